@@ -1,0 +1,85 @@
+# Every target sets up what it needs: a virtual environment in .venv with the workspace's distributions in it.
+# `make demo` and `make test` are all that a fresh machine with Python 3.11 and make has to know.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/tabular_model
+PROJECTS := $(MEMBERS:%=%/pyproject.toml)
+PYTEST_ARGS ?= -n 2 --dist loadfile
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+EDITABLE := $(MEMBERS:%=--editable %)
+
+.PHONY: help demo picture contrib test faults lint types bench bench-ludwig docs wheels wheels-test clean
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.installed: constraints.txt $(PROJECTS)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	$(PIP) $(EDITABLE)
+	@touch $@
+
+$(VENV)/.developer: $(VENV)/.installed requirements-dev.txt
+	$(PIP) --requirement requirements-dev.txt
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.developer requirements-bench.txt
+	$(PIP) --requirement requirements-bench.txt
+	@touch $@
+
+demo: $(VENV)/.installed  ## set up, then train, evaluate and report on real data with the local backend
+	$(BIN)/distcore experiment --config examples/penguins/config.yaml --dataset examples/penguins/penguins.csv \
+	  --output_directory results --experiment_name penguins
+
+# The packages in contrib stand for third parties': beside the environment, where only their own tests see them.
+CONTRIB := contrib/lightgbm_trainer contrib/plugin_template
+build/contrib/.installed: $(VENV)/.developer $(CONTRIB:%=%/pyproject.toml) $(shell find $(CONTRIB:%=%/src) -name '*.py')
+	@rm -rf build/contrib
+	$(PIP) --no-deps --no-build-isolation --target build/contrib $(CONTRIB:%=./%)
+	@rm -rf $(CONTRIB:%=%/build)
+	@touch $@
+
+contrib: build/contrib/.installed  ## install the packages of contrib beside the environment, for their tests
+
+test: $(VENV)/.developer build/contrib/.installed  ## set up, then run the tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+faults: $(VENV)/.developer  ## the whole fault sweeps: kills at every rename and fsync, full disks, bit flips
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.developer  ## style and the direction of dependencies
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --config pyproject.toml
+
+types: $(VENV)/.developer  ## static types
+	$(BIN)/mypy $(MEMBERS:%=%/src)
+
+ENVIRONMENT = $(if $(wildcard .venv-$(1)/bin/python),--$(1) .venv-$(1)/bin/python)
+bench: $(VENV)/.bench  ## every stage beside its peers and floors; writes bench/results.json and bench/results.md
+	$(BIN)/python bench/run.py $(call ENVIRONMENT,ludwig) $(call ENVIRONMENT,plain) $(BENCH_ARGS)
+
+bench-ludwig: constraints.txt  ## environments of their own for Ludwig 0.17.8 (about 140 packages) and distcore, for bench
+	bench/ludwig.sh .venv-ludwig $(PYTHON)
+	@test -x .venv-plain/bin/python || $(PYTHON) -m venv .venv-plain
+	.venv-plain/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt $(EDITABLE)
+
+docs: $(VENV)/.installed  ## write the config reference and the hook reference from the code
+	$(BIN)/python docs/generate.py
+
+picture: $(VENV)/.installed  ## run a session and draw it for the README
+	$(BIN)/python docs/picture.py
+
+wheels: $(VENV)/.installed  ## build a wheel of every distribution into dist/
+	@rm -rf dist && mkdir dist
+	$(foreach member,$(MEMBERS),$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./$(member) &&) true
+
+wheels-test: wheels  ## install the wheels in an environment of their own and train there
+	rm -rf build/wheels-venv && $(PYTHON) -m venv build/wheels-venv
+	build/wheels-venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --find-links dist distcore
+	cd build && wheels-venv/bin/distcore experiment --config ../examples/penguins/config.yaml \
+	  --dataset ../examples/penguins/penguins.csv --output_directory wheels-results
+
+clean:  ## remove everything that was built here
+	rm -rf $(VENV) build dist results .pytest_cache .mypy_cache .ruff_cache
