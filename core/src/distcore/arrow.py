@@ -1,0 +1,57 @@
+"""From numpy to Arrow and back without a copy, and without pandas.
+
+`pyarrow.array`, `pyarrow.scalar` and `Array.to_numpy` import pandas wherever it is installed, to ask whether what they
+were given is a pandas object: 0.2 s and 40 MB. The ways here do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+TYPES: dict[pa.DataType, np.dtype] = {
+    kind: np.dtype(name)
+    for name, kind in {
+        "int8": pa.int8(),
+        "int16": pa.int16(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "uint8": pa.uint8(),
+        "uint16": pa.uint16(),
+        "uint32": pa.uint32(),
+        "uint64": pa.uint64(),
+        "float32": pa.float32(),
+        "float64": pa.float64(),
+    }.items()
+}
+"""The types of a fixed number of bytes that both sides spell alike."""
+
+_ARROW = {dtype: kind for kind, dtype in TYPES.items()}
+
+
+def from_numpy(values: np.ndarray) -> pa.Array:
+    """A numpy vector of a type in TYPES as an Arrow array on the same memory (copied where it is strided)."""
+    values = np.ascontiguousarray(values)
+    if values.ndim != 1 or values.dtype not in _ARROW:
+        raise TypeError(f"expected a vector of a number type, got {values.dtype} of shape {values.shape}")
+    return pa.Array.from_buffers(_ARROW[values.dtype], len(values), [None, pa.py_buffer(values)], null_count=0)
+
+
+def strings(values: Sequence[str]) -> pa.Array:
+    """Some strings as utf8 [n]."""
+    encoded = [value.encode() for value in values]
+    ends = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum([len(each) for each in encoded], out=ends[1:], dtype=np.int32)
+    return pa.Array.from_buffers(pa.utf8(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+
+
+def to_numpy(array: pa.Array) -> np.ndarray:
+    """An Arrow array without nulls, of a type in TYPES, as a read-only numpy vector on the same memory."""
+    if array.null_count or array.type not in TYPES:
+        raise TypeError(f"expected an array of a number type without nulls, got {array.type}, {array.null_count} nulls")
+    buffer = array.buffers()[1]
+    if not len(array) or buffer is None:
+        return np.zeros(0, TYPES[array.type])
+    return np.frombuffer(buffer, TYPES[array.type])[array.offset : array.offset + len(array)]

@@ -1,0 +1,160 @@
+"""The model folder: what a trainer saved, and model.json that says what it is and checks every byte of it.
+
+    model/
+      model.json             features with their metadata, model and trainer by name, seed, digest of each file below
+      weights.safetensors    or whatever else the trainer saved
+
+Nothing in it is code and nothing is unpickled. A model of the user's own class is named by its import path; opening it
+imports that class, so a class from outside the installed plugins needs `trust`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from distcore.contracts import JSON, Predictor, TrainJob
+from distcore.digests import digest_file
+from distcore.durable import DirectoryBuilder, explained, write_new_file
+from distcore.errors import ArtifactError, TrainingError
+from distcore.features import Features
+from distcore.plugins import Plugins
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distcore.sources.options import DelimitedOptions
+
+VERSION = 1
+"""Version of the layout of model.json."""
+
+NAME = "model.json"
+
+
+@dataclass
+class Artifact:
+    """An open model. manifest: model.json."""
+
+    directory: Path
+    manifest: JSON
+    features: Features
+    predictor: Predictor
+    plugins: Plugins
+
+    def delimited(self) -> DelimitedOptions:
+        """How delimited text was read for training; new data is read alike."""
+        from distcore.config.preprocess_options import Preprocessing
+        from distcore.prepare import delimited
+
+        return delimited(Preprocessing.model_validate(self.manifest["preprocessing"]))
+
+    def predict(self, dataset: Any, batch_size: int | None = None, data_format: str | None = None) -> pa.Table:
+        """Predictions for every row of a frame, path or URL, in its order (columns: `FeatureNetwork.predictions`)."""
+        import pyarrow as pa
+
+        from distcore.prediction import predict_stream
+
+        return pa.Table.from_batches(
+            list(predict_stream(self, dataset, batch_size=batch_size, data_format=data_format))
+        )
+
+
+def write_artifact(
+    directory: Path,
+    job: TrainJob,
+    features: Features,
+    files: Mapping[str, bytes | Callable[[BinaryIO], None]],
+    extra: JSON | None = None,
+) -> Path:
+    """Write a model folder whole, replacing the one that is there; returns its path.
+
+    files: what the trainer saves, by file name. extra: what the trainer wants to read back (`manifest["extra"]`).
+    Raises TrainingError where the disk is full; an older model is then as it was.
+    """
+    with explained(directory, "the model", TrainingError), DirectoryBuilder(directory, replace=True) as folder:
+        digests = {name: write_new_file(folder / name, content) for name, content in files.items()}
+        manifest = {
+            "version": VERSION,
+            "distcore": metadata.version("distcore"),
+            "trainer": {"type": job.trainer.name, "options": _plain(job.trainer.options)},
+            "model": {**job.config["model"], "combiner": job.config.get("combiner")},
+            "preprocessing": job.config["preprocessing"],
+            "random_seed": job.seed,
+            "cache_key": job.cache.key,
+            **features.as_json(),
+            "files": {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()},
+            "extra": extra or {},
+        }
+        write_new_file(folder / NAME, (json.dumps(manifest, indent=1) + "\n").encode())
+    return directory
+
+
+def open_artifact(path: str | Path, *, plugins: Plugins | None = None, trust: bool = False) -> Artifact:
+    """Check and open a model folder, or the experiment's folder around it.
+
+    Raises ArtifactError where a file is missing, cut, swapped or foreign, or names a class that is not trusted."""
+    directory = find_model(path)
+    manifest = read_manifest(directory)
+    plugins = plugins or Plugins()
+    features = Features.from_json(manifest, plugins)
+    trainer = plugins.make("trainers", manifest["trainer"]["type"], manifest["trainer"]["options"])
+    predictor = trainer.load(directory, features, trust=trust)
+    return Artifact(directory, manifest, features, predictor, plugins)
+
+
+def find_model(path: str | Path) -> Path:
+    """The folder with model.json: the path itself, or `model/` in it."""
+    path = Path(path)
+    for candidate in (path, path / "model"):
+        if (candidate / NAME).is_file():
+            return candidate
+    raise ArtifactError(
+        f"{path} holds no model: there is no {NAME} in it or in {path / 'model'}. "
+        "Give the folder that `distcore train` wrote, or train again without --skip_save_model."
+    )
+
+
+def read_manifest(directory: Path) -> JSON:
+    """model.json, with every file it lists checked by length and sha256."""
+    try:
+        manifest = json.loads((directory / NAME).read_bytes())
+        files = dict(manifest["files"])
+        version = manifest["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{directory / NAME} cannot be read ({type(error).__name__}: {error}). "
+            "Take the model from a backup, or train again."
+        ) from error
+    if version != VERSION:
+        raise ArtifactError(
+            f"{directory / NAME} has version {version!r}; this distcore reads version {VERSION}. "
+            f"It was written by distcore {manifest.get('distcore', '?')}: install that version, or train again."
+        )
+    for name, expected in files.items():
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise ArtifactError(f"{directory / NAME} names a file outside its folder: {name!r}. Do not use this model.")
+        _check(directory / name, expected)
+    return manifest
+
+
+def _check(path: Path, expected: JSON) -> None:
+    if not path.is_file() or path.is_symlink():
+        raise ArtifactError(f"{path} is missing. Take the model from a backup, or train again.")
+    found = digest_file(path)
+    if (found.bytes, found.sha256) != (expected["bytes"], expected["sha256"]):
+        what = (
+            f"{found.bytes} bytes instead of {expected['bytes']}"
+            if found.bytes != expected["bytes"]
+            else "other content than model.json says"
+        )
+        raise ArtifactError(
+            f"{path} was changed after it was written: it has {what}. Take the model from a backup, or train again."
+        )
+
+
+def _plain(options: Any) -> JSON:
+    return options.model_dump(mode="json") if hasattr(options, "model_dump") else dict(options)

@@ -1,0 +1,161 @@
+"""What fills a cache's folder: shards from any thread or process, then the split map, then the manifest, last."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from distcore.arrow import from_numpy
+from distcore.cache.manifest import MANIFEST, SHARD_ROWS, FileEntry, Part, encode_manifest, file_name
+from distcore.contracts import JSON, SPLITS, CacheFormat, Column, PluginRef, Split
+from distcore.durable import write_new_file
+from distcore.errors import CacheError
+
+if TYPE_CHECKING:
+    from distcore.plugins import Plugins
+
+SPLIT_CODES: Mapping[Split, int] = {split: code for code, split in enumerate(SPLITS)}
+"""How the split map spells a split; -1 is a row that was dropped."""
+
+SPLIT_COLUMN = "split"
+
+
+class CacheBuilder:
+    """A cache under construction, in a folder that no reader looks into.
+
+    Methods may be called from several threads. A pickled copy writes shards from another process on the same disk;
+    hand its entries to `record` in the process where `finish` is called.
+    """
+
+    def __init__(self, folder: Path, key: str, format: PluginRef, plugins: Plugins | None = None) -> None:
+        self.folder = folder
+        self.key = key
+        self.format = format
+        self.finished = False
+        self._plugins = plugins
+        self._block = tuple(plugins.block) if plugins is not None else ()
+        self._maker: CacheFormat | None = None
+        self._entries: dict[str, FileEntry] = {}
+        self._split_rows: dict[int, dict[str, int]] = {}
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        fresh: dict[str, Any] = {"_plugins": None, "_maker": None, "_entries": {}, "_split_rows": {}}
+        return {name: value for name, value in {**self.__dict__, **fresh}.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    @property
+    def scratch(self) -> Path:
+        """A folder on the same disk for whatever must be kept while building; gone before the cache is committed."""
+        path = self.folder / "scratch"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def write_shard(self, split: Split, index: int, table: pa.Table | pa.RecordBatch) -> FileEntry | None:
+        """Write the rows of a split that lie in global rows [index * SHARD_ROWS, (index + 1) * SHARD_ROWS), in order.
+
+        Written again (a retried task), the file is replaced. A table without rows makes no file and gives None."""
+        if split not in SPLITS:
+            raise ValueError(f"no split {split!r}; splits are {', '.join(SPLITS)}")
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        return self._write(split, index, table) if table.num_rows else None
+
+    def write_split_map(self, index: int, splits: np.ndarray) -> FileEntry:
+        """Write the split of each global row of shard `index`: int8 codes of SPLIT_CODES, -1 for a dropped row."""
+        codes = np.ascontiguousarray(splits, dtype=np.int8)
+        if codes.ndim != 1 or not 0 < len(codes) <= SHARD_ROWS:
+            raise ValueError(f"the split map of a shard is 1 to {SHARD_ROWS} codes, got shape {codes.shape}")
+        entry = self._write("rows", index, pa.Table.from_arrays([from_numpy(codes)], names=[SPLIT_COLUMN]))
+        with self._lock:
+            self._split_rows[index] = {split: int((codes == code).sum()) for split, code in SPLIT_CODES.items()}
+        return entry
+
+    def record(self, entries: Iterable[FileEntry | None]) -> None:
+        """Take note of files that a pickled copy of this builder wrote; those written here are known already."""
+        with self._lock:
+            self._entries.update((entry.file, entry) for entry in entries if entry is not None)
+
+    def finish(
+        self,
+        columns: Iterable[Column],
+        metadata: Mapping[str, JSON],
+        source: JSON,
+        rows: Mapping[Split, int] | None = None,
+    ) -> None:
+        """Check that everything was written, and write the manifest.
+
+        columns: every encoded column. metadata: of each feature. source: {"digest", "rows"} of the raw data.
+        rows: rows of each split, compared with what was written. Raises CacheError where something is missing."""
+        files = sorted(self._entries.values(), key=lambda entry: (entry.part, entry.index))
+        self._check(files, source, rows)
+        content = encode_manifest(self.key, self.format, columns, metadata, source, files)
+        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+        write_new_file(self.folder / MANIFEST, content)
+        self.finished = True
+
+    def synced(self) -> set[str]:
+        """Relative paths of the files that were forced to disk as they were written."""
+        return {MANIFEST, *self._entries}
+
+    # -------------------------------------------------------------- inside
+
+    def _write(self, part: Part, index: int, table: pa.Table) -> FileEntry:
+        maker = self._format()
+        name = file_name(part, index, maker.suffix)
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)  # what a retried task left
+
+        def fill(file: BinaryIO) -> None:
+            maker.write(file, table)
+
+        digest = write_new_file(path, fill)
+        entry = FileEntry(part, index, name, table.num_rows, digest.bytes, digest.xxh3, digest.sha256)
+        self.record([entry])
+        return entry
+
+    def _format(self) -> CacheFormat:
+        with self._lock:
+            if self._maker is None:
+                if self._plugins is None:
+                    from distcore.plugins import Plugins
+
+                    self._plugins = Plugins(self._block)
+                self._maker = self._plugins.make("caches", self.format.name, dict(self.format.options))
+            return self._maker
+
+    def _check(self, files: list[FileEntry], source: JSON, rows: Mapping[Split, int] | None) -> None:
+        mapped = [entry for entry in files if entry.part == "rows"]
+        if [entry.index for entry in mapped] != list(range(len(mapped))) or any(
+            entry.rows != SHARD_ROWS for entry in mapped[:-1]
+        ):
+            raise CacheError("The split map has gaps. Report this: the processor did not give every shard.")
+        total = sum(entry.rows for entry in mapped)
+        if total != source["rows"]:
+            raise CacheError(
+                f"The source has {source['rows']} rows, but the split map covers {total}. "
+                "Report this: the processor lost or repeated rows."
+            )
+        written: dict[tuple[str, int], int] = {(entry.part, entry.index): entry.rows for entry in files}
+        for index, counts in self._split_rows.items():
+            for split, count in counts.items():
+                found = written.get((split, index), 0)
+                if found != count:
+                    raise CacheError(
+                        f"Shard {index} of {split} should have {count} rows, but {found} were written. "
+                        "Report this: the processor lost or repeated rows."
+                    )
+        for split, count in (rows or {}).items():
+            found = sum(entry.rows for entry in files if entry.part == split)
+            if found != count:
+                raise CacheError(f"{split} should have {count} rows, but {found} were written. Report this.")

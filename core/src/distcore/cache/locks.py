@@ -1,0 +1,89 @@
+"""A lock between processes that the system releases when its holder dies, however it dies."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+BUSY = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str], on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file `path`; made where it is missing, gone afterwards.
+
+    on_wait: called once when another process (or thread) holds it, before waiting; ctrl-C ends the wait.
+    Raises OSError where the file cannot be made.
+    """
+    handle = _acquire(Path(path), on_wait, wait=True)
+    assert handle is not None
+    try:
+        yield
+    finally:
+        _release(Path(path), handle)
+
+
+@contextmanager
+def locked_if_free(path: str | os.PathLike[str]) -> Iterator[bool]:
+    """Hold the lock if nobody else does (yields True), else yield False at once."""
+    handle = _acquire(Path(path), None, wait=False)
+    try:
+        yield handle is not None
+    finally:
+        if handle is not None:
+            _release(Path(path), handle)
+
+
+def _acquire(path: Path, on_wait: Callable[[], None] | None, wait: bool) -> int | None:
+    """An open handle that holds the lock of the file which now has the name."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            if not _take(handle, on_wait, wait):
+                os.close(handle)
+                return None
+            if _is_named(path, handle):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        # The holder we waited for removed the file: whoever comes now makes another one, so we must hold that.
+        os.close(handle)
+        on_wait = None
+
+
+def _take(handle: int, on_wait: Callable[[], None] | None, wait: bool) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError as error:
+        if error.errno not in BUSY:
+            raise
+    if not wait:
+        return False
+    if on_wait is not None:
+        on_wait()
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    return True
+
+
+def _is_named(path: Path, handle: int) -> bool:
+    try:
+        named = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(handle))
+
+
+def _release(path: Path, handle: int) -> None:
+    """Remove the name while the lock is still held, so that nobody can hold a file without one."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        pass  # an empty lock file that stays does no harm; the work done under it must not fail for it
+    finally:
+        os.close(handle)

@@ -1,0 +1,236 @@
+"""manifest.json: what a cache holds, written last, and checked before anything else of the cache is believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from distcore.contracts import JSON, SPLITS, Column, PluginRef, Split
+from distcore.errors import CacheError
+
+CACHE_VERSION = 1
+"""Raised whenever the same data and config would be encoded or laid out differently; part of every cache's key."""
+
+SHARD_ROWS = 262_144
+"""Global rows of a shard: shard k covers rows [k * SHARD_ROWS, (k + 1) * SHARD_ROWS)."""
+
+MANIFEST = "manifest.json"
+ROWS = "rows"
+"""The folder of the split map, beside those of the splits."""
+
+FILE_NAME = re.compile(r"(train|validation|test|rows)/[0-9]{5,12}(\.[a-z0-9]{1,16}){1,3}", re.ASCII)
+HEX = re.compile(r"[0-9a-f]+", re.ASCII)
+
+Part = Split | Literal["rows"]
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of a cache: the part it belongs to (a split, or "rows" for the split map), its shard's number, its
+    name relative to the cache's folder, its rows and bytes, and its digests."""
+
+    part: Part
+    index: int
+    file: str
+    rows: int
+    bytes: int
+    xxh3: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest that was checked. document: the plain JSON it came from."""
+
+    key: str
+    format: PluginRef
+    columns: dict[str, Column]
+    metadata: dict[str, JSON]
+    splits: dict[Split, tuple[FileEntry, ...]]
+    split_map: tuple[FileEntry, ...]
+    document: JSON
+
+    def rows(self, split: Split) -> int:
+        return sum(entry.rows for entry in self.splits[split])
+
+    def files(self) -> list[FileEntry]:
+        """Every file of the cache but the manifest."""
+        return [*(entry for split in SPLITS for entry in self.splits[split]), *self.split_map]
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with one spelling for equal values: sorted keys, no spaces, no NaN. Raises ValueError or TypeError."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def digest_of(value: Any) -> str:
+    """sha256 of the canonical JSON, in hex."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def file_name(part: Part, index: int, suffix: str) -> str:
+    """`train/00000.parquet`."""
+    return f"{part}/{index:05d}{suffix}"
+
+
+def encode_manifest(
+    key: str,
+    format: PluginRef,
+    columns: Iterable[Column],
+    metadata: Mapping[str, JSON],
+    source: JSON,
+    files: Sequence[FileEntry],
+) -> bytes:
+    """The bytes of manifest.json. Equal caches give equal bytes: nothing of time, machine or path is in it."""
+    splits = {}
+    for split in SPLITS:
+        shards = [_plain(entry) for entry in files if entry.part == split]
+        splits[split] = {"rows": sum(shard["rows"] for shard in shards), "shards": shards}
+    document: JSON = {
+        "version": CACHE_VERSION,
+        "key": key,
+        "format": {"name": format.name, "options": dict(format.options)},
+        "columns": [asdict(column) for column in columns],
+        "metadata": dict(metadata),
+        "source": source,
+        "shard_rows": SHARD_ROWS,
+        "splits": splits,
+        "split_map": [_plain(entry) for entry in files if entry.part == ROWS],
+    }
+    try:
+        return sealed(document)
+    except (TypeError, ValueError) as error:
+        raise CacheError(
+            f"The metadata of the encoded columns is not plain JSON: {error}. Report this to the feature's authors."
+        ) from error
+
+
+SEAL = '{\n "digest": "%s",'
+
+
+def sealed(document: JSON) -> bytes:
+    """The document as readable JSON, with the sha256 of every byte that follows as its first value."""
+    text = json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    rest = text.removeprefix("{").encode() + b"\n"
+    return (SEAL % hashlib.sha256(rest).hexdigest()).encode() + rest
+
+
+def unsealed(content: bytes) -> JSON:
+    """The document that `sealed` made these bytes from. Raises ValueError where one bit of them is another."""
+    seal, rest = content[: len(SEAL) + 62], content[len(SEAL) + 62 :]
+    if seal != (SEAL % hashlib.sha256(rest).hexdigest()).encode():
+        raise ValueError("its content does not match its own digest")
+    document = json.loads(content)
+    del document["digest"]
+    return document
+
+
+def read_manifest(folder: str | os.PathLike[str], key: str) -> Manifest:
+    """Read and check the manifest in a cache's folder. Raises CacheError: no such cache, or what is wrong with it."""
+    path = Path(folder, MANIFEST)
+    try:
+        with open_regular(path) as file:
+            content = file.read()
+    except FileNotFoundError:
+        raise CacheError(f"There is no cache at {folder}: {MANIFEST} is missing. {REBUILD}") from None
+    except OSError as error:
+        raise CacheError(f"{path} cannot be read ({error}). {REBUILD}") from error
+    try:
+        return _parse(unsealed(content), key)
+    except CacheError as error:
+        raise CacheError(f"{path} {error} {REBUILD}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise CacheError(f"{path} is damaged ({reason}). {REBUILD}") from error
+
+
+REBUILD = "Run the same command again: the cache is rebuilt; or delete its folder."
+"""What to do about damage that the next run sees by itself: in the manifest, or in the sizes of files."""
+
+
+def delete_advice(folder: Path) -> str:
+    """What to do about damage that only reading shows, and that would be a hit again."""
+    return f"Delete the folder {folder} and run again: the cache is rebuilt."
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a plain file for reading; a link, a device, a pipe or a folder in its place is an OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(f"{path} is not a plain file")
+    return os.fdopen(handle, "rb")
+
+
+def open_entry(folder: Path, entry: FileEntry) -> BinaryIO:
+    """Open one file of a cache, of the size that the manifest says. Raises CacheError naming file and what differs."""
+    path = folder / entry.file
+    try:
+        if path.parent.is_symlink():
+            raise OSError(f"{path.parent} is a link, not a folder")
+        file = open_regular(path)
+    except FileNotFoundError:
+        raise CacheError(f"{path} of the cache is missing; {entry.bytes} bytes were expected. {REBUILD}") from None
+    except OSError as error:
+        raise CacheError(f"{path} of the cache cannot be read ({error}). {REBUILD}") from error
+    found = os.fstat(file.fileno()).st_size
+    if found != entry.bytes:
+        file.close()
+        raise CacheError(f"{path} of the cache is damaged: {entry.bytes} bytes were expected, {found} found. {REBUILD}")
+    return file
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Every file is there, plain, and as long as the manifest says. Raises CacheError."""
+    for entry in manifest.files():
+        open_entry(folder, entry).close()
+
+
+def _plain(entry: FileEntry) -> JSON:
+    return {name: value for name, value in asdict(entry).items() if name != "part"}
+
+
+def _parse(document: JSON, key: str) -> Manifest:
+    if document["version"] != CACHE_VERSION or document["shard_rows"] != SHARD_ROWS:
+        raise CacheError(f"was written by cache version {document['version']}; this distcore reads {CACHE_VERSION}.")
+    if document["key"] != key:
+        raise CacheError(f"belongs to the cache {document['key']!r}, not to {key!r}.")
+    splits: dict[Split, tuple[FileEntry, ...]] = {}
+    for split in SPLITS:
+        splits[split] = _entries(split, document["splits"][split]["shards"])
+        if document["splits"][split]["rows"] != sum(entry.rows for entry in splits[split]):
+            raise ValueError(f"the rows of {split} do not add up")
+    columns = [Column(each["name"], each["dtype"], each["width"]) for each in document["columns"]]
+    return Manifest(
+        key=key,
+        format=PluginRef("caches", document["format"]["name"], dict(document["format"]["options"])),
+        columns={column.name: column for column in columns},
+        metadata=dict(document["metadata"]),
+        splits=splits,
+        split_map=_entries("rows", document["split_map"]),
+        document=document,
+    )
+
+
+def _entries(part: Part, shards: list[JSON]) -> tuple[FileEntry, ...]:
+    entries = tuple(FileEntry(part=part, **shard) for shard in shards)
+    for entry in entries:
+        if not (isinstance(entry.file, str) and FILE_NAME.fullmatch(entry.file)):
+            raise ValueError(f"it names the file {entry.file!r}, which is no file of a cache")
+        if not entry.file.startswith(file_name(part, entry.index, "")):
+            raise ValueError(f"it names {entry.file!r} as shard {entry.index} of {part}")
+        numbers = (entry.index, entry.rows, entry.bytes)
+        if not all(type(number) is int and number >= 0 for number in numbers) or entry.rows > SHARD_ROWS:
+            raise ValueError(f"the numbers of {entry.file} make no sense")
+        if not (HEX.fullmatch(entry.xxh3) and HEX.fullmatch(entry.sha256)):
+            raise ValueError(f"the digests of {entry.file} make no sense")
+    if list(entries) != sorted(entries, key=lambda entry: entry.index):
+        raise ValueError(f"the shards of {part} are not in order")
+    return entries

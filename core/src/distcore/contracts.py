@@ -1,0 +1,412 @@
+"""The roles that plugins play, and the values that cross between them.
+
+Each role is a Protocol of at most six methods; a plugin need not inherit from anything here. The values are frozen
+dataclasses that pickle and compare by content, because they travel to other processes. Nothing here imports an engine,
+torch or Arrow: the annotations are for readers and type checkers.
+
+Shapes: n is rows of a dataset, B rows of a batch, W 32-bit words of one encoded row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import pyarrow as pa
+    import torch
+
+    from distcore.batch import Batch
+    from distcore.cache import Cache
+    from distcore.progress import Progress
+
+API_VERSION = (1, 0)
+"""Version of these contracts. A plugin written for (1, x) works with every core (1, y >= x)."""
+
+T = TypeVar("T")
+JSON = dict[str, Any]
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+# ------------------------------------------------------------------ values
+
+
+@dataclass(frozen=True)
+class PluginRef:
+    """What a worker needs to resolve a plugin again: no plugin object is ever pickled."""
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One encoded column as it lies in the cache and in a batch.
+
+    dtype: "float32" or "int32"; every fixed-width value is one or more 32-bit words.
+    width: values in a row (1 for a number or a code), or None for a ragged column (tokens, set members), whose
+        dtype is int32.
+    """
+
+    name: str
+    dtype: Literal["float32", "int32"]
+    width: int | None = 1
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of the raw dataset, in row order.
+
+    index: position among the blocks of this scan (0, 1, …), in row order.
+    start: global number of its first row, or None while blocks are still being read out of order.
+    table: the declared columns, typed as the features asked (`Feature.raw`).
+    """
+
+    index: int
+    start: int | None
+    table: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """The global rows [start, stop) of shard `index`; cut at fixed row numbers, never at an engine's partitions."""
+
+    index: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a backend can use now."""
+
+    cpus: int
+    gpus: int = 0
+    nodes: int = 1
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What `distcore_detect` found: how strongly it speaks for the backend (higher wins) and one line saying why."""
+
+    backend: str
+    priority: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a gang. `rank` in [0, world); `local_rank` counts the processes of this machine."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+
+
+@dataclass(frozen=True)
+class Gang:
+    """N ranks that start together, fail together and are retried together.
+
+    function: importable at top level, called as function(member, *arguments) in every rank.
+    ranks: number of processes.
+    max_retries: how often the whole gang is started again after a rank died (the function resumes from checkpoints).
+    threads: intra-op threads of a rank; 0 lets the backend share out the CPUs.
+    use_gpu: give each rank its own GPU.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    ranks: int = 1
+    max_retries: int = 0
+    threads: int = 0
+    use_gpu: bool = False
+    resources_per_worker: Mapping[str, float] = field(default_factory=dict)
+
+
+# ------------------------------------------------------------------ roles: where
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Where work runs. `defaults` names the processor, loader and trainer used where the config names none."""
+
+    name: str
+    defaults: Mapping[str, str]
+
+    def resources(self) -> Resources: ...
+
+    def run_gang(self, gang: Gang) -> list[Any]:
+        """Run the gang to its end; results in rank order. Raises TrainingError naming the rank that died."""
+        ...
+
+    def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
+        """Independent tasks; results in the order of the items."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# ------------------------------------------------------------------ roles: rows to cache
+
+
+@runtime_checkable
+class Partition(Protocol):
+    """A piece of a source that one task reads by itself. Small and picklable: a description, not the rows."""
+
+    def read(self) -> pa.RecordBatch: ...
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A dataset: the declared columns, typed as asked, as partitions in row order.
+
+    One that knows how many rows it has without reading them also has `rows() -> int`."""
+
+    def digest(self) -> str:
+        """Digest of the content (never of path or time)."""
+        ...
+
+    def partitions(self, target_bytes: int) -> Sequence[Partition]: ...
+
+    def close(self) -> None:
+        """Remove what was unpacked or downloaded for reading."""
+        ...
+
+
+@runtime_checkable
+class Processor(Protocol):
+    """The engine that turns raw rows into encoded shards.
+
+    The pure functions it runs come from core, so every engine gives the same answer; only where they run differs.
+    One pass of `fold` reads each partition exactly once and keeps the rows (typed, compact) for `write_shards`.
+    """
+
+    def scan(self, source: Source, scratch: Path | None = None) -> int:
+        """Cut the source into partitions in row order; returns how many there are.
+
+        scratch: a folder on this machine for rows that are kept; its owner deletes it in the end."""
+        ...
+
+    def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
+        """Read every partition once, give it to `partial` and merge the results in any order.
+
+        Returns the merged value and the rows of each block in block order."""
+        ...
+
+    def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], T]) -> list[T]:
+        """Call write(plan, blocks) for each plan with the slices that make up its rows; results in plan order."""
+        ...
+
+    def close(self) -> None:
+        """Drop what was kept."""
+        ...
+
+
+@runtime_checkable
+class ShardReader(Protocol):
+    """An open shard: its length and ranges of its rows."""
+
+    rows: int
+
+    def read(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatch: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class CacheFormat(Protocol):
+    """How encoded columns lie in one file. Equal tables give equal bytes."""
+
+    suffix: str
+
+    def write(self, target: BinaryIO, table: pa.Table) -> None: ...
+
+    def open(self, source: BinaryIO) -> ShardReader: ...
+
+
+# ------------------------------------------------------------------ roles: features
+
+
+@runtime_checkable
+class Feature(Protocol):
+    """One column's type, the half that needs no torch: statistics, encoding, decoding.
+
+    raw: how a source reads the column: "number" (float64), "category" (dictionary of strings) or "string".
+    name, options: the column's name and its validated options.
+
+    `partial`, `merge` and `finish` must give the same bits for any partition of the rows and any order of merging.
+    """
+
+    name: str
+    raw: Literal["number", "category", "string"]
+    options: Any
+
+    def partial(self, values: pa.Array) -> Any:
+        """Mergeable statistics of some rows; picklable."""
+        ...
+
+    def merge(self, left: Any, right: Any) -> Any: ...
+
+    def finish(self, state: Any) -> JSON:
+        """The metadata that `encode`, `decode` and the network need; JSON, the same bits for the same rows."""
+        ...
+
+    def column(self, metadata: JSON) -> Column: ...
+
+    def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
+        """Encode some rows: float32 or int32, FixedSizeList of them, or List<int32> for a ragged column.
+
+        Row-wise: the code of a row depends on that row and the metadata alone. Missing values that are filled from
+        neighbours (bfill, ffill) were filled before; rows to be dropped were dropped before."""
+        ...
+
+    def network(self) -> FeatureNetwork:
+        """The half that needs torch, imported when it is asked for."""
+        ...
+
+
+@runtime_checkable
+class FeatureNetwork(Protocol):
+    """One column's type, the half that needs torch. `metadata` is what `Feature.finish` returned."""
+
+    def encoder(self, metadata: JSON) -> torch.nn.Module:
+        """Maps the column's batch value to [B, encoder.output_size]. Inputs only."""
+        ...
+
+    def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
+        """Maps [B, input_size] to logits, [B] or [B, classes]. Outputs only."""
+        ...
+
+    def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """Loss of each row, [B], already weighted by class weights; the trainer sums and divides."""
+        ...
+
+    def metrics(self, metadata: JSON) -> Mapping[str, Any]:
+        """Fresh torchmetrics metrics by Ludwig's names; each takes (output, target) where output is `output()`'s."""
+        ...
+
+    def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """What metrics and `predictions` read: probabilities [B] or [B, classes], or values [B] in encoded units."""
+        ...
+
+    def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
+        """Decoded columns for people: `<name>_predictions`, `<name>_probabilities_<class>`, `<name>_probability`."""
+        ...
+
+
+# ------------------------------------------------------------------ roles: model, loader, trainer
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Makes the torch module. Its forward takes a `Batch` (a mapping of column names to tensors) and returns
+    {output feature: logits}."""
+
+    def build(self, features: FeatureSet) -> torch.nn.Module: ...
+
+
+@runtime_checkable
+class FeatureSet(Protocol):
+    """The fitted features of a run, as models and trainers see them."""
+
+    @property
+    def inputs(self) -> Sequence[Feature]: ...
+
+    @property
+    def outputs(self) -> Sequence[Feature]: ...
+
+    @property
+    def metadata(self) -> Mapping[str, JSON]:
+        """{feature: what `Feature.finish` returned}."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, Column]: ...
+
+
+@runtime_checkable
+class Loader(Protocol):
+    """The way from cache to batches of tensors, for one split, one rank and one epoch after another."""
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """This rank's part of global batches start, start + 1, … of the epoch; always the same for (seed, epoch)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """A fitted model, whatever made it."""
+
+    def predict(self, batch: Batch) -> dict[str, np.ndarray]:
+        """{output feature: output}, as `FeatureNetwork.output` describes: probabilities or encoded values."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """All that a trainer is given; pickles (workers open the cache and resolve plugins by themselves).
+
+    config: the resolved config as plain JSON.
+    cache: folder and key of the encoded data; `distcore.cache.open_cache(cache)` reads it.
+    loader: the loader to resolve in each worker.
+    trainer: the `backend.trainer` reference with its validated options.
+    directory: the experiment's folder; None where nothing is to be saved.
+    seed: every random number of the run is keyed by it.
+    resume: folder of the checkpoints to go on from, or None.
+    initial_weights: model folder to start from (`--model_load_path`), or None.
+    expected_rows: about how many rows the training split will have, for `Trainer.plan` before there is a cache.
+    """
+
+    config: JSON
+    cache: Cache
+    loader: PluginRef
+    trainer: PluginRef
+    directory: Path | None
+    seed: int
+    resume: Path | None = None
+    initial_weights: Path | None = None
+    save_checkpoints: bool = True
+    save_statistics: bool = True
+    plugins_block: tuple[str, ...] = ()
+    expected_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What training gives back.
+
+    model: folder that `Trainer.load` can read; written whole or not at all.
+    statistics: {"train" | "validation" | "test": {output feature: {metric: [a value an evaluation]}}}, plus
+        "combined" for the summed loss; JSON.
+    best: {"epoch", "step", "value", "metric", "feature"} of the weights that were kept.
+    """
+
+    model: Path
+    statistics: JSON
+    best: JSON
+    steps: int
+    epochs: float
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """How a model is fitted, over one or many workers. Not only torch."""
+
+    def plan(self, job: TrainJob, backend: Backend) -> JSON:
+        """What `fit` would do, for people: workers, batch sizes, steps an epoch, notes. Changes nothing."""
+        ...
+
+    def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult: ...
+
+    def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
+        """Open the files that `fit` wrote beside model.json."""
+        ...

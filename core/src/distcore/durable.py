@@ -1,0 +1,252 @@
+"""Write files and folders so that a reader sees a whole version or none: the only code in core that renames or fsyncs.
+
+A file or folder is made under another name in the same directory, its bytes are forced to disk, it is renamed to its
+name, and the directory is forced to disk. Whatever stops that, a full disk, a signal or an exception, leaves the old
+version untouched; temporaries are removed where the process lives to do it, and are named so that the next run can.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, cast
+
+from distcore.digests import Digest, HashingFile, digest_file
+from distcore.errors import CacheError, DistcoreError, UserError
+
+__all__ = [
+    "BUILDING",
+    "REMOVING",
+    "Digest",
+    "DirectoryBuilder",
+    "building_name",
+    "commit_directory",
+    "digest_file",
+    "explained",
+    "human_bytes",
+    "remove_directory",
+    "storage_error",
+    "sync_directory",
+    "sync_tree",
+    "write_file",
+    "write_new_file",
+]
+
+BUILDING = ".building-"
+"""What stands between the final name and a random one in the name of a folder under construction."""
+
+REMOVING = ".removing-"
+"""The same in the name of a folder that is being deleted."""
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
+
+
+def write_new_file(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO], None]) -> Digest:
+    """Write a file that nobody reads yet (it lies in a folder under construction) and force its bytes to disk.
+
+    content: the bytes, or a function that writes them to the file it is given. Removed again if that fails."""
+    with HashingFile(path) as file:
+        try:
+            if callable(content):
+                content(cast(BinaryIO, file))
+            else:
+                file.write(content)
+            os.fsync(file.fileno())
+            return file.digest()
+        except BaseException:
+            Path(path).unlink(missing_ok=True)
+            raise
+
+
+def write_file(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO], None]) -> Digest:
+    """Write or replace one file: a reader sees the old bytes or the new ones, also after a power cut.
+
+    Raises OSError as the system gave it (see `explained`); the old file is then as it was."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        digest = write_new_file(temporary, content)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+    return digest
+
+
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Force a directory's entries (names made, renamed, removed) to disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def commit_directory(
+    temporary: str | os.PathLike[str],
+    final: str | os.PathLike[str],
+    *,
+    synced: Collection[str] = (),
+    replace: bool = False,
+) -> None:
+    """Force every file and folder under `temporary` to disk, then rename it to `final` beside it.
+
+    synced: relative paths of files that are on disk already (`write_new_file` saw to that).
+    replace: move a `final` that exists out of the way and delete it after; otherwise it is an OSError.
+    """
+    temporary, final = Path(temporary), Path(final)
+    sync_tree(temporary, synced)
+    old = None
+    if replace and os.path.lexists(final):
+        old = final.with_name(f"{final.name}{REMOVING}{uuid.uuid4().hex}")
+        os.rename(final, old)
+    try:
+        if final.exists():  # a rename would silently replace an empty folder
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
+        os.rename(temporary, final)
+    except BaseException:
+        if old is not None:
+            os.rename(old, final)
+        raise
+    sync_directory(final.parent)
+    if old is not None:
+        _delete(old)
+
+
+def sync_tree(folder: str | os.PathLike[str], synced: Collection[str] = ()) -> None:
+    """Force every file and folder under `folder`, and itself, to disk; links are not followed."""
+    folder = Path(folder)
+    for root, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(root, name)
+            if path.is_symlink() or path.relative_to(folder).as_posix() in synced:
+                continue
+            with open(path, "rb", buffering=0) as file:
+                os.fsync(file.fileno())
+        sync_directory(root)
+
+
+def remove_directory(path: str | os.PathLike[str]) -> None:
+    """Delete a folder so that no reader ever sees half of it: it loses its name first. Nothing there is fine."""
+    path = Path(path)
+    if not os.path.lexists(path):
+        return
+    doomed = path
+    if BUILDING not in path.name and REMOVING not in path.name:
+        doomed = path.with_name(f"{path.name}{REMOVING}{uuid.uuid4().hex}")
+        os.rename(path, doomed)
+        sync_directory(path.parent)
+    _delete(doomed)
+
+
+def building_name(final: str | os.PathLike[str]) -> Path:
+    """A fresh name beside `final` for a folder under construction."""
+    final = Path(final)
+    return final.with_name(f"{final.name}{BUILDING}{uuid.uuid4().hex}")
+
+
+class DirectoryBuilder:
+    """`with DirectoryBuilder(final) as folder:` fill the folder; it becomes `final` at the end, or is gone on an error.
+
+    replace: as for `commit_directory`.
+    """
+
+    def __init__(self, final: str | os.PathLike[str], *, replace: bool = False) -> None:
+        self.final = Path(final)
+        self.path = building_name(final)
+        self.replace = replace
+
+    def __enter__(self) -> Path:
+        self.path.mkdir(parents=True)
+        return self.path
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                commit_directory(self.path, self.final, replace=self.replace)
+        finally:
+            if self.path.exists():
+                _delete(self.path)
+
+
+@contextmanager
+def explained(
+    folder: str | os.PathLike[str],
+    what: str,
+    kind: type[DistcoreError] = CacheError,
+    *,
+    advice: str = "choose another folder",
+    only: Collection[int] | None = None,
+) -> Iterator[None]:
+    """Turn what the system says about storage into our errors.
+
+    A full disk (or quota) becomes `kind`, a folder that may not be written a UserError, any other OSError `kind`.
+    what: what was being written, such as "the cache". advice: what else the user can do.
+    only: the errnos to translate, where the block also does other things; the rest pass through.
+    """
+    try:
+        yield
+    except OSError as error:
+        if only is not None and error.errno not in only:
+            raise
+        raise storage_error(error, folder, what, kind, advice) from error
+
+
+def storage_error(
+    error: OSError, folder: str | os.PathLike[str], what: str, kind: type[DistcoreError], advice: str
+) -> DistcoreError:
+    """The error to raise instead of an OSError met while writing `what` into `folder`."""
+    reason = error.strerror or str(error)
+    if error.errno in FULL:
+        return kind(
+            f"There is no room for {what} in {os.fspath(folder)} ({reason.lower()}{_free(folder)}). "
+            f"Nothing that was there before was changed, and what was begun was removed. Make room, or {advice}."
+        )
+    if error.errno in REFUSED:
+        return UserError(
+            f"{os.fspath(folder)} cannot be written, so there is no place for {what} ({reason.lower()}). "
+            f"Nothing was changed. Make it writable, or {advice}."
+        )
+    return kind(
+        f"Writing {what} into {os.fspath(folder)} failed: {error}. "
+        f"Nothing that was there before was changed. Look at that path, or {advice}."
+    )
+
+
+def _free(folder: str | os.PathLike[str]) -> str:
+    """`; 1.2 MB of 4.0 MB are free` on the file system of the folder, or of the nearest parent that exists."""
+    path = Path(folder).absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:  # only a detail of a message about a worse trouble
+        return ""
+    return f"; {human_bytes(usage.free)} of {human_bytes(usage.total)} are free"
+
+
+def human_bytes(count: float) -> str:
+    """1536 → `1.5 kB`; powers of ten."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _delete(path: Path) -> None:
+    """Delete a folder (or a link) that nobody reads; what cannot be deleted is left for the next run to find."""
+    if path.is_symlink() or path.is_file():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,105 @@
+"""The errors distcore raises: what was wrong, where, and what to do about it.
+
+    DistcoreError                 anything we raise on purpose; exit code 1
+    ├── UserError                 the input, the config or the command line is wrong; exit code 2
+    │   ├── ConfigError           one or more mistakes in the YAML, each with line and path
+    │   ├── DataError             a dataset that cannot be read as declared
+    │   └── ArtifactError         a model folder that is damaged, foreign or not trusted
+    ├── PluginError               a plugin that cannot be used
+    │   ├── PluginNotFound        nobody offers the name (also a UserError)
+    │   ├── PluginConflict        two distributions offer the name
+    │   ├── PluginIncompatible    written for another API version
+    │   └── PluginBroken          it raised, exited or hung while it was loaded
+    ├── CacheError                a cache that cannot be written, or read back whole
+    ├── CheckpointError           no checkpoint can be read back whole
+    └── TrainingError             training cannot go on (ranks disagree, the loss is not finite, a worker died)
+
+Every message is one or more complete sentences: the first says what was wrong and where, the last what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class DistcoreError(Exception):
+    """Base of everything raised on purpose. `exit_code` is what the command line ends with."""
+
+    exit_code = 1
+
+
+class UserError(DistcoreError):
+    """The user's input is wrong; nothing was changed."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, order=True)
+class Mistake:
+    """One thing wrong in a config.
+
+    line: 1-based line of the YAML text, or 0 where there is no text (a dict).
+    path: dotted path, such as `trainer.learning_rate` or `input_features[2].type`.
+    message: what is wrong and what would be right.
+    """
+
+    line: int
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line else ""
+        return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
+
+
+class ConfigError(UserError):
+    """All mistakes of a config at once, in the order of their lines."""
+
+    def __init__(self, mistakes: list[Mistake], source: str = "config") -> None:
+        self.mistakes = sorted(mistakes)
+        self.source = source
+        count = len(self.mistakes)
+        head = f"{source}: {count} mistake{'s' if count != 1 else ''}"
+        super().__init__("\n".join([head, *(f"  {mistake}" for mistake in self.mistakes)]))
+
+
+class DataError(UserError):
+    """The dataset cannot be read as declared; the message names file, line or row, and column."""
+
+
+class ArtifactError(UserError):
+    """A model folder is damaged, was written by something else, or names code that is not trusted."""
+
+
+class PluginError(DistcoreError):
+    """A plugin cannot be used."""
+
+
+class PluginNotFound(PluginError, UserError):
+    """No installed distribution offers the name."""
+
+    exit_code = 2
+
+
+class PluginConflict(PluginError):
+    """Two distributions offer the same name; we never pick one."""
+
+
+class PluginIncompatible(PluginError):
+    """The plugin states an API version that does not fit this core."""
+
+
+class PluginBroken(PluginError):
+    """Loading the plugin raised, exited or took too long; its own error is chained."""
+
+
+class CacheError(DistcoreError):
+    """The cache cannot be written, or cannot be read back whole."""
+
+
+class CheckpointError(DistcoreError):
+    """No checkpoint can be read back whole."""
+
+
+class TrainingError(DistcoreError):
+    """Training cannot go on."""

@@ -1,0 +1,88 @@
+"""The features of a run: made from the config, fitted by preprocessing, carried by caches and artifacts as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import JSON, Column, Feature
+from distcore.errors import ArtifactError, ConfigError, Mistake
+
+if TYPE_CHECKING:
+    from distcore.config import RunConfig
+    from distcore.plugins import Plugins
+
+
+@dataclass(frozen=True)
+class Features:
+    """A `contracts.FeatureSet`. Before preprocessing, `metadata` and `columns` are empty.
+
+    source_columns: {feature name: name of the column in the dataset}.
+    specifications: what `from_json` needs to make the same features again.
+    """
+
+    inputs: Sequence[Feature]
+    outputs: Sequence[Feature]
+    source_columns: Mapping[str, str]
+    specifications: Sequence[JSON]
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+    columns: Mapping[str, Column] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: RunConfig, plugins: Plugins) -> Features:
+        """The unfitted features that a config declares."""
+        specifications = [
+            {"name": each.name, "type": each.type, "column": each.column, "role": each.role, "options": each.options}
+            for each in (*config.input_features, *config.output_features)
+        ]
+        return cls._make(specifications, plugins)
+
+    @classmethod
+    def from_json(cls, saved: JSON, plugins: Plugins) -> Features:
+        """The fitted features that `as_json` wrote. Raises ArtifactError where a part is missing."""
+        try:
+            return cls._make(saved["features"], plugins).fitted(saved["metadata"])
+        except (KeyError, TypeError) as error:
+            raise ArtifactError(
+                f"The saved features are incomplete ({error!r}). Write the model or the cache again with this version."
+            ) from error
+
+    def as_json(self) -> JSON:
+        return {"features": list(self.specifications), "metadata": dict(self.metadata)}
+
+    def fitted(self, metadata: Mapping[str, JSON]) -> Features:
+        """The same features with what preprocessing found."""
+        columns = {feature.name: feature.column(metadata[feature.name]) for feature in self}
+        return Features(self.inputs, self.outputs, self.source_columns, self.specifications, dict(metadata), columns)
+
+    def __iter__(self) -> Any:
+        yield from self.inputs
+        yield from self.outputs
+
+    def raw(self, roles: Sequence[str] = ("input", "output")) -> dict[str, str]:
+        """{dataset column: how to read it}. Raises ConfigError where two features read one column in two ways."""
+        wanted: dict[str, str] = {}
+        for feature in (*(self.inputs if "input" in roles else ()), *(self.outputs if "output" in roles else ())):
+            column = self.source_columns[feature.name]
+            if wanted.setdefault(column, feature.raw) != feature.raw:
+                raise ConfigError(
+                    [
+                        Mistake(
+                            0,
+                            feature.name,
+                            f"column {column!r} is read as {wanted[column]} by another feature and as {feature.raw} "
+                            "here; give the dataset a second column, or use types that read alike",
+                        )
+                    ]
+                )
+        return wanted
+
+    @classmethod
+    def _make(cls, specifications: Sequence[JSON], plugins: Plugins) -> Features:
+        made: dict[str, list[Feature]] = {"input": [], "output": []}
+        for each in specifications:
+            feature = plugins.make("features", each["type"], each["options"], column=each["name"], role=each["role"])
+            made[each["role"]].append(feature)
+        sources = {each["name"]: each["column"] for each in specifications}
+        return cls(tuple(made["input"]), tuple(made["output"]), sources, list(specifications))

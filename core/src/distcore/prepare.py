@@ -1,0 +1,138 @@
+"""From the user's data to a committed cache: found by content, or fitted, encoded and written."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from distcore.contracts import JSON, PluginRef, Source
+from distcore.dataset import Data, JoinedSource
+from distcore.encoding.splits import GivenSplitter, Splitter, make_splitter
+from distcore.sources.options import NULL_VALUES, DelimitedOptions
+
+if TYPE_CHECKING:
+    from distcore.cache import Cache, CacheBuilder
+    from distcore.config.preprocess_options import Preprocessing
+    from distcore.session import Session
+
+
+def prepare(session: Session, data: Data) -> Cache:
+    """The cache of this data under this config. A hit reads the data once, to digest it, and no more.
+
+    Raises DataError or UserError naming the place in the data, CacheError where the cache cannot be written."""
+    from distcore.cache import ensure_cache
+
+    config, plugins = session.config, session.plugins
+    splitter = splitter_of(config.preprocessing, config.random_seed) if data.dataset is not None else None
+    raw = raw_columns(session, splitter)
+    with data.open(raw, delimited(config.preprocessing)) as source:
+        session.progress.begin("digest")
+        key = key_of(session, source, raw, given=splitter is None)
+        session.progress.end()
+        if splitter is None:
+            assert isinstance(source, JoinedSource)
+            splitter = GivenSplitter(source.partition_splits)
+        chosen, started = splitter, time.monotonic()
+
+        def build(builder: CacheBuilder) -> None:
+            fill(session, data, source, chosen, builder)
+            built.append(time.monotonic() - started)
+
+        built: list[float] = []
+        cache = ensure_cache(
+            root_of(session, data), key, format_of(session), build, plugins=plugins, progress=session.progress
+        )
+    if built:
+        session.built_cache = True
+        announce(session, cache, built[0])
+    return cache
+
+
+def fill(session: Session, data: Data, source: Source, splitter: Splitter, builder: CacheBuilder) -> None:
+    """Fit, encode and write everything through the builder."""
+    from distcore.encoding.fit import fit_and_encode
+
+    config = session.config
+    fitted = fit_and_encode(
+        source,
+        session.make("processors"),
+        session.features,
+        splitter,
+        builder,
+        seed=config.random_seed,
+        sample_ratio=config.preprocessing.sample_ratio,
+        sample_size=config.preprocessing.sample_size,
+        dataset=", ".join(data.names().values()),
+        progress=session.progress,
+    )
+    origin: JSON = {"digest": source.digest(), "rows": fitted.source_rows}
+    builder.finish(fitted.columns.values(), fitted.metadata, origin, fitted.rows)
+    session.progress.end()
+
+
+def announce(session: Session, cache: Cache, seconds: float) -> None:
+    """Tell who listens that a cache was built."""
+    from distcore.cache import open_cache
+    from distcore.contracts import SPLITS
+
+    reader = open_cache(cache, session.plugins)
+    rows = {split: reader.rows(split) for split in SPLITS}
+    reader.close()
+    session.plugins.manager.hook.cache_written(key=cache.key, directory=cache.directory, rows=rows, seconds=seconds)
+
+
+def key_of(session: Session, source: Source, raw: dict[str, str], given: bool) -> str:
+    """The cache's key: content of the data and everything that decides its bytes, and nothing else."""
+    from distcore.cache import cache_key
+
+    preprocessing = session.config.preprocessing.model_dump(mode="json")
+    preprocessing["random_seed"] = session.config.random_seed
+    if given:
+        preprocessing["split"] = "given"
+    features = [{**each, "options": data_options(each["options"])} for each in session.features.specifications]
+    return cache_key(
+        source_digest=source.digest(),
+        raw=raw,
+        features=features,
+        preprocessing=preprocessing,
+        format=format_of(session),
+    )
+
+
+def data_options(options: JSON) -> JSON:
+    """The part of a feature's options that its data depends on: what its network is made of changes no byte.
+
+    A plugin's own feature may have no `preprocessing` section; then all of its options count."""
+    network = ("encoder", "decoder")
+    return {name: value for name, value in options.items() if name not in network}
+
+
+def splitter_of(preprocessing: Preprocessing, seed: int) -> Splitter:
+    """The splitter that the config declares."""
+    return make_splitter(preprocessing.split.model_dump(), seed)
+
+
+def raw_columns(session: Session, splitter: Splitter | None) -> dict[str, str]:
+    """{dataset column: how to read it} for the features and the split."""
+    raw = session.features.raw()
+    for column, how in (splitter.needs if splitter is not None else {}).items():
+        raw.setdefault(column, how)
+    return raw
+
+
+def delimited(preprocessing: Preprocessing) -> DelimitedOptions:
+    """How delimited text is read, as the config says."""
+    csv = preprocessing.csv
+    nulls = csv.null_values if csv.null_values is not None else NULL_VALUES
+    return DelimitedOptions(csv.delimiter, csv.quote, csv.encoding, nulls)
+
+
+def format_of(session: Session) -> PluginRef:
+    """The cache format that the config names."""
+    named = session.config.backend.cache_format
+    return PluginRef("caches", named.type, named.options)
+
+
+def root_of(session: Session, data: Data) -> str:
+    """The folder of caches: the config's, or beside the data."""
+    return session.config.backend.cache_dir or data.cache_root()

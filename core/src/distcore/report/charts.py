@@ -1,0 +1,140 @@
+"""Small SVG charts for the report: text in, text out, nothing to load, so that one HTML file is enough.
+
+A chart library would draw these too, but costs half a second to import (matplotlib) or megabytes of script in every
+report (plotly); a run that takes four seconds should not wait for its picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+WIDTH, HEIGHT = 420, 240
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 34
+COLOURS = ("var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)")
+Point = tuple[float, float]
+
+
+class Frame:
+    """Maps data to the drawing area; draws axes with round ticks. x and y: (lowest, highest) of the data."""
+
+    def __init__(self, x: Point, y: Point, x_label: str, y_label: str = "") -> None:
+        self.x_ticks = ticks(*x)
+        self.y_ticks = ticks(*y)
+        self.x = (min(x[0], self.x_ticks[0]), max(x[1], self.x_ticks[-1]))
+        self.y = (min(y[0], self.y_ticks[0]), max(y[1], self.y_ticks[-1]))
+        self.labels = (x_label, y_label)
+
+    def at(self, x: float, y: float) -> Point:
+        """Pixel position of a data point."""
+        across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
+        up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
+        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+
+    def svg(self, marks: Sequence[str], title: str) -> str:
+        """The whole chart: grid, axes, then the marks."""
+        parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
+        for value in self.y_ticks:
+            y = self.at(self.x[0], value)[1]
+            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>')
+        for value in self.x_ticks:
+            x = self.at(value, self.y[0])[0]
+            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{number(value)}</text>')
+        middle = (LEFT + WIDTH - RIGHT) / 2
+        parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{escape(self.labels[0])}</text>')
+        if self.labels[1]:
+            parts.append(
+                f'<text transform="translate(12,{HEIGHT / 2}) rotate(-90)" text-anchor="middle">'
+                f"{escape(self.labels[1])}</text>"
+            )
+        return "".join([*parts, *marks, "</svg>"])
+
+
+def lines(series: Mapping[str, Sequence[Point]], x_label: str, title: str, y_label: str = "") -> str:
+    """One line with dots a series, each point with its value on hover; a legend below."""
+    points = [point for each in series.values() for point in each if math.isfinite(point[1])]
+    if not points:
+        return ""
+    frame = Frame(_range(x for x, _ in points), _range(y for _, y in points), x_label, y_label)
+    marks, legend = [], []
+    for colour, (name, each) in zip(_colours(len(series)), series.items(), strict=True):
+        finite = [point for point in each if math.isfinite(point[1])]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (frame.at(*point) for point in finite))
+        marks.append(f'<polyline points="{path}" style="stroke:{colour}"/>')
+        for point in finite:
+            x, y = frame.at(*point)
+            hover = f"{escape(name)}: {number(point[1], 6)} at {number(point[0])}"
+            marks.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" style="fill:{colour}"><title>{hover}</title></circle>'
+            )
+        legend.append(f'<span><i style="background:{colour}"></i>{escape(name)}</span>')
+    key = f'<div class="legend">{"".join(legend)}</div>' if len(series) > 1 else ""
+    return f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}{key}</figure>"
+
+
+def bars(edges: Sequence[float], counts: Sequence[float], x_label: str, title: str) -> str:
+    """A histogram: counts[i] between edges[i] and edges[i + 1]."""
+    frame = Frame((edges[0], edges[-1]), (0.0, max([*counts, 1])), x_label, "rows")
+    marks = []
+    for left, right, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        (x0, y0), (x1, y1) = frame.at(left, 0), frame.at(right, count)
+        hover = f"{number(left)} to {number(right)}: {count:,} rows"
+        marks.append(
+            f'<rect x="{x0:.1f}" y="{y1:.1f}" width="{max(x1 - x0 - 1, 0.5):.1f}" height="{max(y0 - y1, 0):.1f}">'
+            f"<title>{hover}</title></rect>"
+        )
+    return f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}</figure>"
+
+
+def calibration(expected: Sequence[float], observed: Sequence[float], counts: Sequence[int], title: str) -> str:
+    """Observed frequency over predicted probability, beside the diagonal of a calibrated model."""
+    series = {
+        "model": [point for point, count in zip(zip(expected, observed, strict=True), counts, strict=True) if count],
+        "calibrated": [(0.0, 0.0), (1.0, 1.0)],
+    }
+    return lines(series, "predicted probability", title, "observed frequency")
+
+
+def heat_table(labels: Sequence[str], counts: Sequence[Sequence[int]], title: str) -> str:
+    """A confusion matrix: rows are truth, columns are predictions, shaded by the share of the row."""
+    head = "".join(f"<th>{escape(label)}</th>" for label in labels)
+    body = []
+    for label, row in zip(labels, counts, strict=True):
+        total = sum(row) or 1
+        cells = "".join(
+            f'<td style="--share:{count / total:.3f}" title="{count / total:.1%} of {escape(label)}">{count:,}</td>'
+            for count in row
+        )
+        body.append(f"<tr><th>{escape(label)}</th>{cells}</tr>")
+    return (
+        f"<figure><figcaption>{escape(title)} (rows: truth, columns: predicted)</figcaption>"
+        f'<table class="heat"><tr><th></th>{head}</tr>{"".join(body)}</table></figure>'
+    )
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers that cover [low, high]: steps of 1, 2 or 5 times a power of ten."""
+    if not high > low:
+        high = low + (abs(low) or 1.0)
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
+    return [index * step for index in range(first, last + 1)]
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A short decimal."""
+    return f"{value:.{digits}g}"
+
+
+def _range(values: object) -> Point:
+    found = list(values)  # type: ignore[call-overload]
+    return min(found), max(found)
+
+
+def _colours(count: int) -> list[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]

@@ -1,0 +1,305 @@
+"""The story, top to bottom: config → preprocess → cache → load → train → evaluate → predict → report.
+
+These are the functions of the Python interface; the command line calls the same ones. A dataset is a path, a glob, an
+fsspec URL, or any object with Arrow's PyCapsule interface (pandas, polars, pyarrow, DuckDB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore import results
+from distcore.contracts import JSON, TrainJob, TrainResult
+from distcore.dataset import Data
+from distcore.prepare import prepare
+from distcore.session import Session, describe, experiment_directory, open_model, open_session
+
+if TYPE_CHECKING:
+    from distcore.artifact import Artifact
+    from distcore.cache import Cache
+    from distcore.config import RunConfig
+
+SAVE_ALL: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `train` and `experiment` give back.
+
+    directory: the experiment's folder. model: its model folder, or None where it was not saved.
+    training_statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
+    test_statistics: {output feature: {metric: number}}, None for `train`.
+    predictions: the file, or None.
+    """
+
+    directory: Path
+    model: Path | None
+    training_statistics: JSON
+    test_statistics: JSON | None = None
+    predictions: Path | None = None
+
+
+def experiment(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
+    """Train, then evaluate and predict the test split; everything lies in one folder. Arguments: see `train`."""
+    return _train(config, dataset, "experiment", **arguments)
+
+
+def train(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
+    """Preprocess (or find the cache) and fit a model.
+
+    config: path of a YAML file, or a mapping. dataset: what is split; or training_set, validation_set, test_set.
+    backend, random_seed, gpus: override the config. output_directory, experiment_name, model_name: where results go.
+    model_load_path: start from these weights. model_resume_path: go on with the run in that folder.
+    model: a torch.nn.Module (an instance, whose weights are started from, or a class) instead of the config's model.
+    skip: names of what not to save (`skip_save_…`). data_format: "auto" finds it. view: how to draw progress:
+    "interactive" (bars on a terminal and in Jupyter), "auto" (there bars, else lines), "bars", "lines" or "none".
+    """
+    return _train(config, dataset, "train", **arguments)
+
+
+def _train(
+    config: Any,
+    dataset: Any,
+    command: str,
+    *,
+    training_set: Any = None,
+    validation_set: Any = None,
+    test_set: Any = None,
+    data_format: str | None = None,
+    backend: str | None = None,
+    random_seed: int | None = None,
+    gpus: Any = None,
+    output_directory: str | Path = "results",
+    experiment_name: str = "experiment",
+    model_name: str = "run",
+    model_load_path: str | Path | None = None,
+    model_resume_path: str | Path | None = None,
+    model: Any = None,
+    skip: frozenset[str] | set[str] = SAVE_ALL,
+    view: str = "interactive",
+) -> Outcome:
+    data = Data(dataset, training_set, validation_set, test_set, data_format)
+    config = results.config_to_resume(config, model_resume_path)
+    weights = None
+    if model is not None:
+        config, weights = with_model(config, model, saved="skip_save_model" not in skip)
+    if "skip_save_log" in skip:
+        config = without_extensions(config)
+    results.check_weights(model_load_path)
+    with ExitStack() as stack:
+        stack.enter_context(results.as_before(output_directory))
+        session = stack.enter_context(
+            open_session(command, config, backend=backend, random_seed=random_seed, gpus=gpus, view=view)
+        )
+        cache = prepare(session, data)
+        if "skip_save_processed_input" in skip and session.built_cache:
+            stack.callback(results.remove_cache, cache)
+        if model_resume_path is not None:
+            session.directory = Path(model_resume_path)
+        else:
+            session.directory = experiment_directory(output_directory, experiment_name, model_name)
+            stack.enter_context(results.gone_if_refused(session.directory))
+        if weights is not None:
+            model_load_path = results.write_weights(session.directory, weights)
+        return _train_and_save(session, cache, data, model_load_path, model_resume_path, skip)
+
+
+def _train_and_save(session: Session, cache: Cache, data: Data, load: Any, resume: Any, skip: Any) -> Outcome:
+    """Fit, and fill the experiment's folder; for an experiment, also score and predict the test split."""
+    assert session.directory is not None
+    description = describe(session, data.description(cache))
+    session.started()
+    if resume is None:
+        results.write(session, "description.json", description, skip, "skip_save_training_description")
+    trained = fit(session, cache, load, resume, skip)
+    if resume is not None:  # not before it is known that this is the run of that folder
+        results.write(session, "description.json", description, skip, "skip_save_training_description")
+    results.write(session, "training_statistics.json", trained.statistics, skip, "skip_save_training_statistics")
+    outcome = Outcome(session.directory, trained.model, trained.statistics)
+    if session.command == "experiment":
+        outcome = _finish_experiment(session, cache, trained, skip)
+    if "skip_save_report" not in skip:
+        results.report(session.directory)
+    if "skip_save_model" in skip:
+        results.remove_model(trained.model)
+    return outcome
+
+
+def without_extensions(config: Any) -> RunConfig:
+    """The config with nobody who listens, and so nobody who logs."""
+    from distcore.config import load_config
+
+    return replace(load_config(config), extensions=())
+
+
+def with_model(config: Any, model: Any, saved: bool) -> tuple[RunConfig, Mapping[str, Any] | None]:
+    """The config with a class or an instance given from Python as its model, and the instance's weights."""
+    from distcore.config import Ref, load_config
+    from distcore.plugins import Plugins
+
+    read = load_config(config)
+    section, weights = Plugins(read.plugins_block).describe_model(model, saved)
+    options = {name: value for name, value in section.items() if name != "type"}
+    return replace(read, model=Ref(section["type"], options)), weights
+
+
+def preprocess(
+    config: Any,
+    dataset: Any = None,
+    *,
+    training_set: Any = None,
+    validation_set: Any = None,
+    test_set: Any = None,
+    data_format: str | None = None,
+    backend: str | None = None,
+    random_seed: int | None = None,
+    view: str = "interactive",
+) -> Cache:
+    """Build the cache of a dataset, or find it, and stop. Arguments: see `train`."""
+    data = Data(dataset, training_set, validation_set, test_set, data_format)
+    with open_session("preprocess", config, backend=backend, random_seed=random_seed, view=view) as session:
+        session.started()
+        return prepare(session, data)
+
+
+def fit(session: Session, cache: Cache, load: Any, resume: Any, skip: Any = SAVE_ALL) -> TrainResult:
+    """Fit a model on the cache's training split with the config's trainer."""
+    trainer = session.make("trainers")
+    return trainer.fit(train_job(session, cache, load, resume, skip), session.backend, session.progress)
+
+
+def train_job(session: Session, cache: Cache, load: Any = None, resume: Any = None, skip: Any = SAVE_ALL) -> TrainJob:
+    """Everything a trainer is told."""
+    return TrainJob(
+        config=session.config.as_json(),
+        cache=cache,
+        loader=session.reference("loaders"),
+        trainer=session.reference("trainers"),
+        directory=session.directory,
+        seed=session.config.random_seed,
+        resume=Path(resume) if resume is not None else None,
+        initial_weights=Path(load) if load is not None else None,
+        save_checkpoints="skip_save_progress" not in skip,
+        plugins_block=tuple(session.plugins.block),
+    )
+
+
+def _finish_experiment(session: Session, cache: Cache, trained: TrainResult, skip: Any) -> Outcome:
+    """Evaluate and predict the test split in one pass over it."""
+    from distcore.artifact import open_artifact
+    from distcore.cache import open_cache
+    from distcore.prediction import Evaluation, split_batches
+
+    assert session.directory is not None
+    artifact = open_artifact(trained.model, plugins=session.plugins, trust=True)
+    evaluation = Evaluation(artifact.features, "test")
+    path = None if "skip_save_predictions" in skip else session.directory / "predictions.parquet"
+    with open_cache(cache, session.plugins) as reader:
+        session.progress.begin("test", total=reader.rows("test"))
+        rows = session.config.trainer.eval_batch_size
+        batches = split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None)
+        evaluation.run(batches, session.progress, path)
+        session.progress.end()
+    statistics = evaluation.scores.compute()
+    results.write(session, "test_statistics.json", statistics, skip, "skip_save_eval_stats")
+    results.write(session, "test_diagnostics.json", evaluation.diagnostics.as_json(), skip, "skip_save_eval_stats")
+    if path is not None:
+        session.plugins.manager.hook.predictions_written(path=path, rows=evaluation.rows)
+    return Outcome(session.directory, trained.model, trained.statistics, statistics, path)
+
+
+def predict(
+    model_path: str | Path,
+    dataset: Any,
+    *,
+    data_format: str | None = None,
+    batch_size: int | None = None,
+    backend: str | None = None,
+    gpus: Any = None,
+    trust: bool = False,
+    output_directory: str | Path = "results",
+    skip: frozenset[str] | set[str] = SAVE_ALL,
+    view: str = "interactive",
+) -> Path | None:
+    """Predict every row of a dataset, in its order, into `<output_directory>/predictions.parquet`; returns that path.
+
+    trust: see `load`."""
+    from distcore.prediction import empty_schema, predict_stream, write_predictions
+
+    opened = open_model(model_path, trust=trust, gpus=gpus, backend=backend, view=view)
+    with results.as_before(output_directory), opened as (artifact, progress):
+        progress.begin("predict")
+        parts = predict_stream(artifact, dataset, batch_size=batch_size, data_format=data_format, progress=progress)
+        if "skip_save_predictions" in skip:
+            for _ in parts:
+                continue
+            return None
+        path = Path(output_directory) / "predictions.parquet"
+        rows = write_predictions(path, parts, empty_schema(artifact.features))
+        artifact.plugins.manager.hook.predictions_written(path=path, rows=rows)
+        return path
+
+
+def evaluate(
+    model_path: str | Path,
+    dataset: Any,
+    *,
+    data_format: str | None = None,
+    batch_size: int | None = None,
+    backend: str | None = None,
+    gpus: Any = None,
+    trust: bool = False,
+    output_directory: str | Path = "results",
+    skip: frozenset[str] | set[str] = SAVE_ALL,
+    view: str = "interactive",
+) -> JSON:
+    """Metrics of a model on a dataset that holds its targets: {output feature: {metric: number}}.
+
+    Also written, with predictions, to `<output_directory>/test_statistics.json` and `predictions.parquet`."""
+    from distcore.prediction import Evaluation, dataset_batches
+
+    opened = open_model(model_path, trust=trust, gpus=gpus, backend=backend, view=view)
+    with results.as_before(output_directory), opened as (artifact, progress):
+        progress.begin("evaluate")
+        evaluation = Evaluation(artifact.features)
+        directory = Path(output_directory)
+        path = None if "skip_save_predictions" in skip else directory / "predictions.parquet"
+        evaluation.run(dataset_batches(artifact, dataset, batch_size, data_format), progress, path)
+        statistics = evaluation.scores.compute()
+        if "skip_save_eval_stats" not in skip:
+            results.write_json(directory / "test_statistics.json", statistics)
+        if path is not None:
+            artifact.plugins.manager.hook.predictions_written(path=path, rows=evaluation.rows)
+        return statistics
+
+
+def load(model_path: str | Path, *, trust: bool = False) -> Artifact:
+    """Open a model folder (or the experiment's folder around it); `.predict(frame)` gives a table.
+
+    trust: allow a model that names a class from outside the installed plugins; opening it imports that class."""
+    from distcore.artifact import open_artifact
+
+    return open_artifact(model_path, trust=trust)
+
+
+def plan(
+    config: Any,
+    dataset: Any = None,
+    *,
+    training_set: Any = None,
+    validation_set: Any = None,
+    test_set: Any = None,
+    data_format: str | None = None,
+    backend: str | None = None,
+    random_seed: int | None = None,
+    gpus: Any = None,
+) -> JSON:
+    """What `train` would run, where, through which plugins and why. Changes nothing. Arguments: see `train`."""
+    from distcore.planning import plan as make_plan
+
+    data = Data(dataset, training_set, validation_set, test_set, data_format)
+    return make_plan(config, data, backend=backend, random_seed=random_seed, gpus=gpus)

@@ -1,0 +1,205 @@
+"""What every command sets up before its work and takes down after it: config, plugins, backend, extensions, folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import JSON, Backend, PluginRef
+from distcore.errors import UserError
+from distcore.features import Features
+from distcore.listeners import listening
+from distcore.plugins import DEFAULTS, Plugins
+from distcore.progress import Progress
+from distcore.progress_view import ProgressView
+
+if TYPE_CHECKING:
+    from distcore.artifact import Artifact
+    from distcore.config import RunConfig
+
+log = logging.getLogger("distcore")
+
+
+@dataclass
+class Session:
+    """One command under way.
+
+    reason: why this backend. directory: the experiment's folder, where there is one. built_cache: no cache was there.
+    """
+
+    command: str
+    config: RunConfig
+    plugins: Plugins
+    backend: Backend
+    backend_name: str
+    reason: str
+    features: Features
+    progress: Progress
+    directory: Path | None = None
+    built_cache: bool = False
+
+    def started(self) -> None:
+        """Tell who listens that the work begins."""
+        self.plugins.manager.hook.run_started(
+            command=self.command, config=self.config.as_json(), directory=self.directory
+        )
+
+    def reference(self, kind: str) -> PluginRef:
+        """The processor, loader or trainer that the config names, else the backend's default."""
+        singular = kind.removesuffix("s")
+        named = getattr(self.config.backend, singular)
+        if named is not None:
+            return PluginRef(kind, named.type, named.options)
+        return PluginRef(kind, self.backend.defaults[singular], {})
+
+    def make(self, kind: str, **context: Any) -> Any:
+        reference = self.reference(kind)
+        return self.plugins.make(kind, reference.name, reference.options, **context)
+
+
+@contextmanager
+def open_session(
+    command: str,
+    config: Any,
+    *,
+    backend: str | None = None,
+    random_seed: int | None = None,
+    gpus: Any = None,
+    view: str = "none",
+) -> Iterator[Session]:
+    """Read and resolve the config, choose the backend, let extensions listen; close everything at the end.
+
+    config: path, mapping or RunConfig. gpus: "0,1", -1 for none, or None for whatever is there.
+    view: how to draw progress ("auto", "bars", "lines", "none")."""
+    limit_gpus(gpus)
+    session = resolved_session(command, config, backend=backend, random_seed=random_seed)
+    plugins = session.plugins
+    for note in session.config.notes:
+        log.info("%s: %s", session.config.source, note)
+    error: BaseException | None = None
+    try:
+        with listening([each.as_json() for each in session.config.extensions], plugins):
+            try:
+                with ProgressView(session.progress, view):
+                    yield session
+                    session.progress.end()
+            except BaseException as caught:
+                error = caught
+                raise
+            finally:
+                session.progress.end()
+                plugins.manager.hook.run_finished(command=command, directory=session.directory, error=error)
+    finally:
+        session.backend.close()
+
+
+def resolved_session(
+    command: str, config: Any, *, backend: str | None = None, random_seed: int | None = None
+) -> Session:
+    """Config, plugins, backend and features of a command, and nothing begun: no extension is made, nobody is told.
+
+    The caller closes the backend."""
+    from distcore.config import load_config, resolve
+
+    read = load_config(config, backend=backend, random_seed=random_seed)
+    plugins = Plugins(block=read.plugins_block)
+    name, reason = choose_backend(read.backend.type, plugins)
+    resolved = resolve(read, plugins, backend=name)
+    made = plugins.make("backends", name, resolved.backend.options)
+    try:
+        # A section such as `trainer: {num_workers: 4}` names no type: it is the backend's default's.
+        resolved = resolve(resolved, plugins, made.defaults, name)
+        features = Features.of(resolved, plugins)
+    except BaseException:
+        made.close()
+        raise
+    return Session(command, resolved, plugins, made, name, reason, features, Progress())
+
+
+@contextmanager
+def open_model(
+    path: str | Path, *, trust: bool = False, gpus: Any = None, backend: str | None = None, view: str = "none"
+) -> Iterator[tuple[Artifact, Progress]]:
+    """Open a model to predict or evaluate with, in this process. backend: must be one that is installed."""
+    from distcore.artifact import open_artifact
+
+    limit_gpus(gpus)
+    plugins = Plugins()
+    if backend is not None:
+        plugins.find("backends", backend)
+    progress = Progress()
+    with ProgressView(progress, view):
+        yield open_artifact(path, plugins=plugins, trust=trust), progress
+        progress.end()
+
+
+def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
+    """The backend's name and why: the config (or the command line) names it, it was detected, or nothing else was."""
+    if named:
+        return named, "named in the config or on the command line"
+    found = plugins.detect()
+    if found:
+        return found[0].backend, found[0].reason
+    return DEFAULTS["backends"], "no cluster and no launcher was detected"
+
+
+def limit_gpus(gpus: Any) -> None:
+    """Hide all GPUs but the named ones from this process and its children; must come before torch looks."""
+    if gpus is None:
+        return
+    text = ",".join(map(str, gpus)) if isinstance(gpus, list | tuple) else str(gpus)
+    if not all(part.strip().lstrip("-").isdigit() for part in text.split(",")):
+        raise UserError(f"--gpus {text!r} is not a list of GPU numbers. Give numbers such as 0 or 0,1, or -1 for none.")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if text.strip() == "-1" else text
+
+
+def experiment_directory(root: str | Path, experiment_name: str, model_name: str) -> Path:
+    """Make `<root>/<experiment_name>_<model_name>`, with a number behind it where it exists: two runs share none."""
+    base = Path(root) / f"{experiment_name}_{model_name}"
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        number = 0
+        while True:
+            candidate = base.with_name(f"{base.name}_{number}") if number else base
+            try:
+                candidate.mkdir()
+            except FileExistsError:
+                number += 1
+            else:
+                return candidate
+    except OSError as error:
+        raise UserError(
+            f"The results cannot be written to {base.parent}: {error.strerror}. "
+            "Give another folder with --output_directory."
+        ) from error
+
+
+def describe(session: Session, data: Mapping[str, Any]) -> JSON:
+    """What description.json says: config without credentials, data digest, plugins with versions, seed, environment."""
+    from importlib import metadata
+
+    used = {("backends", session.backend_name)}
+    used |= {(kind, session.reference(kind).name) for kind in ("processors", "loaders", "trainers")}
+    used |= {("caches", session.config.backend.cache_format.type), ("models", session.config.model.type)}
+    used |= {("features", each["type"]) for each in session.features.specifications}
+    offers = [session.plugins.find(kind, name) for kind, name in sorted(used)]
+    return {
+        "command": session.command,
+        "config": session.config.as_json(),
+        "data": dict(data),
+        "backend": {"name": session.backend_name, "reason": session.reason},
+        "random_seed": session.config.random_seed,
+        "plugins": [vars(offer) for offer in offers],
+        "environment": {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            **{name: metadata.version(name) for name in ("distcore", "torch", "pyarrow", "numpy", "torchmetrics")},
+        },
+    }

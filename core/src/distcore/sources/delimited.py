@@ -1,0 +1,263 @@
+"""csv, tsv and other delimited text: newline-aligned byte ranges that any engine parses by itself."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from distcore.arrow import strings
+from distcore.errors import DataError
+from distcore.sources import ranges
+from distcore.sources.dialect import Dialect, find_dialect
+from distcore.sources.digests import combined, file_digest
+from distcore.sources.encoding import as_utf8, refuse_binary
+from distcore.sources.fetch import Workplace, unpacked
+from distcore.sources.options import DelimitedOptions
+from distcore.sources.values import TYPES, finite, typed
+
+HEAD = 1 << 16
+"""Bytes looked at to see which null spellings a file uses."""
+
+BLOCK = 1 << 22
+"""Bytes that the parser takes at once: smaller ones cost calls, larger ones fall out of the processor's cache."""
+
+
+@dataclass(frozen=True)
+class DelimitedPartition:
+    """The rows in the bytes [start, stop) of a file; `block` is how much of it the parser takes at once.
+
+    plain: expect the empty text to be the only null spelling that occurs; where another one does, it is read again.
+    Looking every value up among nineteen spellings costs an eighth of the parsing.
+    """
+
+    path: str
+    shown: str
+    size: int
+    start: int
+    stop: int
+    block: int
+    dialect: Dialect
+    raw: tuple[tuple[str, str], ...]
+    null_values: tuple[str, ...]
+    plain: bool = False
+
+    def read(self) -> pa.RecordBatch:
+        """The rows, typed. Raises DataError naming file, line and column of what cannot be read."""
+        text = self.text()
+        types = {name: TYPES[raw] for name, raw in self.raw}
+        try:
+            table = (self._read_plainly(text, types) if self.plain else None) or self.parse(text, types)
+        except pa.ArrowInvalid as error:
+            from distcore.sources.diagnosis import read_carefully
+
+            return read_carefully(self, text, error)
+        columns = []
+        for name, raw in self.raw:
+            column = _joined(table.column(name))
+            if raw == "number" and not finite(column):
+                column = typed(column, raw, name, self.null_values, self.place(text))
+            columns.append(column)
+        return pa.record_batch(columns, names=[name for name, _ in self.raw])
+
+    def text(self) -> pa.Buffer:
+        """The bytes of the range, mapped and not copied."""
+        if os.path.getsize(self.path) != self.size:
+            raise DataError(f"{self.shown}: the file changed while it was being read. Run again when it is complete.")
+        file = pa.memory_map(self.path)
+        file.seek(self.start)
+        return file.read_buffer(self.stop - self.start)
+
+    def _read_plainly(self, text: pa.Buffer, types: Mapping[str, pa.DataType]) -> pa.Table | None:
+        """As `parse`, but spellings and encoding are looked at in distinct values; None where it is not the same."""
+        spellings = strings(self.null_values)
+        try:
+            table = self.parse(text, types, plain=True)
+            for name, raw in self.raw:
+                for chunk in table.column(name).chunks if raw == "category" else ():
+                    chunk.dictionary.validate(full=True)
+                    if pc.any(pc.is_in(chunk.dictionary, spellings)).as_py():
+                        return None
+        except pa.ArrowInvalid:
+            return None  # a spelling that is no number, or an error that the full parse will tell
+        return table
+
+    def parse(
+        self,
+        text: pa.Buffer,
+        types: Mapping[str, pa.DataType],
+        handler: object = None,
+        block: int | None = None,
+        plain: bool = False,
+    ) -> pa.Table:
+        """The columns in `types` (none: all, as bytes). Raises ArrowInvalid as the Arrow reader does."""
+        read = pacsv.ReadOptions(
+            use_threads=False, column_names=self.dialect.names, block_size=min(block or self.block, len(text) + 1)
+        )
+        parse = pacsv.ParseOptions(
+            delimiter=self.dialect.delimiter, quote_char=self.dialect.quote or False, invalid_row_handler=handler
+        )
+        convert = pacsv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            strings_can_be_null=True,
+            null_values=[""] if plain else list(self.null_values),
+            check_utf8=not plain,
+        )
+        return pacsv.read_csv(pa.BufferReader(text), read, parse, convert)
+
+    def place(self, text: pa.Buffer) -> _Line:
+        """Row of this partition → file and line, found when it is asked for."""
+        return _Line(self, text)
+
+
+@dataclass(frozen=True)
+class _Line:
+    partition: DelimitedPartition
+    text: pa.Buffer
+
+    def __call__(self, row: int) -> str:
+        part = self.partition
+        walk = ranges.records(memoryview(self.text).tobytes(), 0, part.dialect.delimiter, part.dialect.quote)
+        start = next(start for index, (start, _) in enumerate(walk) if index == row)
+        return f"{part.shown}, line {ranges.line_number(part.path, part.start + start, part.dialect.newline)}"
+
+
+def _is_number(spelling: str) -> bool:
+    """Whether a null spelling would be read as a finite number, or as an infinity."""
+    try:
+        return not math.isnan(float(spelling))
+    except ValueError:
+        return False
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    joined = column.combine_chunks()
+    if isinstance(joined, pa.ChunkedArray):
+        return joined.chunk(0) if joined.num_chunks else pa.array([], joined.type)
+    return joined
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A delimited file as UTF-8 on this machine, and how it is written."""
+
+    path: Path
+    shown: str
+    dialect: Dialect
+
+
+def prepare(
+    path: Path,
+    shown: str,
+    options: DelimitedOptions,
+    place: Workplace,
+    prefer: str | None = None,
+    limit: int | None = None,
+) -> Prepared:
+    """Unpack, refuse what is no text, turn to UTF-8, find the dialect. limit: bytes wanted at most of a packed file."""
+    plain = unpacked(path, shown, place, limit)
+    if options.encoding is None:
+        refuse_binary(plain, shown)
+    text = as_utf8(plain, shown, options.encoding, place, limit)
+    return Prepared(text, shown, find_dialect(text, shown, options, prefer))
+
+
+class DelimitedSource:
+    """A delimited text as a `Source`. original: the file as it was given, whose bytes the digest is taken of."""
+
+    def __init__(
+        self, prepared: Prepared, original: Path, raw: Mapping[str, str], options: DelimitedOptions, place: Workplace
+    ) -> None:
+        self._file = prepared
+        self._original = original
+        self._raw = tuple(raw.items())
+        self._options = options
+        self._place = place
+        self._scanned: ranges.Scan | None = None
+
+    def _scan(self) -> ranges.Scan:
+        if self._scanned is None:
+            dialect = self._file.dialect
+            found = ranges.scan(self._file.path, dialect.text_start, dialect.delimiter, dialect.quote)
+            if found.regular and found.unclosed is not None:
+                self._refuse_open_quote(found.unclosed)
+            self._scanned = found
+        return self._scanned
+
+    def digest(self) -> str:
+        """Of the file's bytes, and of what the options say about reading them."""
+        content = self._scan().digest if self._original == self._file.path else file_digest(self._original)
+        dialect = self._file.dialect
+        return combined(
+            ["delimited", content, dialect.delimiter, dialect.quote, self._options.encoding, self._options.null_values]
+        )
+
+    def partitions(self, target_bytes: int) -> Sequence[DelimitedPartition]:
+        """Byte ranges of about target_bytes, in row order."""
+        found, dialect = self._scan(), self._file.dialect
+        path, start = self._file.path, dialect.data_start
+        if found.regular:
+            offsets = ranges.cuts(path, start, target_bytes, dialect.newline, found, dialect.quote)
+        else:
+            offsets, unclosed = ranges.walked_cuts(path, start, target_bytes, dialect.delimiter, dialect.quote)
+            if unclosed is not None:
+                self._refuse_open_quote(unclosed)
+        size = offsets[-1]
+        plain = self._is_plain(offsets)
+        return [
+            DelimitedPartition(
+                str(path),
+                self._file.shown,
+                size,
+                begin,
+                end,
+                end - begin + 1 if found.has_quotes(begin, end) else BLOCK,
+                dialect,
+                self._raw,
+                self._options.null_values,
+                plain,
+            )
+            for begin, end in itertools.pairwise(offsets)
+            if end > begin
+        ]
+
+    def _is_plain(self, offsets: Sequence[int]) -> bool:
+        """Whether the fast way of reading is worth trying: every other null spelling is recognised when it comes.
+
+        Strings would have to be looked at one by one, a spelling that is a number could not be told from one, and
+        where a column's first lines hold a spelling, most partitions will."""
+        nulls = self._options.null_values
+        if "" not in nulls or len(nulls) < 3 or any(raw == "string" for _, raw in self._raw):
+            return False
+        if any(_is_number(spelling) for spelling in nulls):
+            return False
+        with open(self._file.path, "rb") as file:
+            file.seek(offsets[0])
+            head = file.read(min(HEAD, offsets[-1] - offsets[0]))
+        fields = set(
+            re.split(
+                rb"[\r\n" + re.escape((self._file.dialect.delimiter + self._file.dialect.quote).encode()) + b"]+", head
+            )
+        )
+        return not fields & {spelling.encode() for spelling in nulls if spelling}
+
+    def close(self) -> None:
+        """Remove what was unpacked."""
+        self._place.close()
+
+    def _refuse_open_quote(self, offset: int) -> None:
+        dialect = self._file.dialect
+        line = ranges.line_number(self._file.path, offset, dialect.newline)
+        raise DataError(
+            f"{self._file.shown}, line {line}: a quote ({dialect.quote}) opens here and never closes. Close it, double "
+            f"it where it is part of a text, or set preprocessing.csv.quote to '' if quotes mean nothing in this file."
+        )

@@ -1,0 +1,171 @@
+"""Bring a dataset's files to where they can be mapped: download, unpack, and turn other encodings into UTF-8.
+
+What is made lies in one fresh folder under `scratch`, which `Workplace.close` removes.
+"""
+
+from __future__ import annotations
+
+import bz2
+import difflib
+import errno
+import gzip
+import lzma
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from distcore.errors import DataError
+
+PIECE = 1 << 22
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+DAMAGED = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)  # Arrow's errors are OSError or ValueError
+
+
+class Workplace:
+    """A folder under `scratch` for what must be made before it can be read; made when first needed."""
+
+    def __init__(self, scratch: Path | None) -> None:
+        self._scratch = scratch
+        self._folder: Path | None = None
+
+    def path(self, name: str) -> Path:
+        """A path for a new file or folder of this name."""
+        if self._folder is None:
+            if self._scratch is not None:
+                self._scratch.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix="source-", dir=self._scratch))
+        holder = Path(tempfile.mkdtemp(dir=self._folder))
+        return holder / (name or "data")
+
+    def close(self) -> None:
+        """Remove all that was made."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def is_url(dataset: str) -> bool:
+    """Whether the dataset is to be fetched by fsspec."""
+    return "://" in dataset and not dataset.startswith("file://")
+
+
+def without_secrets(url: str) -> str:
+    """The URL without user, password and query, for messages and names."""
+    scheme, mark, rest = url.partition("://")
+    path = rest.partition("?")[0] if scheme.startswith("http") else rest
+    host, slash, tail = path.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{tail}"
+
+
+def local_path(dataset: str | os.PathLike[str]) -> Path:
+    """The path of a dataset that is not remote."""
+    return Path(os.fspath(dataset).removeprefix("file://")).expanduser()
+
+
+def existing(path: Path) -> Path:
+    """The path itself. Raises DataError with the nearest name in its folder when there is no such file."""
+    if path.exists():
+        return path
+    parent = path.parent
+    if not parent.is_dir():
+        raise DataError(f"{path}: no such file, and no folder {parent}. Correct the dataset's path.")
+    near = difflib.get_close_matches(path.name, os.listdir(parent), n=1)
+    hint = f"Did you mean {parent / near[0]}?" if near else "Correct the dataset's path."
+    raise DataError(f"{path}: no such file. {hint}")
+
+
+def download(url: str, shown: str, place: Workplace, storage_options: Mapping[str, Any] | None) -> Path:
+    """Copy a remote file, the Parquet files of a folder, or those that a glob names; returns the local file or folder.
+
+    Raises DataError naming the URL (as `shown`) when it is not there or cannot be fetched."""
+    import fsspec
+
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url, **(storage_options or {}))
+        files, root = _remote_files(filesystem, path, shown)
+        target = place.path(os.path.basename(shown.rstrip("/*")))
+        if root is None:
+            _copy(lambda: filesystem.open(files[0], "rb"), target, shown)
+            return target
+        for file in files:
+            local = target / os.path.relpath(file, root)
+            local.parent.mkdir(parents=True, exist_ok=True)
+            _copy(lambda file=file: filesystem.open(file, "rb"), local, shown)  # type: ignore[misc]
+        return target
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"{shown}: no such file. Correct the dataset's URL.") from error
+    except ImportError as error:
+        raise DataError(f"{shown}: {error}. Install the package that serves this kind of URL.") from error
+    except Exception as error:  # each fsspec filesystem raises its own kinds
+        reason = str(error).replace(url, shown)
+        raise DataError(
+            f"{shown}: cannot be fetched ({type(error).__name__}: {reason}). Check URL, network and credentials."
+        ) from error
+
+
+def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], str | None]:
+    """The files that a path names there, and the folder they are relative to (None: it names one file)."""
+    if shown.startswith(("http://", "https://")):
+        return [path], None
+    if any(mark in path for mark in "*?["):
+        files, root = sorted(filesystem.glob(path)), os.path.dirname(path.split("*")[0].split("?")[0].split("[")[0])
+    elif filesystem.isdir(path):
+        files, root = sorted(filesystem.find(path)), path
+    else:
+        if not filesystem.exists(path):
+            raise FileNotFoundError(path)
+        return [path], None
+    files = [file for file in files if file.endswith((".parquet", ".parq", ".pq"))]
+    if not files:
+        raise DataError(f"{shown}: holds no Parquet files. Name a file, or a folder or pattern of *.parquet files.")
+    return files, root
+
+
+def _copy(opened: Callable[[], BinaryIO], target: Path, shown: str, limit: int | None = None) -> None:
+    """Copy a stream into a new file, at most `limit` bytes; a full disk is told with the path."""
+    try:
+        with opened() as source, open(target, "wb") as sink:
+            while piece := source.read(PIECE if limit is None else min(PIECE, limit - sink.tell())):
+                sink.write(piece)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise DataError(f"{shown}: no space left for it in {target.parent}. Free some space.") from error
+        raise
+
+
+def compression_of(path: Path) -> str | None:
+    """gzip, zstd, bzip2 or xz, by the file's first bytes."""
+    with open(path, "rb") as file:
+        head = file.read(6)
+    return next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+
+
+def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None) -> Path:
+    """The file itself, or, where it is compressed, its (first `limit` bytes of) content as a new file."""
+    kind = compression_of(path)
+    if kind is None:
+        return path
+    target = place.path(path.stem)
+    try:
+        _copy(lambda: _unpacker(kind, path), target, shown, limit)
+    except DAMAGED as error:
+        raise DataError(
+            f"{shown}: the {kind} data are damaged or cut short, {target.stat().st_size} bytes in ({error}). "
+            f"Get the file again, or unpack it to see what is left."
+        ) from error
+    return target
+
+
+def _unpacker(kind: str, path: Path) -> Any:
+    if kind == "zstd":
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+    family: Any = {"gzip": gzip.GzipFile, "bzip2": bz2.BZ2File, "xz": lzma.LZMAFile}[kind]
+    return family(path, "rb")

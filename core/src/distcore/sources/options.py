@@ -1,0 +1,44 @@
+"""How delimited text is to be read; plain values, light to import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NULL_VALUES: tuple[str, ...] = (
+    "",
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "-1.#IND",
+    "-1.#QNAN",
+    "-NaN",
+    "-nan",
+    "1.#IND",
+    "1.#QNAN",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+)
+"""The spellings of a missing value: those of `pandas.read_csv`."""
+
+
+@dataclass(frozen=True)
+class DelimitedOptions:
+    """What a user may fix about delimited text; None means: find out by looking at the first lines.
+
+    delimiter: one character. quote: one character, or "" where quotes are ordinary characters.
+    encoding: a codec that Python knows, such as latin-1 or utf-16.
+    null_values: texts that mean "missing", whatever the dataset's format, so that csv, parquet and a frame of the same
+        rows agree.
+    """
+
+    delimiter: str | None = None
+    quote: str | None = None
+    encoding: str | None = None
+    null_values: tuple[str, ...] = NULL_VALUES

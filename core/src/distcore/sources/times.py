@@ -1,0 +1,64 @@
+"""Dates and times as pandas writes them to csv.
+
+pandas chooses one format for a whole column of timestamps: only the date where every value is midnight, else as many
+digits of a second as the finest value needs. So the unit is found over the whole column, never over a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+UNITS = ("date", "s", "ms", "us", "ns")
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def finest(units: Iterable[str]) -> str:
+    """The finest of some units; "date" where there are none."""
+    return max(units, key=UNITS.index, default="date")
+
+
+def unit_of(values: pa.Array | pa.ChunkedArray) -> str:
+    """The coarsest of UNITS that writes these timestamps without loss."""
+    type_ = values.type.value_type if pt.is_dictionary(values.type) else values.type
+    ticks = np.asarray(values.cast(type_).drop_null().cast(pa.int64()))
+    per_second = PER_SECOND[type_.unit]
+    if type_.tz is None and not (ticks % (86_400 * per_second)).any():
+        return "date"
+    for unit in UNITS[1:]:
+        step = per_second // min(PER_SECOND[unit], per_second)
+        if not (ticks % step).any():
+            return unit
+    raise AssertionError("a step of 1 divides everything")
+
+
+def timestamp_text(values: pa.Array, unit: str | None) -> pa.Array:
+    """`2024-01-05`, `2024-01-05 10:00:00`, `2024-01-05 10:00:00.500+01:00`, … in the given unit (None: the array's)."""
+    unit = unit or unit_of(values)
+    zone = values.type.tz
+    if unit == "date":
+        return values.cast(pa.date32()).cast(pa.utf8())
+    if zone is None:
+        return values.cast(pa.timestamp(unit), safe=False).cast(pa.utf8())
+    local = pc.local_timestamp(values)
+    text = local.cast(pa.timestamp(unit), safe=False).cast(pa.utf8())
+    utc = values.cast(pa.int64())
+    seconds = pc.divide(pc.subtract(local.cast(pa.int64()), utc), PER_SECOND[values.type.unit])
+    offsets = seconds.dictionary_encode()
+    spelled = pa.array([_offset(each) for each in offsets.dictionary.to_pylist()], pa.utf8())
+    return pc.binary_join_element_wise(text, spelled.take(offsets.indices), "")
+
+
+def time_text(values: pa.Array) -> pa.Array:
+    """`10:00:00`, with six more digits where there is a fraction of a second, as Python writes a time."""
+    return pc.replace_substring(values.cast(pa.time64("us"), safe=False).cast(pa.utf8()), ".000000", "")
+
+
+def _offset(seconds: int) -> str:
+    sign = "-" if seconds < 0 else "+"
+    minutes, rest = divmod(abs(seconds), 60)
+    return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" + (f":{rest:02d}" if rest else "")

@@ -1,0 +1,144 @@
+"""Checkpoints: whole or not there, every byte checked, no pickle; a damaged newest one falls back to the one before.
+
+<directory>/step-00000123/
+  tensors.safetensors     weights, best weights, optimizer state, under the names that the trainer gave
+  state.json              everything else
+  manifest.json           length and sha256 of the two
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from distcore.contracts import JSON
+from distcore.digests import digest_file
+from distcore.durable import BUILDING, REMOVING, DirectoryBuilder, explained, remove_directory, write_new_file
+from distcore.errors import CheckpointError
+from distcore.training.tensorfile import read_tensors, tensor_writer
+
+VERSION = 1
+"""Version of the layout; another one is refused."""
+
+NAME = re.compile(r"step-(\d{8,})")
+TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+log = logging.getLogger("distcore")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint, read back whole. tensors: on the CPU."""
+
+    path: Path
+    step: int
+    tensors: dict[str, torch.Tensor]
+    state: JSON
+
+
+def save(directory: Path, step: int, tensors: Mapping[str, torch.Tensor], state: JSON, keep: int = 2) -> Path:
+    """Write the checkpoint of a step and remove all but the newest `keep`; returns its folder.
+
+    It becomes visible by one rename once every byte is on disk. Checkpoints of later steps (a run that fell back to an
+    earlier one has passed over them) are removed. Raises CheckpointError where the disk is full: older ones are intact.
+    """
+    final = directory / f"step-{step:08d}"
+    with explained(directory, "the checkpoint", CheckpointError, advice="choose another --output_directory"):
+        directory.mkdir(parents=True, exist_ok=True)
+        _sweep(directory)
+        with DirectoryBuilder(final, replace=True) as folder:
+            digests = {
+                TENSORS: write_new_file(folder / TENSORS, tensor_writer(tensors)),
+                STATE: write_new_file(folder / STATE, json.dumps(state).encode()),
+            }
+            files = {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()}
+            manifest = {"version": VERSION, "step": step, "files": files}
+            write_new_file(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    found = list_checkpoints(directory)
+    for later in [each for each in found if _step(each) > step]:
+        remove_directory(later)
+    for old in [each for each in found if _step(each) <= step][keep:]:
+        remove_directory(old)
+    return final
+
+
+def list_checkpoints(directory: Path) -> list[Path]:
+    """The folders of checkpoints, newest first, whole or not; none where the directory is not there."""
+    if not directory.is_dir():
+        return []
+    found = [path for path in directory.iterdir() if NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=_step, reverse=True)
+
+
+def load_newest(directory: Path) -> Checkpoint:
+    """The newest checkpoint that is whole. Each damaged one before it is named in a warning.
+
+    Raises CheckpointError where there is none, or none is whole."""
+    found = list_checkpoints(directory)
+    if not found:
+        raise CheckpointError(
+            f"There is no checkpoint in {directory}. Give the folder of a run that saved one, or start a new run."
+        )
+    for path in found:
+        try:
+            return load(path)
+        except CheckpointError as error:
+            log.warning("%s", error)
+    raise CheckpointError(
+        f"None of the {len(found)} checkpoint{'s' if len(found) > 1 else ''} in {directory} is whole; "
+        "each is named in a warning above. Restore one from a backup, or start a new run."
+    )
+
+
+def load(path: Path) -> Checkpoint:
+    """One checkpoint. Raises CheckpointError naming the file that is missing, cut or changed."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        step, files, version = manifest["step"], manifest["files"], manifest["version"]
+        expected = {name: (files[name]["bytes"], files[name]["sha256"]) for name in (TENSORS, STATE)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path / MANIFEST, f"{type(error).__name__}: {error}") from error
+    if version != VERSION:
+        raise _damaged(path / MANIFEST, f"version {version!r} instead of {VERSION}")
+    if step != _step(path):
+        raise _damaged(path / MANIFEST, f"it is of step {step!r}")
+    for name, wanted in expected.items():
+        try:
+            found = digest_file(path / name)
+        except OSError as error:
+            raise _damaged(path / name, str(error)) from error
+        if found.bytes != wanted[0]:
+            raise _damaged(path / name, f"{found.bytes} bytes instead of {wanted[0]}")
+        if found.sha256 != wanted[1]:
+            raise _damaged(path / name, "its sha256 is not the one in the manifest")
+    from safetensors import SafetensorError
+
+    try:
+        return Checkpoint(path, step, read_tensors(path / TENSORS), json.loads((path / STATE).read_bytes()))
+    except (SafetensorError, ValueError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def _damaged(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"The checkpoint file {path} is damaged ({why}). An earlier checkpoint is used if there is one."
+    )
+
+
+def _step(path: Path) -> int:
+    match = NAME.fullmatch(path.name)
+    if match is None:
+        raise CheckpointError(f"{path} is no checkpoint's folder. Give one named step-<number>.")
+    return int(match[1])
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what a killed run left half done; only one process at a time writes checkpoints of a run."""
+    for path in directory.iterdir():
+        if BUILDING in path.name or REMOVING in path.name:
+            remove_directory(path)

@@ -1,0 +1,112 @@
+"""Gradients and running statistics of a module side by side in one flat buffer, so that a step is one exchange.
+
+A rank lays its gradients into a slot, the slots are summed, and parameters get views of the sum as their gradients: no
+bucket is copied back. Running statistics (batch norm's) travel along as differences from what all ranks last agreed on,
+so buffers that never change are kept to the bit, and ranks are at one after every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+
+class Exchange(Protocol):
+    """One flat buffer's way to its sum over the ranks."""
+
+    def slot(self) -> torch.Tensor:
+        """Where this rank lays its numbers for the next sum: [numel]."""
+        ...
+
+    def sum(self) -> torch.Tensor:
+        """The sum of every rank's slot, the same bits in every rank; this rank may change it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class InPlace:
+    """An exchange through a collective that sums one buffer in place."""
+
+    def __init__(self, buffer: torch.Tensor, all_reduce: Callable[[torch.Tensor], None]) -> None:
+        self._buffer = buffer
+        self._all_reduce = all_reduce
+
+    def slot(self) -> torch.Tensor:
+        return self._buffer
+
+    def sum(self) -> torch.Tensor:
+        self._all_reduce(self._buffer)
+        return self._buffer
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class FlatGroup:
+    """Trainable parameters and floating-point buffers of one dtype; the last number of the buffer is the stop flag."""
+
+    def __init__(
+        self, dtype: torch.dtype, parameters: Sequence[torch.nn.Parameter], buffers: Sequence[torch.Tensor]
+    ) -> None:
+        self.dtype = dtype
+        self._parameters = parameters
+        self._buffers = buffers
+        self._agreed = [buffer.detach().clone() for buffer in buffers]
+        self.numel = sum(each.numel() for each in (*parameters, *buffers)) + 1
+        self._views: dict[int, list[torch.Tensor]] = {}
+
+    def collect(self, slot: torch.Tensor, stop: bool) -> None:
+        """Lay gradients, changes of the buffers and the stop flag into the slot."""
+        views = self._views_of(slot)
+        targets, sources = [], []
+        for parameter, view in zip(self._parameters, views, strict=False):
+            if parameter.grad is None:
+                view.zero_()
+            else:
+                targets.append(view)
+                sources.append(parameter.grad)
+        if targets:
+            torch._foreach_copy_(targets, sources)
+        for buffer, agreed, view in zip(self._buffers, self._agreed, views[len(self._parameters) :], strict=True):
+            torch.sub(buffer, agreed, out=view)
+        slot[-1] = float(stop)
+
+    def spread(self, total: torch.Tensor, world: int, look: bool) -> bool:
+        """Give parameters their views of the sum, and buffers the mean of the ranks' changes.
+
+        look: whether to look at the stop flag, which waits for a GPU. Returns whether a rank wants to stop."""
+        views = self._views_of(total)
+        for parameter, view in zip(self._parameters, views, strict=False):
+            parameter.grad = view
+        for buffer, agreed, view in zip(self._buffers, self._agreed, views[len(self._parameters) :], strict=True):
+            agreed.add_(view, alpha=1 / world)
+            buffer.copy_(agreed)
+        return look and bool(total[-1] > 0)
+
+    def _views_of(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        views = self._views.get(flat.data_ptr())
+        if views is None:
+            views, start = [], 0
+            for each in (*self._parameters, *self._buffers):
+                views.append(flat[start : start + each.numel()].view(each.shape))
+                start += each.numel()
+            self._views[flat.data_ptr()] = views
+        return views
+
+
+def flat_groups(module: torch.nn.Module) -> list[FlatGroup]:
+    """One group a dtype; the same groups in every rank, for the same module."""
+    parameters = [each for each in module.parameters() if each.requires_grad]
+    buffers = [each for each in module.buffers() if each.is_floating_point()]
+    dtypes = sorted({each.dtype for each in (*parameters, *buffers)}, key=str)
+    return [
+        FlatGroup(
+            dtype,
+            [each for each in parameters if each.dtype == dtype],
+            [each for each in buffers if each.dtype == dtype],
+        )
+        for dtype in dtypes
+    ]

@@ -1,0 +1,129 @@
+"""What one rank does: open the cache, build the module, make the loaders, run the loop, write the model."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.artifact import write_artifact
+from distcore.batch import LoadRequest
+from distcore.cache import open_cache
+from distcore.config import load_config
+from distcore.contracts import JSON, Loader, Member, Split, TrainJob, TrainResult
+from distcore.errors import UserError
+from distcore.features import Features
+from distcore.training.checkpoint import list_checkpoints
+from distcore.training.loop import Finished, TrainLoop, Work
+from distcore.training.plan import TrainPlan
+from distcore.training.state import identity
+from distcore.training.tensorfile import tensor_writer
+from distcore.training.torch_model import BEST, LAST, build_module, start_from
+from distcore.training.trainer import CHECKPOINTS, MODEL, checkpoints_of, output_folder, train_options
+
+if TYPE_CHECKING:
+    from distcore.cache import CacheReader
+    from distcore.plugins import Plugins
+    from distcore.progress import Progress
+    from distcore.training.strategy import Strategy
+
+
+def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Progress) -> TrainResult | None:
+    """Train this rank of the job; strategy: set up. The result in rank 0, None in the others."""
+    config = load_config(job.config)
+    options = train_options(job)
+    member = strategy.member
+    with ExitStack() as stack:
+        reader = stack.enter_context(open_cache(job.cache, plugins))
+        if not reader.rows("train"):
+            raise UserError("The training split has no rows. Change preprocessing.split, or give more data.")
+        features = Features.of(config, plugins).fitted(reader.metadata)
+        plan = TrainPlan.of(options, member.world, reader.rows("train"))
+        reference: JSON = {"type": config.model.type, "options": config.model.options}
+        module = build_module(reference, features, plugins, job.seed)
+        if job.initial_weights is not None:
+            start_from(module, job.initial_weights)
+        module.to(strategy.device)
+        loaders = _Loaders(job, reader, features, plan, strategy, plugins, stack)
+        work = Work(
+            module,
+            features,
+            train=loaders.make("train", plan.batch_rows, options.should_shuffle),
+            validation=loaders.make("validation", plan.evaluation_rows) if reader.rows("validation") else None,
+            train_in_order=loaders.make("train", plan.evaluation_rows) if options.evaluate_training_set else None,
+            plan=plan,
+            seed=job.seed,
+            lane=member.rank,
+            checkpoints=job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None,
+            identity=identity(job, plan.batch_rows),
+            on_round=_teller(plugins, "epoch_finished", "epoch", "step", "metrics"),
+            on_checkpoint=_teller(plugins, "checkpoint_saved", "step", "directory"),
+        )
+        loop = TrainLoop(work, options, strategy, progress)
+        start = strategy.gather(_where_to_go_on(job))[0]  # every rank's folder may be another; rank 0's counts
+        if start is not None:
+            loop.resume(start)
+        finished = loop.run()
+    return _written(job, features, reference, finished, plan) if member.rank == 0 else None
+
+
+def _where_to_go_on(job: TrainJob) -> Path | None:
+    """This run's own checkpoints (a gang that was started again), else those it was told to resume."""
+    if job.save_checkpoints and job.directory is not None and list_checkpoints(job.directory / CHECKPOINTS):
+        return job.directory / CHECKPOINTS
+    return checkpoints_of(job.resume) if job.resume is not None else None
+
+
+class _Loaders:
+    """Makes this rank's loaders, closed with the stack."""
+
+    def __init__(
+        self,
+        job: TrainJob,
+        reader: CacheReader,
+        features: Features,
+        plan: TrainPlan,
+        strategy: Strategy,
+        plugins: Plugins,
+        stack: ExitStack,
+    ) -> None:
+        self.job, self.reader, self.strategy = job, reader, strategy
+        self.plugins, self.stack = plugins, stack
+        self.columns = [each.name for each in (*features.inputs, *features.outputs)]
+
+    def make(self, split: Split, rows: int, shuffle: bool = False) -> Loader:
+        """A loader of global batches of `rows` rows."""
+        request = LoadRequest(
+            self.reader,
+            split,
+            self.columns,
+            rows,
+            self.job.seed,
+            Member(self.strategy.member.rank, self.strategy.member.world, self.strategy.member.local_rank),
+            shuffle,
+            str(self.strategy.device),
+        )
+        loader: Loader = self.plugins.make("loaders", self.job.loader.name, self.job.loader.options, request=request)
+        self.stack.callback(loader.close)
+        return loader
+
+
+def _teller(plugins: Plugins, event: str, *names: str) -> Any:
+    """Calls the event's listeners with the given arguments by name."""
+
+    def tell(*values: Any) -> None:
+        getattr(plugins.manager.hook, event)(**dict(zip(names, values, strict=True)))
+
+    return tell
+
+
+def _written(job: TrainJob, features: Features, reference: JSON, finished: Finished, plan: TrainPlan) -> TrainResult:
+    """Write the model folder: the best weights, and the last where they are others."""
+    state = finished.state
+    files: dict[str, Any] = {BEST: tensor_writer(finished.best_weights)}
+    same = state.best.get("step") == state.step
+    if not same:
+        files[LAST] = tensor_writer(finished.last_weights)
+    extra = {"model": reference, "best": state.best, "weights": {"best": BEST, "last": BEST if same else LAST}}
+    model = write_artifact(output_folder(job) / MODEL, job, features, files, extra)
+    return TrainResult(model, state.statistics, state.best, state.step, state.step / plan.steps_per_epoch)

@@ -1,0 +1,117 @@
+"""Where a run stands beside its weights: position, best round, early stopping, statistics; JSON in every checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import JSON
+from distcore.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from distcore.contracts import TrainJob
+
+FREE_TO_CHANGE = ("epochs", "train_steps", "early_stop", "compile", "eval_batch_size")
+"""Options of `trainer` that a resumed run may have otherwise: they say how long, or how fast, not what."""
+
+NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")
+"""Sections of the config that do not change what is trained, or that are compared by themselves."""
+
+
+@dataclass
+class TrainState:
+    """The position is (epoch, step_in_epoch): the next global batch. step counts optimizer steps over all epochs.
+
+    round_step: the step of the last evaluation round. rows: rows seen since that round.
+    best: {"epoch", "step", "value", "metric", "feature"}, {} before the first round; rounds_without_improvement since.
+    statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    round_step: int = 0
+    rows: int = 0
+    rounds_without_improvement: int = 0
+    best: JSON = field(default_factory=dict)
+    statistics: JSON = field(default_factory=dict)
+
+    def as_json(self) -> JSON:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: JSON) -> TrainState:
+        return cls(**saved)
+
+    def advance(self, steps_per_epoch: int) -> None:
+        """One step was made."""
+        self.step += 1
+        self.step_in_epoch += 1
+        if self.step_in_epoch == steps_per_epoch:
+            self.epoch, self.step_in_epoch = self.epoch + 1, 0
+
+    def record(self, split: str, scores: JSON) -> None:
+        """Append a round's scores, {output feature: {metric: value}}, to the statistics."""
+        for output, metrics in scores.items():
+            for metric, value in metrics.items():
+                self.statistics.setdefault(split, {}).setdefault(output, {}).setdefault(metric, []).append(value)
+
+    def judge(self, value: float | None, higher: bool, label: JSON) -> bool:
+        """Take a round's deciding value (None: it has none); True: it is the best so far."""
+        best = self.best.get("value")
+        better = value is not None and (best is None or (value > best if higher else value < best))
+        if better or not self.best:
+            self.best = {**label, "value": value}
+            self.rounds_without_improvement = 0
+            return True
+        self.rounds_without_improvement += 1
+        return False
+
+
+def identity(job: TrainJob, global_batch: int) -> JSON:
+    """What must be the same where a run is resumed: the config section by section, cache, seed, batches and order."""
+    config = dict(job.config)
+    sections = {name: value for name, value in config.items() if name not in NOT_THE_MODELS}
+    trainer = {name: value for name, value in config.get("trainer", {}).items() if name not in FREE_TO_CHANGE}
+    return {
+        "config": {name: _digest(value) for name, value in {**sections, "trainer": trainer}.items()},
+        "cache": job.cache.key,
+        "seed": job.seed,
+        "global_batch_rows": global_batch,
+        "loader": [job.loader.name, _digest(_plain(job.loader.options))],
+    }
+
+
+def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
+    """Raise CheckpointError naming everything in which the saved run was another one."""
+    other = []
+    config, mine = saved["config"], ours["config"]
+    changed = sorted(name for name in {*config, *mine} if config.get(name) != mine.get(name))
+    if changed:
+        other.append(f"the config differs in {', '.join(changed)}")
+    if saved["cache"] != ours["cache"]:
+        other.append("the data or its preprocessing differs (another cache)")
+    if saved["seed"] != ours["seed"]:
+        other.append(f"random_seed was {saved['seed']} and is {ours['seed']}")
+    if saved["global_batch_rows"] != ours["global_batch_rows"]:
+        other.append(
+            f"a step had {saved['global_batch_rows']} rows over all workers and has {ours['global_batch_rows']} "
+            "(set effective_batch_size to keep it under another number of workers)"
+        )
+    if saved["loader"] != ours["loader"]:
+        other.append("the loader or its options differ, so rows would come in another order")
+    if other:
+        raise CheckpointError(
+            f"The checkpoint {where} is of another run: {'; '.join(other)}. "
+            "Resume with the config and data it was started with, or start a new run."
+        )
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _plain(options: Any) -> Any:
+    return options.model_dump(mode="json") if hasattr(options, "model_dump") else dict(options)

@@ -1,0 +1,243 @@
+"""TorchTrainer: a `contracts.Trainer` over the loop, a strategy for its ranks, and a backend that starts them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import JSON, Backend, FeatureSet, Gang, Member, Predictor, TrainJob, TrainResult
+from distcore.errors import CacheError, TrainingError, UserError
+from distcore.progress import Progress
+from distcore.training.checkpoint import list_checkpoints
+from distcore.training.plan import TrainPlan
+
+if TYPE_CHECKING:
+    from distcore.config.train_options import TrainerOptions
+    from distcore.plugins import Plugins
+    from distcore.training.strategy import Strategy
+
+CHECKPOINTS = "checkpoints"
+MODEL = "model"
+"""Folders of an experiment."""
+
+log = logging.getLogger("distcore")
+
+
+class TorchTrainer:
+    """Fits a torch module over one or many ranks.
+
+    strategy: makes the strategy of one rank. options: of the plugin (`num_workers`, `max_retries`,
+    `resources_per_worker`, `use_gpu`). default_workers(backend): how many ranks where `num_workers` is not set.
+    """
+
+    def __init__(
+        self,
+        strategy: Callable[[], Strategy],
+        options: Any,
+        default_workers: Callable[[Backend], int] | None = None,
+    ) -> None:
+        self.strategy = strategy
+        self.options = options
+        self._default_workers = default_workers or (lambda backend: 1)
+
+    # -------------------------------------------------------------- contracts.Trainer
+
+    def plan(self, job: TrainJob, backend: Backend) -> JSON:
+        """Workers, rows of a step, steps, epochs. Without a cache, for the rows that are expected; None where nobody
+        knows."""
+        workers = self.workers(backend)
+        options = train_options(job)
+        rows = _cached_rows(job) or job.expected_rows
+        plan = TrainPlan.of(options, workers, rows or 0)
+        return {
+            "workers": workers,
+            "batch_size": plan.micro_rows,
+            "gradient_accumulation_steps": plan.accumulation,
+            "effective_batch_size": plan.batch_rows,
+            "learning_rate": plan.learning_rate,
+            "precision": options.precision,
+            "rows": rows,
+            "steps_per_epoch": plan.steps_per_epoch if rows else None,
+            "steps": plan.total_steps if rows or options.train_steps else None,
+            "epochs": plan.total_steps / plan.steps_per_epoch if rows else None,
+            "steps_per_evaluation": plan.steps_per_round if rows else None,
+            "notes": [],
+        }
+
+    def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
+        """Train, and write the best and the last weights as a model folder.
+
+        In one process where one rank is enough, or where a launcher (torchrun) started this process as a rank of its
+        own; else in a gang of the backend, whose ranks go on from their last checkpoint when one of them dies.
+        A launcher's processes other than rank 0 end here, with exit code 0: what follows is for one alone."""
+        member = launched_member()
+        if member is not None:
+            result = train_rank(member, job, progress)
+            if result is None:
+                log.info("Rank %d is done; rank 0 has the result and goes on alone.", member.rank)
+                raise SystemExit(0)
+            return result
+        workers = self.workers(backend)
+        if workers == 1 and not self.options.resources_per_worker:
+            result = train_rank(Member(), job, progress)
+        else:
+            result = self._run_gang(job, backend, workers, progress)
+        if result is None:
+            raise TrainingError("Rank 0 gave no result. Report this.")
+        return result
+
+    def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
+        """The best weights as a predictor. Raises ArtifactError where the folder is not one that `fit` wrote."""
+        from distcore.training.torch_model import open_predictor
+
+        return open_predictor(directory, features, trust=trust)
+
+    # -------------------------------------------------------------- inside
+
+    def workers(self, backend: Backend) -> int:
+        """How many ranks: of the launcher we are in, of the options, or of the default."""
+        member = launched_member()
+        if member is not None:
+            return member.world
+        return self.options.num_workers or self._default_workers(backend)
+
+    def _run_gang(self, job: TrainJob, backend: Backend, workers: int, progress: Progress) -> TrainResult | None:
+        from distcore.training.relay import Relay
+
+        if self.options.max_retries and not _keeps_checkpoints(job):
+            log.warning("No checkpoints are kept, so a worker that dies makes training start again from the beginning.")
+        resources = dict(self.options.resources_per_worker)
+        with Relay(progress) as relay:
+            gang = Gang(
+                function=train_rank,
+                arguments=(job, relay.path),
+                ranks=workers,
+                max_retries=self.options.max_retries,
+                threads=int(resources.get("CPU", 0)),
+                use_gpu=bool(self.options.use_gpu),
+                resources_per_worker=resources,
+            )
+            try:
+                return backend.run_gang(gang)[0]
+            except TrainingError as error:
+                raise TrainingError(f"{error} {_last_checkpoint(job)}") from error
+
+
+def train_rank(member: Member, job: TrainJob, progress: Progress | str) -> TrainResult | None:
+    """One rank of a run: importable by name, so that any backend can start it. The result in rank 0, None elsewhere.
+
+    progress: where to report, or the path of a `progress_relay` file."""
+    from distcore.listeners import listening
+    from distcore.plugins import Plugins
+    from distcore.training.rank import fit_rank
+
+    plugins = Plugins(job.plugins_block)
+    trainer = plugins.make("trainers", job.trainer.name, job.trainer.options)
+    strategy = trainer.strategy()
+    extensions = job.config.get("extensions", []) if member.rank == 0 else []
+    try:
+        with _logging_to(trainer.options.logdir, member):
+            strategy.setup(member)
+            with listening(extensions, plugins), _reporting(progress, member) as shown:
+                return fit_rank(job, strategy, plugins, shown)
+    finally:
+        strategy.teardown()
+
+
+@contextmanager
+def _logging_to(folder: str | None, member: Member) -> Iterator[None]:
+    """Also write what this rank logs, from INFO on, to rank-<n>.log in the folder (`backend.trainer.logdir`)."""
+    if folder is None:
+        yield
+        return
+    path = Path(folder) / f"rank-{member.rank}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(path)
+    except OSError as error:
+        raise UserError(
+            f"backend.trainer.logdir: {path} cannot be written ({error.strerror}). Name another folder, or none."
+        ) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(min(logging.INFO, before or logging.INFO))
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+        handler.close()
+
+
+@contextmanager
+def _reporting(progress: Progress | str, member: Member) -> Iterator[Progress]:
+    if isinstance(progress, Progress):
+        yield progress
+    elif member.rank:
+        yield Progress()
+    else:
+        from distcore.training.relay import reporting
+
+        with reporting(progress) as shown:
+            yield shown
+
+
+def launched_member() -> Member | None:
+    """The rank that torchrun (or whoever sets its variables) started this process as; None: nobody did."""
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if not all(name in os.environ for name in names):
+        return None
+    return Member(
+        int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+    )
+
+
+def train_options(job: TrainJob) -> TrainerOptions:
+    """The `trainer` section of the job's config."""
+    from distcore.config.train_options import TrainerOptions
+
+    return TrainerOptions.model_validate(job.config.get("trainer", {}))
+
+
+def checkpoints_of(directory: Path) -> Path:
+    """The folder of checkpoints: the one in an experiment's folder, or the folder itself."""
+    inner = directory / CHECKPOINTS
+    return inner if inner.is_dir() or not list_checkpoints(directory) else directory
+
+
+def output_folder(job: TrainJob) -> Path:
+    """Where the model goes; a temporary folder where nothing is to be saved."""
+    return job.directory or Path(tempfile.mkdtemp(prefix="distcore-model-"))
+
+
+def _keeps_checkpoints(job: TrainJob) -> bool:
+    return job.save_checkpoints and job.directory is not None
+
+
+def _last_checkpoint(job: TrainJob) -> str:
+    found = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
+    if not found:
+        return "No checkpoint was saved."
+    return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.directory}"
+
+
+def _cached_rows(job: TrainJob) -> int | None:
+    from distcore.cache import open_cache
+
+    try:
+        with open_cache(job.cache, _plugins(job)) as reader:
+            return reader.rows("train")
+    except CacheError:  # a plan may be made before there is a cache
+        return None
+
+
+def _plugins(job: TrainJob) -> Plugins:
+    from distcore.plugins import Plugins
+
+    return Plugins(job.plugins_block)

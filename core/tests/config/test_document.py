@@ -1,0 +1,245 @@
+"""YAML and JSON text to plain values with lines; everything that is refused, and that nothing is ever executed."""
+
+import json
+import pickle
+import resource
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distcore.config.document import MAX_ALIASED, from_mapping, parse, read_document
+from distcore.errors import ConfigError
+
+
+def mistake(text: str) -> str:
+    """What is said about a text that is refused; exactly one thing."""
+    with pytest.raises(ConfigError) as caught:
+        parse(textwrap.dedent(text), "a.yaml")
+    assert len(caught.value.mistakes) == 1
+    return str(caught.value).splitlines()[1].strip()
+
+
+def test_values_have_the_line_they_were_written_in() -> None:
+    document = parse("a: 1\nb:\n  - x\n  - {c: 2,\n     d: 3}\n")
+    assert document.values == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
+    lines = {path: place.line for path, place in document.places.items()}
+    assert lines == {(): 1, ("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 1): 4, ("b", 1, "c"): 4, ("b", 1, "d"): 5}
+
+
+def test_a_path_without_a_line_gets_that_of_the_value_around_it() -> None:
+    document = parse("a:\n  b: {c: 1}\n")
+    found = document.places.mistake(("a", "b", "type"), "is required")
+    assert (found.line, found.path) == (2, "a.b.type")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1E5", 1e5),
+        ("-2.5e+3", -2500.0),
+        (".5e1", 5.0),
+        ("1.e3", 1000.0),
+        ("1_000e-3", 1.0),
+        ("1.5", 1.5),
+        ("3", 3),
+        ("yes", True),
+        ("off", False),
+        ("true", True),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("'1e-3'", "1e-3"),
+        ("e5", "e5"),
+        ("1e", "1e"),
+        ("0x10", 16),
+        ("2020-01-31", "2020-01-31"),
+        ("2020-01-31 10:00:00", "2020-01-31 10:00:00"),
+        (".inf", float("inf")),
+    ],
+)
+def test_scalars_mean_what_yaml_1_1_says_but_for_exponents_and_dates(text: str, value: object) -> None:
+    got = parse(f"a: {text}\n").values["a"]
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_keys_are_the_text_that_was_written() -> None:
+    """A class named `no`, `0` or `1.0` in class_weights stays that."""
+    assert parse("w: {no: 1, 0: 2, 1.0: 3, null: 4}").values["w"] == {"no": 1, "0": 2, "1.0": 3, "null": 4}
+
+
+def test_the_text_of_a_number_or_boolean_is_kept_for_names() -> None:
+    document = parse("name: yes\ncolumn: 007\n")
+    assert document.raw[("name",)] == "yes"
+    assert document.raw[("column",)] == "007"
+
+
+def test_anchors_aliases_and_merge_keys() -> None:
+    text = "base: &base {a: 1, b: {c: 2}}\none: *base\ntwo:\n  <<: *base\n  a: 9\nthree:\n  <<: [{a: 5}, *base]\n"
+    values = parse(text).values
+    assert values == {**yaml.safe_load(text)}
+    assert values["two"] == {"a": 9, "b": {"c": 2}}
+    values["one"]["b"]["c"] = 3
+    assert values["base"]["b"]["c"] == 2
+
+
+def test_json_is_read_also_when_it_is_indented_with_tabs() -> None:
+    assert parse('{\n\t"a": [1, 2.5e-3, "x\\ty"],\n\t"b": null}').values == {"a": [1, 0.0025, "x\ty"], "b": None}
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text("aäß😀 :#-'\"\\{}[],&*!|>%@`\n"),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc:#- 1.", min_size=1, max_size=6), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text("abcdef", min_size=1), plain, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_what_yaml_dumps_is_read_back(values: dict[str, object]) -> None:
+    dumped = yaml.safe_dump(values, allow_unicode=True)
+    assert parse(dumped).values == values
+    assert from_mapping(values).values == values
+
+
+@given(st.dictionaries(st.text("abcdef", min_size=1), plain, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_json_is_read_as_json(values: dict[str, object]) -> None:
+    assert parse(json.dumps(values, ensure_ascii=False, indent="\t")).values == values
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_any_text_is_a_document_or_a_config_error(text: str) -> None:
+    try:
+        found: object = parse(text).values
+    except ConfigError as error:
+        found = error
+    assert isinstance(found, dict) or str(found).endswith(".")
+
+
+# ------------------------------------------------------------------ refused
+
+
+def test_a_duplicate_key_names_both_lines() -> None:
+    assert mistake("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n") == (
+        "line 5: b.c: the key is here a second time (first in line 3). Keep one."
+    )
+
+
+@pytest.mark.parametrize(
+    "tag", ["!!python/object/apply:os.system", "!!python/name:os.system", "!mine", "!!binary", "!!set", "!!omap"]
+)
+def test_no_tag_is_ever_constructed(tag: str, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    body = f"[touch {flag}]" if "apply" in tag else "{}" if tag in ("!!set",) else "[]" if tag == "!!omap" else "''"
+    said = mistake(f"a: 1\nb: {tag} {body}\n")
+    assert said.startswith("line 2: b: the YAML tag ")
+    assert said.endswith("is not allowed. Remove it; write a plain value.")
+    assert not flag.exists()
+
+
+def test_an_alias_bomb_is_refused_in_bounded_memory() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert f"aliases expand to more than {MAX_ALIASED:,} values" in mistake("\n".join(lines))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def test_an_alias_bomb_of_merges_is_refused() -> None:
+    lines = ["a0: &a0 {" + ", ".join(f"k{n}: x" for n in range(100)) + "}"]
+    lines += [f"a{n}: &a{n} {{p: {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}, q: *a{n - 1}}}" for n in range(1, 30)]
+    assert "aliases expand to more than" in mistake("\n".join(lines))
+
+
+@pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a {b: *a}", "a: &a\n  <<: *a\n"])
+def test_an_alias_that_contains_itself_is_refused(text: str) -> None:
+    assert "the alias contains itself" in mistake(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: " + "[" * 5000, "a: " + "[" * 5000 + "]" * 5000, "{" * 3000, '{"a":' * 3000 + "1" + "}" * 3000]
+)
+def test_deep_nesting_is_refused_without_a_crash(text: str) -> None:
+    assert "nested deeper than 64 levels" in mistake(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\n\tb: 2\n", "line 2: YAML syntax error, column 1"),
+        (
+            "a: b: c\n",
+            "line 1: YAML syntax error, column 5: mapping values are not allowed here. Check the indentation",
+        ),
+        ("a: [1, 2\nb: 3\n", "line 2: YAML syntax error"),
+        ("a: 'x\n", "line 2: YAML syntax error"),
+        ("a: *nowhere\n", "line 1: YAML syntax error, column 4: found undefined alias 'nowhere'"),
+        ("a: 1\n---\nb: 2\n", "remove the second `---`"),
+        ("- a\n- b\n", "line 1: is not a mapping at its top level"),
+        ("just text", "line 1: is not a mapping at its top level"),
+        ("", "is empty. Write input_features and output_features"),
+        ("# only a comment\n", "is empty"),
+        ("? [a, b]\n: 1\n", "a key is a list or a mapping"),
+        ("a: !!int x\n", "line 1: a: 'x' is no int"),
+        ("a: 1\nb: \x01\n", "line 2: the character '\\x01' is not allowed"),
+    ],
+)
+def test_syntax_errors_say_where_and_what_to_do(text: str, said: str) -> None:
+    assert said in mistake(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (pickle.dumps({"a": 1}), "is a binary file (a pickle, an archive or data), not text."),
+        (b"PAR1\x00\x01", "is a binary file"),
+        ("a: ü".encode("utf-16"), "is UTF-16 text. Save it as UTF-8."),
+        ("a: 1\nb: ü\n".encode("latin-1"), "line 2: byte 0xfc is not UTF-8. Save the file as UTF-8."),
+        (b"a: 1\nb: \x00\n", "line 2: holds zero bytes"),
+    ],
+)
+def test_files_that_are_no_text_are_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"a\.yaml: 1 mistake") as caught:
+        read_document(path)
+    assert said in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        read_document(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="this is a folder"):
+        read_document(tmp_path)
+
+
+def test_a_huge_file_is_refused_without_being_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "big.yaml"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(ConfigError, match="larger than 16 MiB"):
+        read_document(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
+    assert read_document(path).values == {"a": 1, "b": 2}
+
+
+def test_a_dict_with_something_that_is_no_plain_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"a\.b\[1\]: is a object"):
+        from_mapping({"a": {"b": [1, object()]}})

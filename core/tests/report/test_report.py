@@ -1,0 +1,91 @@
+"""The report: one self-contained file, whatever is there or missing, and nothing of the data runs in it."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from distcore.errors import UserError
+from distcore.report import charts, render, write_report
+
+
+class Checker(HTMLParser):
+    """Collects tags and everything a browser would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.loads += [value for name, value in attributes if name in ("src", "href")]
+
+
+def folder(path: Path, name: str = "y") -> Path:
+    (path / "description.json").write_text(
+        json.dumps(
+            {
+                "command": "experiment",
+                "backend": {"name": "local", "reason": "why"},
+                "random_seed": 1,
+                "data": {"rows": {"train": 10}},
+                "plugins": [{"kind": "trainers", "name": "local", "distribution": "distcore-local", "version": "1"}],
+                "environment": {"python": "3.11"},
+                "config": {"input_features": [{"name": name}]},
+            }
+        )
+    )
+    (path / "training_statistics.json").write_text(
+        json.dumps({"training": {name: {"loss": [1.0, 0.5, None]}}, "validation": {name: {"loss": [1.1, 0.7]}}})
+    )
+    (path / "test_statistics.json").write_text(json.dumps({name: {"loss": 0.6, "roc_auc": None}}))
+    diagnostics = {
+        "labels": ["a", "b"],
+        "confusion": [[3, 1], [0, 4]],
+        "calibration": {"expected": [0.1, 0.9], "observed": [0.0, 1.0], "counts": [4, 4]},
+        "residuals": {"edges": [-1, 0, 1], "counts": [2, 3]},
+    }
+    (path / "test_diagnostics.json").write_text(json.dumps({name: diagnostics}))
+    return path
+
+
+def test_it_is_self_contained(tmp_path: Path) -> None:
+    checker = Checker()
+    checker.feed(render(folder(tmp_path)))
+    assert not checker.loads
+    assert "script" not in checker.tags
+    assert checker.tags.count("svg") == 3
+
+
+def test_names_from_the_data_cannot_become_markup(tmp_path: Path) -> None:
+    text = render(folder(tmp_path, "<script>alert(1)</script>"))
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_what_was_skipped_is_left_out(tmp_path: Path) -> None:
+    folder(tmp_path)
+    (tmp_path / "test_statistics.json").unlink()
+    (tmp_path / "test_diagnostics.json").unlink()
+    assert "Learning curves" in render(tmp_path)
+    assert "Test split" not in render(tmp_path)
+
+
+def test_a_folder_without_an_experiment_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no experiment"):
+        write_report(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-3.2, 17), (1e-9, 2e-9), (5, 5), (0, 0), (1e6, 3e6)])
+def test_ticks_cover_the_range_with_round_steps(low: float, high: float) -> None:
+    found = charts.ticks(low, high)
+    assert found[0] <= low + 1e-12
+    assert found[-1] >= high - 1e-12
+    assert 2 <= len(found) <= 12
+
+
+def test_a_line_chart_of_nothing_is_nothing() -> None:
+    assert charts.lines({"a": [(0, float("nan"))]}, "x", "t") == ""

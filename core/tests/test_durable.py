@@ -1,0 +1,235 @@
+"""Files and folders are whole or not there, are on disk before they have a name, and failures are told in words."""
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distcore.digests import Digest, HashingFile, digest_file
+from distcore.durable import (
+    DirectoryBuilder,
+    commit_directory,
+    explained,
+    human_bytes,
+    remove_directory,
+    sync_tree,
+    write_file,
+    write_new_file,
+)
+from distcore.errors import CacheError, CheckpointError, UserError
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What is renamed and forced to disk, in order; the real calls are made."""
+    seen = []
+    fsync, rename, replace = os.fsync, os.rename, os.replace
+
+    def spy_fsync(handle):
+        seen.append(("fsync", os.path.basename(os.readlink(f"/proc/self/fd/{handle}"))))
+        return fsync(handle)
+
+    def spy_rename(real):
+        def call(source, target):
+            seen.append(("rename", os.path.basename(target)))
+            return real(source, target)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", spy_fsync)
+    monkeypatch.setattr(os, "rename", spy_rename(rename))
+    monkeypatch.setattr(os, "replace", spy_rename(replace))
+    return seen
+
+
+def test_write_file_returns_the_digests_of_what_is_on_disk(tmp_path):
+    content = os.urandom(3_000_001)
+    digest = write_file(tmp_path / "a", content)
+    assert (tmp_path / "a").read_bytes() == content
+    assert digest == Digest(len(content), xxhash.xxh3_64_hexdigest(content), hashlib.sha256(content).hexdigest())
+    assert digest == digest_file(tmp_path / "a")
+
+
+def test_write_file_forces_bytes_before_the_name_and_the_name_after(tmp_path, calls):
+    write_file(tmp_path / "a", b"1")
+    (kind, temporary), *rest = calls
+    assert kind == "fsync"
+    assert temporary.startswith(".a.")
+    assert rest == [("rename", "a"), ("fsync", tmp_path.name)]
+
+
+def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    write_file(tmp_path / "a", b"old")
+
+    def fail(file):
+        file.write(b"half of the new")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "a", fail)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_write_new_file_never_touches_a_file_that_is_there(tmp_path):
+    (tmp_path / "a").write_bytes(b"old")
+    with pytest.raises(FileExistsError):
+        write_new_file(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["write", "seek", "truncate", "end"]), st.binary(max_size=9), st.integers(0, 20)),
+        max_size=12,
+    )
+)
+def test_hashing_file_agrees_with_the_bytes_whatever_is_done_to_it(tmp_path_factory, steps):
+    path = tmp_path_factory.mktemp("hash") / "f"
+    with HashingFile(path) as file:
+        for step, data, place in steps:
+            if step == "write":
+                file.write(data)
+            elif step == "seek":
+                file.seek(place)
+            elif step == "end":
+                file.seek(0, os.SEEK_END)
+            else:
+                file.truncate(place)
+        digest = file.digest()
+    content = path.read_bytes()
+    assert digest == Digest(len(content), xxhash.xxh3_64_hexdigest(content), hashlib.sha256(content).hexdigest())
+
+
+def test_commit_directory_forces_everything_before_it_has_its_name(tmp_path, calls):
+    temporary = tmp_path / "t"
+    (temporary / "deep").mkdir(parents=True)
+    (temporary / "a").write_bytes(b"1")
+    (temporary / "deep" / "b").write_bytes(b"2")
+    commit_directory(temporary, tmp_path / "final")
+    renamed = calls.index(("rename", "final"))
+    assert {name for kind, name in calls[:renamed] if kind == "fsync"} == {"a", "b", "deep", "t"}
+    assert calls[renamed + 1 :] == [("fsync", tmp_path.name)]
+    assert (tmp_path / "final" / "deep" / "b").read_bytes() == b"2"
+    assert not temporary.exists()
+
+
+def test_files_that_are_on_disk_already_are_not_forced_again(tmp_path, calls):
+    (tmp_path / "t" / "deep").mkdir(parents=True)
+    write_new_file(tmp_path / "t" / "deep" / "b", b"2")
+    calls.clear()
+    sync_tree(tmp_path / "t", synced={"deep/b"})
+    assert calls == [("fsync", "deep"), ("fsync", "t")]
+
+
+@pytest.mark.parametrize("there", ["empty", "full"])
+def test_commit_directory_refuses_a_name_that_is_taken(tmp_path, there):
+    (tmp_path / "t").mkdir()
+    (tmp_path / "final").mkdir()
+    if there == "full":
+        (tmp_path / "final" / "a").write_bytes(b"1")
+    with pytest.raises(FileExistsError):
+        commit_directory(tmp_path / "t", tmp_path / "final")
+    assert (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("there", ["folder", "file", "link", "nothing"])
+def test_commit_directory_replaces_as_a_whole_where_asked(tmp_path, there):
+    final = tmp_path / "final"
+    if there == "folder":
+        final.mkdir()
+        (final / "old").write_bytes(b"1")
+    elif there == "file":
+        final.write_bytes(b"1")
+    elif there == "link":
+        (tmp_path / "t0").mkdir()
+        final.symlink_to(tmp_path / "t0")
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "new").write_bytes(b"2")
+    commit_directory(tmp_path / "t", final, replace=True)
+    assert [path.name for path in final.iterdir()] == ["new"]
+    assert {path.name for path in tmp_path.iterdir()} <= {"final", "t0"}
+    assert not final.is_symlink()
+
+
+def test_a_replacement_that_fails_puts_the_old_folder_back(tmp_path):
+    (tmp_path / "final").mkdir()
+    (tmp_path / "final" / "old").write_bytes(b"1")
+
+    class Gone(os.PathLike):
+        """A folder that is there while it is forced to disk, and gone when it is to be renamed."""
+
+        def __fspath__(self):
+            return str(tmp_path / "t")
+
+    with pytest.raises(FileNotFoundError):
+        commit_directory(Gone(), tmp_path / "final", replace=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+    assert (tmp_path / "final" / "old").read_bytes() == b"1"
+
+
+def test_directory_builder_gives_the_whole_folder_or_nothing(tmp_path):
+    with DirectoryBuilder(tmp_path / "final") as folder:
+        (folder / "a").write_bytes(b"1")
+        assert not (tmp_path / "final").exists()
+    assert (tmp_path / "final" / "a").read_bytes() == b"1"
+
+    def stopped():
+        with DirectoryBuilder(tmp_path / "other") as folder:
+            (folder / "a").write_bytes(b"1")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
+def test_remove_directory_takes_the_name_away_first(tmp_path, calls):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_bytes(b"1")
+    remove_directory(tmp_path / "a")
+    assert calls[0][0] == "rename"
+    assert list(tmp_path.iterdir()) == []
+    remove_directory(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (errno.ENOSPC, CheckpointError, "There is no room for the checkpoint"),
+        (errno.EDQUOT, CheckpointError, "There is no room for the checkpoint"),
+        (errno.EROFS, UserError, "cannot be written"),
+        (errno.EACCES, UserError, "cannot be written"),
+        (errno.EIO, CheckpointError, "failed"),
+    ],
+)
+def test_storage_errors_say_where_and_what_to_do(tmp_path, number, kind, words):
+    with (
+        pytest.raises(kind) as caught,
+        explained(tmp_path, "the checkpoint", CheckpointError, advice="set another output_directory"),
+    ):
+        raise OSError(number, os.strerror(number))
+    text = str(caught.value)
+    assert words in text
+    assert str(tmp_path) in text
+    assert text.endswith("or set another output_directory.")
+
+
+def test_a_full_disk_is_told_with_what_is_free(tmp_path):
+    with pytest.raises(CacheError, match=r"[0-9.]+ .B of [0-9.]+ .B are free"), explained(tmp_path / "missing", "it"):
+        Path("/dev/full").write_bytes(b"1")
+
+
+def test_errors_that_are_not_asked_for_pass_through(tmp_path):
+    with pytest.raises(FileNotFoundError), explained(tmp_path, "it", only={errno.ENOSPC}):
+        (tmp_path / "none").read_bytes()
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2.5e12, "2.5 TB")])
+def test_human_bytes(count, text):
+    assert human_bytes(count) == text

@@ -1,0 +1,46 @@
+"""A worker's progress arrives in the process that the user started, and never costs it anything."""
+
+import os
+import time
+
+import torch
+
+from distcore.progress import Progress
+from distcore.training.relay import Relay, reporting
+
+
+def until(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_numbers_arrive_and_the_file_is_gone_afterwards():
+    shown = Progress()
+    with Relay(shown) as relay:
+        path = relay.path
+        with reporting(path) as worker:
+            worker.begin("train", 10, "steps", 64)
+            worker.done, worker.loss = 7, torch.tensor(0.5)
+            until(lambda: shown.done == 7)
+            assert (shown.stage, shown.total, shown.unit, shown.rows_per_unit) == ("train", 10, "steps", 64)
+            assert shown.loss == 0.5
+            worker.done, worker.loss = 10, None
+    assert (shown.stage, shown.done) == ("", 10)
+    assert shown.stages_finished[0][:2] == ("train", 640)
+    assert not os.path.exists(path)
+
+
+def test_a_worker_that_cannot_open_the_file_goes_on(tmp_path):
+    with reporting(str(tmp_path / "elsewhere")) as worker:
+        worker.begin("train")
+        worker.done = 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_shown_of_a_worker_that_never_began():
+    shown = Progress()
+    with Relay(shown):
+        pass
+    assert shown.stages_finished == []
