@@ -1,0 +1,60 @@
+"""How much memory this process may still take."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def free_bytes() -> int:
+    """What the machine has left, or the limit of this process's control group where that is less; 0 if unknown."""
+    found = [_of_machine(), *_of_cgroups()]
+    return min((each for each in found if each is not None), default=0)
+
+
+def _of_machine() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:  # not Linux
+        pass
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def _of_cgroups() -> list[int]:
+    """What is left under each memory limit that holds for us, of either version of control groups."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, names = CGROUPS, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            root, names = (
+                CGROUPS / "memory",
+                ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+            )
+        else:
+            continue
+        # In a container the path may be the host's, and the mount's root is our own group.
+        for folder in {root / path.lstrip("/"), root}:
+            found += _left(folder, *names)
+    return found
+
+
+def _left(folder: Path, limit: str, usage: str, cached: str) -> list[int]:
+    """Limit less usage, not counting pages of files that the kernel would drop; nothing where there is no limit."""
+    try:
+        most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no such group, or "max"
+        return []
+    return [max(0, most - used + int(stat.get(cached, 0)))]

@@ -1,0 +1,70 @@
+"""The options of everything distcore-local offers, each in its own model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class Options(BaseModel):
+    """Base: an unknown option is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BackendOptions(Options):
+    """`backend: {type: local}`."""
+
+
+class ProcessorOptions(Options):
+    """`backend.processor: {type: local}`."""
+
+    parallelism: int | None = Field(None, ge=1, description="Threads that read and encode; default: one a CPU.")
+
+
+class LoaderOptions(Options):
+    """`backend.loader`. The order of rows depends on lanes and window_size_bytes, never on where the matrix lies."""
+
+    fully_executed: bool | Literal["auto"] = Field(
+        "auto",
+        description="true: hold the packed split in memory; false: keep it in a local scratch file and read windows; "
+        "auto: in memory where it takes at most a quarter of what is free.",
+    )
+    window_size_bytes: int = Field(
+        64 << 20, ge=1, description="Bytes of packed rows that are shuffled together, over all lanes."
+    )
+    lanes: int = Field(
+        16, ge=1, description="Lanes that global batches are dealt from: a power of two, no fewer than workers."
+    )
+    prefetch: int = Field(2, ge=0, description="Pieces of some batches (4 MiB) made ahead by a thread; 0: none.")
+
+    @field_validator("lanes")
+    @classmethod
+    def _power_of_two(cls, value: int) -> int:
+        if value & (value - 1):
+            raise ValueError("lanes must be a power of two (1, 2, 4, …)")
+        return value
+
+
+class TrainerOptions(Options):
+    """`backend.trainer: {type: local}` and `{type: ddp}`."""
+
+    use_gpu: bool | Literal["auto"] = Field("auto", description="Train on GPUs; auto: where there are any.")
+    num_workers: int | None = Field(None, ge=1, description="Processes of ddp; default: one a GPU, else one a CPU.")
+    resources_per_worker: dict[str, float] = Field(
+        default_factory=dict, description="CPU: intra-op threads of a worker."
+    )
+    logdir: str | None = Field(None, description="Where workers write their logs; default: nowhere.")
+    max_retries: int = Field(
+        3, ge=0, description="How often ddp starts again from the last checkpoint after a worker died."
+    )
+
+
+MODELS: dict[tuple[str, str], type[BaseModel]] = {
+    ("backends", "local"): BackendOptions,
+    ("processors", "local"): ProcessorOptions,
+    ("loaders", "packed"): LoaderOptions,
+    ("trainers", "local"): TrainerOptions,
+    ("trainers", "ddp"): TrainerOptions,
+}

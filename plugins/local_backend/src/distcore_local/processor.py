@@ -1,0 +1,167 @@
+"""The local processor: threads read partitions, keep the rows in a scratch file each, and hand out slices of those.
+
+Parsing, statistics and encoding spend their time in Arrow and numpy, which release Python's lock, so threads are
+enough and nothing is copied between processes. The rows that were read are kept as uncompressed Arrow files: written
+once through the page cache, mapped when shards are written, never on Python's heap. So memory is a few blocks a
+thread, however many rows there are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from distcore.contracts import Block, Partition, ShardPlan, Source
+from distcore_local.options import ProcessorOptions
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TARGET_BYTES = 16 << 20
+"""Bytes of a partition at most: calls for each column of it cost nothing, and one a thread is in memory."""
+
+SMALLEST_BYTES = 1 << 20
+SHARE = 4
+"""Partitions that each thread should get at least."""
+
+
+class LocalProcessor:
+    """`contracts.Processor` over threads. options: `ProcessorOptions`."""
+
+    def __init__(self, options: ProcessorOptions | None = None) -> None:
+        options = options or ProcessorOptions(parallelism=None)
+        self.threads = options.parallelism or len(os.sched_getaffinity(0))
+        self._partitions: Sequence[Partition] = ()
+        self._folder: Path | None = None
+        self._starts: list[int] = []
+
+    def scan(self, source: Source, scratch: Path | None = None) -> int:
+        """Cut the source into partitions. scratch: folder for the rows that are kept (default: the system's)."""
+        self.close()
+        self._partitions = source.partitions(TARGET_BYTES)
+        found = len(self._partitions)
+        # As many for each thread, so that they end at about the same time.
+        wanted = max(SHARE * self.threads, -(-found // self.threads) * self.threads)
+        if 0 < found < wanted:
+            self._partitions = source.partitions(max(TARGET_BYTES * found // wanted, SMALLEST_BYTES))
+        self._folder = Path(tempfile.mkdtemp(prefix="rows-", dir=scratch))
+        return len(self._partitions)
+
+    def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
+        """Read every partition once. Raises what the first partition in row order that failed raised."""
+        state = _Merged(merge)
+
+        def one(index: int) -> int:
+            table = self._partitions[index].read()
+            state.add(partial(Block(index, None, table)))
+            self._keep(index, table)
+            return table.num_rows
+
+        rows = run_all(one, range(len(self._partitions)), self.threads)
+        self._starts = [0, *accumulate(rows)]
+        pa.default_memory_pool().release_unused()  # parsing leaves more behind than encoding will need
+        return state.value(), rows
+
+    def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]) -> list[R]:
+        """Call write(plan, slices) for each plan; the slices are views of mapped files."""
+
+        def one(plan: ShardPlan) -> R:
+            result = write(plan, self._slices(plan))
+            pa.default_memory_pool().release_unused()  # a shard's buffers are larger than what the next step keeps
+            return result
+
+        return run_all(one, plans, self.threads)
+
+    def close(self) -> None:
+        """Delete the rows that were kept."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _path(self, index: int) -> str:
+        assert self._folder is not None
+        return str(self._folder / f"{index:06d}.arrow")
+
+    def _keep(self, index: int, table: pa.RecordBatch) -> None:
+        if table.num_rows:
+            with pa.OSFile(self._path(index), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_batch(table)
+
+    def _slices(self, plan: ShardPlan) -> list[Block]:
+        """The rows [plan.start, plan.stop) as slices of blocks, in row order."""
+        found = []
+        index = bisect_right(self._starts, plan.start) - 1
+        while index < len(self._starts) - 1 and self._starts[index] < plan.stop:
+            start, stop = self._starts[index], self._starts[index + 1]
+            low, high = max(start, plan.start), min(stop, plan.stop)
+            if low < high:
+                with pa.memory_map(self._path(index)) as file:
+                    table = pa.ipc.open_file(file).get_batch(0)
+                found.append(Block(index, low, table.slice(low - start, high - low)))
+            index += 1
+        return found
+
+
+class _Merged:
+    """A running merge that threads add to: each merges what it made with what lies there, outside the lock."""
+
+    def __init__(self, merge: Callable[[Any, Any], Any]) -> None:
+        self._merge = merge
+        self._waiting: list[Any] = []
+        self._lock = threading.Lock()
+
+    def add(self, value: Any) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._waiting.append(value)
+                    return
+                other = self._waiting.pop()
+            value = self._merge(other, value)
+
+    def value(self) -> Any:
+        if not self._waiting:
+            raise ValueError("nothing was folded: the source has no partitions")
+        return self._waiting[0]
+
+
+def run_all(function: Callable[[Any], R], items: Sequence[Any], threads: int) -> list[R]:
+    """[function(item) for item in items], by threads that take the items in order.
+
+    After an error no further item is begun, and the error of the first item in order that failed is raised; on any
+    other end (ctrl-C) what is under way is waited for, so that nothing runs on."""
+    results: list[Any] = [None] * len(items)
+    errors: dict[int, BaseException] = {}
+    numbers = iter(range(len(items)))
+    lock, stop = threading.Lock(), threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            try:
+                results[number] = function(items[number])
+            except BaseException as error:  # noqa: BLE001 handed to the caller's thread
+                errors[number] = error
+                stop.set()
+
+    with ThreadPoolExecutor(max(1, min(threads, len(items))), thread_name_prefix="distcore-rows") as pool:
+        try:
+            wait([pool.submit(work) for _ in range(max(1, min(threads, len(items))))])
+        finally:
+            stop.set()
+    if errors:
+        raise errors[min(errors)]
+    return results

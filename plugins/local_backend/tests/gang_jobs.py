@@ -1,0 +1,117 @@
+"""What the tests let gangs run: importable by name from this folder, which the tests put on sys.path."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from distcore.testing.loops import TinyRun, train_tiny
+from distcore_local import shared_memory
+from distcore_local.trainers import DDP
+
+STRATEGY = "distcore_local.trainers:DDP"
+
+
+def several(member, runs):
+    """Some runs one after another in one gang; "gloo" in a name keeps that one off shared memory."""
+    found = {}
+    for name, run in runs.items():
+        os.environ["LOCAL_WORLD_SIZE"] = "0" if "gloo" in name else str(member.world)
+        try:
+            found[name] = train_tiny(member, replace(run, strategy=STRATEGY))
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def collectives(member):
+    """Each of a strategy's operations once."""
+    strategy = DDP(False)
+    strategy.setup(member)
+    torch.manual_seed(member.rank)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1, dtype=torch.float64)
+    )
+    strategy.prepare(module)
+    found = {"weights": [each.tolist() for each in module.state_dict().values()]}
+    for parameter in list(module.parameters())[:-1]:  # the last has no gradient in any rank
+        parameter.grad = torch.full_like(parameter, 10.0**member.rank)
+    module[0].bias.grad = None if member.rank else torch.ones(2)
+    module[1].running_mean.add_(1.0 + member.rank)
+    found["stop"] = [strategy.reduce(False), strategy.reduce(member.rank == 1)]
+    found["gradients"] = [each.grad.unique().tolist() for each in module.parameters()]
+    found["running_mean"] = module[1].running_mean.tolist()
+    found["sum"] = strategy.sum(torch.tensor([float(member.rank), 1.0])).tolist()
+    found["gather"] = strategy.gather({"rank": member.rank})
+    found["exchange"] = [type(each).__name__ for each in strategy._exchanges]
+    strategy.teardown()
+    return found
+
+
+def sums(member, rounds):
+    """Random numbers of every rank through shared memory, again and again; digests of what each rank got."""
+    strategy = DDP(False)
+    strategy.setup(member)
+    exchange = shared_memory.SharedSum(member.rank, member.world, 1000, torch.float32, strategy.gather)
+    wrong = 0
+    for index in range(rounds):
+        parts = [
+            torch.randn(1000, generator=torch.Generator().manual_seed(97 * index + rank))
+            for rank in range(member.world)
+        ]
+        exchange.slot().copy_(parts[member.rank])
+        if (index + member.rank) % 7 == 0:
+            time.sleep(0.002)  # ranks are never in step
+        expected = parts[0] + parts[1]
+        for part in parts[2:]:
+            expected = expected + part
+        wrong += not torch.equal(exchange.sum(), expected)
+    exchange.close()
+    strategy.teardown()
+    return wrong
+
+
+def no_memory(member):
+    """Every rank falls back to gloo when one of them cannot map the memory."""
+    if member.rank == 1:
+        shared_memory.os.open = _refused
+    strategy = DDP(False)
+    strategy.setup(member)
+    found = type(strategy.exchange(10, torch.float32)).__name__
+    strategy.teardown()
+    return found
+
+
+def _refused(*arguments):
+    raise PermissionError(13, "Permission denied")
+
+
+def threads(member):
+    return torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
+
+
+def exit_with(member, code):
+    if member.rank == 1:
+        os._exit(code)
+    time.sleep(60)
+
+
+def wait_for_interrupt(member, folder):
+    (Path(folder) / str(member.rank)).touch()
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        (Path(folder) / f"{member.rank}-interrupted").touch()
+        raise
+
+
+def train_until_interrupted(member, run, folder):
+    """As `train_tiny`; says when it has begun."""
+    (Path(folder) / str(member.rank)).touch()
+    return train_tiny(member, replace(run, strategy=STRATEGY))
+
+
+__all__ = ["TinyRun", "signal"]

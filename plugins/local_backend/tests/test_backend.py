@@ -1,0 +1,146 @@
+"""The local backend: gangs that name who died, threads shared out, ctrl-C that ends all, and what the machine has."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import gang_jobs
+
+from distcore.contracts import Gang
+from distcore.errors import TrainingError
+from distcore_local import machine
+from distcore_local.backend import LocalBackend
+from distcore_local.options import BackendOptions
+
+
+def backend():
+    return LocalBackend(BackendOptions())
+
+
+def test_an_exit_code_is_told_and_handlers_are_put_back():
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(TrainingError, match=r"rank 1 \(process \d+\) ended with exit code 7"):
+        backend().run_gang(Gang(gang_jobs.exit_with, (7,), ranks=2))
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_threads_are_shared_out_or_given():
+    shared = max(1, machine.cpus() // 2)
+    assert backend().run_gang(Gang(gang_jobs.threads, ranks=2)) == [(shared, str(shared))] * 2
+    assert backend().run_gang(Gang(gang_jobs.threads, ranks=1, threads=3)) == [(3, "3")]
+
+
+def started(program, *arguments):
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env=environment,
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(path, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, f"{path} never came"
+        time.sleep(0.05)
+
+
+def ended(group, seconds=30):
+    """Whether no process of the group is left, or soon none."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+GANG = """
+import sys, gang_jobs
+from test_backend import *
+if __name__ == "__main__":
+    backend().run_gang(Gang(gang_jobs.wait_for_interrupt, (sys.argv[1],), ranks=2))
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_ranks(tmp_path):
+    """As a terminal does it: the signal goes to the whole group of processes."""
+    process = started(GANG, tmp_path)
+    for rank in (0, 1):
+        wait_for(tmp_path / str(rank), process)
+    os.killpg(process.pid, signal.SIGINT)
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode in (130, -signal.SIGINT), told
+    assert "KeyboardInterrupt" in told
+    assert (tmp_path / "0-interrupted").exists()
+    assert (tmp_path / "1-interrupted").exists()
+    assert ended(process.pid), "processes were left behind"
+
+
+TRAINING = """
+import sys, logging, gang_jobs
+from test_backend import *
+from distcore.testing.loops import TinyRun
+logging.basicConfig()
+if __name__ == "__main__":
+    run = TinyRun({"train_steps": 10**7, "early_stop": -1, "steps_per_checkpoint": 10**6}, checkpoints=sys.argv[1])
+    backend().run_gang(Gang(gang_jobs.train_until_interrupted, (run, sys.argv[2]), ranks=2))
+"""
+
+
+def test_ctrl_c_while_training_saves_one_checkpoint_of_one_step_for_all(tmp_path):
+    from distcore.training import checkpoint
+
+    process = started(TRAINING, tmp_path / "run" / "checkpoints", tmp_path)
+    for rank in (0, 1):
+        wait_for(tmp_path / str(rank), process)
+    time.sleep(4)
+    os.killpg(process.pid, signal.SIGINT)
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode in (130, -signal.SIGINT), told
+    assert "Go on from there with --model_resume_path" in told
+    (saved,) = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")
+    assert checkpoint.load(saved).state["train"]["step"] == checkpoint.load(saved).step > 0
+
+
+def test_cpus_know_the_quota_of_a_container(tmp_path):
+    mine = len(os.sched_getaffinity(0))
+    assert machine.cpus(tmp_path) == mine
+    (tmp_path / "cpu.max").write_text("max 100000")
+    assert machine.cpus(tmp_path) == mine
+    (tmp_path / "cpu.max").write_text("50000 100000")
+    assert machine.cpus(tmp_path) == 1
+    (tmp_path / "cpu.max").write_text("900000000 100000")
+    assert machine.cpus(tmp_path) == mine
+
+
+def test_gpus_are_device_files_within_what_is_visible(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert machine.gpus(tmp_path) == 3
+    for visible, count in (("", 0), ("-1", 0), ("0", 1), ("1,0", 2), ("0,-1,1", 1), ("0,1,2,3", 3)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert machine.gpus(tmp_path) == count, visible
+
+
+def test_resources_import_no_torch():
+    program = (
+        "import sys; from distcore_local.backend import LocalBackend; from distcore_local.options import BackendOptions;"
+        "LocalBackend(BackendOptions()).resources(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

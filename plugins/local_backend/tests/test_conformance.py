@@ -1,0 +1,40 @@
+"""distcore-local holds what every backend, processor, loader and trainer must hold."""
+
+from typing import ClassVar
+
+from distcore.testing import BackendSuite, LoaderSuite, PluginSuite, ProcessorSuite, TrainerSuite
+
+
+class TestPlugin(PluginSuite):
+    kind, name = "backends", "local"
+
+
+class TestBackend(BackendSuite):
+    name = "local"
+
+
+class TestProcessor(ProcessorSuite):
+    name = "local"
+    variants = ({"parallelism": 1}, {"parallelism": 2}, {"parallelism": 5})
+
+
+class TestLoader(LoaderSuite):
+    name = "packed"
+    variants = ({}, {"prefetch": 0}, {"fully_executed": True}, {"fully_executed": False})
+
+
+class TestLoaderOfWindows(LoaderSuite):
+    """Windows much smaller than the split."""
+
+    name = "packed"
+    options: ClassVar = {"window_size_bytes": 4096, "lanes": 4}
+    variants = ({**options, "fully_executed": False}, {**options, "fully_executed": True}, {**options, "prefetch": 0})
+
+
+class TestLocalTrainer(TrainerSuite):
+    name = "local"
+
+
+class TestDdpTrainer(TrainerSuite):
+    name = "ddp"
+    options: ClassVar = {"num_workers": 2, "resources_per_worker": {"CPU": 1}, "use_gpu": False}

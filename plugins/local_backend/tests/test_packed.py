@@ -1,0 +1,137 @@
+"""A rank's rows in memory and in a scratch file are the same rows, and the file leaves nothing behind."""
+
+import errno
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distcore.batch import Layout
+from distcore.contracts import Column
+from distcore.errors import CacheError
+from distcore_local.packed import FileStore, Lists, MemoryStore, runs
+
+prove = settings(max_examples=40, deadline=None)
+LAYOUT = Layout.of(
+    [
+        Column("number", "float32"),
+        Column("words", "int32", None),
+        Column("pair", "int32", 2),
+        Column("tags", "int32", None),
+    ]
+)
+ragged_rows = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=30)
+
+
+def encoded(start: int, stop: int) -> pa.RecordBatch:
+    rows = np.arange(start, stop)
+    return pa.record_batch(
+        {
+            "number": pa.array(rows / 4, pa.float32()),
+            "words": pa.array([list(range(row, row + row % 4)) for row in rows.tolist()], pa.list_(pa.int32())),
+            "pair": pa.FixedSizeListArray.from_arrays(pa.array(np.stack([rows, -rows], 1).ravel(), pa.int32()), 2),
+            "tags": pa.array([[row] * (row % 3) for row in rows.tolist()], pa.list_(pa.int32())),
+        }
+    )
+
+
+def filled(store):
+    for start, stop in ((0, 100), (100, 101), (101, 20_000)):
+        store.append(encoded(start, stop))
+    store.finish()
+    return store
+
+
+def lists(rows) -> Lists:
+    offsets = np.cumsum([0, *map(len, rows)])
+    return Lists(np.array([each for row in rows for each in row], np.int32), offsets)
+
+
+def rows_of(column: Lists):
+    return [column.values[a:b].tolist() for a, b in zip(column.offsets[:-1], column.offsets[1:], strict=True)]
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request, tmp_path):
+    made = filled(MemoryStore(20_000, LAYOUT) if request.param == "memory" else FileStore(LAYOUT, str(tmp_path)))
+    yield made
+    made.close()
+
+
+def test_ranges_are_laid_down_one_after_the_other(store):
+    ranges = [(19_000, 19_500), (98, 103), (7, 7), (0, 1)]
+    out = np.full((600, 3), -7, np.int32)
+    found = store.read(ranges, out)
+    rows = np.concatenate([np.arange(*each) for each in ranges])
+    assert out[: len(rows), 0].copy().view(np.float32).tolist() == (rows / 4).tolist()
+    assert out[: len(rows), 1:].tolist() == np.stack([rows, -rows], 1).tolist()
+    assert (out[len(rows) :] == -7).all()
+    assert rows_of(found["words"]) == [list(range(row, row + row % 4)) for row in rows.tolist()]
+    assert rows_of(found["tags"]) == [[row] * (row % 3) for row in rows.tolist()]
+
+
+def test_no_ranges(store):
+    found = store.read([], np.empty((0, 3), np.int32))
+    assert rows_of(found["words"]) == []
+
+
+def test_the_scratch_file_has_no_name(tmp_path):
+    """Killed at any moment, the process leaves nothing: the space goes with its last file descriptor."""
+    before = len(os.listdir("/proc/self/fd"))
+    store = filled(FileStore(LAYOUT, str(tmp_path / "made" / "when needed")))
+    assert list((tmp_path / "made" / "when needed").iterdir()) == []
+    store.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_scratch_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError, match=r"scratch file in .*file.* cannot be written.*fully_executed: true"):
+        FileStore(LAYOUT, str(tmp_path / "file" / "folder"))
+
+
+def test_a_full_disk_names_the_folder(tmp_path):
+    """/dev/full answers every write with ENOSPC, as a full disk does."""
+    store = FileStore(LAYOUT, str(tmp_path))
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, store._matrix.fileno())
+    os.close(full)
+    with pytest.raises(CacheError, match=r"cannot be written: No space left on device.*Make room") as caught:
+        store.append(encoded(0, 10))
+    assert caught.value.__cause__.errno == errno.ENOSPC
+    store.close()
+
+
+def test_a_scratch_file_that_was_cut(tmp_path):
+    store = filled(FileStore(LAYOUT, str(tmp_path)))
+    os.ftruncate(store._matrix.fileno(), 12 * 100)
+    with pytest.raises(CacheError, match="ended early"):
+        store.read([(50, 150)], np.empty((100, 3), np.int32))
+    store.close()
+
+
+@prove
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=20))
+def test_runs(pairs):
+    begins, lengths = np.array(pairs, np.int64).reshape(-1, 2).T
+    assert runs(begins, lengths).tolist() == [begin + i for begin, length in pairs for i in range(length)]
+
+
+@prove
+@given(ragged_rows, st.data())
+def test_lists_take_and_slice(rows, data):
+    index = data.draw(st.lists(st.integers(0, max(0, len(rows) - 1)), max_size=20 if rows else 0))
+    column = lists(rows)
+    assert rows_of(column.take(np.array(index, np.int64))) == [rows[each] for each in index]
+    start = data.draw(st.integers(0, len(rows)))
+    stop = data.draw(st.integers(start, len(rows)))
+    assert rows_of(column.slice(start, stop)) == rows[start:stop]
+
+
+@prove
+@given(st.lists(ragged_rows, max_size=4))
+def test_lists_join(parts):
+    assert rows_of(Lists.join(lists(part) for part in parts)) == [row for part in parts for row in part]

@@ -1,0 +1,162 @@
+"""The local processor: each partition read once, slices by row number, errors in row order, nothing left behind."""
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distcore.contracts import Processor, ShardPlan
+from distcore_local.options import ProcessorOptions
+from distcore_local.processor import LocalProcessor, _Merged, run_all
+
+
+class Rows:
+    """A source of numbered rows, cut as told; counts its reads."""
+
+    def __init__(self, lengths, fails=()):
+        self.lengths, self.fails = lengths, fails
+        self.reads = []
+        self.asked = []
+
+    def partitions(self, target_bytes):
+        self.asked.append(target_bytes)
+        starts = [sum(self.lengths[:index]) for index in range(len(self.lengths))]
+        return [
+            Part(self, index, start, length)
+            for index, (start, length) in enumerate(zip(starts, self.lengths, strict=True))
+        ]
+
+
+class Part:
+    def __init__(self, source, index, start, length):
+        self.source, self.index, self.start, self.length = source, index, start, length
+
+    def read(self):
+        self.source.reads.append(self.index)
+        if self.index in self.source.fails:
+            time.sleep(0.02 * (5 - self.index))  # the later ones fail sooner
+            raise ValueError(f"partition {self.index}")
+        rows = list(range(self.start, self.start + self.length))
+        return pa.record_batch({"row": rows, "name": pa.array([str(row % 7) for row in rows]).dictionary_encode()})
+
+
+def processor(threads=3):
+    return LocalProcessor(ProcessorOptions(parallelism=threads))
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 20), st.integers(1, 4))
+def test_every_row_is_read_once_and_comes_back_in_its_shard(lengths, shard, threads):
+    source, total = Rows(lengths), sum(lengths)
+    made = processor(threads)
+    try:
+        assert made.scan(source) == len(lengths)
+        rows, counts = made.fold(lambda block: block.table.column("row").to_pylist(), lambda left, right: left + right)
+        assert sorted(rows) == list(range(total))
+        assert counts == lengths
+        assert sorted(source.reads) == list(range(len(lengths)))
+        plans = [
+            ShardPlan(index, start, min(start + shard, total)) for index, start in enumerate(range(0, total, shard))
+        ]
+
+        def look(plan, blocks):
+            found = [row for block in blocks for row in block.table.column("row").to_pylist()]
+            names = [name for block in blocks for name in block.table.column("name").to_pylist()]
+            assert [block.table.column("row")[0].as_py() for block in blocks] == [block.start for block in blocks]
+            assert found == list(range(plan.start, plan.stop))
+            assert names == [str(row % 7) for row in found]
+            return plan.index
+
+        for _ in range(2):  # a survey and the shards
+            assert made.write_shards(plans, look) == list(range(len(plans)))
+    finally:
+        made.close()
+
+
+def test_rows_are_kept_in_the_scratch_folder_and_gone_after_close(tmp_path):
+    made = processor()
+    made.scan(Rows([5, 5]), tmp_path)
+    made.fold(lambda block: 0, lambda left, right: left)
+    assert len(list(tmp_path.rglob("*.arrow"))) == 2
+    made.close()
+    made.close()
+    assert list(tmp_path.iterdir()) == []
+    assert isinstance(made, Processor)
+
+
+def test_a_second_scan_forgets_the_first(tmp_path):
+    made = processor()
+    for lengths in ([3, 3], [4]):
+        made.scan(Rows(lengths), tmp_path)
+        _, counts = made.fold(lambda block: 0, lambda left, right: left)
+        assert counts == lengths
+    assert len(list(tmp_path.iterdir())) == 1
+    made.close()
+
+
+def test_few_partitions_are_cut_smaller_so_that_every_thread_has_some():
+    source = Rows([1, 1])
+    processor(4).scan(source)
+    assert source.asked == [16 << 20, 2 << 20]
+    for count, asked in ((16, [16 << 20]), (17, [16 << 20, (16 << 20) * 17 // 20])):
+        many = Rows([1] * count)
+        processor(4).scan(many)
+        assert many.asked == asked
+
+
+def test_the_error_of_the_first_row_in_order_is_raised_and_nothing_more_is_read(tmp_path):
+    source = Rows([1] * 2000, fails=(2, 3, 4))
+    made = processor(4)
+    made.scan(source, tmp_path)
+    with pytest.raises(ValueError, match="partition 2"):
+        made.fold(lambda block: 0, lambda left, right: left)
+    assert len(source.reads) < 2000
+    made.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_without_partitions_is_refused():
+    made = processor()
+    made.scan(Rows([]))
+    with pytest.raises(ValueError, match="nothing was folded"):
+        made.fold(lambda block: 0, lambda left, right: left)
+    made.close()
+
+
+def test_run_all_keeps_the_order_and_uses_the_threads():
+    seen = set()
+    both = threading.Barrier(2, timeout=10)
+
+    def double(number):
+        if number < 2:
+            both.wait()  # passes only when two threads are here
+        seen.add(threading.get_ident())
+        return 2 * number
+
+    assert run_all(double, range(50), 2) == list(range(0, 100, 2))
+    assert len(seen) == 2
+    assert run_all(double, [], 3) == []
+
+
+def test_an_interrupt_waits_for_what_is_under_way_and_begins_nothing_more():
+    begun, finished = [], []
+
+    def slow(number):
+        begun.append(number)
+        if number == 1:
+            raise KeyboardInterrupt
+        time.sleep(0.05)
+        finished.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all(slow, range(1000), 2)
+    assert len(begun) < 10
+    assert len(finished) == len(begun) - 1
+
+
+def test_merging_keeps_every_value_whoever_adds():
+    merged = _Merged(lambda left, right: left + right)
+    run_all(lambda number: merged.add(number), range(500), 4)
+    assert merged.value() == sum(range(500))

@@ -1,0 +1,179 @@
+"""The trainers through the whole system: under torchrun, with logs, with worker deaths from outside, and their plans."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+import distcore
+from distcore.errors import TrainingError, UserError
+from distcore.testing import data
+from distcore_local.trainers import DDP
+
+DDP_OF_TWO = {"type": "ddp", "num_workers": 2, "use_gpu": False, "resources_per_worker": {"CPU": 1}}
+TRAINER = {"epochs": 3, "effective_batch_size": 64, "learning_rate": 0.01, "learning_rate_scaling": "constant"}
+
+
+def config(folder, trainer, **options):
+    made = data.config(str(folder / "cache"))
+    made["trainer"] = {**TRAINER, **options}
+    made["backend"]["trainer"] = trainer
+    return made
+
+
+def trained(folder, trainer, name="results", **options):
+    return distcore.train(config(folder, trainer, **options), dataset=data.table(), output_directory=folder / name)
+
+
+def weights(model):
+    return {name: each.tolist() for name, each in load_file(model / "weights.safetensors").items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("trainers")
+
+
+@pytest.fixture(scope="module")
+def ddp(folder):
+    return trained(folder, DDP_OF_TWO)
+
+
+def test_ddp_agrees_with_one_process_at_the_same_effective_batch_size(folder, ddp):
+    local = trained(folder, {"type": "local"})
+    ours, one = (each.training_statistics["validation"]["y"] for each in (ddp, local))
+    for metric in ("loss", "roc_auc", "accuracy"):
+        assert ours[metric] == pytest.approx(one[metric], abs=0.02)
+
+
+def command(folder, name, trainer):
+    """`distcore train` with its files written out."""
+    import pyarrow.parquet as pq
+
+    pq.write_table(data.table(), folder / "data.parquet")
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(config(folder, trainer)))
+    return ["train", "--config", folder / f"{name}.yaml", "--dataset", folder / "data.parquet",
+            "--output_directory", folder / name]  # fmt: skip
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_processes_of_torchrun_are_the_ranks(folder, ddp):
+    arguments = command(folder, "torchrun", {"type": "ddp", "use_gpu": False})
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "distcore.cli",
+    ]
+    done = subprocess.run([*launch, *map(str, arguments)], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (model,) = (folder / "torchrun").rglob("weights.safetensors")
+    assert weights(model.parent) == weights(ddp.model)
+
+
+def test_the_local_trainer_refuses_to_be_one_of_many(monkeypatch, folder):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="rank 1 of 2, but its trainer is one process"):
+        trained(folder, {"type": "local"}, "refused")
+
+
+def test_workers_write_their_logs_where_logdir_says(folder):
+    trained(folder, {**DDP_OF_TWO, "logdir": str(folder / "logs")}, "logged", epochs=1)
+    assert sorted(path.name for path in (folder / "logs").iterdir()) == ["rank-0.log", "rank-1.log"]
+
+
+def test_one_worker_with_resources_is_a_process_of_its_own(folder):
+    outcome = trained(folder, {**DDP_OF_TWO, "num_workers": 1}, "alone", epochs=1)
+    assert outcome.model.is_dir()
+
+
+def workers_of(process):
+    """Processes below the command that train: they have opened the gradients' shared memory."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            maps = Path(f"/proc/{child.pid}/maps").read_text()
+        except OSError:
+            continue
+        if "distcore-gradients" in maps:
+            found.append(child.pid)
+    return found
+
+
+@pytest.mark.slow
+def test_a_worker_killed_from_outside_is_started_again_and_the_weights_are_the_same(folder):
+    """SIGKILL at some moment of training; long enough that there is such a moment."""
+    options = {"epochs": 60, "early_stop": -1}
+    made = config(folder, DDP_OF_TWO, **options)
+    arguments = command(folder, "killed", DDP_OF_TWO)
+    (folder / "killed.yaml").write_text(yaml.safe_dump(made))
+    program = [sys.executable, "-m", "distcore.cli"]
+    process = subprocess.Popen([*program, *map(str, arguments)], env=environment(), stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 120
+    while len(workers := workers_of(process)) < 2 or not list((folder / "killed").rglob("step-*")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, "training never began"
+        time.sleep(0.02)
+    os.kill(workers[1], signal.SIGKILL)
+    told = process.communicate(timeout=300)[1]
+    assert process.returncode == 0, told
+    whole = trained(folder, DDP_OF_TWO, "whole", **options)
+    (model,) = (folder / "killed").rglob("weights.safetensors")
+    assert weights(model.parent) == weights(whole.model)
+    (statistics,) = (folder / "killed").rglob("training_statistics.json")
+    assert json.loads(statistics.read_text()) == whole.training_statistics
+
+
+def test_an_error_in_the_ranks_names_rank_and_last_checkpoint(folder):
+    """Initial weights of another model: every rank refuses them."""
+    other = distcore.train(
+        {**config(folder, {"type": "local"}, epochs=1), "combiner": {"type": "concat", "output_size": 3}},
+        dataset=data.table(),
+        output_directory=folder / "other",
+    )
+    with pytest.raises(TrainingError, match=r"(?s)rank \d .*are of another model.*No checkpoint was saved"):
+        distcore.train(
+            config(folder, {**DDP_OF_TWO, "max_retries": 0}),
+            dataset=data.table(),
+            output_directory=folder / "failed",
+            model_load_path=other.model,
+        )
+
+
+def test_plans_say_which_is_faster(folder):
+    found = distcore.plan(config(folder, DDP_OF_TWO), dataset=data.table())
+    text = json.dumps(found, default=str)
+    assert "threads of one process are faster" in text
+
+
+def test_a_group_that_is_there_already_is_used_and_left(monkeypatch):
+    """In a program of the user's that has set up torch.distributed itself."""
+    import torch.distributed as dist
+
+    from distcore.contracts import Member
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        strategy = DDP(False)
+        strategy.setup(Member())
+        assert strategy.gather("here") == ["here"]
+        strategy.teardown()
+        assert dist.is_initialized()
+    finally:
+        dist.destroy_process_group()
