@@ -1,0 +1,1 @@
+"""Parquet as distcore's cache format."""

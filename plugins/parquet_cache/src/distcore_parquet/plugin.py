@@ -1,0 +1,27 @@
+"""What distcore-parquet offers: the cache format that people can read with anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcore.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+
+@hookimpl
+def distcore_make_cache(name: str, options: Any) -> Any:
+    """Make the format."""
+    if name != "parquet":
+        return None
+    from distcore_parquet.format import ParquetFormat
+
+    return ParquetFormat(options)
+
+
+@hookimpl
+def distcore_options_model(kind: str, name: str) -> type | None:
+    """The options of the format."""
+    from distcore_parquet import options
+
+    return options.MODELS.get((kind, name))
