@@ -1,0 +1,1 @@
+"""Features for tables and text, and the network that they declare."""

@@ -1,0 +1,286 @@
+"""Feature `binary`: one of two values, as 0 or 1; as an output, the probability of the true one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from distcore.arrow import from_numpy
+from distcore.contracts import JSON, Column
+from distcore.errors import DataError
+from distcore_tabular.columns import plain, strings, truths
+from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+TRUE_WORDS = frozenset({"yes", "y", "true", "t", "1", "1.0"})
+FALSE_WORDS = frozenset({"no", "n", "false", "f", "0", "0.0", "-1", "-1.0"})
+
+
+class BinaryFeature:
+    """The data half. Metadata: kind, bool2str (the label of false and of true), str2bool (each spelling seen: 0 or 1),
+    counts (rows that are false and true, after filling), fill (what a missing value becomes).
+
+    kind says how values are read, by Ludwig's order:
+    - "number": all are numbers; 1, or what is not 0, or the larger one is true. Labels are False and True.
+    - "bool": all are true or false, in any case. Labels are False and True.
+    - "word": all are words such as yes, n, T, 0, in any case. A label is its most frequent spelling.
+    - "label": two strings; true is fallback_true_label, or the one of them that is such a word says, or the first in
+      code point order, as in Ludwig.
+    """
+
+    raw: Literal["category"] = "category"
+
+    def __init__(self, name: str, role: str, options: Any) -> None:
+        self.name = name
+        self.role = role
+        self.options = options
+        self.missing = options.preprocessing.missing_value_strategy
+
+    def partial(self, values: pa.Array) -> Counts:
+        """How often each spelling occurs in some rows."""
+        return Counts.of(values)
+
+    def merge(self, left: Counts, right: Counts) -> Counts:
+        return left.merge(right)
+
+    def finish(self, state: Counts) -> JSON:
+        """Raises DataError where there is no value, more than two, or an output has one class alone."""
+        ranked, rows = state.ranked()
+        if len(ranked) > 1000:
+            raise self._too_many(ranked.slice(0, 3).to_pylist(), len(ranked))
+        found = dict(zip(ranked.to_pylist(), rows.tolist(), strict=True))
+        if not found:
+            raise DataError(
+                f"Column {self.name!r} has no value in any row, and a binary feature needs some. "
+                "Fill the column, or remove the feature."
+            )
+        kind = kind_of(found)
+        str2bool = self._meaning(found, kind)
+        labels = _labels(found, kind, str2bool)
+        counts = [sum(each for label, each in found.items() if str2bool[label] == code) for code in (0, 1)]
+        if self.role == "output" and 0 in counts:
+            raise DataError(
+                f"Column {self.name!r} has one class only, {next(iter(found))!r}, and an output needs two. "
+                "Give data with both classes, or predict another column."
+            )
+        seen = {canonical(label, kind): code for label, code in str2bool.items()}
+        metadata: JSON = {"kind": kind, "bool2str": labels, "str2bool": dict(sorted(seen.items()))}
+        fill = self._fill(metadata, counts)
+        if self.missing.startswith("fill_with"):
+            counts[fill] += state.missing
+        return {**metadata, "counts": counts, "fill": fill}
+
+    def column(self, metadata: JSON) -> Column:
+        return Column(self.name, "float32")
+
+    def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
+        """0 or 1: float32 [n]. A value that means neither is filled like a missing one; in an output, a DataError."""
+        values = as_dictionary(values)
+        labels = clean(values.dictionary).to_pylist()
+        meanings = [None if label is None else meaning(label, metadata) for label in labels]
+        foreign = [label for label, code in zip(labels, meanings, strict=True) if code is None and label is not None]
+        if foreign and self.role == "output":
+            self._refuse(values, meanings, labels, metadata)
+        table = [metadata["fill"] if code is None else code for code in meanings]
+        return gather(values, np.array([*table, metadata["fill"]], np.float32))
+
+    def decode(self, codes: np.ndarray, metadata: JSON) -> pa.Array:
+        """Booleans [n], or the labels where values are not numbers or booleans."""
+        truth = np.asarray(codes) > 0.5
+        if metadata["kind"] in ("number", "bool"):
+            return truths(truth)
+        return strings(metadata["bool2str"]).take(from_numpy(truth.astype(np.int8)))
+
+    def network(self) -> BinaryNetwork:
+        return BinaryNetwork(self)
+
+    def _meaning(self, found: Mapping[str, int], kind: str) -> dict[str, int]:
+        """Each spelling: 0 or 1."""
+        fallback = self.options.preprocessing.fallback_true_label
+        if kind == "bool":
+            return {label: int(label.lower() == "true") for label in found}
+        if kind == "word":
+            return {label: int(label.lower() in TRUE_WORDS) for label in found}
+        if kind == "number":
+            numbers = sorted({float(label) for label in found})
+            if len(numbers) > 2:
+                raise self._too_many(list(found)[:3], len(numbers))
+            true_number = _true_number(numbers, None if fallback is None else _number(fallback))
+            return {label: int(float(label) == true_number) for label in found}
+        words = sorted(found)
+        if len(words) > 2:
+            raise self._too_many(list(found)[:3], len(words))
+        true = _true_label(words, fallback)
+        if true is None:
+            raise DataError(
+                f"Column {self.name!r} holds {' and '.join(map(repr, words))}, and fallback_true_label is "
+                f"{fallback!r}. Set preprocessing.fallback_true_label to the one that is true."
+            )
+        return {label: int(label == true) for label in found}
+
+    def _too_many(self, some: list[str], count: int) -> DataError:
+        return DataError(
+            f"Column {self.name!r} holds {count} different values, such as {', '.join(map(repr, some))}, and a binary "
+            "feature takes two. Declare the column category or number, or correct the values."
+        )
+
+    def _fill(self, metadata: JSON, counts: list[int]) -> int:
+        """What a missing value becomes: 0 or 1."""
+        if self.missing == "fill_with_mode":
+            return int(counts[1] > counts[0])
+        if self.missing == "fill_with_const":
+            constant = self.options.preprocessing.fill_value
+            code = meaning(str(constant), metadata)
+            if code is None:
+                raise DataError(
+                    f"Column {self.name!r} holds {' and '.join(map(repr, metadata['str2bool']))}, and "
+                    f"preprocessing.fill_value is {constant!r}, which is neither. Set it to one of them."
+                )
+            return code
+        return int(self.missing == "fill_with_true")
+
+    def _refuse(
+        self, values: pa.DictionaryArray, meanings: list[int | None], labels: list[str | None], metadata: JSON
+    ) -> None:
+        """Raise DataError for the first row whose value means neither (a dictionary may hold values of no row)."""
+        strange = [code is None and label is not None for code, label in zip(meanings, labels, strict=True)]
+        rows = np.flatnonzero(plain(gather(values, np.array([*strange, False], np.int8))))
+        if len(rows):
+            known = " and ".join(map(repr, metadata["bool2str"]))
+            raise DataError(
+                f"Column {self.name!r}: {labels[values.indices[int(rows[0])].as_py()]!r} is neither of the two values "
+                f"that the model knows, {known}. Correct the value, or leave it empty."
+            )
+
+
+def kind_of(labels: Mapping[str, int]) -> str:
+    """How the values are read: "number", "bool", "word" or "label"."""
+    if all(_number(label) is not None for label in labels):
+        return "number"
+    lower = {label.lower() for label in labels}
+    if lower <= {"true", "false"}:
+        return "bool"
+    return "word" if lower <= TRUE_WORDS | FALSE_WORDS else "label"
+
+
+def canonical(label: str, kind: str) -> str:
+    """How metadata spells a value: a number or a boolean is spelt alike from every file format."""
+    if kind == "bool":
+        return label.capitalize()
+    number = _number(label) if kind == "number" else None
+    if number is None:
+        return label
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def meaning(label: str, metadata: JSON) -> int | None:
+    """0 or 1, or None for a value that was not seen at fit time and means neither."""
+    code = metadata["str2bool"].get(label)
+    if code is not None:
+        return int(code)
+    number, seen = _number(label), metadata["str2bool"]
+    if metadata["kind"] == "number" and number is not None:
+        same = [code for other, code in seen.items() if float(other) == number]
+        if same:
+            return int(same[0])
+        if not {float(other) for other in seen} <= {0.0, 1.0}:
+            return None
+    lower = label.lower()
+    if metadata["kind"] == "label" or lower not in TRUE_WORDS | FALSE_WORDS:
+        return None
+    return int(lower in TRUE_WORDS)
+
+
+def _number(label: str) -> float | None:
+    try:
+        return float(label)
+    except ValueError:
+        return None
+
+
+def _true_number(values: list[float], fallback: float | None) -> float:
+    """Which of one or two numbers is true."""
+    if set(values) <= {0.0, 1.0}:
+        return 1.0
+    if fallback is not None and fallback in values:
+        return fallback
+    return max(values) if 0.0 not in values else next(value for value in values if value != 0.0)
+
+
+def _true_label(values: list[str], fallback: str | None) -> str | None:
+    """Which of one or two strings is true; None where fallback_true_label is neither."""
+    if fallback is not None:
+        return fallback if fallback in values or len(values) == 1 else None
+    for value in values:
+        if value.lower() in TRUE_WORDS:
+            return value
+    others = [value for value in values if value.lower() not in FALSE_WORDS]
+    return others[0] if others else values[0]
+
+
+def _labels(found: Mapping[str, int], kind: str, str2bool: Mapping[str, int]) -> list[str]:
+    """What false and true are called. found: spellings, the most frequent first."""
+    labels = ["False", "True"]
+    if kind in ("word", "label"):
+        for code in (0, 1):
+            labels[code] = next((label for label in found if str2bool[label] == code), labels[code])
+    return labels
+
+
+class BinaryNetwork:
+    """The half that needs torch."""
+
+    def __init__(self, feature: BinaryFeature) -> None:
+        self.feature = feature
+
+    def encoder(self, metadata: JSON) -> torch.nn.Module:
+        """[B] float32 → [B, output_size]."""
+        from distcore_tabular import encoders
+
+        options = self.feature.options.encoder
+        return encoders.passthrough(1) if options.type == "passthrough" else encoders.dense(1, options)
+
+    def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
+        """[B, input_size] → log-odds of true, [B]."""
+        from distcore_tabular import decoders
+
+        return decoders.regressor(input_size, self.feature.options.decoder)
+
+    def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """Loss of each row, [B]. target: [B] of 0 and 1."""
+        from distcore_tabular import losses
+
+        return losses.binary_weighted_cross_entropy(logits, target, self.feature.options.loss)
+
+    def metrics(self, metadata: JSON) -> Mapping[str, Any]:
+        """accuracy, precision, recall, specificity (all at the threshold), roc_auc, loss."""
+        from distcore_tabular import metrics
+
+        def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return self.loss(output.double().logit(1e-12), target, metadata)
+
+        return metrics.binary(self.feature.options.threshold, loss)
+
+    def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """The probability of true: [B]."""
+        return logits.float().sigmoid()
+
+    def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
+        """Predicted value, probability of false and of true, and the probability of the predicted one."""
+        name = self.feature.name
+        false, true = metadata["bool2str"]
+        truth = output >= self.feature.options.threshold
+        return pa.record_batch(
+            {
+                f"{name}_predictions": self.feature.decode(truth, metadata),
+                f"{name}_probabilities_{false}": from_numpy(1 - output),
+                f"{name}_probabilities_{true}": from_numpy(output),
+                f"{name}_probability": from_numpy(np.where(truth, output, 1 - output)),
+            }
+        )

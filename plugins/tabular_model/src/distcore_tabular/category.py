@@ -1,0 +1,222 @@
+"""Feature `category`: one of many values, as a code in a vocabulary; as an output, a probability for each class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from distcore.arrow import from_numpy
+from distcore.contracts import JSON, Column
+from distcore.errors import ConfigError, DataError, Mistake
+from distcore_tabular.columns import null_mask, strings
+from distcore_tabular.options import UNKNOWN
+from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather, positions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+NO_CLASS = -1
+"""Code of a target that is none of the classes; its row counts neither in the loss nor in the metrics."""
+
+
+class CategoryFeature:
+    """The data half. Metadata: idx2str (the label of each code), counts (rows of each, after filling), vocab_size,
+    unknown and missing (the codes of values never seen at fit time, and of missing ones).
+
+    The most frequent value has the lowest code; equally frequent ones are in code point order. `<UNK>` is code 0:
+    always for an input, and, as in Ludwig, for an output where `most_common` left values out or missing values became
+    `<UNK>`. A target that is no class and has no `<UNK>` to go to is NO_CLASS.
+    """
+
+    raw: Literal["category"] = "category"
+
+    def __init__(self, name: str, role: str, options: Any) -> None:
+        self.name = name
+        self.role = role
+        self.options = options
+        self.missing = options.preprocessing.missing_value_strategy
+        self._vocabulary: tuple[JSON, pa.Array] | None = None
+
+    def partial(self, values: pa.Array) -> Counts:
+        """How often each value occurs in some rows."""
+        return Counts.of(values, self.options.preprocessing.lowercase)
+
+    def merge(self, left: Counts, right: Counts) -> Counts:
+        return left.merge(right)
+
+    def finish(self, state: Counts) -> JSON:
+        """The vocabulary. Raises DataError where there is no value, or an output has one class alone."""
+        ranked, counts = state.ranked()
+        if not len(ranked):
+            raise DataError(
+                f"Column {self.name!r} has no value in any row, and a category feature needs some. "
+                "Fill the column, or remove the feature."
+            )
+        found = dict(zip(ranked.to_pylist(), counts.tolist(), strict=True))
+        missing = self._fill(found, state.missing)
+        labels, rows = self._select(found)
+        if self.role == "output" and len(labels) < 2:
+            raise DataError(
+                f"Column {self.name!r} has one class only, {labels[0]!r}, and an output needs two. "
+                "Give data with more classes, or predict another column."
+            )
+        code = {label: index for index, label in enumerate(labels)}
+        unknown = code.get(UNKNOWN, NO_CLASS)
+        metadata: JSON = {
+            "idx2str": labels,
+            "counts": rows,
+            "vocab_size": len(labels),
+            "unknown": unknown,
+            "missing": unknown if missing is None else code.get(missing, unknown),
+        }
+        if self.role == "output":
+            metadata["class_weights"] = class_weights(self.name, self.options.loss.class_weights, labels, rows)
+        return metadata
+
+    def column(self, metadata: JSON) -> Column:
+        return Column(self.name, "int32")
+
+    def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
+        """Codes: int32 [n]."""
+        values = as_dictionary(values)
+        labels = clean(values.dictionary, self.options.preprocessing.lowercase)
+        table = positions(labels, self._labels(metadata), metadata["unknown"])
+        null = null_mask(labels)
+        if null is not None:
+            table = np.where(null, np.int32(metadata["missing"]), table)
+        return gather(values, np.append(table, np.int32(metadata["missing"])))
+
+    def decode(self, codes: np.ndarray, metadata: JSON) -> pa.Array:
+        """The label of each code: utf8 [n]."""
+        return self._labels(metadata).take(from_numpy(np.asarray(codes)))
+
+    def network(self) -> CategoryNetwork:
+        return CategoryNetwork(self)
+
+    def _fill(self, found: dict[str, int], missing: int) -> str | None:
+        """Count missing rows as what they are filled with; returns that label."""
+        label, preprocessing = None, self.options.preprocessing
+        if self.missing == "fill_with_const":
+            label = clean(strings([preprocessing.fill_value]), preprocessing.lowercase)[0].as_py()
+        elif self.missing == "fill_with_mode":
+            label = next(iter(found))
+        if label is not None and missing:
+            found[label] = found.get(label, 0) + missing
+        return label
+
+    def _select(self, found: dict[str, int]) -> tuple[list[str], list[int]]:
+        """Labels by code and their counts: at most `most_common`, and `<UNK>` before them where there is to be one."""
+        has_unknown, unknown = UNKNOWN in found, found.pop(UNKNOWN, 0)
+        ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        kept = ranked[: self.options.preprocessing.most_common]
+        if self.role == "input" or has_unknown or len(kept) < len(ranked):
+            kept = [(UNKNOWN, unknown + sum(count for _, count in ranked[len(kept) :])), *kept]
+        return [label for label, _ in kept], [count for _, count in kept]
+
+    def _labels(self, metadata: JSON) -> pa.Array:
+        """The vocabulary as an array, kept for the next block."""
+        kept = self._vocabulary
+        if kept is None or kept[0] is not metadata:
+            kept = self._vocabulary = (metadata, strings(metadata["idx2str"]))
+        return kept[1]
+
+
+def class_weights(name: str, weights: Any, labels: list[str], counts: list[int]) -> list[float] | None:
+    """The weight of each class, scaled so that the mean over the rows the vocabulary was made of is 1.
+
+    torch divides a batch's weighted loss by the batch's weights; with the mean weight of all rows instead, a row's loss
+    does not depend on its batch. Raises ConfigError where the weights do not fit the classes.
+    """
+    if not weights:
+        return None
+    where = f"{name}.loss.class_weights"
+    shown = ", ".join(map(repr, labels[:20])) + (", …" if len(labels) > 20 else "")
+    if isinstance(weights, dict):
+        if set(weights) != set(labels):
+            missing = [label for label in labels if label not in weights][:5]
+            foreign = [label for label in weights if label not in labels][:5]
+            said = [f"has none for {missing}"] * bool(missing) + [f"names {foreign}, which is no class"] * bool(foreign)
+            raise ConfigError([Mistake(0, where, f"{' and '.join(said)}; give a weight for each of {shown}")])
+        weights = [weights[label] for label in labels]
+    if len(weights) != len(labels):
+        message = f"has {len(weights)} weights for {len(labels)} classes; give one for each of {shown}, in this order"
+        raise ConfigError([Mistake(0, where, message)])
+    mean = sum(weight * count for weight, count in zip(weights, counts, strict=True)) / max(1, sum(counts))
+    if mean <= 0:
+        raise ConfigError([Mistake(0, where, "gives no row any weight; give a class that occurs a positive weight")])
+    return [weight / mean for weight in weights]
+
+
+class CategoryNetwork:
+    """The half that needs torch."""
+
+    def __init__(self, feature: CategoryFeature) -> None:
+        self.feature = feature
+        self._weights: tuple[JSON, torch.Tensor] | None = None
+
+    def encoder(self, metadata: JSON) -> torch.nn.Module:
+        """[B] int32 codes → [B, output_size]. A vector that no row trains is zero: the mean of how all start."""
+        from distcore_tabular import encoders
+
+        options, classes = self.feature.options.encoder, metadata["vocab_size"]
+        if options.type == "passthrough":
+            return encoders.passthrough(1)
+        if options.type != "dense":
+            return encoders.category_sparse(classes, options)
+        encoder = encoders.category_embed(classes, options)
+        if metadata["counts"][0] == 0:
+            encoder.state_dict()["weight"][0].zero_()
+        return encoder
+
+    def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
+        """[B, input_size] → logits [B, classes]."""
+        from distcore_tabular import decoders
+
+        return decoders.classifier(input_size, metadata["vocab_size"], self.feature.options.decoder)
+
+    def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """Loss of each row, [B]. target: codes [B]; 0 for a row whose target is NO_CLASS."""
+        from distcore_tabular import losses
+
+        return losses.softmax_cross_entropy(
+            logits, target, self.feature.options.loss, self._class_weights(metadata, logits)
+        )
+
+    def metrics(self, metadata: JSON) -> Mapping[str, Any]:
+        """accuracy (mean over classes, as in Ludwig), accuracy_micro, hits_at_k, roc_auc (one against the rest)
+        and loss."""
+        from distcore_tabular import metrics
+
+        def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return self.loss(output.clamp_min(1e-30).log(), target, metadata)
+
+        return metrics.category(metadata["vocab_size"], self.feature.options.top_k, loss)
+
+    def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """The probability of each class: [B, classes]."""
+        return logits.float().softmax(-1)
+
+    def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
+        """The likeliest class, the probability of every class, and that of the likeliest."""
+        name = self.feature.name
+        columns = {f"{name}_predictions": self.feature.decode(output.argmax(1), metadata)}
+        for code, label in enumerate(metadata["idx2str"]):
+            columns[f"{name}_probabilities_{label}"] = from_numpy(output[:, code])
+        columns[f"{name}_probability"] = from_numpy(output.max(1))
+        return pa.record_batch(columns)
+
+    def _class_weights(self, metadata: JSON, logits: torch.Tensor) -> torch.Tensor | None:
+        """The weights on the logits' device, kept for the next batch."""
+        if not metadata["class_weights"]:
+            return None
+        kept = self._weights
+        if kept is None or kept[0] is not metadata or kept[1].device != logits.device:
+            import torch
+
+            weights = torch.tensor(metadata["class_weights"], dtype=torch.float32, device=logits.device)
+            kept = self._weights = (metadata, weights)
+        return kept[1]

@@ -1,0 +1,50 @@
+"""Arrow columns as numpy vectors with their nulls apart, and strings and truth values as Arrow; none imports pandas.
+
+`pyarrow.array`, `fill_null` and `to_numpy` import pandas wherever it is installed (see distcore.arrow).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from distcore.arrow import TYPES
+
+
+def null_mask(values: pa.Array) -> np.ndarray | None:
+    """Which rows are null, bool [n]; None where none is."""
+    if not values.null_count:
+        return None
+    bits = np.frombuffer(values.buffers()[0], np.uint8)
+    ones = np.unpackbits(bits, count=values.offset + len(values), bitorder="little")
+    return ones[values.offset :] == 0
+
+
+def plain(values: pa.Array) -> np.ndarray:
+    """The numbers [n] without a copy; where a row is null anything may lie."""
+    dtype = TYPES[values.type]
+    if not len(values):
+        return np.zeros(0, dtype)
+    return np.frombuffer(values.buffers()[1], dtype, len(values), values.offset * dtype.itemsize)
+
+
+def filled(values: pa.Array, fill: int) -> np.ndarray:
+    """The numbers [n], `fill` where a row is null."""
+    null, numbers = null_mask(values), plain(values)
+    return numbers if null is None else np.where(null, np.array(fill, numbers.dtype), numbers)
+
+
+def strings(values: Sequence[str]) -> pa.Array:
+    """A list of strings as utf8 [n]."""
+    encoded = [value.encode() for value in values]
+    ends = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum([len(each) for each in encoded], out=ends[1:], dtype=np.int32)
+    return pa.Array.from_buffers(pa.utf8(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+
+
+def truths(values: np.ndarray) -> pa.Array:
+    """A bool vector as Arrow booleans [n]."""
+    bits = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])

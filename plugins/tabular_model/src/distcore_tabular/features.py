@@ -1,0 +1,23 @@
+"""The features of this plugin by type; a type's module is imported when a feature of that type is made."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+CLASSES = {
+    "number": "number:NumberFeature",
+    "binary": "binary:BinaryFeature",
+    "category": "category:CategoryFeature",
+    "text": "text:TextFeature",
+    "set": "set:SetFeature",
+}
+"""Type → module:class; a class takes (name, role, options)."""
+
+
+def make(name: str, column: str, role: str, options: Any) -> Any:
+    """The feature of type `name` for the column; None for a type that is not ours. role: "input" or "output"."""
+    if name not in CLASSES:
+        return None
+    module, kind = CLASSES[name].split(":")
+    return getattr(import_module(f"distcore_tabular.{module}"), kind)(column, role, options)

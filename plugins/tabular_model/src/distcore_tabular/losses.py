@@ -1,0 +1,87 @@
+"""Losses row by row, [B]: Ludwig's names; the trainer sums rows and divides.
+
+Everything is computed in float32, whatever the logits are in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+TINY = 1e-12
+"""Keeps the square root of an error of zero differentiable."""
+
+
+def number(prediction: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:
+    """Losses of numbers, [B]. prediction, target: [B] in encoded units.
+
+    A root (root_mean_…) is of a batch, not of a row: a row's loss is then its squared error over the batch's root, so
+    that the rows' mean, and its gradient, are those of the root.
+    """
+    rows = number_errors(prediction, target, options)
+    if is_root(options):
+        return rows / rows.mean().clamp_min(TINY).sqrt()
+    return rows
+
+
+def number_errors(prediction: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:
+    """Errors of numbers, [B], before a root is taken; the mean over any rows is meaningful."""
+    prediction, target = prediction.float(), target.float()
+    kind = options.type
+    if kind == "huber":
+        return F.huber_loss(prediction, target, reduction="none", delta=options.delta)
+    if kind == "mean_absolute_error":
+        return (prediction - target).abs()
+    if kind == "mean_absolute_percentage_error":
+        # The smallest denominator is that of torchmetrics, which Ludwig calls.
+        return (prediction - target).abs() / target.abs().clamp_min(1.17e-6)
+    error = prediction - target
+    if kind == "root_mean_squared_percentage_error":
+        error = error / (target + 1e-4 * (target == 0))
+    return error.square()
+
+
+def is_root(options: Any) -> bool:
+    """Whether the loss is the square root of a mean over rows."""
+    return bool(options.type.startswith("root_"))
+
+
+def binary_weighted_cross_entropy(logits: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:
+    """Cross entropy of a binary, [B]. logits: [B]; target: [B] of 0 and 1.
+
+    The confidence penalty is a row's own, a (log 2 - entropy) / log 2, as Ludwig documents it."""
+    logits, target = logits.float(), target.float()
+    rows = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    if options.positive_class_weight is not None:
+        rows = rows * (1.0 + (options.positive_class_weight - 1.0) * target)
+    rows = _robust(rows, options.robust_lambda, 2)
+    if options.confidence_penalty:
+        entropy = F.binary_cross_entropy_with_logits(logits, logits.sigmoid(), reduction="none")
+        rows = rows + options.confidence_penalty * (1.0 - entropy / math.log(2.0))
+    return rows
+
+
+def softmax_cross_entropy(
+    logits: torch.Tensor, target: torch.Tensor, options: Any, weights: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Cross entropy of a category, [B]; 0 where the target is negative (no class).
+
+    logits: [B, classes]; target: codes [B]; weights: of the classes, [classes]."""
+    logits, target = logits.float(), target.long()
+    classes = logits.shape[-1]
+    known = target >= 0
+    rows = F.cross_entropy(logits, target.clamp_min(0), weight=weights, reduction="none")
+    rows = _robust(rows, options.robust_lambda, classes)
+    if options.confidence_penalty:
+        log_p = logits.log_softmax(-1)
+        entropy = -(log_p.exp() * log_p).sum(-1)
+        rows = rows + options.confidence_penalty * (1.0 - entropy / math.log(classes))
+    return rows * known
+
+
+def _robust(rows: torch.Tensor, robust_lambda: float, classes: int) -> torch.Tensor:
+    """(1 - robust_lambda) loss + robust_lambda / classes: Ludwig's loss for noisy labels."""
+    return (1.0 - robust_lambda) * rows + robust_lambda / classes if robust_lambda else rows

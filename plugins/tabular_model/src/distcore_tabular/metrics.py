@@ -1,0 +1,226 @@
+"""Metrics by Ludwig's names: torchmetrics, right across workers, whatever share of the rows each worker had.
+
+Each takes (output, target): what `FeatureNetwork.output` gives, and the encoded target. Importing this module imports
+torchmetrics (1.5 s), so it is imported when metrics are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torchmetrics import MeanAbsoluteError, MeanAbsolutePercentageError, MeanSquaredError, Metric, R2Score
+from torchmetrics.classification import (
+    BinaryAccuracy,
+    BinaryAUROC,
+    BinaryPrecision,
+    BinaryRecall,
+    BinarySpecificity,
+    MulticlassAccuracy,
+    MulticlassAUROC,
+)
+
+NO_CLASS = -1
+EXACT_CLASSES = 64
+"""Up to this many classes roc_auc keeps every probability; beyond, it counts them in BINS intervals."""
+BINS = 1024
+
+RowLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class MeanLoss(Metric):
+    """Mean over rows of a loss of (output, target), or the root of it. Rows whose target is NO_CLASS do not count."""
+
+    full_state_update = False
+    higher_is_better = False
+    total: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self, rows: RowLoss, root: bool = False, skip_negative: bool = False) -> None:
+        super().__init__()
+        self.rows = rows
+        self.root = root
+        self.skip_negative = skip_negative
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        self.total += self.rows(output, target).double().sum()
+        self.count += (target >= 0).sum() if self.skip_negative else target.shape[0]
+
+    def compute(self) -> torch.Tensor:
+        mean = self.total / self.count
+        return (mean.sqrt() if self.root else mean).float()
+
+
+class _Doubles:
+    """Sums in float64: float32 sums of squares of a million rows far from zero say nothing about their spread."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.set_dtype(torch.float64)  # type: ignore[attr-defined]
+
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        super().update(output.double(), target.double())  # type: ignore[misc]
+
+
+class MeanSquared(_Doubles, MeanSquaredError):
+    """Mean squared error, or its root."""
+
+
+class MeanAbsolute(_Doubles, MeanAbsoluteError):
+    """Mean absolute error."""
+
+
+class MeanAbsolutePercentage(_Doubles, MeanAbsolutePercentageError):
+    """Mean absolute percentage error."""
+
+
+class R2(_Doubles, R2Score):
+    """Coefficient of determination; NaN of fewer than two rows, as in Ludwig."""
+
+    def compute(self) -> torch.Tensor:
+        if self.total < 2:
+            return torch.tensor(float("nan"))
+        return super().compute()
+
+
+class _Thresholded:
+    """A metric of predictions that are true from the threshold on, as in Ludwig (torchmetrics: above it)."""
+
+    def __init__(self, threshold: float) -> None:
+        super().__init__(validate_args=False)  # type: ignore[call-arg]
+        self.at = threshold
+
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        super().update((output >= self.at).int(), target.int())  # type: ignore[misc]
+
+
+class Accuracy(_Thresholded, BinaryAccuracy):
+    """Share of rows that are predicted right."""
+
+
+class Precision(_Thresholded, BinaryPrecision):
+    """Share of rows predicted true that are true."""
+
+
+class Recall(_Thresholded, BinaryRecall):
+    """Share of true rows that are predicted true."""
+
+
+class Specificity(_Thresholded, BinarySpecificity):
+    """Share of false rows that are predicted false."""
+
+    higher_is_better = True
+
+
+class _Gathered:
+    """A metric that keeps every row: a worker without rows still brings states of the right shape to the others."""
+
+    no_rows: torch.Tensor
+    preds: Any
+    target: Any
+
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        super().update(output.float(), target.long())  # type: ignore[misc]
+
+    def _sync_dist(self, *arguments: Any, **options: Any) -> None:
+        if not self.preds:
+            self.preds = [self.no_rows.to(self.device)]  # type: ignore[attr-defined]
+            self.target = [torch.zeros(0, dtype=torch.long, device=self.device)]  # type: ignore[attr-defined]
+        super()._sync_dist(*arguments, **options)  # type: ignore[misc]
+
+
+class BinaryRocAuc(_Gathered, BinaryAUROC):
+    """Area under the ROC curve, exact."""
+
+    no_rows = torch.zeros(0)
+
+
+class ClassRocAuc(_Gathered, MulticlassAUROC):
+    """Mean over classes of the area under the ROC curve of one against the rest, exact."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(num_classes=classes, ignore_index=NO_CLASS, validate_args=False)
+        self.no_rows = torch.zeros(0, classes)
+
+
+class BinnedRocAuc(Metric):
+    """As ClassRocAuc for many classes, in memory that does not grow with the rows: [classes, BINS] counts.
+
+    Probabilities in one of BINS intervals of equal width in log-odds (0.04, from -20 to 20) count as equal."""
+
+    full_state_update = False
+    higher_is_better = True
+    positive: torch.Tensor
+    all: torch.Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+        self.add_state("positive", torch.zeros(classes, BINS, dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state("all", torch.zeros(classes, BINS, dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        known = target >= 0
+        output, target = output[known].float(), target[known].long()
+        place = (output.logit(1e-9).clamp(-20.0, 20.0) + 20.0) * ((BINS - 1) / 40.0)
+        cell = place.long() + torch.arange(self.classes, device=output.device) * BINS
+        self.all += cell.flatten().bincount(minlength=self.all.numel()).view_as(self.all)
+        hit = cell.gather(1, target[:, None]).flatten()
+        self.positive += hit.bincount(minlength=self.all.numel()).view_as(self.all)
+
+    def compute(self) -> torch.Tensor:
+        positive, negative = self.positive.double(), (self.all - self.positive).double()
+        below = negative.cumsum(1) - negative
+        area = (positive * (below + negative / 2)).sum(1)
+        pairs = positive.sum(1) * negative.sum(1)
+        return (area / pairs)[pairs > 0].mean().float()
+
+
+def number(loss: RowLoss, root: bool) -> Mapping[str, Metric]:
+    """Metrics of a number, in encoded units as in Ludwig. loss: errors of rows; root: take the root of their mean."""
+    return {
+        "loss": MeanLoss(loss, root),
+        "mean_squared_error": MeanSquared(),
+        "mean_absolute_error": MeanAbsolute(),
+        "root_mean_squared_error": MeanSquared(squared=False),
+        "root_mean_squared_percentage_error": MeanLoss(_squared_percentages, root=True),
+        "mean_absolute_percentage_error": MeanAbsolutePercentage(),
+        "r2": R2(),
+    }
+
+
+def binary(threshold: float, loss: RowLoss) -> Mapping[str, Metric]:
+    """Metrics of a binary. loss: of rows, from probabilities."""
+    return {
+        "loss": MeanLoss(loss),
+        "accuracy": Accuracy(threshold),
+        "precision": Precision(threshold),
+        "recall": Recall(threshold),
+        "specificity": Specificity(threshold),
+        "roc_auc": BinaryRocAuc(validate_args=False),
+    }
+
+
+def category(classes: int, top_k: int, loss: RowLoss) -> Mapping[str, Metric]:
+    """Metrics of a category; hits_at_k where there are more than k classes. loss: of rows, from probabilities.
+
+    accuracy and hits_at_k are means over classes, as in Ludwig; accuracy_micro is the share of rows."""
+    common: dict[str, Any] = {"num_classes": classes, "ignore_index": NO_CLASS, "validate_args": False}
+    found: dict[str, Metric] = {
+        "loss": MeanLoss(loss, skip_negative=True),
+        "accuracy": MulticlassAccuracy(**common),
+        "accuracy_micro": MulticlassAccuracy(average="micro", **common),
+        "roc_auc": ClassRocAuc(classes) if classes <= EXACT_CLASSES else BinnedRocAuc(classes),
+    }
+    if classes > top_k:
+        found["hits_at_k"] = MulticlassAccuracy(top_k=top_k, **common)
+    return found
+
+
+def _squared_percentages(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Ludwig's: a target of zero counts as 1e-4."""
+    output, target = output.double(), target.double()
+    return ((output - target) / (target + 1e-4 * (target == 0))).square()

@@ -1,0 +1,208 @@
+"""The user's own network: `model: {type: module, class: "package.module:Net", options: {…}}`.
+
+    class Net(nn.Module):
+        def __init__(self, features, width=64): ...     # `features` is given where the class asks for it
+        def forward(self, batch):                       # batch["age"]: [B]; batch["words"]: a Ragged
+            return {"income": logits}                   # or the tensor alone, where there is one output
+
+Saved are the class's import path, the options and the weights; nothing is pickled. Weights keep the class's own names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from distcore.contracts import JSON
+from distcore.errors import ArtifactError, ConfigError, Mistake, UserError
+
+if TYPE_CHECKING:
+    from distcore.contracts import FeatureSet
+    from distcore_tabular.options_network import ModuleOptions
+
+
+class ModuleModel:
+    """The model `module`. options: class, options."""
+
+    def __init__(self, options: ModuleOptions) -> None:
+        self.options = options
+
+    def check_trust(self, trust: bool) -> None:
+        """Raise ArtifactError unless the user trusts the class or an installed plugin brought it; imports nothing.
+
+        Called before a saved model is built: building it imports and runs the class."""
+        if not trust and not is_trusted(self.options.class_):
+            raise ArtifactError(
+                f"The model is of class {self.options.class_}, which no installed distcore plugin brings; opening it "
+                "would run that code. If you trust the model and where you have it from, say so with --trust."
+            )
+
+    def build(self, features: FeatureSet) -> nn.Module:
+        """The user's module, its output checked and named. Raises ConfigError where class or options are wrong."""
+        kind = resolve(self.options.class_)
+        arguments = dict(self.options.options)
+        parameters = inspect.signature(kind).parameters
+        if "features" in parameters and "features" not in arguments:
+            arguments["features"] = features
+        try:
+            inspect.signature(kind).bind(**arguments)
+        except TypeError as error:
+            names = [name for name in parameters if name != "features"]
+            takes = f"it takes {', '.join(names)}" if names else "it takes none"
+            message = f"{self.options.class_} cannot be called with these options: {error}; {takes}"
+            raise ConfigError([Mistake(0, "model.options", message)]) from error
+        try:
+            net = kind(**arguments)
+        except Exception as error:  # the user's code may raise anything; it is chained
+            message = f"making {self.options.class_} failed: {type(error).__name__}: {error}; correct its __init__"
+            raise ConfigError([Mistake(0, "model", message)]) from error
+        net.register_forward_hook(NamedOutputs(self.options.class_, expected_shapes(features)))
+        return net
+
+
+class NamedOutputs:
+    """A forward hook: whatever the module returns becomes {output feature: logits}, of the shapes that are needed.
+
+    [B, 1] is taken for [B]; anything else that does not fit is a UserError.
+
+    shapes: {output feature: what follows B, () or (classes,)}.
+    """
+
+    def __init__(self, class_path: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.class_path = class_path
+        self.shapes = dict(shapes)
+
+    def __call__(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> dict[str, torch.Tensor]:
+        rows = arguments[0].rows
+        if isinstance(output, torch.Tensor) and len(self.shapes) == 1:
+            output = {next(iter(self.shapes)): output}
+        if not isinstance(output, Mapping) or set(output) != set(self.shapes):
+            got = sorted(map(str, output)) if isinstance(output, Mapping) else type(output).__name__
+            raise UserError(
+                f"forward of {self.class_path} returned {got}, but logits for {sorted(self.shapes)} are needed. "
+                "Return a dict with a tensor for each output feature (or, where there is one output, the tensor)."
+            )
+        return {name: self._fitted(name, output[name], (rows, *shape)) for name, shape in self.shapes.items()}
+
+    def _fitted(self, name: str, logits: Any, shape: tuple[int, ...]) -> torch.Tensor:
+        if isinstance(logits, torch.Tensor) and logits.is_floating_point():
+            if logits.shape == shape:
+                return logits
+            if len(shape) == 1 and logits.shape == (*shape, 1):
+                return logits.squeeze(1)
+        got = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise UserError(
+            f"forward of {self.class_path} returned {got} for output {name!r}, but floating point {shape} is needed: "
+            "a value for each row, and for each class where there are classes. Change what it returns."
+        )
+
+
+def expected_shapes(features: FeatureSet) -> dict[str, tuple[int, ...]]:
+    """What follows B in the logits of each output feature, as its own decoder gives them. Draws no random number."""
+    shapes = {}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        for feature in features.outputs:
+            decoder = feature.network().decoder(features.metadata[feature.name], 1).eval()
+            shapes[feature.name] = tuple(decoder(torch.zeros(2, 1)).shape[1:])
+    return shapes
+
+
+def resolve(class_path: str) -> type[nn.Module]:
+    """Import the class. class_path: "package.module:Net". A module in the working directory is found too.
+
+    Raises ConfigError saying which part is wrong."""
+    module_name, _, name = class_path.partition(":")
+    if not module_name or not name:
+        raise _mistake(f"must be package.module:Class, such as nets.wide:Net; got {class_path!r}")
+    package = module_name.partition(".")[0]
+    known = package in sys.modules or importlib.util.find_spec(package) is not None
+    if not known and os.getcwd() not in sys.path:
+        # The command line starts with its own folder on the path, not with the user's.
+        sys.path.append(os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:  # the user's module may raise anything; it is chained
+        message = f"importing {module_name} failed: {type(error).__name__}: {error}; install it, or start where it lies"
+        raise _mistake(message) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise _mistake(f"{module_name} has no {name}; its classes are: {', '.join(_modules_in(found)) or 'none'}")
+        found = getattr(found, part)
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise _mistake(f"{class_path} is no subclass of torch.nn.Module; name the class itself")
+    return found
+
+
+def describe(model: type[nn.Module] | nn.Module, saved: bool = True) -> tuple[JSON, dict[str, torch.Tensor] | None]:
+    """What a Python call that was given a class or an instance puts into the config, and the weights to start from.
+
+    An instance is made again in each worker and when the model is loaded, so its class must need no arguments, or it
+    keeps them as `options`. Raises UserError where the class could not be found again: one made inside a function, or,
+    if the model is to be saved, one of a script or notebook."""
+    kind = model if isinstance(model, type) else type(model)
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    if "<" in kind.__qualname__:
+        raise UserError(
+            f"Class {path} was made inside a function, so no worker and no saved model could find it again. "
+            "Move it to the top level of a module."
+        )
+    if saved and kind.__module__ == "__main__":
+        raise UserError(
+            f"Class {kind.__qualname__} is defined in this script or notebook, so a saved model could not find it "
+            "again. Move it into a module (a file beside it will do) and import it, or train with skip_save_model."
+        )
+    if resolve(path) is not kind:
+        raise UserError(f"{path} is another class than the one given. Give the class that its module holds.")
+    if isinstance(model, type):
+        return {"type": "module", "class": path, "options": {}}, None
+    options = getattr(model, "options", None)
+    options = dict(options) if isinstance(options, Mapping) else {}
+    required = [
+        name
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and name not in (*options, "features")
+    ]
+    if required:
+        raise UserError(
+            f"A {path} cannot be made again without {', '.join(required)}. Keep the arguments in it as `options` "
+            "(a dict), or give the class and its options: {'type': 'module', 'class': …, 'options': {…}}."
+        )
+    return {"type": "module", "class": path, "options": options}, model.state_dict()
+
+
+def is_trusted(class_path: str) -> bool:
+    """Whether the class's package was installed by distributions all of which register a distcore plugin.
+
+    Looks at metadata alone and imports nothing."""
+    package = class_path.partition(":")[0].partition(".")[0]
+    found: dict[str, list[str]] = {}
+    for distribution in metadata.distributions():
+        values = [entry.value for entry in distribution.entry_points if entry.group.startswith("distcore.")]
+        if values:
+            found[distribution.name] = values
+    providers = set(metadata.packages_distributions().get(package, ()))
+    if not providers:
+        # An editable install may list no packages; where its plugin lies tells one.
+        return any(value.partition(":")[0].partition(".")[0] == package for each in found.values() for value in each)
+    return providers <= set(found)
+
+
+def _modules_in(found: Any) -> list[str]:
+    return sorted(
+        name for name, value in vars(found).items() if isinstance(value, type) and issubclass(value, nn.Module)
+    )
+
+
+def _mistake(message: str) -> ConfigError:
+    return ConfigError([Mistake(0, "model.class", message)])

@@ -1,0 +1,185 @@
+"""The network that the features declare: encoders side by side, the concat combiner, a decoder for each output.
+
+What makes it fast: columns that pass through are read as one strided view, and embeddings of one size lie in one table,
+so that many small lookups become one. Weights are still saved by feature, whatever shares a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from distcore.contracts import Column
+from distcore.errors import ConfigError, Mistake
+from distcore_tabular.encoders import CategoryEmbed, Passthrough, lookup
+from distcore_tabular.layers import FCStack, fc_stack
+
+if TYPE_CHECKING:
+    from distcore.batch import Batch
+    from distcore.contracts import FeatureSet
+    from distcore_tabular.options_network import TabularOptions
+
+
+def module_key(name: str) -> str:
+    """A feature's name as a key that torch takes: no dot in it, and no clash with a module's own attributes."""
+    return "feature_" + name.replace("%", "%25").replace(".", "%2E")
+
+
+class TabularModel:
+    """The model `tabular`. options: combiner."""
+
+    def __init__(self, options: TabularOptions) -> None:
+        self.options = options
+
+    def build(self, features: FeatureSet) -> nn.Module:
+        """The network for the fitted features; the same weights for the same torch seed.
+
+        Raises ConfigError where an output depends on another output."""
+        for index, feature in enumerate(features.outputs):
+            if getattr(feature.options, "dependencies", None):
+                path = f"output_features[{index}].dependencies"
+                message = (
+                    "known in Ludwig, but not carried out here; every output reads the combiner's output. Remove it"
+                )
+                raise ConfigError([Mistake(0, path, message)])
+        encoders = {
+            feature.name: feature.network().encoder(features.metadata[feature.name]) for feature in features.inputs
+        }
+        inputs = Inputs(encoders, {name: features.columns[name] for name in encoders})
+        options = self.options.combiner
+        combiner = fc_stack(inputs.output_size, options, options.num_fc_layers, options.residual)
+        decoders = {
+            feature.name: feature.network().decoder(features.metadata[feature.name], combiner.output_size)
+            for feature in features.outputs
+        }
+        return TabularNetwork(inputs, combiner, decoders)
+
+
+class TabularNetwork(nn.Module):
+    """forward(batch) → {output feature: logits, [B] or [B, classes]}."""
+
+    def __init__(self, encoders: Inputs, combiner: FCStack, decoders: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.encoders = encoders
+        self.combiner = combiner
+        self.decoders = nn.ModuleDict({module_key(name): decoder for name, decoder in decoders.items()})
+        self.outputs = tuple(decoders)
+
+    def forward(self, batch: Batch) -> dict[str, torch.Tensor]:
+        hidden = self.combiner(self.encoders(batch))
+        return {name: decoder(hidden) for name, decoder in zip(self.outputs, self.decoders.values(), strict=True)}
+
+
+class Inputs(nn.Module):
+    """All encoders side by side: a batch → [B, output_size], float32.
+
+    Encoders that can be computed together are, at the place of the first of them:
+    - columns of one dtype that pass through are one strided view of the batch;
+    - embeddings of one size are one table, a feature's rows behind another's, read with one lookup.
+
+    state_dict is by feature all the same (`feature_<name>.weight`): how tables are shared is no part of an artifact.
+
+    encoders: by feature name, in the order of the config. columns: their encoded columns.
+    """
+
+    def __init__(self, encoders: Mapping[str, nn.Module], columns: Mapping[str, Column]) -> None:
+        super().__init__()
+        self.output_size = sum(cast("int", encoder.output_size) for encoder in encoders.values())
+        self.plan: list[tuple[str, tuple[str, ...], Any]] = []
+        self.shared: list[tuple[str, list[tuple[str, int, int]]]] = []
+        # Where each feature's rows start. No buffers: DDP would broadcast them in every step.
+        self.starts: list[torch.Tensor] = []
+        for group, names in _groups(encoders, columns).items():
+            batch_names = tuple(columns[name].name for name in names)
+            if group[0] == "passthrough":
+                self.plan.append(("block", batch_names, None))
+            elif group[0] == "table" and len(names) > 1:
+                table = self._share(names, cast("list[CategoryEmbed]", [encoders[name] for name in names]))
+                self.plan.append(("table", batch_names, table))
+            else:
+                for name in names:
+                    self.add_module(module_key(name), encoders[name])
+                    self.plan.append(("one", (columns[name].name,), module_key(name)))
+
+    def _share(self, names: Sequence[str], encoders: Sequence[CategoryEmbed]) -> tuple[int, float]:
+        """Lay the embeddings into one table; returns its index and the dropout."""
+        index = len(self.shared)
+        weight = torch.cat([encoder.weight.detach() for encoder in encoders])
+        self.register_parameter(f"table_{index}", nn.Parameter(weight, encoders[0].weight.requires_grad))
+        rows, start = [], 0
+        for name, encoder in zip(names, encoders, strict=True):
+            rows.append((f"{module_key(name)}.weight", start, start + encoder.weight.shape[0]))
+            start = rows[-1][2]
+        self.starts.append(torch.tensor([first for _, first, _ in rows]))
+        self.shared.append((f"table_{index}", rows))
+        return index, encoders[0].dropout
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Inputs:
+        super()._apply(fn, recurse)
+        self.starts = [fn(starts) for starts in self.starts]
+        return self
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        parts = []
+        for kind, names, detail in self.plan:
+            if kind == "block":
+                parts.append(batch.block(names).float())
+            elif kind == "table":
+                index, dropout = detail
+                rows = batch.block(names) + self.starts[index]
+                hidden = lookup(getattr(self, f"table_{index}"), rows).flatten(1)
+                parts.append(F.dropout(hidden, dropout, self.training) if dropout else hidden)
+            else:
+                parts.append(getattr(self, detail)(batch[names[0]]))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for table, rows in self.shared:
+            weight = destination.pop(prefix + table)
+            for name, start, stop in rows:
+                destination[prefix + name] = weight[start:stop]
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        for table, rows in self.shared:
+            weight = getattr(self, table).detach().clone()
+            for name, start, stop in rows:
+                piece = state_dict.pop(prefix + name, None)
+                if piece is None:
+                    missing_keys.append(prefix + name)
+                elif piece.shape != weight[start:stop].shape:
+                    shapes = f"{tuple(piece.shape)} was saved, {tuple(weight[start:stop].shape)} is needed"
+                    error_msgs.append(f"size mismatch for {prefix}{name}: {shapes}.")
+                else:
+                    weight[start:stop] = piece
+            state_dict[prefix + table] = weight
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+
+def _groups(encoders: Mapping[str, nn.Module], columns: Mapping[str, Column]) -> dict[tuple[Any, ...], list[str]]:
+    """Names of features that are read together, each group at the place of its first feature."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for name, encoder in encoders.items():
+        column = columns[name]
+        key: tuple[Any, ...] = ("one", name)
+        if type(encoder) is Passthrough and column.width is not None:
+            key = ("passthrough", column.dtype)
+        elif type(encoder) is CategoryEmbed and column.width == 1 and column.dtype == "int32":
+            key = ("table", encoder.output_size, encoder.weight.requires_grad, encoder.dropout)
+        groups.setdefault(key, []).append(name)
+    return groups

@@ -1,0 +1,188 @@
+"""Feature `number`: a finite number, filled where missing and normalised; as an output, a regression."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from distcore.arrow import from_numpy
+from distcore.contracts import JSON, Column
+from distcore.errors import DataError
+from distcore_tabular.number_statistics import NumberStatistics, doubles, fill_of, scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+CHUNK = 1 << 14
+"""Rows encoded at a time: their doubles stay in a core's cache."""
+
+
+class NumberFeature:
+    """The data half. Metadata: normalization, shift and scale (a value x is encoded as (x - shift) / scale, or as
+    log1p(x)), fill (what a missing value becomes, in original units), and what was found: count, missing, mean, std
+    (n - 1), min, max, and q1, q2, q3 where they were needed; with an outlier_strategy also outlier: {low, high, fill}.
+
+    As in Ludwig, statistics are of the column as it is after filling with a constant, the mean or the mode; values that
+    come from neighbours (bfill, ffill) are not counted twice.
+    """
+
+    raw: Literal["number"] = "number"
+
+    def __init__(self, name: str, role: str, options: Any) -> None:
+        self.name = name
+        self.role = role
+        self.options = options
+        self.missing = options.preprocessing.missing_value_strategy
+        strategies = (self.missing, options.preprocessing.outlier_strategy)
+        self._ranks = options.preprocessing.normalization == "iq" or "fill_with_mode" in strategies
+
+    def partial(self, values: pa.Array) -> NumberStatistics:
+        """Statistics of some rows. Raises DataError for an infinity."""
+        return NumberStatistics.of(values, self._ranks, self.name)
+
+    def merge(self, left: NumberStatistics, right: NumberStatistics) -> NumberStatistics:
+        return left.merge(right)
+
+    def finish(self, state: NumberStatistics) -> JSON:
+        """Raises DataError where there is no value, or the values cannot be normalised as asked."""
+        options = self.options.preprocessing
+        if not state.moments.count:
+            raise DataError(
+                f"Column {self.name!r} has no value in any row, and a number feature needs some. "
+                "Fill the column, or remove the feature."
+            )
+        fill = fill_of(self.missing, options.fill_value, state)
+        filled = state if fill is None else state.filled(fill)
+        mean, std = filled.moments.mean(), filled.moments.std(ddof=1)
+        metadata: JSON = {
+            "normalization": options.normalization,
+            "count": state.moments.count,
+            "missing": state.missing,
+            "mean": mean,
+            "std": std if math.isfinite(std) else 0.0,
+            "min": filled.low,
+            "max": filled.high,
+            # Where neighbours fill or rows are dropped none is left to fill, but for a column without any neighbour.
+            "fill": mean if fill is None else fill,
+        }
+        metadata |= scaling(options.normalization, metadata, filled, self.name)
+        if options.outlier_strategy is not None:
+            reach = options.outlier_threshold * (metadata["std"] or 1.0)
+            outlier = fill_of(options.outlier_strategy, options.fill_value, state)
+            metadata["outlier"] = {"low": mean - reach, "high": mean + reach, "fill": outlier}
+        return metadata
+
+    def column(self, metadata: JSON) -> Column:
+        return Column(self.name, "float32")
+
+    def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
+        """Normalised values: float32 [n]. Raises DataError for a value that has no finite code."""
+        plain, null = doubles(values)
+        out = np.empty(len(plain), np.float32)
+        work = np.empty(min(CHUNK, len(plain)))
+        # Under a null lies whatever the source left there; it is overwritten at once.
+        with np.errstate(all="ignore"):
+            fill = np.empty(1, np.float32)
+            _normalise(np.array([metadata["fill"]]), metadata, np.empty(1), fill)
+            for start in range(0, len(plain), CHUNK):
+                part = slice(start, min(start + CHUNK, len(plain)))
+                _normalise(plain[part], metadata, work[: part.stop - start], out[part])
+                if null is not None:
+                    np.putmask(out[part], null[part], fill)
+            total = out.sum()
+        if not np.isfinite(total):
+            np.putmask(out, np.isnan(plain), fill)
+            self._check_finite(plain, out)
+        return from_numpy(out)
+
+    def decode(self, codes: np.ndarray, metadata: JSON) -> pa.Array:
+        """Values in original units: float64 [n]."""
+        codes = codes.astype(np.float64)
+        if metadata["normalization"] == "log1p":
+            return from_numpy(np.expm1(codes))
+        return from_numpy(codes * metadata["scale"] + metadata["shift"])
+
+    def network(self) -> NumberNetwork:
+        return NumberNetwork(self)
+
+    def _check_finite(self, plain: np.ndarray, out: np.ndarray) -> None:
+        bad = np.flatnonzero(~np.isfinite(out))
+        if len(bad):
+            value = float(plain[bad[0]])
+            why = "log1p is defined above -1 alone" if value <= -1.0 and math.isfinite(value) else "it is out of range"
+            raise DataError(
+                f"Column {self.name!r}: {value!r} cannot be encoded; {why}. Correct the value, leave it empty, or "
+                "choose another preprocessing.normalization."
+            )
+
+
+def _normalise(values: np.ndarray, metadata: JSON, work: np.ndarray, out: np.ndarray) -> None:
+    """Encode finite values [k] into out, float32 [k]. work: [k] doubles that may be overwritten."""
+    outlier = metadata.get("outlier")
+    if outlier is not None:
+        np.copyto(work, values)
+        np.putmask(work, (values < outlier["low"]) | (values > outlier["high"]), outlier["fill"])
+        values = work
+    if metadata["normalization"] == "log1p":
+        out[:] = np.log1p(values, out=work)
+    elif metadata["normalization"] is None:
+        out[:] = values
+    else:
+        np.subtract(values, metadata["shift"], out=work)
+        np.divide(work, metadata["scale"], out=work)
+        out[:] = work
+
+
+class NumberNetwork:
+    """The half that needs torch."""
+
+    def __init__(self, feature: NumberFeature) -> None:
+        self.feature = feature
+
+    def encoder(self, metadata: JSON) -> torch.nn.Module:
+        """[B] float32 → [B, output_size]."""
+        from distcore_tabular import encoders
+
+        options = self.feature.options.encoder
+        return encoders.passthrough(1) if options.type == "passthrough" else encoders.dense(1, options)
+
+    def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
+        """[B, input_size] → values [B] in encoded units."""
+        from distcore_tabular import decoders
+
+        return decoders.regressor(input_size, self.feature.options.decoder)
+
+    def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """Loss of each row, [B], in encoded units as in Ludwig."""
+        from distcore_tabular import losses
+
+        return losses.number(logits, target, self.feature.options.loss)
+
+    def metrics(self, metadata: JSON) -> Mapping[str, Any]:
+        """Ludwig's, in encoded units, which are the original ones unless the output is normalised."""
+        from distcore_tabular import losses, metrics
+
+        options = self.feature.options.loss
+
+        def errors(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return losses.number_errors(output, target, options)
+
+        return metrics.number(errors, losses.is_root(options))
+
+    def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """Values [B] in encoded units, clipped where the config says so (in original units)."""
+        values = logits.float()
+        if self.feature.options.clip is None:
+            return values
+        bounds = np.empty(2, np.float32)
+        _normalise(np.array(self.feature.options.clip), {**metadata, "outlier": None}, np.empty(2), bounds)
+        return values.clamp(float(bounds[0]), float(bounds[1]))
+
+    def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
+        """`<name>_predictions` in original units, float64."""
+        return pa.record_batch({f"{self.feature.name}_predictions": self.feature.decode(output, metadata)})

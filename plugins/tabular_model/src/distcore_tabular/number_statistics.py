@@ -1,0 +1,184 @@
+"""Statistics of a number column that merge to the same bits in any order: exact moments, extremes and quantiles.
+
+Moments are a few integers whatever the number of rows. Quartiles and the mode need the distinct values with their
+counts, 16 bytes each; they are kept where normalization is iq or a strategy is fill_with_mode, and nowhere else. So
+memory does not grow with the rows, but for those, where it grows with the distinct values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+from distcore.contracts import JSON
+from distcore.encoding.exactsum import Moments
+from distcore.errors import DataError
+from distcore_tabular.columns import null_mask, plain
+
+
+@dataclass(frozen=True, eq=False)
+class NumberStatistics:
+    """Of some rows. low, high: extremes (inf, -inf of no values). missing: rows without a value.
+
+    distinct: (values in ascending order [k], int64 counts [k]), or None where they are not kept."""
+
+    moments: Moments = field(default_factory=Moments)
+    low: float = math.inf
+    high: float = -math.inf
+    missing: int = 0
+    distinct: tuple[np.ndarray, np.ndarray] | None = None
+
+    @classmethod
+    def of(cls, values: pa.Array, ranks: bool, name: str) -> NumberStatistics:
+        """Statistics of a float64 array; NaN is missing. ranks: keep the distinct values.
+
+        Raises DataError for an infinity, naming the column."""
+        numbers, null = doubles(values)
+        try:
+            return cls._of(numbers, null, ranks)
+        except ValueError:
+            if np.isinf(numbers if null is None else numbers[~null]).any():
+                raise DataError(
+                    f"Column {name!r} holds an infinite value, and a number feature needs finite ones. "
+                    "Correct the value, or leave it empty to have it treated as missing."
+                ) from None
+            nan = np.isnan(numbers)
+            return cls._of(numbers, nan if null is None else nan | null, ranks)
+
+    @classmethod
+    def _of(cls, numbers: np.ndarray, null: np.ndarray | None, ranks: bool) -> NumberStatistics:
+        """Raises ValueError for NaN and infinity."""
+        missing = 0 if null is None else int(np.count_nonzero(null))
+        if missing == len(numbers):
+            return cls(missing=missing, distinct=_counted(numbers[:0]) if ranks else None)
+        if null is not None and missing:
+            # A value that is there stands in for the missing ones, and is taken out of the sums again.
+            stand_in = numbers[np.argmin(null)]
+            present = numbers[~null] if ranks else numbers
+            numbers = np.where(null, stand_in, numbers)
+            moments = _plus(Moments.of(numbers), stand_in, -missing)
+        else:
+            present, moments = numbers, Moments.of(numbers)
+        # Adding zero makes -0.0 and 0.0, which compare equal, one value.
+        low, high = float(numbers.min()) + 0.0, float(numbers.max()) + 0.0
+        return cls(moments, low, high, missing, _counted(present + 0.0) if ranks else None)
+
+    def merge(self, other: NumberStatistics) -> NumberStatistics:
+        """The statistics of both."""
+        distinct = None
+        if self.distinct is not None and other.distinct is not None:
+            distinct = _merged(self.distinct, other.distinct)
+        return NumberStatistics(
+            self.moments.merge(other.moments),
+            min(self.low, other.low),
+            max(self.high, other.high),
+            self.missing + other.missing,
+            distinct,
+        )
+
+    def filled(self, value: float) -> NumberStatistics:
+        """The statistics after every missing value became `value`."""
+        if not self.missing:
+            return self
+        distinct = None
+        if self.distinct is not None:
+            distinct = _merged(self.distinct, (np.array([value + 0.0]), np.array([self.missing])))
+        return replace(
+            self,
+            moments=_plus(self.moments, value, self.missing),
+            low=min(self.low, value),
+            high=max(self.high, value),
+            missing=0,
+            distinct=distinct,
+        )
+
+    def mode(self) -> float:
+        """The most frequent value, the smallest of equally frequent ones."""
+        assert self.distinct is not None
+        values, counts = self.distinct
+        return float(values[np.argmax(counts)])
+
+    def quantile(self, share: Fraction) -> float:
+        """Interpolated between neighbours, as numpy.percentile does by default."""
+        assert self.distinct is not None
+        values, counts = self.distinct
+        place = share * (self.moments.count - 1)
+        below = math.floor(place)
+        ends = np.cumsum(counts)
+        low, high = (float(values[np.searchsorted(ends, min(at, ends[-1] - 1), "right")]) for at in (below, below + 1))
+        return low + (high - low) * float(place - below)
+
+
+def fill_of(strategy: str, constant: float, state: NumberStatistics) -> float | None:
+    """What a strategy fills with, in original units; None where neighbours fill, or the row is dropped."""
+    if strategy == "fill_with_const":
+        return float(constant)
+    if strategy == "fill_with_mean":
+        return state.moments.mean()
+    if strategy == "fill_with_mode":
+        return state.mode()
+    return None
+
+
+def scaling(normalization: str | None, metadata: JSON, filled: NumberStatistics, name: str) -> JSON:
+    """{"shift", "scale"}, and for iq also the quartiles.
+
+    zscore: mean and standard deviation (n - 1); minmax: minimum and range; iq: median and interquartile range. A
+    constant column has the scale 1, so that it is encoded as 0. Raises DataError where the values do not allow it."""
+    shift, scale, quartiles = 0.0, 1.0, {}
+    if normalization == "zscore":
+        shift, scale = metadata["mean"], metadata["std"] or 1.0
+    elif normalization == "minmax":
+        shift, scale = metadata["min"], (metadata["max"] - metadata["min"]) or 1.0
+    elif normalization == "iq":
+        q1, q2, q3 = (filled.quantile(Fraction(quarter, 4)) for quarter in (1, 2, 3))
+        shift, scale, quartiles = q2, q3 - q1, {"q1": q1, "q2": q2, "q3": q3}
+        if scale == 0.0:
+            raise DataError(
+                f"Column {name!r}: half of the values are {q2!r}, so the interquartile range is 0 and iq cannot "
+                "divide by it. Choose another preprocessing.normalization, such as zscore."
+            )
+    elif normalization == "log1p" and metadata["min"] <= -1.0:
+        raise DataError(
+            f"Column {name!r}: the smallest value is {metadata['min']!r}, and log1p is defined above -1 alone. "
+            "Choose another preprocessing.normalization, such as zscore."
+        )
+    if not math.isfinite(scale) or not math.isfinite(shift):
+        raise DataError(
+            f"Column {name!r}: the values spread over more than a double can hold. Scale the column, or remove it."
+        )
+    return {"shift": shift, "scale": scale, **quartiles}
+
+
+def doubles(values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
+    """The values as doubles [n] without a copy, and which of them are null (None: none); anything may lie there."""
+    if values.type != pa.float64():
+        values = values.cast(pa.float64())
+    return plain(values), null_mask(values)
+
+
+def _plus(moments: Moments, value: float, times: int) -> Moments:
+    """The moments with a value added so many times, or taken out of them where `times` is negative."""
+    one = Moments.of(np.array([value]))
+    return Moments(moments.count + times, moments.total + times * one.total, moments.squares + times * one.squares)
+
+
+def _counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    distinct, counts = np.unique(values, return_counts=True)
+    return distinct, counts.astype(np.int64)
+
+
+def _merged(left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Two sorted runs of distinct values with counts as one."""
+    values = np.concatenate([left[0], right[0]])
+    counts = np.concatenate([left[1], right[1]])
+    order = np.argsort(values, kind="stable")
+    values, counts = values[order], counts[order]
+    if not len(values):
+        return values, counts
+    first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+    return values[first], np.add.reduceat(counts, first)

@@ -1,0 +1,244 @@
+"""Options of the features number, binary and category, and the table of every options model of this plugin.
+
+Names and defaults are Ludwig's; what Ludwig knows and we do not carry out is refused by name, unless it is left at
+Ludwig's default.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+
+from distcore_tabular.options_network import Options, refuse
+from distcore_tabular.options_parts import (
+    BinaryEncoder,
+    BinaryLoss,
+    BinaryLossOptions,
+    BinaryRegressor,
+    CategoryDenseOptions,
+    CategoryEncoder,
+    CategoryLoss,
+    CategoryLossOptions,
+    Classifier,
+    ClassifierOptions,
+    Finite,
+    NumberEncoder,
+    NumberLoss,
+    NumberLossOptions,
+    PassthroughOptions,
+    Regressor,
+    RegressorOptions,
+    only,
+)
+
+UNKNOWN = "<UNK>"
+"""Ludwig's label for values that have none of their own."""
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _as_value(value: Any) -> Any:
+    """As the column's own values are read: text, without the blanks around it."""
+    return str(value).strip() if isinstance(value, str | int | float) else value
+
+
+def _old_spelling(value: Any) -> Any:
+    """Ludwig before 0.6 wrote pandas' names."""
+    return {"backfill": "bfill", "pad": "ffill"}.get(value, value) if isinstance(value, str) else value
+
+
+def _none_word(value: Any) -> Any:
+    return None if isinstance(value, str) and value.lower() in ("none", "null") else value
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+Reduce = Literal["last", "sum", "mean", "avg", "max", "concat", "attention", "attention_pooling", "none", "None"] | None
+NEIGHBOURS = ("bfill", "ffill", "drop_row")
+OldSpelling = BeforeValidator(_old_spelling)
+COMPUTED = "Found from the data; what is given is not read."
+
+# ------------------------------------------------------------------ preprocessing
+
+
+class NumberPreprocessing(Options):
+    """`preprocessing` of a number input."""
+
+    missing_value_strategy: Annotated[
+        Literal["fill_with_const", "fill_with_mode", "fill_with_mean", "bfill", "ffill", "drop_row"], OldSpelling
+    ] = Field("fill_with_const", description="What a missing value becomes.")
+    fill_value: Finite = Field(0.0, description="The constant of fill_with_const.")
+    computed_fill_value: Any = Field(0.0, description=COMPUTED)
+    normalization: Annotated[Literal["zscore", "minmax", "log1p", "iq"] | None, BeforeValidator(_none_word)] = Field(
+        "zscore", description="zscore: (x - mean) / std; minmax: to [0, 1]; log1p: log(1 + x); iq: by quartiles."
+    )
+    outlier_strategy: Annotated[
+        Literal["fill_with_const", "fill_with_mode", "fill_with_mean"] | None,
+        refuse(NEIGHBOURS, ("fill_with_const", "fill_with_mode", "fill_with_mean")),
+        OldSpelling,
+    ] = Field(None, description="What a value far from the mean becomes; null: it stays.")
+    outlier_threshold: float = Field(3.0, ge=0, description="Standard deviations from the mean that are far.")
+    computed_outlier_fill_value: Any = Field(0.0, description=COMPUTED)
+
+
+class NumberOutputPreprocessing(NumberPreprocessing):
+    """`preprocessing` of a number output."""
+
+    missing_value_strategy: Annotated[
+        Literal["fill_with_const", "fill_with_mode", "fill_with_mean", "bfill", "ffill", "drop_row"], OldSpelling
+    ] = Field("drop_row", description="What a missing value becomes.")
+    normalization: Annotated[Literal["zscore", "minmax", "log1p", "iq"] | None, BeforeValidator(_none_word)] = Field(
+        None, description="As for an input; losses and metrics are of the normalised values, predictions are not."
+    )
+
+
+class BinaryPreprocessing(Options):
+    """`preprocessing` of a binary input."""
+
+    missing_value_strategy: Annotated[
+        Literal["fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const", "bfill", "ffill", "drop_row"],
+        OldSpelling,
+    ] = Field("fill_with_false", description="What a missing value becomes.")
+    fallback_true_label: Annotated[str | None, BeforeValidator(_as_value)] = Field(
+        None, description="The value that is true where the two values are not ones like yes and no, or 1 and 0."
+    )
+    fill_value: bool | float | str | None = Field(None, description="The constant of fill_with_const.")
+    computed_fill_value: Any = Field(None, description=COMPUTED)
+
+    @model_validator(mode="after")
+    def _has_a_constant(self) -> BinaryPreprocessing:
+        if self.missing_value_strategy == "fill_with_const" and self.fill_value is None:
+            raise ValueError("fill_with_const needs fill_value, such as true or 'no'")
+        return self
+
+
+class BinaryOutputPreprocessing(BinaryPreprocessing):
+    """`preprocessing` of a binary output."""
+
+    missing_value_strategy: Annotated[
+        Literal["fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const", "bfill", "ffill", "drop_row"],
+        OldSpelling,
+    ] = Field("drop_row", description="What a missing value becomes.")
+
+
+class CategoryPreprocessing(Options):
+    """`preprocessing` of a category input."""
+
+    missing_value_strategy: Annotated[
+        Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"], OldSpelling
+    ] = Field("fill_with_const", description="What a missing value becomes.")
+    fill_value: Text = Field(UNKNOWN, description="The constant of fill_with_const.")
+    computed_fill_value: Any = Field(UNKNOWN, description=COMPUTED)
+    lowercase: bool = Field(False, description="Whether values are made lower case before they are told apart.")
+    most_common: int | None = Field(10000, ge=1, description="Values that get a code of their own; null: all.")
+    cache_encoder_embeddings: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
+
+
+class CategoryOutputPreprocessing(CategoryPreprocessing):
+    """`preprocessing` of a category output."""
+
+    missing_value_strategy: Annotated[
+        Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"], OldSpelling
+    ] = Field("drop_row", description="What a missing value becomes.")
+
+
+# ------------------------------------------------------------------ features
+
+
+class InputOptions(Options):
+    """What every input feature has beside name, type and column."""
+
+    tied: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
+    active: Annotated[bool, only(True)] = Field(True, description="Not carried out: only true.")
+
+
+class OutputOptions(Options):
+    """What every output feature has beside name, type and column."""
+
+    dependencies: Annotated[list[str], only([])] = Field([], description="Not carried out: only an empty list.")
+    reduce_dependencies: Reduce = Field("sum", description="Read with dependencies alone.")
+    reduce_input: Reduce = Field("sum", description="Accepted; the combiner gives a vector, so nothing is reduced.")
+    active: Annotated[bool, only(True)] = Field(True, description="Not carried out: only true.")
+    input_size: Annotated[int | None, only(None)] = Field(None, description="Follows from the combiner: only null.")
+    num_classes: Annotated[int | None, only(None)] = Field(None, description="Follows from the data: only null.")
+
+
+class NumberInputOptions(InputOptions):
+    """`{type: number}` among the input features."""
+
+    preprocessing: NumberPreprocessing = NumberPreprocessing.model_validate({})
+    encoder: NumberEncoder = PassthroughOptions.model_validate({})
+
+
+class NumberOutputOptions(OutputOptions):
+    """`{type: number}` among the output features."""
+
+    preprocessing: NumberOutputPreprocessing = NumberOutputPreprocessing.model_validate({})
+    decoder: Regressor = RegressorOptions.model_validate({})
+    loss: NumberLoss = NumberLossOptions.model_validate({})
+    clip: tuple[Finite, Finite] | None = Field(None, description="Predictions are clipped to [low, high].")
+    default_validation_metric: Literal["mean_squared_error"] = "mean_squared_error"
+
+    @model_validator(mode="after")
+    def _clip_is_a_range(self) -> NumberOutputOptions:
+        if self.clip is not None and self.clip[0] >= self.clip[1]:
+            raise ValueError(f"clip must be [low, high] with low < high, not {list(self.clip)}")
+        return self
+
+
+class BinaryInputOptions(InputOptions):
+    """`{type: binary}` among the input features."""
+
+    preprocessing: BinaryPreprocessing = BinaryPreprocessing.model_validate({})
+    encoder: BinaryEncoder = PassthroughOptions.model_validate({})
+
+
+class BinaryOutputOptions(OutputOptions):
+    """`{type: binary}` among the output features."""
+
+    preprocessing: BinaryOutputPreprocessing = BinaryOutputPreprocessing.model_validate({})
+    decoder: BinaryRegressor = RegressorOptions.model_validate({})
+    loss: BinaryLoss = BinaryLossOptions.model_validate({})
+    threshold: float = Field(0.5, ge=0, le=1, description="Probabilities of at least this are predicted as true.")
+    calibration: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
+    default_validation_metric: Literal["roc_auc"] = "roc_auc"
+
+
+class CategoryInputOptions(InputOptions):
+    """`{type: category}` among the input features."""
+
+    preprocessing: CategoryPreprocessing = CategoryPreprocessing.model_validate({})
+    encoder: CategoryEncoder = CategoryDenseOptions.model_validate({})
+
+
+class CategoryOutputOptions(OutputOptions):
+    """`{type: category}` among the output features."""
+
+    preprocessing: CategoryOutputPreprocessing = CategoryOutputPreprocessing.model_validate({})
+    decoder: Classifier = ClassifierOptions.model_validate({})
+    loss: CategoryLoss = CategoryLossOptions.model_validate({})
+    top_k: int = Field(3, ge=1, description="hits_at_k counts a row whose class is among the k likeliest.")
+    calibration: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
+    default_validation_metric: Literal["accuracy"] = "accuracy"
+
+
+MODELS: dict[tuple[str, str, str], type[BaseModel]] = {
+    ("features", "number", "input"): NumberInputOptions,
+    ("features", "number", "output"): NumberOutputOptions,
+    ("features", "binary", "input"): BinaryInputOptions,
+    ("features", "binary", "output"): BinaryOutputOptions,
+    ("features", "category", "input"): CategoryInputOptions,
+    ("features", "category", "output"): CategoryOutputOptions,
+}
+
+
+def model_of(kind: str, name: str, role: str = "") -> type[BaseModel] | None:
+    """The options model of what this plugin offers: kind "features" (role "input" or "output") or "models"."""
+    key = (kind, name, role)
+    if key in MODELS:
+        return MODELS[key]
+    from distcore_tabular import options_network, options_text
+
+    return {**options_network.MODELS, **options_text.MODELS}.get(key)

@@ -1,0 +1,169 @@
+"""Options of the models `tabular` and `module`: the combiner's are Ludwig's.
+
+What Ludwig knows and we do not carry out is refused by name, unless it is left at Ludwig's default.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+COMBINERS = (
+    "comparator",
+    "cross_attention",
+    "ft_transformer",
+    "gated_fusion",
+    "hypernetwork",
+    "perceiver",
+    "project_aggregate",
+    "sequence",
+    "sequence_concat",
+    "tab_transformer",
+    "tabnet",
+    "tabpfn_v2",
+    "transformer",
+)
+"""Ludwig's combiners that are not carried out here."""
+
+ActivationName = Literal[
+    "elu",
+    "leakyRelu",
+    "logSigmoid",
+    "relu",
+    "sigmoid",
+    "tanh",
+    "softmax",
+    "gelu",
+    "silu",
+    "swish",
+    "mish",
+    "selu",
+    "prelu",
+    "relu6",
+    "hardswish",
+    "hardsigmoid",
+    "softplus",
+    "celu",
+]
+InitializerName = Literal[
+    "uniform",
+    "normal",
+    "constant",
+    "ones",
+    "zeros",
+    "eye",
+    "identity",
+    "dirac",
+    "xavier_uniform",
+    "xavier_normal",
+    "kaiming_uniform",
+    "kaiming_normal",
+    "orthogonal",
+    "sparse",
+]
+
+
+def refuse(known: tuple[str, ...], carried_out: tuple[str, ...], why: str = "") -> BeforeValidator:
+    """A validator that tells a word Ludwig knows from a mistyped one: it says what is carried out instead."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and value in known and value not in carried_out:
+            reason = f" ({why})" if why else ""
+            options = ", ".join(carried_out)
+            raise ValueError(f"{value!r} is known in Ludwig, but not carried out here{reason}; what is: {options}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _check_initializer(value: Any) -> Any:
+    """An initializer's name, or a mapping with `type` and the arguments of the torch.nn.init function."""
+    if isinstance(value, dict) and "type" not in value:
+        raise ValueError("an initializer given as a mapping needs `type`, such as {type: normal, mean: 0, std: 1}")
+    name = value["type"] if isinstance(value, dict) else value
+    if name is not None and name not in get_args(InitializerName):
+        raise ValueError(f"unknown initializer; known: {', '.join(get_args(InitializerName))}")
+    return value
+
+
+Activation = Annotated[
+    ActivationName | None,
+    refuse(
+        ("swiglu", "geglu", "reglu", "sparsemax", "entmax15"),
+        get_args(ActivationName),
+        "it changes the width, or needs a package of its own",
+    ),
+]
+Norm = Annotated[Literal["batch", "layer"] | None, refuse(("ghost",), ("batch", "layer"))]
+Initializer = Annotated[str | dict[str, Any], BeforeValidator(_check_initializer)]
+Dropout = Annotated[float, Field(ge=0, le=1)]
+
+
+class Options(BaseModel):
+    """Base: an unknown option is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FCLayerOptions(Options):
+    """One entry of `fc_layers`; what is not given is as for the whole stack."""
+
+    output_size: int = Field(256, ge=1)
+    use_bias: bool = True
+    weights_initializer: Initializer = "xavier_uniform"
+    bias_initializer: Initializer = "zeros"
+    norm: Norm = None
+    norm_params: dict[str, Any] | None = None
+    activation: Activation = "relu"
+    dropout: Dropout = 0.0
+
+
+class FCStackOptions(Options):
+    """Fully connected layers: of each layer, unless `fc_layers` says otherwise."""
+
+    fc_layers: list[FCLayerOptions] | None = Field(None, description="The layers one by one, each with what differs.")
+    output_size: int = Field(256, ge=1, description="Output size of a fully connected layer.")
+    use_bias: bool = Field(True, description="Whether layers have a bias.")
+    weights_initializer: Initializer = Field("xavier_uniform", description="A name, or {type: name, argument: value}.")
+    bias_initializer: Initializer = Field("zeros", description="A name, or {type: name, argument: value}.")
+    norm: Norm = Field(None, description="batch (over a worker's own rows) or layer; also of the stack's input.")
+    norm_params: dict[str, Any] | None = Field(None, description="Arguments of torch's BatchNorm1d or LayerNorm.")
+    activation: Activation = Field("relu", description="Activation of each layer; null: none.")
+    dropout: Dropout = Field(0.0, description="Probability of dropping a value; also applied to the stack's input.")
+
+
+class ConcatOptions(FCStackOptions):
+    """`combiner: {type: concat}`: the encoders' outputs side by side, then fully connected layers."""
+
+    type: Annotated[Literal["concat"], refuse(COMBINERS, ("concat",))] = "concat"
+    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, where `fc_layers` is not given.")
+    residual: bool = Field(False, description="Add a layer's input to its output where both are of one size.")
+    flatten_inputs: bool = Field(False, description="Accepted; every encoder gives a vector here, so nothing changes.")
+    batch_ensemble: bool = Field(False, description="Not carried out: only false.")
+    num_ensemble_members: int = Field(4, ge=1, description="Read by batch_ensemble alone.")
+
+    @model_validator(mode="after")
+    def _no_ensemble(self) -> ConcatOptions:
+        if self.batch_ensemble:
+            raise ValueError("batch_ensemble is known in Ludwig, but not carried out here; remove it")
+        return self
+
+
+class TabularOptions(Options):
+    """`model: {type: tabular}`: the network that the features declare."""
+
+    combiner: ConcatOptions = ConcatOptions.model_validate({})
+
+
+class ModuleOptions(Options):
+    """`model: {type: module}`: the user's own torch.nn.Module."""
+
+    class_: str = Field(alias="class", description="Where the class is: package.module:Net.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the class.")
+
+
+MODELS: dict[tuple[str, str, str], type[BaseModel]] = {
+    ("models", "tabular", ""): TabularOptions,
+    ("models", "module", ""): ModuleOptions,
+}

@@ -1,0 +1,263 @@
+"""Options of encoders, decoders and losses of number, binary and category: Ludwig's names and defaults.
+
+What Ludwig knows and we do not carry out is refused by name, unless it is left at Ludwig's default.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
+
+from distcore_tabular.options_network import (
+    Activation,
+    Dropout,
+    FCLayerOptions,
+    FCStackOptions,
+    Initializer,
+    Norm,
+    Options,
+)
+
+
+def only(default: Any) -> AfterValidator:
+    """A validator for an option that Ludwig has and we do not carry out: it accepts Ludwig's default alone."""
+
+    def check(value: Any) -> Any:
+        if value != default:
+            raise ValueError(
+                f"known in Ludwig, but not carried out here; leave it out (only {json.dumps(default)} is accepted)"
+            )
+        return value
+
+    return AfterValidator(check)
+
+
+def by_type(default: str, carried_out: tuple[str, ...], known: tuple[str, ...] = ()) -> BeforeValidator:
+    """A validator that lets `encoder: dense` stand for `encoder: {type: dense}`, fills in the default type, and tells a
+    type that Ludwig knows from a mistyped one."""
+
+    def check(value: Any) -> Any:
+        if value is None:
+            return {"type": default}
+        if isinstance(value, str):
+            value = {"type": value}
+        if isinstance(value, Mapping):
+            value = {"type": default, **value}
+            if value["type"] in known:
+                options = ", ".join(carried_out)
+                raise ValueError(
+                    f"type {value['type']!r} is known in Ludwig, but not carried out here; what is: {options}"
+                )
+        return value
+
+    return BeforeValidator(check)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value
+
+
+def _all_weights(values: Any) -> Any:
+    for weight in values.values() if isinstance(values, dict) else values or ():
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(f"weights must be finite and at least 0, not {weight!r}")
+    return values
+
+
+Finite = Annotated[float, AfterValidator(_finite)]
+Weight = Annotated[float, Field(ge=0), AfterValidator(_finite)]
+# ------------------------------------------------------------------ encoders
+
+
+class EncoderOptions(Options):
+    """What every encoder of Ludwig's has beside its type, as in a config that Ludwig wrote out."""
+
+    skip: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
+    adapter: Annotated[dict[str, Any] | None, only(None)] = Field(None, description="Not carried out: only null.")
+
+
+Vocabulary = Annotated[list[str] | None, only(None)]
+
+
+class PassthroughOptions(EncoderOptions):
+    """`encoder: {type: passthrough}`: the value as it is."""
+
+    type: Literal["passthrough"] = "passthrough"
+
+
+class DenseOptions(EncoderOptions, FCStackOptions):
+    """`encoder: {type: dense}` of a number or a binary: fully connected layers."""
+
+    type: Literal["dense"] = "dense"
+    num_layers: int = Field(1, ge=1, description="Fully connected layers, where `fc_layers` is not given.")
+    input_size: Annotated[int | None, only(None)] = Field(None, description="It is 1: only null.")
+
+
+class EmbeddingOptions(EncoderOptions):
+    """What the encoders `dense` and `sparse` of a category share."""
+
+    vocab: Vocabulary = Field(None, description="Follows from the data: only null.")
+    dropout: Dropout = Field(0.0, description="Probability of dropping a value of the vector.")
+    embedding_initializer: Initializer | None = Field(
+        None, description="Default: uniform in ±0.05 (±1 where not trained). Ludwig's: {type: uniform, a: -1, b: 1}."
+    )
+    embeddings_on_cpu: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
+    pretrained_embeddings: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
+
+
+class CategoryDenseOptions(EmbeddingOptions):
+    """`encoder: {type: dense}` of a category: a learned vector for each value."""
+
+    type: Literal["dense"] = "dense"
+    embedding_size: int = Field(50, ge=1, description="Length of the vector; at most the number of values is used.")
+    embeddings_trainable: bool = Field(True, description="false: the vectors stay as they were initialised.")
+
+
+class CategorySparseOptions(EmbeddingOptions):
+    """`encoder: {type: sparse}` of a category: a one at the value's place."""
+
+    type: Literal["sparse"] = "sparse"
+    embeddings_trainable: bool = Field(False, description="true: a square table that starts as the identity.")
+
+
+class OneHotOptions(EncoderOptions):
+    """`encoder: {type: onehot}` of a category: a one at the value's place, never learned."""
+
+    vocab: Vocabulary = Field(None, description="Follows from the data: only null.")
+    type: Literal["onehot"] = "onehot"
+
+
+NumberEncoder = Annotated[
+    PassthroughOptions | DenseOptions,
+    Discriminator("type"),
+    by_type("passthrough", ("passthrough", "dense"), ("ple", "periodic", "bins")),
+]
+BinaryEncoder = Annotated[
+    PassthroughOptions | DenseOptions, Discriminator("type"), by_type("passthrough", ("passthrough", "dense"))
+]
+CategoryEncoder = Annotated[
+    PassthroughOptions | CategoryDenseOptions | CategorySparseOptions | OneHotOptions,
+    Discriminator("type"),
+    by_type("dense", ("dense", "sparse", "onehot", "passthrough"), ("target", "hash")),
+]
+
+# ------------------------------------------------------------------ decoders
+
+
+class DecoderOptions(Options):
+    """Fully connected layers between the combiner and the last, linear layer; and that layer."""
+
+    fc_layers: list[FCLayerOptions] | None = Field(None, description="The layers one by one, each with what differs.")
+    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, where `fc_layers` is not given.")
+    fc_output_size: int = Field(256, ge=1, description="Output size of a fully connected layer.")
+    fc_use_bias: bool = True
+    fc_weights_initializer: Initializer = "xavier_uniform"
+    fc_bias_initializer: Initializer = "zeros"
+    fc_norm: Norm = None
+    fc_norm_params: dict[str, Any] | None = None
+    fc_activation: Activation = "relu"
+    fc_dropout: Dropout = 0.0
+    use_bias: bool = Field(True, description="Whether the last layer has a bias.")
+    weights_initializer: Initializer = "xavier_uniform"
+    bias_initializer: Initializer = "zeros"
+    input_size: Annotated[int | None, only(None)] = Field(None, description="Follows from the combiner: only null.")
+
+
+class RegressorOptions(DecoderOptions):
+    """`decoder: {type: regressor}` of a number or a binary: one linear unit."""
+
+    type: Literal["regressor"] = "regressor"
+
+
+class ClassifierOptions(DecoderOptions):
+    """`decoder: {type: classifier}` of a category: a linear unit for each class."""
+
+    type: Literal["classifier"] = "classifier"
+    num_classes: Annotated[int | None, only(None)] = Field(None, description="Follows from the data: only null.")
+    calibration: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
+    mc_dropout_samples: Annotated[int, only(0)] = Field(0, description="Not carried out: only 0.")
+
+
+Regressor = Annotated[RegressorOptions, by_type("regressor", ("regressor",))]
+BinaryRegressor = Annotated[RegressorOptions, by_type("regressor", ("regressor",), ("mlp_classifier",))]
+Classifier = Annotated[ClassifierOptions, by_type("classifier", ("classifier",), ("mlp_classifier",))]
+
+# ------------------------------------------------------------------ losses
+
+
+class LossOptions(Options):
+    """What every loss has."""
+
+    weight: Weight = Field(1.0, description="Weight of this output's loss in the sum that is trained on.")
+
+
+class NumberLossOptions(LossOptions):
+    """Losses of a number that have no options of their own."""
+
+    type: Literal[
+        "mean_squared_error",
+        "mean_absolute_error",
+        "mean_absolute_percentage_error",
+        "root_mean_squared_error",
+        "root_mean_squared_percentage_error",
+    ] = "mean_squared_error"
+
+
+class HuberOptions(LossOptions):
+    """`loss: {type: huber}`: squared near zero, absolute beyond `delta`."""
+
+    type: Literal["huber"] = "huber"
+    delta: float = Field(1.0, gt=0, description="Where the squared loss goes over into the absolute one.")
+
+
+class BinaryLossOptions(LossOptions):
+    """`loss: {type: binary_weighted_cross_entropy}`."""
+
+    type: Literal["binary_weighted_cross_entropy"] = "binary_weighted_cross_entropy"
+    positive_class_weight: Weight | None = Field(None, description="Multiplies the loss of rows that are true.")
+    robust_lambda: float = Field(
+        0.0, ge=0, le=1, description="Loss becomes (1 - robust_lambda) loss + robust_lambda / 2."
+    )
+    confidence_penalty: Weight = Field(0.0, description="Adds this times (max_entropy - entropy) / max_entropy.")
+
+
+class CategoryLossOptions(LossOptions):
+    """`loss: {type: softmax_cross_entropy}`."""
+
+    type: Literal["softmax_cross_entropy"] = "softmax_cross_entropy"
+    class_weights: Annotated[list[float] | dict[str, float] | None, AfterValidator(_all_weights)] = Field(
+        None, description="{class: weight}, or a list in the order of the metadata's idx2str."
+    )
+    robust_lambda: float = Field(
+        0.0, ge=0, le=1, description="Loss becomes (1 - robust_lambda) loss + robust_lambda / c."
+    )
+    confidence_penalty: Weight = Field(0.0, description="Adds this times (max_entropy - entropy) / max_entropy.")
+    class_similarities: Annotated[list[Any] | None, only(None)] = Field(None, description="Not carried out: only null.")
+    class_similarities_temperature: Annotated[float, only(0)] = Field(0, description="Not carried out: only 0.")
+
+
+NUMBER_LOSSES = (
+    "mean_squared_error",
+    "mean_absolute_error",
+    "mean_absolute_percentage_error",
+    "root_mean_squared_error",
+    "root_mean_squared_percentage_error",
+    "huber",
+)
+OTHER_LOSSES = ("corn", "entropic_open_set", "objectosphere", "focal", "poly", "sparsemax", "entmax15")
+NumberLoss = Annotated[
+    NumberLossOptions | HuberOptions, Discriminator("type"), by_type("mean_squared_error", NUMBER_LOSSES)
+]
+BinaryLoss = Annotated[
+    BinaryLossOptions,
+    by_type("binary_weighted_cross_entropy", ("binary_weighted_cross_entropy",), OTHER_LOSSES),
+]
+CategoryLoss = Annotated[
+    CategoryLossOptions, by_type("softmax_cross_entropy", ("softmax_cross_entropy",), OTHER_LOSSES)
+]

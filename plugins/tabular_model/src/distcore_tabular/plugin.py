@@ -1,0 +1,47 @@
+"""What distcore-tabular offers: features for tables and text, the network they declare, and the user's own module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcore.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+
+@hookimpl
+def distcore_make_feature(name: str, column: str, role: str, options: Any) -> Any:
+    from distcore_tabular import features
+
+    return features.make(name, column, role, options)
+
+
+@hookimpl
+def distcore_make_model(name: str, options: Any) -> Any:
+    if name == "tabular":
+        from distcore_tabular.network import TabularModel
+
+        return TabularModel(options)
+    if name == "module":
+        from distcore_tabular.module import ModuleModel
+
+        return ModuleModel(options)
+    return None
+
+
+@hookimpl
+def distcore_options_model(kind: str, name: str, role: str) -> type | None:
+    from distcore_tabular import options
+
+    return options.model_of(kind, name, role)
+
+
+@hookimpl
+def distcore_describe_model(model: Any, saved: bool) -> Any:
+    from torch import nn
+
+    if not isinstance(model, nn.Module) and not (isinstance(model, type) and issubclass(model, nn.Module)):
+        return None
+    from distcore_tabular.module import describe
+
+    return describe(model, saved)

@@ -1,0 +1,171 @@
+"""Text to tokens and tokens to codes, whole columns at a time: Ludwig's tokenizers in Arrow's string kernels.
+
+Where Arrow and Python differ:
+- Character classes are Python's: letters, numbers and `_` make words in every script, and a space is what
+  str.isspace says; they are spelt out for RE2, whose own \\w and \\s know ASCII alone.
+- Lower case goes code point by code point: one that Python lowers into two (`İ`) or by its place in the word (the
+  final `Σ`) is lowered into one here.
+- Empty tokens (`a,,b`) are dropped; Ludwig's comma and underscore tokenizers keep them as a word of no letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SPACE = r"\p{Z}\x09-\x0d\x1c-\x1f\x{85}"
+"""Inside of an RE2 class: what Python's str.isspace calls a space (bidirectional WS, B, S, and category Z)."""
+WORD = r"\p{L}\p{N}_"
+"""Inside of an RE2 class: what makes a word, as str.isalnum and `_`."""
+
+
+class Tokens(NamedTuple):
+    """The tokens of n texts: text i has words[places[offsets[i]]], …, words[places[offsets[i + 1] - 1]].
+
+    words: distinct large strings, each occurring; places: int32, one a token; offsets: int64 [n + 1]."""
+
+    words: pa.Array
+    places: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each text, int64 [n]."""
+        return np.diff(self.offsets)
+
+
+def tokenize(texts: pa.Array, tokenizer: str, lowercase: bool = False) -> Tokens:
+    """The tokens of each text; a missing text has none. tokenizer: a name in TOKENIZERS."""
+    present = texts.drop_null().cast(pa.large_string())
+    tokens = TOKENIZERS[tokenizer](pc.utf8_lower(present) if lowercase else present)
+    if len(present) == len(texts):
+        return tokens
+    lengths = np.zeros(len(texts), np.int64)
+    lengths[np.asarray(texts.is_valid())] = tokens.lengths
+    return Tokens(tokens.words, tokens.places, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _space(texts: pa.Array) -> Tokens:
+    """Between blanks; other white space only matters at the ends."""
+    return _of_lists(pc.split_pattern(pc.utf8_trim_whitespace(texts), " "))
+
+
+def _space_punct(texts: pa.Array) -> Tokens:
+    """Words, and every other character that is no space by itself.
+
+    What lies between blanks repeats a lot: it is taken apart once, and put in place wherever it occurs."""
+    chunks = _of_lists(pc.split_pattern(texts, " "))
+    apart = pc.replace_substring_regex(chunks.words, rf"([^{WORD}{SPACE}])", r" \1 ")
+    inside = _of_lists(pc.split_pattern_regex(apart, f"[{SPACE}]+"))
+    lengths = inside.lengths[chunks.places]
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    steps = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
+    places = inside.places[np.repeat(inside.offsets[chunks.places], lengths) + steps]
+    return Tokens(inside.words, places, ends[chunks.offsets])
+
+
+def _comma(texts: pa.Array) -> Tokens:
+    return _of_lists(_split_around(texts, ","))
+
+
+def _underscore(texts: pa.Array) -> Tokens:
+    return _of_lists(_split_around(texts, "_"))
+
+
+def _split_around(texts: pa.Array, separator: str) -> pa.Array:
+    """Split at a separator and the white space around it."""
+    return pc.split_pattern_regex(pc.utf8_trim_whitespace(texts), f"[{SPACE}]*{separator}[{SPACE}]*")
+
+
+def _characters(texts: pa.Array) -> Tokens:
+    """Every code point. A UTF-8 byte starts one unless its two high bits are 10; the bytes are shared, not copied."""
+    texts = pa.concat_arrays([texts])
+    _, offsets_buffer, data_buffer = texts.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64, len(texts) + 1, texts.offset * 8) if len(texts) else np.zeros(1)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = np.frombuffer(data_buffer, np.uint8, last - first, first) if last > first else np.empty(0, np.uint8)
+    starts = np.flatnonzero((data & 0xC0) != 0x80)
+    bounds = np.append(starts, last - first) + first
+    characters = pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(bounds), data_buffer)
+    return _encoded(characters, np.searchsorted(starts, offsets - first))
+
+
+def _untokenized(texts: pa.Array) -> Tokens:
+    return _encoded(texts, np.arange(len(texts) + 1))
+
+
+def _stripped(texts: pa.Array) -> Tokens:
+    return _untokenized(pc.utf8_trim_whitespace(texts))
+
+
+TOKENIZERS: dict[str, Callable[[pa.Array], Tokens]] = {
+    "space": _space,
+    "space_punct": _space_punct,
+    "characters": _characters,
+    "underscore": _underscore,
+    "comma": _comma,
+    "untokenized": _untokenized,
+    "stripped": _stripped,
+}
+"""What is carried out of Ludwig's tokenizers, by Ludwig's names."""
+
+
+def _of_lists(lists: pa.Array) -> Tokens:
+    """A list array without its empty strings."""
+    values = lists.flatten()
+    offsets = np.asarray(lists.offsets, dtype=np.int64)
+    kept = pc.not_equal(values, "")
+    before = np.concatenate([[0], np.cumsum(np.asarray(kept))])
+    return _encoded(values.filter(kept), before[offsets - offsets[0]])
+
+
+def _encoded(values: pa.Array, offsets: np.ndarray) -> Tokens:
+    encoded = values.dictionary_encode()
+    return Tokens(encoded.dictionary, np.asarray(encoded.indices), offsets.astype(np.int64))
+
+
+class Counts(NamedTuple):
+    """How often each token occurs. tokens: distinct large strings, sorted by their bytes; counts: int64.
+
+    The same tokens give the same Counts, whatever was counted and merged in which order."""
+
+    tokens: pa.Array
+    counts: np.ndarray
+
+
+def count(tokens: Tokens) -> Counts:
+    """Count the tokens of some texts."""
+    times = np.bincount(tokens.places, minlength=len(tokens.words))
+    return _sorted(tokens.words, times.astype(np.int64))
+
+
+def merge(left: Counts, right: Counts) -> Counts:
+    """The counts of both."""
+    tokens = pa.concat_arrays([left.tokens, right.tokens]).dictionary_encode()
+    # Each half holds a token once, so that adding the right half's counts meets no place twice.
+    places = np.asarray(tokens.indices)
+    counts = np.zeros(len(tokens.dictionary), np.int64)
+    counts[places[: len(left.counts)]] = left.counts
+    counts[places[len(left.counts) :]] += right.counts
+    return _sorted(tokens.dictionary, counts)
+
+
+def _sorted(tokens: pa.Array, counts: np.ndarray) -> Counts:
+    order = pc.array_sort_indices(tokens)
+    return Counts(tokens.take(order), counts[np.asarray(order)])
+
+
+def most_common(counted: Counts, limit: int | None) -> list[str]:
+    """Tokens by (most often first, then the token's bytes), at most `limit`."""
+    order = np.argsort(-counted.counts, kind="stable")[:limit]
+    return counted.tokens.take(pa.array(order)).to_pylist()
+
+
+def codes_of(tokens: Tokens, vocabulary: list[str], unknown: int) -> np.ndarray:
+    """The place of each token in the vocabulary, int32; `unknown` for one that is not in it."""
+    found = pc.index_in(tokens.words, value_set=pa.array(vocabulary, pa.large_string()))
+    return np.asarray(pc.fill_null(found, unknown), dtype=np.int32)[tokens.places]

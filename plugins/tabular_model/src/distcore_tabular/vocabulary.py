@@ -1,0 +1,106 @@
+"""Counts of distinct strings that merge in any order, and the gather that turns dictionary codes into encoded values.
+
+A column of categories arrives as a dictionary and int32 codes, so all work on strings is once per distinct value of a
+block; the rows are counted with one bincount and encoded with one gather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distcore.arrow import from_numpy
+from distcore_tabular.columns import filled, null_mask, plain, strings
+
+COMPACT_AT = 1 << 16
+"""Entries kept as they come before they are merged into distinct ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often each string occurs. Holds at most 2 * distinct + COMPACT_AT strings.
+
+    pieces: (strings [k], int64 counts [k]) of blocks; a string may be in several. missing: null rows.
+    compacted: entries at the last compaction.
+    """
+
+    pieces: tuple[tuple[pa.Array, np.ndarray], ...] = ()
+    missing: int = 0
+    compacted: int = 0
+
+    @classmethod
+    def of(cls, values: pa.Array, lowercase: bool = False) -> Counts:
+        """Counts of some rows, stripped of white space as Ludwig does, and lowercased if asked."""
+        values = as_dictionary(values)
+        found = np.bincount(filled(values.indices, len(values.dictionary)), minlength=len(values.dictionary) + 1)
+        missing = int(found[-1])
+        used = found[:-1] > 0
+        labels, counts = clean(values.dictionary, lowercase), found[:-1]
+        if not used.all():
+            labels, counts = labels.take(from_numpy(np.flatnonzero(used))), counts[used]
+        empty = null_mask(labels)
+        if empty is not None:
+            missing += int(counts[empty].sum())
+            labels, counts = labels.drop_null(), counts[~empty]
+        return cls(((labels, counts.astype(np.int64)),) if len(labels) else (), missing)
+
+    def merge(self, other: Counts) -> Counts:
+        """The counts of both."""
+        floor = self.compacted + other.compacted
+        merged = Counts(self.pieces + other.pieces, self.missing + other.missing, floor)
+        entries = sum(len(labels) for labels, _ in merged.pieces)
+        if len(merged.pieces) < 2 or entries < COMPACT_AT + 2 * floor:
+            return merged
+        labels, counts = merged._distinct()
+        return Counts(((labels, counts),), merged.missing, len(labels))
+
+    def ranked(self) -> tuple[pa.Array, np.ndarray]:
+        """Distinct strings and their counts, the most frequent first, equally frequent ones in code point order."""
+        labels, counts = self._distinct()
+        order = pc.sort_indices(
+            pa.table({"label": labels, "count": from_numpy(counts)}),
+            sort_keys=[("count", "descending"), ("label", "ascending")],
+        )
+        return labels.take(order), counts[plain(order)]
+
+    def _distinct(self) -> tuple[pa.Array, np.ndarray]:
+        if not self.pieces:
+            return strings([]), np.zeros(0, np.int64)
+        labels = pa.concat_arrays([labels for labels, _ in self.pieces]).dictionary_encode()
+        # Sums of counts are whole numbers far below 2**53, which doubles hold exactly.
+        counts = np.bincount(plain(labels.indices), np.concatenate([counts for _, counts in self.pieces]))
+        return labels.dictionary, counts.astype(np.int64)
+
+
+def as_dictionary(values: pa.Array) -> pa.DictionaryArray:
+    """The values as a dictionary of utf8 with int32 codes; what a source gives is that already."""
+    if not pa.types.is_dictionary(values.type):
+        values = values.cast(pa.utf8()).dictionary_encode()
+    if values.type.index_type != pa.int32() or values.type.value_type != pa.utf8():
+        values = values.cast(pa.dictionary(pa.int32(), pa.utf8()))
+    return values
+
+
+def clean(labels: pa.Array, lowercase: bool = False) -> pa.Array:
+    """Strings without white space around them, lowercased if asked."""
+    labels = pc.utf8_trim_whitespace(labels)
+    return pc.utf8_lower(labels) if lowercase else labels
+
+
+def gather(values: pa.DictionaryArray, table: np.ndarray) -> pa.Array:
+    """The table's entry for each row: [n], of the table's dtype.
+
+    table: an entry for each of the dictionary's values, and a last one for null rows.
+    """
+    indices = values.indices
+    if indices.null_count:
+        indices = from_numpy(filled(indices, len(table) - 1))
+    return pc.take(from_numpy(table), indices, boundscheck=False)
+
+
+def positions(labels: pa.Array, vocabulary: pa.Array, unknown: int) -> np.ndarray:
+    """Each label's position in the vocabulary, `unknown` where it is not in it: int32 [len(labels)]."""
+    return filled(pc.index_in(labels, value_set=vocabulary), unknown)

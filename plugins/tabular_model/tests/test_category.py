@@ -1,0 +1,208 @@
+"""Feature category: vocabulary by (count, value), unknown and missing values, classes and their weights."""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distcore.errors import ConfigError, DataError
+from distcore.testing.features import FeatureSuite
+from distcore_tabular.category import NO_CLASS, CategoryFeature
+from distcore_tabular.options import CategoryInputOptions, CategoryOutputOptions
+
+values_ = st.lists(st.none() | st.sampled_from(["a", "b", "c", "<UNK>", "ä"]), min_size=1, max_size=40)
+
+
+def feature(role: str = "input", loss: Any = None, encoder: Any = None, **preprocessing: Any) -> CategoryFeature:
+    if role == "input":
+        options: Any = CategoryInputOptions.model_validate({"preprocessing": preprocessing, "encoder": encoder})
+    else:
+        options = CategoryOutputOptions.model_validate({"preprocessing": preprocessing, "loss": loss})
+    return CategoryFeature("c", role, options)
+
+
+def column(values: list[str | None]) -> pa.Array:
+    return pa.array(values, pa.utf8()).dictionary_encode()
+
+
+def fitted(made: CategoryFeature, values: list[str | None]) -> dict[str, Any]:
+    return made.finish(made.partial(column(values)))
+
+
+class TestCategoryIsAFeature(FeatureSuite):
+    name = "category"
+    roles = ("input", "output")
+
+    def values(self) -> pa.Array:
+        return column(["red", "green", None, "blue", " red", "pink"] * 40)
+
+
+class TestManyClassesAreAFeature(TestCategoryIsAFeature):
+    def values(self) -> pa.Array:
+        return column([f"class {number % 70}" for number in range(400)])
+
+
+@given(values_, st.lists(st.integers(0, 40), max_size=4), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_metadata_is_the_same_for_any_partition_and_order(values, cuts, random) -> None:
+    made = feature(missing_value_strategy="fill_with_mode")
+    array = column(values)
+    edges = [0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]
+    parts = [made.partial(array[a:b]) for a, b in pairwise(edges)]
+    random.shuffle(parts)
+    if not any(values):
+        return
+    assert json.dumps(made.finish(reduce(made.merge, parts))) == json.dumps(fitted(made, values))
+
+
+@given(values_, st.integers(0, 40), st.integers(0, 40))
+@settings(max_examples=60, deadline=None)
+def test_slicing_commutes_with_encoding_and_decoding_gives_the_values_back(values, start, stop) -> None:
+    if not any(values):
+        return
+    made = feature()
+    metadata = fitted(made, values)
+    codes = made.encode(column(values), metadata)
+    assert made.encode(column(values)[start:stop], metadata).equals(codes[start:stop])
+    back = made.decode(np.asarray(codes), metadata).to_pylist()
+    assert back == ["<UNK>" if value is None else value for value in values]
+
+
+def test_codes_go_by_count_then_value_and_unknown_is_first() -> None:
+    made = feature()
+    metadata = fitted(made, ["b", "a", "c", "c", None])
+    assert metadata["idx2str"] == ["<UNK>", "c", "a", "b"]
+    assert metadata["counts"] == [1, 2, 1, 1]
+    assert metadata["vocab_size"] == 4
+    codes = made.encode(column(["c", "never seen", None, "b "]), metadata)
+    assert codes.type == pa.int32()
+    assert codes.to_pylist() == [1, 0, 0, 3]
+
+
+def test_most_common_leaves_the_rest_to_unknown() -> None:
+    made = feature(most_common=1)
+    metadata = fitted(made, ["a", "a", "b", "c"])
+    assert (metadata["idx2str"], metadata["counts"]) == (["<UNK>", "a"], [2, 2])
+    output = fitted(feature("output", most_common=1), ["a", "a", "b", "c"])
+    assert (output["idx2str"], output["counts"]) == (["<UNK>", "a"], [2, 2])
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "label"),
+    [
+        ({}, "<UNK>"),
+        ({"fill_value": "b"}, "b"),
+        ({"fill_value": "none"}, "none"),
+        ({"missing_value_strategy": "fill_with_mode"}, "a"),
+        ({"missing_value_strategy": "drop_row"}, "<UNK>"),
+    ],
+)
+def test_missing_values_become(preprocessing: dict[str, Any], label: str) -> None:
+    made = feature(**preprocessing)
+    metadata = fitted(made, ["a", "a", "b", None])
+    assert made.decode(np.asarray(made.encode(column([None]), metadata)), metadata).to_pylist() == [label]
+    counted = sum(metadata["counts"])
+    assert counted == (3 if preprocessing.get("missing_value_strategy") == "drop_row" else 4)
+
+
+def test_lowercase() -> None:
+    made = feature(lowercase=True)
+    metadata = fitted(made, ["Red", "RED", "blue"])
+    assert metadata["idx2str"] == ["<UNK>", "red", "blue"]
+    assert made.encode(column(["rED", "Blue"]), metadata).to_pylist() == [1, 2]
+
+
+def test_an_output_has_no_unknown_class_and_marks_a_foreign_target() -> None:
+    made = feature("output")
+    metadata = fitted(made, ["a", "b", "a", None])
+    assert metadata["idx2str"] == ["a", "b"]
+    assert made.encode(column(["b", "z"]), metadata).to_pylist() == [1, NO_CLASS]
+
+
+def test_a_foreign_target_counts_neither_in_the_loss_nor_in_the_metrics() -> None:
+    import torch
+
+    made = feature("output")
+    metadata = fitted(made, ["a", "b", "c", "a"])
+    network = made.network()
+    logits = torch.tensor([[2.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
+    target = torch.tensor([0, NO_CLASS, 1], dtype=torch.int32)
+    loss = network.loss(logits, target, metadata)
+    assert loss[1] == 0
+    known = [0, 2]
+    for name, metric in network.metrics(metadata).items():
+        other = network.metrics(metadata)[name]
+        metric.update(network.output(logits, metadata), target)
+        other.update(network.output(logits[known], metadata), target[known])
+        assert torch.equal(metric.compute(), other.compute()), name
+
+
+def test_one_class_or_no_value_is_refused() -> None:
+    with pytest.raises(DataError, match="'c' has one class only, 'a'"):
+        fitted(feature("output"), ["a", "a", None])
+    with pytest.raises(DataError, match="'c' has no value in any row"):
+        fitted(feature(), [None])
+    assert fitted(feature(), ["a"])["vocab_size"] == 2
+
+
+def test_class_weights_keep_the_mean_loss() -> None:
+    made = feature("output", loss={"class_weights": {"a": 1.0, "b": 4.0}})
+    metadata = fitted(made, ["a", "a", "a", "b"])
+    weights = metadata["class_weights"]
+    assert weights[1] / weights[0] == pytest.approx(4.0)
+    assert sum(w * n for w, n in zip(weights, metadata["counts"], strict=True)) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ({"a": 1.0}, r"has none for \['b'\]"),
+        ({"a": 1.0, "b": 1.0, "z": 2.0}, r"names \['z'\]"),
+        ([1.0], "has 1 weights for 2 classes"),
+        ([0.0, 0.0], "gives no row any weight"),
+    ],
+)
+def test_class_weights_must_fit_the_classes(weights: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        fitted(feature("output", loss={"class_weights": weights}), ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("encoder", "size"),
+    [({"embedding_size": 2}, 2), ({"type": "sparse"}, 4), ({"type": "onehot"}, 4), ("passthrough", 1)],
+)
+def test_encoders(encoder: Any, size: int) -> None:
+    import torch
+
+    made = feature(encoder=encoder)
+    encoding = made.network().encoder(fitted(made, ["a", "b", "c"]))
+    assert encoding(torch.tensor([0, 3, 1], dtype=torch.int32)).shape == (3, size)
+
+
+def test_a_vector_that_no_row_trains_is_zero() -> None:
+    import torch
+
+    made = feature()
+    code = torch.tensor([0], dtype=torch.int32)
+    assert not made.network().encoder(fitted(made, ["a", "b"]))(code).any()
+    assert made.network().encoder(fitted(made, ["a", "b", None]))(code).all()
+
+
+def test_predictions_are_named_as_in_ludwig() -> None:
+    made = feature("output")
+    metadata = fitted(made, ["low", "low", "high"])
+    batch = made.network().predictions(np.array([[0.25, 0.75], [0.5, 0.5]], np.float32), metadata)
+    assert batch.to_pydict() == {
+        "c_predictions": ["high", "low"],
+        "c_probabilities_low": [0.25, 0.5],
+        "c_probabilities_high": [0.75, 0.5],
+        "c_probability": [0.75, 0.5],
+    }

@@ -1,0 +1,81 @@
+"""Encoders of numbers, binaries and categories."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from distcore_tabular import encoders
+
+STACK = {
+    "output_size": 8,
+    "use_bias": True,
+    "weights_initializer": "xavier_uniform",
+    "bias_initializer": "zeros",
+    "norm": None,
+    "norm_params": None,
+    "activation": "relu",
+    "dropout": 0.0,
+    "fc_layers": None,
+    "num_layers": 1,
+}
+EMBED = {"embedding_size": 5, "embedding_initializer": None, "embeddings_trainable": True, "dropout": 0.0}
+
+
+def options(base, **changes):
+    return SimpleNamespace(**{**base, **changes})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+def test_passthrough_gives_a_column_of_floats(dtype):
+    value = torch.arange(4).to(dtype)
+    out = encoders.passthrough(1)(value)
+    assert out.dtype == torch.float32
+    assert torch.equal(out, torch.arange(4.0)[:, None])
+
+
+def test_passthrough_takes_a_strided_view_of_a_packed_matrix():
+    packed = torch.arange(12, dtype=torch.float32).view(4, 3)
+    assert torch.equal(encoders.passthrough(2)(packed[:, 1:3]), packed[:, 1:3])
+
+
+def test_dense_is_a_stack_over_the_value():
+    encoder = encoders.dense(1, options(STACK))
+    assert encoder(torch.randn(4)).shape == (4, 8)
+    assert encoder.output_size == 8
+    encoder = encoders.dense(1, options(STACK, fc_layers=[{"output_size": 3}, {"output_size": 2}]))
+    assert encoder(torch.randn(4)).shape == (4, 2)
+    assert encoder.output_size == 2
+
+
+def test_category_embedding_looks_up_rows_and_is_never_wider_than_its_vocabulary():
+    encoder = encoders.category_embed(3, options(EMBED))
+    assert encoder.output_size == 3
+    codes = torch.tensor([2, 0, 2], dtype=torch.int32)
+    assert torch.equal(encoder(codes), encoder.weight[[2, 0, 2]])
+    assert encoder.weight.abs().max() <= 1
+    assert not encoders.category_embed(3, options(EMBED, embeddings_trainable=False)).weight.requires_grad
+
+
+def test_sparse_is_one_hot_and_a_learned_table_when_trainable():
+    codes = torch.tensor([2, 0], dtype=torch.int32)
+    expected = torch.tensor([[0.0, 0, 1], [1, 0, 0]])
+    fixed = encoders.category_sparse(3, options(EMBED, embeddings_trainable=False))
+    learned = encoders.category_sparse(3, options(EMBED))
+    assert torch.equal(fixed(codes), expected)
+    assert torch.equal(learned(codes), expected)
+    assert list(fixed.parameters()) == []
+    assert learned.weight.requires_grad
+    assert torch.equal(encoders.category_sparse(3)(codes), expected)
+
+
+def test_dropout_drops_only_while_training():
+    encoder = encoders.category_embed(100, options(EMBED, dropout=0.5))
+    codes = torch.arange(100, dtype=torch.int32)
+    assert (encoder.train()(codes) == 0).any()
+    assert torch.equal(encoder.eval()(codes), encoder.weight)
+
+
+@pytest.mark.parametrize("encoder", [encoders.passthrough(1), encoders.category_sparse(3)])
+def test_no_rows_are_taken(encoder):
+    assert encoder(torch.empty(0, dtype=torch.int32)).shape == (0, encoder.output_size)

@@ -1,0 +1,91 @@
+"""Initializers, norms and stacks of fully connected layers."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from distcore_tabular.layers import ACTIVATIONS, BatchNorm, FCStack, initialize, make_norm
+
+
+def test_a_stack_is_linear_norm_activation_dropout_layer_after_layer():
+    torch.manual_seed(0)
+    stack = FCStack(3, [{"output_size": 5}, {"output_size": 2, "activation": "tanh"}], activation="relu")
+    value = torch.randn(4, 3)
+    first, second = stack.layers
+    by_hand = torch.tanh(second.linear(torch.relu(first.linear(value))))
+    torch.testing.assert_close(stack(value), by_hand)
+    assert stack.output_size == 2
+
+
+def test_no_layers_leave_the_input_as_it_is():
+    stack = FCStack(3, None, 0, output_size=7)
+    value = torch.randn(4, 3)
+    assert stack(value) is value
+    assert stack.output_size == 3
+
+
+def test_norm_and_dropout_apply_to_the_input_too():
+    stack = FCStack(3, None, 0, norm="layer", dropout=0.5)
+    value = torch.randn(4, 3)
+    torch.testing.assert_close(stack.eval()(value), F.layer_norm(value, [3]))
+    assert (stack.train()(value) == 0).any()
+
+
+def test_layers_override_the_defaults_one_by_one():
+    stack = FCStack(
+        3, [{}, {"norm": None, "dropout": 0.0, "use_bias": False}], norm="batch", dropout=0.1, output_size=4
+    )
+    kinds = [[type(module) for module in layer.after] for layer in stack.layers]
+    assert kinds == [[BatchNorm, nn.ReLU, nn.Dropout], [nn.ReLU]]
+    assert stack.layers[1].linear.bias is None
+
+
+def test_residual_adds_only_where_sizes_agree():
+    stack = FCStack(3, [{"output_size": 5}, {"output_size": 5}], residual=True)
+    value = torch.randn(4, 3)
+    hidden = stack.layers[0](value)
+    torch.testing.assert_close(stack(value), hidden + stack.layers[1](hidden))
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_batch_norm_takes_a_batch_without_variance(rows):
+    norm = BatchNorm(3)
+    norm(torch.randn(16, 3) * 2 + 1)
+    before = norm.running_mean.clone()
+    value = torch.randn(rows, 3, requires_grad=True)
+    out = norm.train()(value)
+    torch.testing.assert_close(out, norm.eval()(value))
+    out.sum().backward()
+    assert norm.weight.grad is not None
+    assert torch.equal(norm.running_mean, before)
+
+
+def test_batch_norm_is_torchs_for_more_rows():
+    torch.manual_seed(0)
+    ours, theirs, value = make_norm("batch", 3, {"momentum": 0.5}), nn.BatchNorm1d(3, momentum=0.5), torch.randn(8, 3)
+    torch.testing.assert_close(ours(value), theirs(value))
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+
+
+def test_initializers_by_name_and_with_arguments():
+    tensor = torch.empty(3, 4)
+    initialize(tensor, {"type": "constant", "val": 2.5})
+    assert (tensor == 2.5).all()
+    initialize(tensor, "identity")
+    assert torch.equal(tensor, torch.eye(3, 4))
+    with pytest.raises(ValueError, match=r"Initializer 'constant' cannot fill .*Give its arguments"):
+        initialize(tensor, "constant")
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS, ids=str)
+def test_every_activation_keeps_the_shape(name):
+    assert ACTIVATIONS[name]()(torch.randn(4, 3)).shape == (4, 3)
+
+
+def test_the_seed_decides_the_weights():
+    torch.manual_seed(3)
+    first = FCStack(3, None, 2).state_dict()
+    torch.manual_seed(3)
+    again = FCStack(3, None, 2).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)

@@ -1,0 +1,130 @@
+"""Losses are rows' losses: their mean is what Ludwig trains on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from distcore_tabular import decoders, losses
+from distcore_tabular.options import NumberOutputOptions
+from distcore_tabular.options_parts import (
+    BinaryLossOptions,
+    CategoryLossOptions,
+    ClassifierOptions,
+    HuberOptions,
+    NumberLossOptions,
+    RegressorOptions,
+)
+
+PREDICTION = torch.tensor([1.0, -2.0, 0.5, 4.0])
+TARGET = torch.tensor([1.5, 2.0, 0.0, 4.0])
+
+
+def number_options(kind: str, **options: Any) -> Any:
+    return NumberOutputOptions.model_validate({"loss": {"type": kind, **options}}).loss
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("mean_squared_error", F.mse_loss(PREDICTION, TARGET)),
+        ("mean_absolute_error", F.l1_loss(PREDICTION, TARGET)),
+        ("root_mean_squared_error", F.mse_loss(PREDICTION, TARGET).sqrt()),
+        ("huber", F.huber_loss(PREDICTION, TARGET)),
+    ],
+)
+def test_the_mean_of_the_rows_is_the_loss_and_has_its_gradient(kind: str, expected: torch.Tensor) -> None:
+    prediction = PREDICTION.clone().requires_grad_()
+    rows = losses.number(prediction, TARGET, number_options(kind))
+    assert rows.shape == (4,)
+    torch.testing.assert_close(rows.mean(), expected)
+    rows.mean().backward()
+    step = 1e-3
+    for index in range(4):
+        moved = [PREDICTION.double(), PREDICTION.double()]
+        moved[0][index] += step
+        moved[1][index] -= step
+        up, down = (losses.number(each, TARGET, number_options(kind)).mean().item() for each in moved)
+        assert prediction.grad[index].item() == pytest.approx((up - down) / (2 * step), abs=2e-3)
+
+
+def test_percentages_are_of_the_target() -> None:
+    rows = losses.number(torch.tensor([3.0]), torch.tensor([2.0]), number_options("mean_absolute_percentage_error"))
+    assert rows.tolist() == [0.5]
+    options = number_options("root_mean_squared_percentage_error")
+    assert losses.number(torch.tensor([3.0]), torch.tensor([2.0]), options).tolist() == pytest.approx([0.5])
+    zero = losses.number(torch.tensor([1.0]), torch.tensor([0.0]), options)
+    assert zero.item() == pytest.approx(1e4), "a target of zero counts as 1e-4, as in Ludwig"
+
+
+def test_a_root_of_no_error_has_a_finite_gradient() -> None:
+    prediction = TARGET.clone().requires_grad_()
+    losses.number(prediction, TARGET, number_options("root_mean_squared_error")).mean().backward()
+    assert torch.isfinite(prediction.grad).all()
+
+
+def test_huber_delta() -> None:
+    rows = losses.number(PREDICTION, TARGET, HuberOptions(delta=0.25))
+    torch.testing.assert_close(rows, F.huber_loss(PREDICTION, TARGET, reduction="none", delta=0.25))
+
+
+def test_binary_is_torchs_cross_entropy_with_pos_weight() -> None:
+    target = torch.tensor([0.0, 1.0, 1.0, 0.0])
+    rows = losses.binary_weighted_cross_entropy(PREDICTION, target, BinaryLossOptions(positive_class_weight=3.0))
+    weight = torch.tensor(3.0)
+    expected = F.binary_cross_entropy_with_logits(PREDICTION, target, pos_weight=weight, reduction="none")
+    torch.testing.assert_close(rows, expected)
+
+
+def test_robust_lambda_and_confidence_penalty_of_a_binary() -> None:
+    target, plain = torch.tensor([1.0]), losses.binary_weighted_cross_entropy
+    base = plain(torch.tensor([2.0]), target, BinaryLossOptions()).item()
+    robust = plain(torch.tensor([2.0]), target, BinaryLossOptions(robust_lambda=0.2)).item()
+    assert robust == pytest.approx(0.8 * base + 0.1)
+    unsure = plain(torch.tensor([0.0]), target, BinaryLossOptions(confidence_penalty=1.0)).item()
+    sure = plain(torch.tensor([50.0]), target, BinaryLossOptions(confidence_penalty=1.0)).item()
+    assert unsure == pytest.approx(math.log(2.0), abs=1e-6)
+    assert sure == pytest.approx(1.0, abs=1e-6)
+
+
+def test_category_is_torchs_cross_entropy() -> None:
+    torch.manual_seed(0)
+    logits, target = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2], dtype=torch.int32)
+    weights = torch.tensor([0.5, 1.0, 2.0])
+    rows = losses.softmax_cross_entropy(logits, target, CategoryLossOptions(), weights)
+    torch.testing.assert_close(rows, F.cross_entropy(logits, target.long(), weight=weights, reduction="none"))
+
+
+def test_robust_lambda_and_confidence_penalty_of_a_category() -> None:
+    target, loss = torch.tensor([1]), losses.softmax_cross_entropy
+    even, sure = torch.zeros(1, 4), torch.tensor([[0.0, 99.0, 0.0, 0.0]])
+    assert loss(even, target, CategoryLossOptions(robust_lambda=0.2)).item() == pytest.approx(0.8 * math.log(4) + 0.05)
+    assert loss(even, target, CategoryLossOptions(confidence_penalty=2.0)).item() == pytest.approx(
+        math.log(4), abs=1e-6
+    )
+    assert loss(sure, target, CategoryLossOptions(confidence_penalty=2.0)).item() == pytest.approx(2.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_losses_are_float32_whatever_the_logits_are(dtype: torch.dtype) -> None:
+    logits = PREDICTION.to(dtype)
+    assert losses.number(logits, TARGET, NumberLossOptions()).dtype == torch.float32
+    assert losses.binary_weighted_cross_entropy(logits, torch.ones(4), BinaryLossOptions()).dtype == torch.float32
+    rows = losses.softmax_cross_entropy(logits[None], torch.tensor([2]), CategoryLossOptions())
+    assert rows.dtype == torch.float32
+
+
+def test_decoders() -> None:
+    hidden = torch.randn(5, 8)
+    assert decoders.regressor(8, RegressorOptions())(hidden).shape == (5,)
+    options = ClassifierOptions.model_validate(
+        {"num_fc_layers": 2, "fc_output_size": 6, "use_bias": False, "weights_initializer": "zeros"}
+    )
+    classifier = decoders.classifier(8, 3, options)
+    assert not classifier(hidden).any()
+    assert classifier.linear.bias is None
+    assert classifier.linear.in_features == 6

@@ -1,0 +1,217 @@
+"""Metrics by Ludwig's names, against scikit-learn, and the same for any share of the rows a worker has."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.metrics as sk
+import torch
+
+from distcore_tabular import metrics
+from distcore_tabular.features import make
+from distcore_tabular.options import model_of
+
+ROWS = 300
+
+
+def network(kind: str, **options: Any) -> Any:
+    model = model_of("features", kind, "output")
+    assert model is not None
+    return make(kind, "y", "output", model.model_validate(options)).network()
+
+
+def scored(found: dict[str, Any], output: torch.Tensor, target: torch.Tensor, batches: int = 4) -> dict[str, float]:
+    for some, wanted in zip(output.chunk(batches), target.chunk(batches), strict=True):
+        for metric in found.values():
+            metric.update(some, wanted)
+    return {name: metric.compute().item() for name, metric in found.items()}
+
+
+def test_number_metrics_are_scikit_learns() -> None:
+    random = np.random.default_rng(0)
+    target = random.normal(1000.0, 1.0, ROWS)
+    output = target + random.normal(0.0, 0.5, ROWS)
+    metadata = {"normalization": None, "shift": 0.0, "scale": 1.0}
+    found = scored(network("number").metrics(metadata), torch.tensor(output), torch.tensor(target))
+    mse = sk.mean_squared_error(target, output)
+    expected = {
+        "loss": mse,
+        "mean_squared_error": mse,
+        "mean_absolute_error": sk.mean_absolute_error(target, output),
+        "root_mean_squared_error": mse**0.5,
+        "root_mean_squared_percentage_error": np.mean(((output - target) / target) ** 2) ** 0.5,
+        "mean_absolute_percentage_error": sk.mean_absolute_percentage_error(target, output),
+        "r2": sk.r2_score(target, output),
+    }
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5), name
+
+
+@pytest.mark.parametrize("kind", ["root_mean_squared_error", "root_mean_squared_percentage_error"])
+def test_the_loss_of_a_root_does_not_depend_on_the_batches(kind: str) -> None:
+    torch.manual_seed(0)
+    output, target = torch.randn(ROWS), torch.randn(ROWS) + 3.0
+    made = network("number", loss={"type": kind})
+    whole = scored(made.metrics({}), output, target, batches=1)
+    parts = scored(made.metrics({}), output, target, batches=7)
+    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-6)
+    assert whole["loss"] == pytest.approx(made.loss(output, target, {}).mean().item(), rel=1e-5)
+    assert whole["loss"] == pytest.approx(whole[kind], rel=1e-5)
+
+
+def test_r2_of_one_row_is_nan() -> None:
+    metric = metrics.R2()
+    metric.update(torch.ones(1), torch.ones(1))
+    assert torch.isnan(metric.compute())
+
+
+def test_binary_metrics_are_scikit_learns() -> None:
+    random = np.random.default_rng(1)
+    target = random.random(ROWS) < 0.3
+    output = np.clip(random.random(ROWS) * 0.6 + 0.3 * target, 0, 1).astype(np.float32)
+    made = network("binary", threshold=0.4)
+    found = scored(made.metrics({}), torch.tensor(output), torch.tensor(target, dtype=torch.float32))
+    predicted = output >= np.float32(0.4)
+    expected = {
+        "loss": sk.log_loss(target, output.astype(float)),
+        "accuracy": sk.accuracy_score(target, predicted),
+        "precision": sk.precision_score(target, predicted),
+        "recall": sk.recall_score(target, predicted),
+        "specificity": sk.recall_score(~target, ~predicted),
+        "roc_auc": sk.roc_auc_score(target, output),
+    }
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5), name
+
+
+def test_a_probability_at_the_threshold_is_true() -> None:
+    found = scored(network("binary").metrics({}), torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]), batches=1)
+    assert (found["accuracy"], found["recall"]) == (1.0, 1.0)
+
+
+def test_category_metrics_are_scikit_learns() -> None:
+    random = np.random.default_rng(2)
+    target = random.integers(0, 5, ROWS)
+    logits = torch.tensor(random.normal(size=(ROWS, 5)) + np.eye(5)[target], dtype=torch.float32)
+    made = network("category", top_k=2)
+    metadata = {"vocab_size": 5, "class_weights": None}
+    output = made.output(logits, metadata)
+    found = scored(made.metrics(metadata), output, torch.tensor(target, dtype=torch.int32))
+    predicted, probabilities = output.argmax(1).numpy(), output.numpy()
+    second = np.argsort(-probabilities, 1)[:, :2]
+    hits = [np.mean([label in row for row in second[target == label]]) for label in range(5)]
+    expected = {
+        "loss": sk.log_loss(target, probabilities),
+        "accuracy": sk.balanced_accuracy_score(target, predicted),
+        "accuracy_micro": sk.accuracy_score(target, predicted),
+        "roc_auc": sk.roc_auc_score(target, probabilities, multi_class="ovr"),
+        "hits_at_k": np.mean(hits),
+    }
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5), name
+
+
+def test_metrics_say_which_way_is_better() -> None:
+    """Early stopping reads it."""
+    category = {"vocab_size": 100, "class_weights": None}
+    higher = {"accuracy", "accuracy_micro", "precision", "recall", "specificity", "roc_auc", "hits_at_k", "r2"}
+    for kind, metadata in (("number", {}), ("binary", {}), ("category", category)):
+        for name, metric in network(kind).metrics(metadata).items():
+            assert bool(metric.higher_is_better) == (name in higher), name
+
+
+def test_hits_at_k_needs_more_classes_than_k() -> None:
+    assert "hits_at_k" not in network("category", top_k=3).metrics({"vocab_size": 3, "class_weights": None})
+
+
+def test_roc_auc_of_many_classes_is_close_to_the_exact_one() -> None:
+    torch.manual_seed(3)
+    target = torch.randint(0, 9, (2000,))
+    output = (torch.randn(2000, 9) * 2 + torch.eye(9)[target]).softmax(1)
+    exact, binned = metrics.ClassRocAuc(9), metrics.BinnedRocAuc(9)
+    for metric in (exact, binned):
+        scored({"roc_auc": metric}, output, target)
+    assert binned.compute().item() == pytest.approx(exact.compute().item(), abs=2e-4)
+
+
+def test_confident_and_wrong_has_a_finite_loss() -> None:
+    found = scored(network("binary").metrics({}), torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), batches=1)
+    assert found["loss"] == pytest.approx(27.6, abs=0.1)
+
+
+WORKER = """
+import json, sys
+import torch
+import torch.distributed as dist
+from distcore_tabular import metrics
+from test_data import cases
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+found = {}
+for kind, (made, output, target) in cases(metrics).items():
+    # All rows, unevenly; the second of the cases leaves rank 1 with none.
+    for name, metric in made.items():
+        for case, cut in (("uneven", 70), ("none", len(target))):
+            metric.reset()
+            part = slice(0, cut) if rank == 0 else slice(cut, None)
+            if len(target[part]):
+                metric.update(output[part], target[part])
+            found[f"{kind} {name} {case}"] = metric.compute().item()
+if rank == 0:
+    print(json.dumps(found))
+dist.destroy_process_group()
+"""
+
+CASES = """
+import torch
+
+def cases(metrics):
+    torch.manual_seed(0)
+    loss = lambda output, target: (output.reshape(len(target), -1)[:, 0] - target).abs()
+    value, number = torch.randn(100), torch.randn(100)
+    label, codes = (torch.rand(100) < 0.4).float(), torch.randint(0, 4, (100,), dtype=torch.int32)
+    return {
+        "number": (metrics.number(loss, True), value, number),
+        "binary": (metrics.binary(0.5, loss), value.sigmoid(), label),
+        "category": (metrics.category(4, 2, loss), torch.randn(100, 4).softmax(1), codes),
+        "many": ({"roc_auc": metrics.BinnedRocAuc(4)}, torch.randn(100, 4).softmax(1), codes),
+    }
+"""
+
+
+def test_metrics_are_the_same_for_any_share_of_the_rows_a_worker_has(tmp_path: Any) -> None:
+    """Two real processes; also where one of them has no row at all."""
+    (tmp_path / "test_data.py").write_text(CASES)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", WORKER, str(rank), str(tmp_path / "meet")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(2)
+    ]
+    answers = [worker.communicate(timeout=120) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], answers
+    found = json.loads(answers[0][0])
+
+    scope: dict[str, Any] = {}
+    exec(CASES, scope)
+    for kind, (made, output, target) in scope["cases"](metrics).items():
+        for name, metric in made.items():
+            metric.update(output, target)
+            for case in ("uneven", "none"):
+                expected = metric.compute().item()
+                assert found[f"{kind} {name} {case}"] == pytest.approx(expected, rel=1e-5), (kind, name, case)

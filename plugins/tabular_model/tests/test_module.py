@@ -1,0 +1,239 @@
+"""The user's own network: found by name, built with what it asks for, its output checked, trusted or not."""
+
+import sys
+import textwrap
+from importlib import metadata
+
+import pytest
+import torch
+from torch import nn
+
+from distcore.config.mistakes import validate
+from distcore.errors import ArtifactError, ConfigError, UserError
+from distcore_tabular.module import ModuleModel, describe, is_trusted, resolve
+from distcore_tabular.options_network import ModuleOptions
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Wide(nn.Module):
+    def __init__(self, features, width=4):
+        super().__init__()
+        self.names = [feature.name for feature in features.inputs]
+        self.linear = nn.Linear(len(self.names), width)
+        self.out = nn.Linear(width, 3)
+    def forward(self, batch):
+        return {"z": self.out(self.linear(batch.block(self.names))), "y": self.linear(batch.block(self.names))[:, :1]}
+
+class One(nn.Module):
+    def __init__(self, what="column"):
+        super().__init__()
+        self.what = what
+        self.weight = nn.Parameter(torch.ones(1))
+    def forward(self, batch):
+        value = batch["a"] * self.weight
+        return {
+            "flat": value, "column": value[:, None], "wide": value[:, None].expand(-1, 2), "none": None,
+            "other": {"x": value}, "int": value.int(), "long": torch.cat([value, value]),
+        }[self.what]
+
+class Broken(nn.Module):
+    def __init__(self):
+        raise RuntimeError("no such luck")
+
+class Kept(nn.Linear):
+    def __init__(self, size):
+        super().__init__(size, 1)
+        self.options = {"size": size}
+
+class Outer:
+    class Net(nn.Module):
+        pass
+
+def function():
+    pass
+"""
+
+
+class Plain:
+    """A feature and its network in one."""
+
+    def __init__(self, name, classes=()):
+        self.name, self.classes = name, classes
+
+    def network(self):
+        return self
+
+    def decoder(self, metadata, input_size):
+        classes = self.classes
+
+        class Decoder(nn.Linear):
+            def forward(self, hidden):
+                out = super().forward(hidden)
+                return out if classes else out.squeeze(1)
+
+        return Decoder(input_size, *(classes or (1,)))
+
+
+class FeatureSet:
+    """Inputs a, b and the given outputs."""
+
+    def __init__(self, *outputs):
+        self.inputs = [Plain("a"), Plain("b")]
+        self.outputs = outputs
+        self.metadata = {output.name: {} for output in outputs}
+
+
+@pytest.fixture
+def nets(tmp_path, monkeypatch):
+    """The name of a module with networks, in a folder on the path."""
+    name = f"nets_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(textwrap.dedent(SOURCE))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def batch():
+    from distcore.batch import Batch, Layout
+    from distcore.contracts import Column
+
+    packed = torch.randn(5, 2).view(torch.int32)
+    return Batch(packed, Layout.of([Column("a", "float32"), Column("b", "float32")]))
+
+
+def model_of(path, **options):
+    return ModuleModel(validate(ModuleOptions, {"class": path, "options": options}, "model"))
+
+
+def test_a_class_that_asks_for_features_gets_them_and_keeps_its_own_weight_names(nets, batch):
+    features = FeatureSet(Plain("y"), Plain("z", (3,)))
+    net = model_of(f"{nets}:Wide", width=7).build(features)
+    assert sorted(net.state_dict()) == ["linear.bias", "linear.weight", "out.bias", "out.weight"]
+    assert net.linear.out_features == 7
+    out = net(batch)
+    assert {name: tuple(logits.shape) for name, logits in out.items()} == {"y": (5,), "z": (5, 3)}
+
+
+@pytest.mark.parametrize("what", ["flat", "column"])
+def test_with_one_output_the_tensor_alone_is_enough(nets, batch, what):
+    out = model_of(f"{nets}:One", what=what).build(FeatureSet(Plain("y")))(batch)
+    assert list(out) == ["y"]
+    assert torch.equal(out["y"], batch["a"])
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("wide", r"returned torch.float32 \(5, 2\) for output 'y', but floating point \(5,\) is needed"),
+        ("long", r"returned torch.float32 \(10,\) for output 'y'"),
+        ("int", r"returned torch.int32 \(5,\) for output 'y'"),
+        ("none", r"returned NoneType, but logits for \['y'\] are needed"),
+        ("other", r"returned \['x'\], but logits for \['y'\] are needed"),
+    ],
+)
+def test_output_that_does_not_fit_is_told(nets, batch, what, message):
+    net = model_of(f"{nets}:One", what=what).build(FeatureSet(Plain("y")))
+    with pytest.raises(UserError, match=message):
+        net(batch)
+
+
+def test_checking_shapes_draws_no_random_number(nets):
+    features = FeatureSet(Plain("y"), Plain("z", (3,)))
+    torch.manual_seed(0)
+    built = model_of(f"{nets}:Wide").build(features)
+    torch.manual_seed(0)
+    by_hand = resolve(f"{nets}:Wide")(features)
+    assert torch.equal(built.linear.weight, by_hand.linear.weight)
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "message"),
+    [
+        ("{}:Wide", {"depth": 3}, "model.options: .*unexpected keyword argument 'depth'; it takes width"),
+        ("{}:Broken", {}, "making .*:Broken failed: RuntimeError: no such luck"),
+        ("{}:Wyde", {}, "model.class: .* has no Wyde; its classes are: Broken, Kept, One, Wide"),
+        ("{}:function", {}, "model.class: .* is no subclass of torch.nn.Module"),
+        ("{}.Wide", {}, "model.class: must be package.module:Class"),
+        ("no_such_package.nets:Net", {}, "importing no_such_package.nets failed: ModuleNotFoundError"),
+    ],
+)
+def test_a_wrong_class_or_wrong_options_are_told(nets, path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        model_of(path.format(nets), **options).build(FeatureSet(Plain("y")))
+
+
+def test_a_nested_class_is_found(nets):
+    assert resolve(f"{nets}:Outer.Net").__qualname__ == "Outer.Net"
+
+
+def test_a_module_in_the_working_directory_is_found(tmp_path, monkeypatch):
+    (tmp_path / "net_beside_the_config.py").write_text("from torch import nn\nclass Net(nn.Module): pass\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert resolve("net_beside_the_config:Net").__name__ == "Net"
+    del sys.modules["net_beside_the_config"]
+
+
+# ------------------------------------------------------------------ from Python
+
+
+def test_a_class_or_an_instance_is_described_by_name(nets):
+    kept = resolve(f"{nets}:Kept")
+    assert describe(kept) == ({"type": "module", "class": f"{nets}:Kept", "options": {}}, None)
+    instance = kept(3)
+    reference, weights = describe(instance)
+    assert reference == {"type": "module", "class": f"{nets}:Kept", "options": {"size": 3}}
+    assert torch.equal(weights["weight"], instance.weight)
+
+
+def test_an_instance_that_cannot_be_made_again_is_refused():
+    with pytest.raises(UserError, match="cannot be made again without in_features, out_features"):
+        describe(nn.Linear(2, 1))
+
+
+def test_local_classes_are_refused_and_those_of_scripts_unless_nothing_is_saved(monkeypatch):
+    class Net(nn.Module):
+        pass
+
+    with pytest.raises(UserError, match="was made inside a function"):
+        describe(Net, saved=False)
+    Net.__qualname__, Net.__module__ = "Net", "__main__"
+    monkeypatch.setattr(sys.modules["__main__"], "Net", Net, raising=False)
+    with pytest.raises(UserError, match="is defined in this script or notebook"):
+        describe(Net)
+    assert describe(Net, saved=False)[0]["class"] == "__main__:Net"
+
+
+def test_a_class_that_hides_behind_anothers_name_is_refused(nets):
+    impostor = type("Wide", (nn.Module,), {"__module__": nets})
+    with pytest.raises(UserError, match="is another class than the one given"):
+        describe(impostor)
+
+
+# ------------------------------------------------------------------ trust
+
+
+def test_classes_of_plugins_are_trusted_and_others_are_not():
+    assert is_trusted("distcore_tabular.network:TabularNetwork")
+    assert not is_trusted("torch.nn:Linear")
+    assert not is_trusted("os:system")
+    assert not is_trusted("no_such_package:Net")
+
+
+def test_a_package_that_several_distributions_share_is_trusted_only_if_all_are(monkeypatch):
+    shared = {"shared": ["distcore-tabular", "somebody-else"], "ours": ["distcore-tabular", "distcore-local"]}
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: shared)
+    assert not is_trusted("shared.nets:Net")
+    assert is_trusted("ours.nets:Net")
+
+
+def test_an_untrusted_model_is_refused_before_its_code_runs(nets):
+    model = model_of(f"{nets}:Broken")
+    with pytest.raises(ArtifactError, match=r"would run that code.*--trust"):
+        model.check_trust(False)
+    assert nets not in sys.modules
+    model.check_trust(True)
+    model_of("distcore_tabular.network:TabularNetwork").check_trust(False)

@@ -1,0 +1,216 @@
+"""Feature number: exact statistics, Ludwig's normalisations, row-wise encoding, and the way back."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from functools import reduce
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distcore.errors import DataError
+from distcore.testing.features import FeatureSuite
+from distcore_tabular.number import NumberFeature
+from distcore_tabular.options import NumberInputOptions, NumberOutputOptions
+
+numbers = st.floats(-1e12, 1e12, allow_subnormal=True)
+columns = st.lists(st.none() | numbers, min_size=1, max_size=60).filter(lambda each: any(x is not None for x in each))
+
+
+def feature(role: str = "input", clip: Any = None, **preprocessing: Any) -> NumberFeature:
+    if role == "input":
+        return NumberFeature("x", role, NumberInputOptions.model_validate({"preprocessing": preprocessing}))
+    options = NumberOutputOptions.model_validate({"preprocessing": preprocessing, "clip": clip})
+    return NumberFeature("x", role, options)
+
+
+def fitted(made: NumberFeature, values: list[float | None]) -> dict[str, Any]:
+    return made.finish(made.partial(pa.array(values, pa.float64())))
+
+
+def encoded(made: NumberFeature, values: list[float | None], metadata: dict[str, Any]) -> list[float]:
+    return made.encode(pa.array(values, pa.float64()), metadata).to_pylist()
+
+
+class TestNumberIsAFeature(FeatureSuite):
+    name = "number"
+    roles = ("input", "output")
+
+    def values(self) -> pa.Array:
+        random = np.random.default_rng(0)
+        return pa.array(random.normal(3.0, 2.0, 400), mask=random.random(400) < 0.1)
+
+
+class TestQuartilesAreAFeature(TestNumberIsAFeature):
+    options: ClassVar[dict[str, Any]] = {
+        "preprocessing": {"normalization": "iq", "missing_value_strategy": "fill_with_mode"}
+    }
+
+
+@given(
+    columns, st.lists(st.integers(0, 60), max_size=4), st.randoms(), st.sampled_from(["zscore", "minmax", "iq", None])
+)
+@settings(max_examples=80, deadline=None)
+def test_metadata_is_the_same_for_any_partition_and_order(values, cuts, random, normalization) -> None:
+    made = feature(normalization=normalization, missing_value_strategy="fill_with_mode")
+    array = pa.array(values, pa.float64())
+    edges = [0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]
+    parts = [made.partial(array[a:b]) for a, b in pairwise(edges)]
+    random.shuffle(parts)
+
+    def outcome(state: Any) -> str:
+        try:
+            return json.dumps(made.finish(state))
+        except DataError as error:
+            return str(error)
+
+    assert outcome(reduce(made.merge, parts)) == outcome(made.partial(array))
+
+
+@given(columns, st.integers(0, 60), st.integers(0, 60), st.sampled_from(["zscore", "minmax", "log1p", None]))
+@settings(max_examples=80, deadline=None)
+def test_slicing_commutes_with_encoding(values, start, stop, normalization) -> None:
+    if normalization == "log1p":
+        values = [None if value is None else abs(value) for value in values]
+    made = feature(normalization=normalization)
+    metadata = fitted(made, values)
+    array = pa.array(values, pa.float64())
+    assert made.encode(array[start:stop], metadata).equals(made.encode(array, metadata)[start:stop])
+
+
+@given(st.lists(numbers, min_size=1, max_size=40), st.sampled_from(["zscore", "minmax", None]))
+@settings(max_examples=80, deadline=None)
+def test_decoding_gives_the_value_back_within_float32(values, normalization) -> None:
+    made = feature("output", normalization=normalization)
+    metadata = fitted(made, values)
+    codes = np.asarray(made.encode(pa.array(values, pa.float64()), metadata))
+    back = np.asarray(made.decode(codes, metadata))
+    # A float32 step of the code, in units of the value; and the doubles' own rounding.
+    steps = np.spacing(np.abs(codes)).astype(np.float64) * metadata["scale"]
+    room = steps + 4e-16 * (np.abs(values) + abs(metadata["shift"]))
+    assert (np.abs(back - values) <= room).all()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fill"), [("fill_with_const", 0.0), ("fill_with_mean", 4.0), ("fill_with_mode", 2.0)]
+)
+def test_statistics_are_of_the_filled_column_as_in_ludwig(strategy: str, fill: float) -> None:
+    values = [2.0, None, 2.0, 8.0, None]
+    metadata = fitted(feature(missing_value_strategy=strategy), values)
+    filled = np.array([fill if value is None else value for value in values])
+    assert metadata["fill"] == fill
+    assert metadata["mean"] == pytest.approx(filled.mean(), rel=1e-15)
+    assert metadata["std"] == pytest.approx(filled.std(ddof=1), rel=1e-15)
+    assert (metadata["min"], metadata["max"]) == (filled.min(), filled.max())
+    codes = encoded(feature(), values, metadata)
+    assert codes == pytest.approx((filled - filled.mean()) / filled.std(ddof=1), rel=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["drop_row", "bfill", "ffill"])
+def test_missing_values_that_others_handle_are_not_in_the_statistics(strategy: str) -> None:
+    metadata = fitted(feature(missing_value_strategy=strategy), [1.0, None, 3.0])
+    assert (metadata["mean"], metadata["count"], metadata["missing"]) == (2.0, 2, 1)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=50))
+@settings(max_examples=60, deadline=None)
+def test_quartiles_are_numpys(values) -> None:
+    q1, q2, q3 = np.percentile(values, [25, 50, 75])
+    made = feature(normalization="iq")
+    if q1 == q3:
+        with pytest.raises(DataError, match="interquartile range is 0"):
+            fitted(made, values)
+        return
+    metadata = fitted(made, values)
+    assert [metadata["q1"], metadata["q2"], metadata["q3"]] == pytest.approx([q1, q2, q3], rel=1e-12, abs=1e-9)
+    assert (metadata["shift"], metadata["scale"]) == (metadata["q2"], metadata["q3"] - metadata["q1"])
+
+
+def test_minmax_and_log1p_and_none() -> None:
+    values = [0.0, 1.0, 3.0]
+    for normalization, expected in [("minmax", [0.0, 1 / 3, 1.0]), ("log1p", np.log1p(values)), (None, values)]:
+        made = feature(normalization=normalization)
+        metadata = fitted(made, values)
+        assert encoded(made, values, metadata) == pytest.approx(expected, rel=1e-6)
+        assert made.decode(np.array(expected, np.float32), metadata).to_pylist() == pytest.approx(values, rel=1e-6)
+
+
+@pytest.mark.parametrize("normalization", ["zscore", "minmax"])
+def test_a_constant_column_is_encoded_as_zero(normalization: str) -> None:
+    made = feature(normalization=normalization)
+    assert encoded(made, [7.0, 7.0], fitted(made, [7.0, 7.0])) == [0.0, 0.0]
+    assert encoded(made, [7.0], fitted(made, [7.0])) == [0.0]
+
+
+def test_a_large_offset_does_not_lose_the_spread() -> None:
+    """Ludwig casts to float32 first, where these three values are one."""
+    made = feature()
+    codes = encoded(made, [1e9, 1e9 + 1, 1e9 + 2], fitted(made, [1e9, 1e9 + 1, 1e9 + 2]))
+    assert codes == [-1.0, 0.0, 1.0]
+
+
+def test_nan_is_missing() -> None:
+    made = feature(missing_value_strategy="fill_with_mean")
+    metadata = fitted(made, [1.0, float("nan"), None, 3.0])
+    assert (metadata["mean"], metadata["missing"], metadata["count"]) == (2.0, 2, 2)
+    assert encoded(made, [float("nan"), None], metadata) == [0.0, 0.0]
+
+
+def test_an_outlier_becomes_what_the_strategy_says() -> None:
+    values = [0.0, 1.0, 2.0, 1.0, 100.0]
+    made = feature(outlier_strategy="fill_with_const", outlier_threshold=1.5, fill_value=5.0, normalization=None)
+    assert encoded(made, [1.0, 100.0, -100.0, None], fitted(made, values)) == [1.0, 5.0, 5.0, 5.0]
+
+
+def test_an_infinity_is_refused_when_fitting_and_when_encoding() -> None:
+    made = feature()
+    with pytest.raises(DataError, match="'x' holds an infinite value"):
+        fitted(made, [1.0, math.inf])
+    with pytest.raises(DataError, match="out of range"):
+        encoded(made, [math.inf], fitted(made, [1.0, 2.0]))
+
+
+def test_a_value_under_a_null_is_never_looked_at() -> None:
+    data, valid = np.array([1.0, math.inf, 3.0]), np.array([0b101], np.uint8)
+    array = pa.Array.from_buffers(pa.float64(), 3, [pa.py_buffer(valid), pa.py_buffer(data)])
+    made = feature(missing_value_strategy="fill_with_mean")
+    metadata = made.finish(made.partial(array))
+    assert (metadata["min"], metadata["max"], metadata["mean"]) == (1.0, 3.0, 2.0)
+    assert made.encode(array, metadata)[1].as_py() == 0.0
+
+
+def test_log1p_says_which_value_is_too_small() -> None:
+    made = feature(normalization="log1p")
+    with pytest.raises(DataError, match=r"smallest value is -1\.0"):
+        fitted(made, [-1.0, 2.0])
+    with pytest.raises(DataError, match=r"-3\.0 cannot be encoded"):
+        encoded(made, [2.0, -3.0], fitted(made, [0.0, 2.0]))
+
+
+def test_a_column_without_values_is_refused() -> None:
+    with pytest.raises(DataError, match="'x' has no value in any row"):
+        fitted(feature(), [None, None])
+
+
+def test_a_spread_beyond_doubles_is_refused() -> None:
+    with pytest.raises(DataError, match="more than a double can hold"):
+        fitted(feature(normalization="minmax"), [-sys.float_info.max, sys.float_info.max])
+
+
+def test_clip_is_in_original_units() -> None:
+    import torch
+
+    made = feature("output", clip=[0.0, 10.0], normalization="zscore")
+    metadata = fitted(made, [5.0, 15.0])
+    network = made.network()
+    output = network.output(torch.tensor([-9.0, 0.0, 9.0]), metadata)
+    predictions = network.predictions(output.numpy(), metadata)
+    assert predictions.schema.names == ["x_predictions"]
+    assert predictions["x_predictions"].to_pylist() == pytest.approx([0.0, 10.0, 10.0], abs=1e-5)

@@ -1,0 +1,304 @@
+"""Text inputs: vocabulary, missing values, frames and cuts, options, and the encoders of texts."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from distcore.batch import Ragged
+from distcore.config.mistakes import validate
+from distcore.contracts import Column
+from distcore.errors import ConfigError, DataError
+from distcore_tabular.options_text import TextInput
+from distcore_tabular.text import TextFeature
+from distcore_tabular.text_encoders import padded, reduce_sequence
+
+SPECIAL = ["<EOS>", "<SOS>", "<PAD>", "<UNK>"]
+
+
+def feature(encoder=None, **preprocessing):
+    values = {"preprocessing": preprocessing, **({"encoder": encoder} if encoder else {})}
+    return TextFeature("t", "input", validate(TextInput, values, ""))
+
+
+def texts(*values):
+    return pa.array(values, pa.string())
+
+
+def fitted(made, *values):
+    return made.finish(made.partial(texts(*values)))
+
+
+def ragged(*rows):
+    lengths = [len(row) for row in rows]
+    values = torch.tensor([code for row in rows for code in row], dtype=torch.int32)
+    return Ragged(values, torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int64))
+
+
+# ------------------------------------------------------------------ from data to codes
+
+
+def test_the_vocabulary_is_special_words_then_the_most_frequent():
+    metadata = fitted(feature(), "b a b", "c, b a", None)
+    assert metadata["idx2str"] == [*SPECIAL, "b", "a", ",", "c"]
+    assert (metadata["rows"], metadata["missing"]) == (3, 1)
+
+
+def test_most_common_counts_words_and_lowercase_comes_first():
+    metadata = fitted(feature(most_common=1, lowercase=True, tokenizer="space"), "A a b")
+    assert metadata["idx2str"] == [*SPECIAL, "a"]
+
+
+def test_a_text_is_framed_and_unknown_words_are_told():
+    made = feature()
+    metadata = fitted(made, "a b")
+    encoded = made.encode(texts("b x a", "", None), metadata)
+    assert encoded.type == pa.list_(pa.int32())
+    assert encoded.to_pylist() == [[1, 5, 3, 4], [1, 0], [1, 3, 0]]
+
+
+def test_a_text_is_cut_at_its_longest():
+    made = feature(max_sequence_length=3)
+    metadata = fitted(made, "a b c d")
+    assert made.encode(texts("a b c d", "a"), metadata).to_pylist() == [[1, 4, 5], [1, 4, 0]]
+
+
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [({}, 5), ({"max_sequence_length": 4}, 4), ({"max_sequence_length": None}, 5), ({"sequence_length": 9}, 9)],
+)
+def test_the_longest_text_is_of_the_data_unless_limited(options, length):
+    assert fitted(feature(**options), "a b c", "a")["max_sequence_length"] == length
+
+
+def test_words_that_look_special_are_special():
+    made = feature(tokenizer="space")
+    metadata = fitted(made, "<PAD> a <UNK> <UNK>")
+    assert metadata["idx2str"] == [*SPECIAL, "a"]
+    assert made.encode(texts("<PAD> a"), metadata).to_pylist() == [[1, 2, 4, 0]]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ["<UNK>"]),
+        ({"fill_value": "b new"}, ["b", "new"]),
+        ({"fill_value": ""}, []),
+        ({"missing_value_strategy": "fill_with_mode"}, ["b", "a"]),
+        ({"missing_value_strategy": "drop_row"}, ["<UNK>"]),
+        ({"missing_value_strategy": "pad"}, ["<UNK>"]),
+    ],
+)
+def test_what_stands_in_for_a_missing_text(options, words):
+    made = feature(**options)
+    metadata = fitted(made, None, "b a", None, "b a", "b")
+    place = {word: code for code, word in enumerate(metadata["idx2str"])}
+    assert made.encode(texts(None), metadata).to_pylist() == [[1, *(place[word] for word in words), 0]]
+
+
+def test_a_fill_is_counted_once_for_each_missing_text():
+    metadata = fitted(feature(fill_value="z"), "a a", None, None, None)
+    assert metadata["idx2str"][4:] == ["z", "a"]
+    assert metadata["max_sequence_length"] == 4
+
+
+def test_all_missing_is_told():
+    with pytest.raises(DataError, match="Column 't': all 2 values are missing"):
+        fitted(feature(), None, None)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.none() | st.text("ab ,é", max_size=8), min_size=1, max_size=12),
+    cuts=st.lists(st.integers(0, 12), max_size=3),
+    order=st.randoms(),
+    strategy=st.sampled_from(["fill_with_const", "fill_with_mode"]),
+)
+def test_any_partition_and_order_of_merging_gives_the_same_metadata_and_codes(rows, cuts, order, strategy):
+    made = feature(missing_value_strategy=strategy)
+    values = texts("a", *rows)
+    bounds = sorted({0, len(values), *(min(cut, len(values)) for cut in cuts)})
+    parts = [values[start:stop] for start, stop in itertools.pairwise(bounds)]
+    whole = made.finish(made.partial(values))
+    states = [made.partial(part) for part in parts]
+    order.shuffle(states)
+    while len(states) > 1:
+        states.append(made.merge(states.pop(0), states.pop(0)))
+    assert made.finish(states[0]) == whole
+    by_part = [row for part in parts for row in made.encode(part, whole).to_pylist()]
+    assert by_part == made.encode(values, whole).to_pylist()
+
+
+def test_the_column_is_ragged():
+    made = feature()
+    assert made.column(fitted(made, "a")) == Column("t", "int32", None)
+    assert made.encode(texts(), fitted(made, "a")).to_pylist() == []
+
+
+# ------------------------------------------------------------------ options
+
+
+def test_a_ludwig_config_without_an_encoder_gets_ludwigs_default():
+    options = validate(TextInput, {}, "")
+    assert options.encoder.type == "parallel_cnn"
+    assert (options.encoder.embedding_size, options.encoder.reduce_output) == (256, "sum")
+    assert options.preprocessing.tokenizer == "space_punct"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"encoder": {"type": "rnn"}},
+            "encoder 'rnn' is known in Ludwig, but not carried out here; what is: parallel_",
+        ),
+        ({"encoder": {"type": "bert"}}, "encoder 'bert' is not supported, because it needs a pretrained model"),
+        (
+            {"encoder": {"type": "parallel_cn"}},
+            r"encoder\.type: unknown type 'parallel_cn'; did you mean 'parallel_cnn'",
+        ),
+        ({"encoder": {"embeding_size": 3}}, r"encoder\.embeding_size: unknown option .* did you mean 'embedding_size'"),
+        ({"encoder": {"norm": "batch"}}, r"encoder\.norm: known in Ludwig, but not carried out here: padding would"),
+        ({"encoder": {"num_fc_layers": 1, "fc_layers": [{}]}}, "give either fc_layers or num_fc_layers, not both"),
+        ({"encoder": {"conv_layers": [{"pool_size": 2}, {}]}}, "need one and the same pool_size"),
+        ({"encoder": {"reduce_output": None}}, "'none' is known in Ludwig, but not carried out here; what is: sum"),
+        ({"preprocessing": {"tokenizer": "english_tokenize"}}, "needs spaCy, a pretrained model"),
+        ({"preprocessing": {"tokenizer": "spaces"}}, r"preprocessing\.tokenizer: .*did you mean 'space'"),
+        (
+            {"preprocessing": {"vocab_file": "v.txt"}},
+            r"preprocessing\.vocab_file: known in Ludwig, but not carried out",
+        ),
+        ({"tied": "other"}, "tied: known in Ludwig, but not carried out here"),
+    ],
+)
+def test_wrong_options_are_told(values, message):
+    with pytest.raises(ConfigError, match=message):
+        validate(TextInput, values, "")
+
+
+# ------------------------------------------------------------------ encoders
+
+
+ROWS = ([1, 4, 5, 0], [1, 6, 0], [1, 4, 4, 7, 3, 0])
+
+
+def encoder_of(vocab=8, length=8, padding="right", **options):
+    torch.manual_seed(0)
+    metadata = {"idx2str": list(range(vocab)), "max_sequence_length": length, "padding": padding}
+    return feature(options).network().encoder(metadata).eval()
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "avg", "max", "last", "concat"])
+def test_embed_reduces_the_vectors_of_a_texts_own_tokens(how):
+    encoder = encoder_of(type="embed", embedding_size=3, reduce_output=how)
+    out = encoder(ragged(*ROWS))
+    reduce = {
+        "sum": lambda vectors: vectors.sum(0),
+        "mean": lambda vectors: vectors.mean(0),
+        "avg": lambda vectors: vectors.mean(0),
+        "max": lambda vectors: vectors.amax(0),
+        "last": lambda vectors: vectors[-1],
+        "concat": lambda vectors: F.pad(vectors, (0, 0, 0, 8 - len(vectors))).flatten(),
+    }[how]
+    torch.testing.assert_close(out, torch.stack([reduce(encoder.table.weight[row]) for row in ROWS]))
+    assert out.shape[1] == encoder.output_size
+
+
+def test_sparse_embed_counts_tokens():
+    out = encoder_of(type="embed", representation="sparse")(ragged([1, 4, 4], [2]))
+    assert out.tolist() == [[0, 1, 0, 0, 2, 0, 0, 0], [0, 0, 1, 0, 0, 0, 0, 0]]
+
+
+def test_parallel_cnn_is_convolutions_side_by_side_summed_over_tokens_then_layers():
+    encoder = encoder_of(embedding_size=5, num_filters=4)
+    assert [convolution.conv.kernel_size for convolution in encoder.convolutions] == [(2,), (3,), (4,), (5,)]
+    assert [layer.output_size for layer in encoder.fc_stack.layers] == [512, 256]
+    parts = []
+    for row in ROWS:
+        vectors = encoder.table.weight[row].t()[None]
+        parts.append(
+            torch.cat(
+                [
+                    torch.relu(F.conv1d(F.pad(vectors, each.reach), each.conv.weight, each.conv.bias)).sum(2)
+                    for each in encoder.convolutions
+                ],
+                1,
+            )
+        )
+    torch.testing.assert_close(encoder(ragged(*ROWS)), encoder.fc_stack(torch.cat(parts)))
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+@pytest.mark.parametrize("how", ["sum", "mean", "max", "last", "concat"])
+@pytest.mark.parametrize("pooling", [{}, {"pool_size": 2}, {"pool_size": 3, "pool_function": "mean"}])
+def test_a_text_is_encoded_the_same_in_any_batch(how, pooling, padding):
+    """Left padding moves where pools begin, so alone and in company texts are filled up to one length."""
+    options = {"embedding_size": 5, "num_filters": 4, "num_fc_layers": 1, "output_size": 6, "reduce_output": how}
+    encoder = encoder_of(padding=padding, **options, **pooling)
+    together = encoder(ragged(*ROWS))
+    assert together.shape == (3, 6)
+    if padding == "right" or not pooling:
+        alone = torch.cat([encoder(ragged(row)) for row in ROWS])
+        torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+
+
+def test_conv_and_fc_layers_one_by_one():
+    encoder = encoder_of(
+        conv_layers=[{"filter_size": 7, "num_filters": 3}, {"activation": "tanh"}],
+        num_filters=4,
+        fc_layers=[{"output_size": 9}, {}],
+        output_size=5,
+    )
+    assert [convolution.output_size for convolution in encoder.convolutions] == [3, 4]
+    assert [layer.output_size for layer in encoder.fc_stack.layers] == [9, 5]
+    assert encoder(ragged(*ROWS)).shape == (3, 5)
+
+
+@pytest.mark.parametrize("options", [{"type": "embed", "reduce_output": "max"}, {"type": "parallel_cnn"}])
+def test_rows_without_tokens_and_no_rows(options):
+    encoder = encoder_of(embedding_size=4, **options)
+    assert torch.isfinite(encoder(ragged([], [1, 4]))).all()
+    assert encoder(Ragged(torch.empty(0, dtype=torch.int32), torch.zeros(1, dtype=torch.int64))).shape[0] == 0
+
+
+def test_gradients_reach_every_weight_and_padding_none():
+    encoder = encoder_of(embedding_size=4).train()
+    encoder(ragged(*ROWS)).sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+    used = sorted({code for row in ROWS for code in row})
+    assert encoder.table.weight.grad.abs().sum(1).nonzero().flatten().tolist() == used
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_padded_rectangles(left):
+    codes, is_token = padded(ragged([1, 2, 3, 4], [5]), 3, left)
+    assert codes.tolist() == ([[1, 2, 3], [0, 0, 5]] if left else [[1, 2, 3], [5, 0, 0]])
+    assert is_token.tolist() == [[True] * 3, [False, False, True] if left else [True, False, False]]
+
+
+def test_reductions_ignore_what_is_no_token():
+    hidden = torch.tensor([[[1.0], [9.0], [-2.0]]])
+    mask = torch.tensor([[True, False, True]])
+    got = {how: reduce_sequence(hidden, mask, how).item() for how in ("sum", "mean", "max", "last")}
+    assert got == {"sum": -1, "mean": -0.5, "max": 1, "last": -2}
+
+
+def test_options_objects_need_no_model():
+    """The encoder reads attributes, so a third party's options do."""
+    from distcore_tabular.text_encoders import embed
+
+    options = SimpleNamespace(
+        reduce_output="sum",
+        representation="dense",
+        embedding_size=2,
+        weights_initializer="uniform",
+        embeddings_trainable=False,
+        dropout=0.0,
+    )
+    assert embed(8, options, 4)(ragged([1, 2])).shape == (1, 2)

@@ -1,0 +1,67 @@
+"""Counts of strings and the gather from dictionary codes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distcore_tabular import vocabulary
+from distcore_tabular.vocabulary import Counts, gather, positions
+
+words = st.lists(st.none() | st.sampled_from(["a", "b", "ä", " b ", "B", "𝄞", "\uffff", ""]), max_size=50)
+
+
+@given(words, st.lists(st.integers(0, 50), max_size=5), st.randoms(), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_counts_are_the_same_for_any_partition_and_order(values, cuts, random, compact) -> None:
+    array = pa.array(values, pa.utf8()).dictionary_encode()
+    edges = [0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]
+    parts = [Counts.of(array[a:b]) for a, b in pairwise(edges)]
+    random.shuffle(parts)
+    limit, vocabulary.COMPACT_AT = vocabulary.COMPACT_AT, 3 if compact else vocabulary.COMPACT_AT
+    try:
+        merged = reduce(Counts.merge, parts)
+    finally:
+        vocabulary.COMPACT_AT = limit
+    labels, counts = merged.ranked()
+    expected = Counter(value.strip() for value in values if value is not None)
+    ranked = sorted(expected.items(), key=lambda item: (-item[1], item[0]))
+    assert list(zip(labels.to_pylist(), counts.tolist(), strict=True)) == ranked
+    assert merged.missing == values.count(None)
+
+
+def test_memory_is_bounded_by_the_distinct_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "COMPACT_AT", 8)
+    array = pa.array(["a", "b", "c"]).dictionary_encode()
+    counts = reduce(Counts.merge, [Counts.of(array)] * 100)
+    assert sum(len(labels) for labels, _ in counts.pieces) <= 2 * 3 + 8 + 3
+    assert counts.ranked()[1].tolist() == [100, 100, 100]
+
+
+def test_lowercase_joins_spellings() -> None:
+    labels, counts = Counts.of(pa.array(["Red", "red ", "BLUE"]), lowercase=True).ranked()
+    assert (labels.to_pylist(), counts.tolist()) == (["red", "blue"], [2, 1])
+
+
+def test_a_null_among_the_dictionarys_values_is_missing() -> None:
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1, None], pa.int32()), pa.array(["a", None]))
+    counts = Counts.of(array)
+    assert (counts.missing, counts.ranked()[0].to_pylist()) == (3, ["a"])
+
+
+def test_gather_takes_the_last_entry_for_null() -> None:
+    array = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int32()), pa.array(["a", "b"]))
+    assert gather(array, np.array([10, 20, 30], np.int32)).to_pylist() == [20, 30, 10]
+
+
+def test_positions_of_unknown_labels() -> None:
+    found = positions(pa.array(["b", "x", "a"]), pa.array(["a", "b"]), unknown=7)
+    assert found.dtype == np.int32
+    assert found.tolist() == [1, 7, 0]
