@@ -1,0 +1,14 @@
+"""distcore-lightgbm holds what every plugin and every trainer must hold."""
+
+from typing import ClassVar
+
+from distcore.testing import PluginSuite, TrainerSuite
+
+
+class TestPlugin(PluginSuite):
+    kind, name = "trainers", "lightgbm"
+
+
+class TestTrainer(TrainerSuite):
+    name = "lightgbm"
+    options: ClassVar = {"num_boost_round": 60, "feature_fraction": 0.7, "num_threads": 1}

@@ -1,0 +1,119 @@
+"""The same config as for a network, with another trainer: train, evaluate, predict, report; and what is refused."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+import yaml
+
+import distcore
+from distcore.cli import main
+from distcore.errors import ConfigError, UserError
+from distcore.testing import data
+
+ROOT = Path(__file__).parents[3]
+PENGUINS = ROOT / "examples" / "penguins"
+TREES = {"type": "lightgbm", "num_threads": 1, "min_data_in_leaf": 5}
+
+
+@pytest.fixture
+def penguins(tmp_path):
+    """The example's dataset and its config as a mapping."""
+    shutil.copy(PENGUINS / "penguins.csv", tmp_path)
+    return tmp_path, yaml.safe_load((PENGUINS / "config.yaml").read_text())
+
+
+def trees(config, **options):
+    """The same config, only `backend.trainer` changed."""
+    backend = config.get("backend") or {}
+    backend = {"type": backend} if isinstance(backend, str) else dict(backend)
+    return {**config, "backend": {**backend, "trainer": {**TREES, **options}}}
+
+
+def test_a_config_for_a_network_trains_trees_by_one_line(penguins, capsys):
+    folder, config = penguins
+    (folder / "trees.yaml").write_text(yaml.safe_dump(trees(config)))
+    words = ["--dataset", str(folder / "penguins.csv"), "--output_directory", str(folder)]
+    assert main(["experiment", "--config", str(folder / "trees.yaml"), *words, "-l", "error"]) == 0
+    run = folder / "experiment_run"
+    scores = json.loads((run / "test_statistics.json").read_text())
+    assert scores["species"]["accuracy"] > 0.9
+    assert json.loads((run / "model" / "model.json").read_text())["trainer"]["type"] == "lightgbm"
+    assert (run / "model" / "trees-0.txt").read_text().startswith("tree\n")
+    assert main(["evaluate", "--model_path", str(run), *words, "-l", "error"]) == 0
+    assert main(["predict", "--model_path", str(run), *words, "-l", "error"]) == 0
+    predictions = pyarrow.parquet.read_table(folder / "predictions.parquet")
+    assert predictions.num_rows == 344
+    (run / "report.html").unlink()
+    assert main(["report", str(run)]) == 0
+    assert "species" in (run / "report.html").read_text()
+    assert main(["plan", "--config", str(folder / "trees.yaml"), *words[:2]]) == 0
+    assert "num boost round: 200" in capsys.readouterr().out
+
+
+def test_the_cache_of_a_network_is_the_cache_of_trees(penguins):
+    folder, config = penguins
+    network = distcore.plan(config, str(folder / "penguins.csv"))
+    assert distcore.plan(trees(config), str(folder / "penguins.csv"))["cache"]["key"] == network["cache"]["key"]
+
+
+def test_without_the_package_the_error_says_what_is_installed_and_what_to_do(penguins):
+    folder, config = penguins
+    (folder / "trees.yaml").write_text(yaml.safe_dump(trees(config)))
+    words = [sys.executable, "-m", "distcore.cli", "train", "--config", "trees.yaml", "--dataset", "penguins.csv"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2
+    assert "No installed plugin offers trainer 'lightgbm'" in done.stderr
+    assert "Installed: ddp, local" in done.stderr
+    assert "nstall the distribution that offers it" in done.stderr
+    assert not (folder / "results").exists()
+
+
+def test_an_option_that_lightgbm_does_not_have(penguins):
+    folder, config = penguins
+    with pytest.raises(ConfigError, match="num_leaves"):
+        distcore.plan(trees(config, num_leafs=5), str(folder / "penguins.csv"))
+
+
+def test_texts_and_sets_are_refused_by_name(tmp_path):
+    config = data.config(str(tmp_path / "cache"))
+    config["input_features"].append({"name": "words", "type": "text"})
+    with pytest.raises(UserError, match=r"cannot use words.*Leave these inputs out"):
+        distcore.train(trees(config), data.table(), output_directory=tmp_path / "results")
+
+
+def test_class_weights_and_losses_are_honoured(tmp_path):
+    """A class that weighs more is predicted more often."""
+    rates = []
+    for weight in (1.0, 20.0):
+        outputs = [{"name": "y", "type": "binary", "loss": {"positive_class_weight": weight}}]
+        config = trees(data.config(str(tmp_path / "cache"), output_features=outputs), num_boost_round=20)
+        outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results")
+        predicted = distcore.load(outcome.model).predict(data.table(300, seed=5))["y_predictions"].to_pylist()
+        rates.append(sum(predicted) / 300)
+    assert rates[1] > rates[0] + 0.1
+
+
+def test_classes_weigh_what_the_config_says(tmp_path):
+    rates = []
+    for weight in (1.0, 20.0):
+        loss = {"class_weights": {"low": weight, "mid": 1.0, "high": 1.0}}
+        outputs = [{"name": "k", "type": "category", "loss": loss}]
+        config = trees(data.config(str(tmp_path / "cache"), output_features=outputs), num_boost_round=20)
+        outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results")
+        predicted = distcore.load(outcome.model).predict(data.table(300, seed=5))["k_predictions"].to_pylist()
+        rates.append(predicted.count("low") / 300)
+    assert rates[1] > rates[0] + 0.05
+
+
+def test_going_on_from_another_model_is_refused(tmp_path):
+    config = trees(data.config(str(tmp_path / "cache")), num_boost_round=5)
+    outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results")
+    with pytest.raises(UserError, match="starts from nothing"):
+        distcore.train(config, data.table(), output_directory=tmp_path / "again", model_load_path=outcome.model)

@@ -1,0 +1,29 @@
+"""What distcore-lines offers: the extension `lines`. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcore.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+
+@hookimpl
+def distcore_make_extension(name: str, options: Any) -> Any:
+    """The extension, where it is the one that is wanted."""
+    if name != "lines":
+        return None
+    from distcore_lines.extension import Lines
+
+    return Lines(options)
+
+
+@hookimpl
+def distcore_options_model(kind: str, name: str) -> type | None:
+    """The model that validates the extension's options."""
+    if (kind, name) != ("extensions", "lines"):
+        return None
+    from distcore_lines.options import LinesOptions
+
+    return LinesOptions

@@ -1,0 +1,15 @@
+"""distcore-lines holds what every plugin and every extension must hold."""
+
+from distcore.testing import ExtensionSuite, PluginSuite
+
+
+class TestPlugin(PluginSuite):
+    kind, name = "extensions", "lines"
+
+
+class TestExtension(ExtensionSuite):
+    name = "lines"
+    events = ("epoch_finished",)
+
+    def options_in(self, folder):
+        return {"path": str(folder / "evaluations.jsonl")}
