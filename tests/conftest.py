@@ -1,0 +1,197 @@
+"""The whole system: the command line, in this process or in one of its own, and folders that must stay as they were."""
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROWS = 240
+CONFIG = """\
+input_features:
+  - {name: age, type: number}
+  - {name: city, type: category}
+output_features:
+  - {name: bought, type: binary}
+trainer: {epochs: 1, batch_size: 32}
+backend: local
+"""
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from distcore import progress
+from distcore.cli import main
+
+stage, begin = sys.argv[1], progress.Progress.begin
+
+def begun(self, name, *more, **options):
+    begin(self, name, *more, **options)
+    if name == stage:
+        threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+progress.Progress.begin = begun
+sys.exit(main(sys.argv[2:]))
+"""
+"""The command line with a ctrl-C right after a stage began."""
+
+
+class Done(NamedTuple):
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def row_of(number: int) -> tuple[float, str, str]:
+    """One row of the small dataset: both inputs say something about the target."""
+    age = 20 + (number * 37) % 50
+    city = ("Rome", "Oslo", "Lima")[number % 3]
+    return age + number % 4 / 4, city, "yes" if age > 40 or city == "Lima" else "no"
+
+
+def csv(rows: int = ROWS) -> str:
+    return "age,city,bought\n" + "".join(f"{age},{city},{bought}\n" for age, city, bought in map(row_of, range(rows)))
+
+
+class Place:
+    """A folder with a dataset and a config, where commands are run; temporary files and caches lie in it too."""
+
+    data = "data.csv"
+    config = "config.yaml"
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str] | None = None) -> None:
+        self.folder = folder
+        self.capsys = capsys
+        folder.mkdir(parents=True, exist_ok=True)
+        self.write(self.data, csv())
+        self.write(self.config, CONFIG)
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def words(self, command: str, *more: object) -> list[str]:
+        """The command on this place's config and dataset, unless `more` names others."""
+        given = [str(each) for each in more]
+        words = [command]
+        if command in ("experiment", "train", "preprocess") and not {"--config", "--config_str"} & set(given):
+            words += ["--config", str(self.folder / self.config)]
+        if not {"--dataset", "--training_set"} & set(given):
+            words += ["--dataset", str(self.folder / self.data)]
+        if command != "preprocess":
+            words += ["--output_directory", str(self.folder / "results")]
+        return words + given
+
+    def run(self, command: str, *more: object) -> Done:
+        """The command line in this process."""
+        from distcore.cli import main
+
+        assert self.capsys is not None
+        self.capsys.readouterr()
+        try:
+            code = main(self.words(command, *more))
+        except SystemExit as exit:  # argparse's own way out
+            code = int(exit.code or 0)
+        said = self.capsys.readouterr()
+        return Done(code, said.out, said.err)
+
+    def good(self, command: str, *more: object) -> Done:
+        done = self.run(command, *more)
+        assert done.code == 0, done.out + done.err
+        return done
+
+    def refused(self, *words: object, code: int = 2) -> str:
+        """What a refused command said; it left everything as it was, and showed no traceback."""
+        before = self.listing()
+        done = self.run(*map(str, words))
+        assert done.code == code, done.out + done.err
+        assert self.listing() == before
+        assert "Traceback" not in done.err
+        assert "not expected" not in done.err
+        return done.err[done.err.index("distcore: ") :].strip()
+
+    def start(self, command: str, *more: object, **environment: str) -> subprocess.Popen[str]:
+        """The command line in a process of its own, in its own session, as a terminal would start it."""
+        return self.python("-m", "distcore.cli", *self.words(command, *more), **environment)
+
+    def interrupted(self, stage: str, command: str, *more: object) -> Done:
+        """The command line, with a ctrl-C right after the stage began."""
+        return self.finish(self.python("-c", INTERRUPTED, stage, *self.words(command, *more)))
+
+    def python(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env={**os.environ, "TMPDIR": str(self.folder / "tmp"), "OMP_NUM_THREADS": "1", **environment},
+            start_new_session=True,
+        )
+
+    def finish(self, process: subprocess.Popen[str], seconds: float = 120) -> Done:
+        out, err = process.communicate(timeout=seconds)
+        return Done(process.returncode, out, err)
+
+    def process(self, command: str, *more: object, **environment: str) -> Done:
+        return self.finish(self.start(command, *more, **environment))
+
+    def listing(self) -> dict[str, str]:
+        """{path: digest of the content, or "folder"} of all that lies here."""
+        return {str(path.relative_to(self.folder)): digest(path) for path in sorted(self.folder.rglob("*"))}
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results" / "experiment_run"
+
+
+def digest(path: Path) -> str:
+    return "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A fresh place; what is unpacked or downloaded goes into its `tmp`, so that leftovers are seen."""
+    found = Place(tmp_path / "place", capsys)
+    (found.folder / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(found.folder / "tmp"))
+    monkeypatch.chdir(found.folder)
+    return found
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An experiment's folder, for tests that read a model; nobody writes in it."""
+    from distcore import experiment
+
+    place = Place(tmp_path_factory.mktemp("trained"))
+    return experiment(
+        str(place.folder / place.config), str(place.folder / place.data), output_directory=place.folder / "results"
+    ).directory
+
+
+@pytest.fixture(scope="session")
+def row() -> Callable[[int], tuple[float, str, str]]:
+    return row_of
+
+
+@pytest.fixture(scope="session")
+def distribution() -> Callable[..., None]:
+    """Lays down an installed distribution, as core's tests of discovery do."""
+    path = Path(__file__).parent.parent / "core" / "tests" / "test_plugins.py"
+    found = importlib.util.spec_from_file_location("distcore_test_plugins", path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module.distribution

@@ -1,0 +1,505 @@
+"""Experiments from end to end: what lies in the folder, what the flags and the Python calls give, and who listens."""
+
+import json
+import re
+import shutil
+import sys
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import distcore
+from distcore.cli import main
+from distcore.errors import UserError
+
+FILES = {
+    "description.json",
+    "training_statistics.json",
+    "test_statistics.json",
+    "test_diagnostics.json",
+    "predictions.parquet",
+    "report.html",
+    "model",
+    "checkpoints",
+}
+CONFIG = {
+    "input_features": [{"name": "age", "type": "number"}, {"name": "city", "type": "category"}],
+    "output_features": [{"name": "bought", "type": "binary"}],
+    "trainer": {"epochs": 1, "batch_size": 32},
+    "backend": {"type": "local"},
+}
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def read(folder, name):
+    return json.loads((folder / name).read_text())
+
+
+@pytest.fixture
+def frame(place):
+    """The place's dataset as a table."""
+    return pacsv.read_csv(place.folder / place.data)
+
+
+# ------------------------------------------------------------------ the folder
+
+
+def test_the_folder_of_an_experiment(place):
+    done = place.good("experiment")
+    assert done.out.splitlines()[-1] == str(place.results)
+    assert re.search(r"^bought +roc_auc +0\.\d+$", done.out, re.MULTILINE)
+    assert names(place.results) == FILES
+    assert {"model.json", "weights.safetensors"} <= names(place.results / "model")
+    scores = read(place.results, "test_statistics.json")["bought"]
+    assert {"loss", "accuracy", "roc_auc", "precision", "recall", "specificity"} <= set(scores)
+    curves = read(place.results, "training_statistics.json")
+    assert len(curves["validation"]["bought"]["loss"]) == 1
+    page = (place.results / "report.html").read_text()
+    assert page.lower().startswith("<!doctype html>")
+    assert not re.search(r'(src|href)="https?://', page)
+
+
+def test_what_the_description_says(place):
+    place.good("experiment", "--random_seed", "11")
+    found = read(place.results, "description.json")
+    assert found["command"] == "experiment"
+    assert found["random_seed"] == 11
+    assert found["data"]["rows"].keys() == {"train", "validation", "test"}
+    assert sum(found["data"]["rows"].values()) == 240
+    assert found["data"]["dataset"] == str(place.folder / place.data)
+    assert found["backend"]["name"] == "local"
+    assert {"distcore-local", "distcore-parquet", "distcore-tabular"} <= {
+        each["distribution"] for each in found["plugins"]
+    }
+    assert all(each["version"] for each in found["plugins"])
+    assert found["config"]["trainer"]["batch_size"] == 32
+    assert distcore.train(found["config"], dataset=place.folder / place.data).directory  # it is a config again
+
+
+def test_a_second_experiment_gets_a_number_and_the_first_stays_as_it_was(place):
+    place.good("train")
+    first = {name: digest for name, digest in place.listing().items() if "experiment_run" in name}
+    assert place.good("train").out.strip() == f"{place.results}_1"
+    assert place.good("train").out.strip() == f"{place.results}_2"
+    assert {name: place.listing()[name] for name in first} == first
+    place.good("train", "--experiment_name", "mine", "--model-name", "small")
+    assert (place.folder / "results" / "mine_small" / "model").is_dir()
+
+
+SKIPS = {
+    "skip_save_training_description": {"description.json"},
+    "skip_save_training_statistics": {"training_statistics.json"},
+    "skip_save_model": {"model"},
+    "skip_save_progress": {"checkpoints"},
+    "skip_save_predictions": {"predictions.parquet"},
+    "skip_save_eval_stats": {"test_statistics.json", "test_diagnostics.json"},
+    "skip_save_report": {"report.html"},
+    "skip_save_log": set(),
+}
+
+
+@pytest.mark.parametrize("skip", SKIPS)
+def test_what_is_skipped_is_not_there(place, skip):
+    place.good("experiment", f"--{skip}")
+    assert names(place.results) == FILES - SKIPS[skip]
+
+
+def test_all_that_can_be_skipped_at_once(place):
+    done = place.good("experiment", *(f"--{skip.replace('_', '-')}" for skip in SKIPS), "--skip_save_processed_input")
+    assert "roc_auc" in done.out
+    assert not any(path.is_file() for path in (place.folder / "results").rglob("*"))
+
+
+def test_a_cache_that_is_not_to_be_kept_is_removed_and_one_that_was_there_stays(place):
+    place.good("train", "--skip_save_processed_input")
+    assert not (place.folder / ".distcore_cache").exists()
+    place.good("preprocess")
+    before = place.listing()
+    place.good("train", "--skip_save_processed_input", "--output_directory", place.folder / "other")
+    assert {name: digest for name, digest in place.listing().items() if not name.startswith("other")} == before
+
+
+# ------------------------------------------------------------------ predictions
+
+
+def test_predictions_of_the_test_split_are_in_the_order_of_its_rows(place, frame):
+    """With the split in the data, each prediction can be joined to its row."""
+    dice = np.random.default_rng(0)
+    split = dice.choice(3, frame.num_rows, p=[0.6, 0.1, 0.3])
+    data = frame.append_column("split", pa.array(split))
+    outcome = distcore.experiment({**CONFIG, "preprocessing": {"split": {"type": "fixed"}}}, dataset=data)
+    rows = data.filter(pa.array(split == 2))
+    found = pq.read_table(outcome.predictions)
+    assert found.num_rows == rows.num_rows
+    again = distcore.load(outcome.directory).predict(rows)
+    assert found.schema.equals(again.schema)
+    probability = "bought_probabilities_yes"
+    np.testing.assert_allclose(found.column(probability), again.column(probability), rtol=1e-5)
+    assert found.column("bought_predictions").to_pylist() == again.column("bought_predictions").to_pylist()
+    right = [
+        a == b
+        for a, b in zip(found.column("bought_predictions").to_pylist(), rows.column("bought").to_pylist(), strict=True)
+    ]
+    assert outcome.test_statistics["bought"]["accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_predictions_do_not_depend_on_batches_order_or_company(trained, frame):
+    """Each row is predicted for itself, in the order of the rows."""
+    model = distcore.load(trained)
+    whole = model.predict(frame)
+    assert whole.num_rows == frame.num_rows
+    probability = np.array(whole.column("bought_probabilities_yes"))
+    for size in (1, 7, 100_000):
+        np.testing.assert_allclose(
+            model.predict(frame, batch_size=size).column("bought_probabilities_yes"), probability, rtol=1e-5
+        )
+    order = np.random.default_rng(1).permutation(frame.num_rows)
+    np.testing.assert_allclose(
+        model.predict(frame.take(order)).column("bought_probabilities_yes"), probability[order], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        model.predict(frame.slice(100, 1)).column("bought_probabilities_yes"), probability[100:101], rtol=1e-5
+    )
+
+
+def test_predict_and_evaluate_from_the_command_line(place, trained):
+    done = place.good("predict", "--model_path", trained, "--batch_size", "50")
+    path = place.folder / "results" / "predictions.parquet"
+    assert done.out.strip() == str(path)
+    assert pq.read_table(path).num_rows == 240
+    assert names(place.folder / "results") == {"predictions.parquet"}
+    done = place.good(
+        "test",
+        "--model_path",
+        trained / "model",
+        "--skip_save_predictions",
+        "--output_directory",
+        place.folder / "scores",
+    )
+    assert names(place.folder / "scores") == {"test_statistics.json"}
+    assert read(place.folder / "scores", "test_statistics.json")["bought"]["loss"] > 0
+    assert "accuracy" in done.out
+
+
+def test_evaluating_the_test_rows_gives_the_test_statistics(place, frame):
+    split = np.arange(frame.num_rows) // 5 % 3
+    data = frame.append_column("split", pa.array(split))
+    outcome = distcore.experiment({**CONFIG, "preprocessing": {"split": {"type": "fixed"}}}, dataset=data)
+    rows = data.filter(pa.array(split == 2))
+    scores = distcore.evaluate(outcome.model, rows, output_directory=place.folder / "again")
+    assert scores["bought"] == pytest.approx(outcome.test_statistics["bought"], rel=1e-5)
+
+
+# ------------------------------------------------------------------ data
+
+FRAMES = {
+    "pyarrow": lambda table: table,
+    "pandas": pa.Table.to_pandas,
+    "polars": pl.from_arrow,
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_frames_of_every_library(place, frame, kind):
+    data = FRAMES[kind](frame)
+    config = {**CONFIG, "backend": {"type": "local", "cache_dir": str(place.folder / "cache")}}
+    outcome = distcore.experiment(config, dataset=data)
+    assert names(outcome.directory) == FILES
+    assert "in memory" in read(outcome.directory, "description.json")["data"]["dataset"]
+    predicted = distcore.load(outcome.directory).predict(data)
+    assert predicted.num_rows == frame.num_rows
+    np.testing.assert_allclose(
+        predicted.column("bought_probabilities_yes"),
+        distcore.load(outcome.directory).predict(frame).column("bought_probabilities_yes"),
+    )
+
+
+DUCKDB = """
+import distcore, duckdb, json, sys
+relation = duckdb.sql(f"select * from '{sys.argv[1]}'")
+cache_dir = sys.argv[2]
+config = {**json.loads(sys.argv[3]), "backend": {"type": "local", "cache_dir": cache_dir}}
+outcome = distcore.experiment(config, dataset=relation)
+print(distcore.load(outcome.directory).predict(relation).num_rows)
+"""
+
+
+def test_a_relation_of_duckdb(place):
+    """In a process of its own: beside torch, duckdb ends with pages about what it calls leaks."""
+    words = (str(place.folder / place.data), str(place.folder / "cache"), json.dumps(CONFIG))
+    done = place.finish(place.python("-c", DUCKDB, *words))
+    assert done.code == 0, done.err
+    assert done.out.strip() == "240"
+
+
+def test_a_training_validation_and_test_set(place, frame):
+    parts = {"training_set": frame.slice(0, 150), "validation_set": frame.slice(150, 40), "test_set": frame.slice(190)}
+    words = []
+    for name, part in parts.items():
+        path = place.folder / f"{name}.csv"
+        pacsv.write_csv(part, path)
+        words += [f"--{name}", path]
+    place.good("experiment", *words)
+    assert read(place.results, "description.json")["data"]["rows"] == {"train": 150, "validation": 40, "test": 50}
+    found = pq.read_table(place.results / "predictions.parquet").column("bought_probabilities_yes")
+    np.testing.assert_allclose(
+        found, distcore.load(place.results).predict(parts["test_set"]).column("bought_probabilities_yes"), rtol=1e-5
+    )
+
+
+def test_a_training_set_alone(place):
+    """No validation: the last weights are the best; no test rows: nothing to evaluate."""
+    done = place.good("experiment", "--training_set", place.folder / place.data)
+    assert read(place.results, "description.json")["data"]["rows"] == {"train": 240, "validation": 0, "test": 0}
+    assert pq.read_table(place.results / "predictions.parquet").num_rows == 0
+    assert "bought" in done.out or done.code == 0
+
+
+def test_urls(place, frame):
+    """Data by an fsspec URL; the cache goes to a folder of the user's."""
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://shop/data.csv", "wb") as file:
+        file.write((place.folder / place.data).read_bytes())
+    with fsspec.open("memory://shop/data.parquet", "wb") as file:
+        pq.write_table(frame, file)
+    config = {**CONFIG, "backend": {"type": "local", "cache_dir": str(place.folder / "cache")}}
+    for name in ("data.csv", "data.parquet"):
+        outcome = distcore.experiment(config, dataset=f"memory://shop/{name}")
+        assert read(outcome.directory, "description.json")["data"]["dataset"] == f"memory://shop/{name}"
+    assert distcore.load(outcome.directory).predict("memory://shop/data.csv").num_rows == 240
+    assert not list((place.folder / "tmp").glob("distcore*"))
+
+
+# ------------------------------------------------------------------ secrets
+
+
+CANARY = "c4nary-s3cret"
+
+
+@pytest.mark.parametrize("how", ["in the config", "in a file"])
+def test_credentials_are_written_and_said_nowhere(place, how):
+    """Neither in the cache, nor in results, nor on the terminal, nor in the model; also when the run fails."""
+    credentials = f'{{"key": "{CANARY}", "client_kwargs": {{"password": "{CANARY}2"}}}}'
+    (place.folder.parent / "creds.json").write_text(credentials)
+    said = credentials if how == "in the config" else str(place.folder.parent / "creds.json")
+    text = (place.folder / place.config).read_text()
+    config = place.folder.parent / "config.yaml"
+    config.write_text(text.replace("backend: local", f"backend: {{type: local, cache_credentials: {said}}}"))
+    done = place.good("experiment", "--config", config, "--logging_level", "debug")
+    outputs = [done.out + done.err]
+    done = place.good("train", "--config", config, "--model_resume_path", place.results)
+    outputs.append(done.out + done.err)
+    place.write("bad.csv", "age,city,bought\nx,Rome,yes\n")
+    done = place.run("train", "--config", config, "--dataset", place.folder / "bad.csv")
+    assert done.code == 2
+    outputs.append(done.out + done.err)
+    config.write_text(config.read_text().replace("epochs: 1", "epochs: 0"))
+    done = place.run("train", "--config", config)
+    assert done.code == 2
+    outputs.append(done.out + done.err)
+    assert not any(CANARY in each for each in outputs)
+    for path in place.folder.rglob("*"):
+        assert path.is_dir() or CANARY.encode() not in path.read_bytes(), path
+
+
+def test_a_password_in_the_url_of_the_data_is_said_nowhere(place):
+    done = place.run("train", "--dataset", f"ftp://me:{CANARY}@127.0.0.1:9/data.csv")
+    assert done.code in (1, 2)
+    assert "127.0.0.1" in done.err
+    assert CANARY not in done.out + done.err
+
+
+# ------------------------------------------------------------------ who listens
+
+LISTENER = """
+import json
+from pathlib import Path
+from distcore.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+def note(**what):
+    with open("heard.jsonl", "a") as file:
+        file.write(json.dumps(what, default=str) + "\\n")
+
+class Notes:
+    @hookimpl
+    def run_started(self, command, config, directory):
+        note(event="run_started", command=command, directory=directory)
+
+    @hookimpl
+    def cache_written(self, key, directory, rows, seconds):
+        note(event="cache_written", rows=dict(rows))
+
+    @hookimpl
+    def epoch_finished(self, epoch, step, metrics):
+        note(event="epoch_finished", epoch=epoch, step=step, splits=sorted(metrics))
+
+    @hookimpl
+    def checkpoint_saved(self, step, directory):
+        note(event="checkpoint_saved", step=step, there=Path(directory).is_dir())
+
+    @hookimpl
+    def predictions_written(self, path, rows):
+        note(event="predictions_written", rows=rows, there=Path(path).is_file())
+
+    @hookimpl
+    def run_finished(self, command, directory, error):
+        note(event="run_finished", error=type(error).__name__ if error else None)
+
+@hookimpl
+def distcore_make_extension(name, options):
+    if name == "notes":
+        return Notes()
+"""
+
+
+@pytest.fixture
+def listened(place, distribution, monkeypatch):
+    """Runs a command where the extension `notes` is installed; gives what it heard."""
+    site = place.folder / "site"
+    distribution(site, "distcore-notes", LISTENER, kind="extensions", entry="notes")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    text = (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 2")
+    place.write(place.config, text + "extensions: [notes]\n")
+
+    def run(*words):
+        done = place.run(*words)
+        path = place.folder / "heard.jsonl"
+        return done, [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    yield run
+    sys.modules.pop("distcore_notes", None)
+
+
+def test_an_extension_hears_an_experiment_in_order(listened, place):
+    done, heard = listened("experiment")
+    assert done.code == 0, done.err
+    assert [each["event"] for each in heard] == [
+        "cache_written",
+        "run_started",
+        *["checkpoint_saved", "epoch_finished"] * 2,
+        "predictions_written",
+        "run_finished",
+    ]
+    assert all(each.get("there", True) for each in heard)
+    assert heard[1]["directory"] == str(place.results)
+    assert [each["step"] for each in heard if each["event"] == "epoch_finished"] == [6, 12]
+    assert heard[-1]["error"] is None
+
+
+def test_an_extension_hears_how_a_run_failed(listened, place):
+    place.write(place.data, "age,city,bought\nx,Rome,yes\n")
+    done, heard = listened("train")
+    assert done.code == 2
+    assert heard[-1] == {"event": "run_finished", "error": "DataError"}
+
+
+def test_nobody_listens_where_no_log_is_to_be_saved(listened):
+    done, heard = listened("train", "--skip_save_log")
+    assert (done.code, heard) == (0, [])
+
+
+def test_an_extension_hears_the_ranks_of_ddp(listened, place):
+    text = (place.folder / place.config).read_text()
+    place.write(
+        place.config, text.replace("backend: local", "backend: {type: local, trainer: {type: ddp, num_workers: 2}}")
+    )
+    done, heard = listened("train")
+    assert done.code == 0, done.err
+    assert [each["event"] for each in heard].count("epoch_finished") == 2
+    assert [each["event"] for each in heard].count("checkpoint_saved") == 2
+
+
+# ------------------------------------------------------------------ the rest of the command line
+
+
+def test_starting_from_another_models_weights(place, trained):
+    """With a learning rate of 0, the weights that come out are the ones that went in."""
+    from safetensors.numpy import load_file
+
+    place.write(
+        place.config, (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 1, learning_rate: 0")
+    )
+    place.good("train", "--model_load_path", trained)
+    ours, theirs = (load_file(folder / "model" / "weights.safetensors") for folder in (place.results, trained))
+    assert set(ours) == set(theirs)
+    for name, each in ours.items():
+        np.testing.assert_array_equal(each, theirs[name])
+
+
+def test_the_config_as_text_and_flags_with_dashes(place):
+    text = (place.folder / place.config).read_text()
+    place.good("train", "--config_str", text, "--model-name", "text", "--random-seed", "3", "--logging-level", "error")
+    assert (place.folder / "results" / "experiment_text" / "model").is_dir()
+
+
+def test_a_report_can_be_made_again(place, trained):
+    shutil.copytree(trained, place.results)
+    (place.results / "report.html").unlink()
+    assert main(["report", str(place.results)]) == 0
+    assert (place.results / "report.html").read_bytes() == (trained / "report.html").read_bytes()
+
+
+def test_nothing_changes_where_a_plan_is_made(place):
+    before = place.listing()
+    place.capsys.readouterr()
+    for more in ([], ["--json"]):
+        code = main(
+            ["plan", "--config", str(place.folder / place.config), "--dataset", str(place.folder / place.data), *more]
+        )
+        said = place.capsys.readouterr()
+        assert code == 0, said.err
+        assert "local" in said.out
+    assert json.loads(said.out)
+    assert place.listing() == before
+
+
+def test_a_config_that_init_writes_trains(place):
+    words = [
+        "init",
+        "--dataset",
+        str(place.folder / place.data),
+        "--target",
+        "bought",
+        "--output",
+        str(place.folder / "first.yaml"),
+    ]
+    assert main(words) == 0
+    place.good("train", "--config", place.folder / "first.yaml")
+    assert main(words) == 2  # and is never overwritten
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width=3):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(1, width), torch.nn.Linear(width, 1))
+
+    def forward(self, batch):
+        return self.layers(batch["age"][:, None] / 50)
+
+
+def test_a_model_given_from_python(frame):
+    """A class, or an instance whose weights are started from."""
+    torch.manual_seed(0)
+    net = Net()
+    config = {**CONFIG, "trainer": {"epochs": 1, "learning_rate": 0}}
+    outcome = distcore.train(config, dataset=frame, model=net)
+    model = distcore.load(outcome.directory, trust=True)
+    age = torch.tensor(frame.column("age").to_numpy(), dtype=torch.float32)
+    metadata = model.features.metadata["age"]
+    with torch.no_grad():
+        expected = torch.sigmoid(net({"age": (age - metadata["mean"]) / metadata["std"]})).flatten()
+    np.testing.assert_allclose(model.predict(frame).column("bought_probabilities_yes"), expected, rtol=1e-4)
+    with pytest.raises(UserError, match="--trust"):
+        distcore.load(outcome.directory)
+    assert distcore.train(config, dataset=frame, model=Net, skip={"skip_save_model"}).training_statistics
