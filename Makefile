@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/tabular_model
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 2 --dist loadgroup
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EDITABLE := $(MEMBERS:%=--editable %)
 
