@@ -1,0 +1,1 @@
+"""Dask as distcore's processor."""

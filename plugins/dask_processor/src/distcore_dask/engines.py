@@ -1,0 +1,144 @@
+"""Where Dask's graphs run: its own threads, a dask.distributed cluster, or Ray. One method each.
+
+A graph is Dask's oldest contract: {key: (function, argument or key, …)}, keys being text.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+from typing import Any, Protocol
+
+from distcore.errors import UserError
+from distcore_dask.options import DaskOptions
+
+log = logging.getLogger("distcore")
+
+CONNECT_SECONDS = 30
+SUBMITTERS = 4
+"""Threads that hand tasks to Ray, about a millisecond each."""
+
+Graph = Mapping[str, Any]
+
+
+class Engine(Protocol):
+    """name: for people. cpus: tasks that run at a time. remote: they run in other processes, on other machines maybe."""
+
+    name: str
+    cpus: int
+    remote: bool
+
+    def run(self, graph: Graph, key: str, hold: Sequence[str] = ()) -> tuple[Any, list[Any]]:
+        """The value of `key`, and a reference to the value of each key in `hold`, for later graphs."""
+        ...
+
+    def sees(self, folder: str) -> bool:
+        """Whether tasks see this folder of ours, wherever they run."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def find_engine(options: DaskOptions) -> Engine:
+    """The scheduler that the config names, else the Ray that this process is connected to, else threads."""
+    if options.address is not None:
+        return DistributedEngine(options.address)
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        return RayEngine()
+    return ThreadEngine(options.parallelism)
+
+
+class ThreadEngine:
+    """Dask's threaded scheduler. threads: at most; never more than CPUs.
+
+    Threads, because the work is Arrow's and numpy's, which release Python's lock; Dask's processes would pickle every
+    result through the driver (docs/log.md has the figures)."""
+
+    name, remote = "Dask's threads", False
+
+    def __init__(self, threads: int | None = None) -> None:
+        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.cpus = min(threads or cpus, cpus)
+
+    def run(self, graph: Graph, key: str, hold: Sequence[str] = ()) -> tuple[Any, list[Any]]:
+        from dask.threaded import get
+
+        with ThreadPoolExecutor(self.cpus, thread_name_prefix="distcore-dask") as pool:
+            value, *held = get(graph, [key, *hold], pool=pool)
+        return value, held
+
+    def sees(self, folder: str) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+class DistributedEngine:
+    """A dask.distributed cluster that is there. Raises UserError where nobody answers at the address."""
+
+    remote = True
+
+    def __init__(self, address: str) -> None:
+        from distributed import Client
+
+        self.name = f"the Dask cluster at {address}"
+        try:
+            self._client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False, name="distcore")
+        except (OSError, ValueError, TimeoutError) as error:
+            raise UserError(
+                f"No Dask scheduler can be reached at {address!r} (backend.processor.address): {error}. "
+                "Start one there (`dask scheduler`, and `dask worker` on each node), or correct the address."
+            ) from error
+        self.cpus = sum(self._client.nthreads().values())
+        if not self.cpus:
+            log.warning("%s has no worker yet. The work begins when one joins it (`dask worker`).", self.name)
+            self.cpus = 1
+
+    def run(self, graph: Graph, key: str, hold: Sequence[str] = ()) -> tuple[Any, list[Any]]:
+        future, *held = self._client.get(dict(graph), [key, *hold], sync=False)
+        return future.result(), held
+
+    def sees(self, folder: str) -> bool:
+        return all(self._client.run(os.path.isdir, folder).values())
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class RayEngine:
+    """Dask on Ray, in the cluster that this process is connected to. Ray keeps what a reference is held to."""
+
+    name, remote = "the Ray cluster", True
+
+    def __init__(self) -> None:
+        import ray
+
+        self.cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def run(self, graph: Graph, key: str, hold: Sequence[str] = ()) -> tuple[Any, list[Any]]:
+        import dask
+        import ray
+        from ray.util.dask import ray_dask_get
+
+        # A shuffle through a local disk would be wrong on several nodes; enable_dask_on_ray() sets another, dead key.
+        settings = {"scheduler": ray_dask_get, "dataframe.shuffle.method": "tasks"}
+        with dask.config.set(settings), ThreadPool(SUBMITTERS) as pool:
+            reference, *held = ray_dask_get(dict(graph), [key, *hold], ray_persist=True, pool=pool)
+        return ray.get(reference), held
+
+    def sees(self, folder: str) -> bool:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+        look = ray.remote(num_cpus=0)(os.path.isdir)
+        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        return all(ray.get([look.options(scheduling_strategy=On(node, soft=False)).remote(folder) for node in nodes]))
+
+    def close(self) -> None:
+        """The cluster is not ours."""
