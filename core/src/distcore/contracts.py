@@ -84,12 +84,15 @@ class ShardPlan:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a backend can use now."""
+    """What a backend can use now.
+
+    workers: how many ranks it suggests for training on CPUs; 0: one a CPU."""
 
     cpus: int
     gpus: int = 0
     nodes: int = 1
     memory_bytes: int = 0
+    workers: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,10 @@ class Gang:
     max_retries: how often the whole gang is started again after a rank died (the function resumes from checkpoints).
     threads: intra-op threads of a rank; 0 lets the backend share out the CPUs.
     use_gpu: give each rank its own GPU.
+    min_ranks: fewest ranks to go on with where a backend can start the gang smaller (or larger, up to `ranks`) after
+        a loss; 0: always `ranks`.
+    rendezvous: {backend: "module:function"}, how ranks find each other there where it is not the backend's own way.
+        What the function is and gives is the backend's to say (its README does).
     """
 
     function: Callable[..., Any]
@@ -128,6 +135,8 @@ class Gang:
     threads: int = 0
     use_gpu: bool = False
     resources_per_worker: Mapping[str, float] = field(default_factory=dict)
+    min_ranks: int = 0
+    rendezvous: Mapping[str, str] = field(default_factory=dict)
 
 
 # ------------------------------------------------------------------ roles: where
@@ -135,7 +144,12 @@ class Gang:
 
 @runtime_checkable
 class Backend(Protocol):
-    """Where work runs. `defaults` names the processor, loader and trainer used where the config names none."""
+    """Where work runs. `defaults` names the processor, loader and trainer used where the config names none.
+
+    One whose ranks are on other machines may also have
+    - `relay(progress)`: in place of `training.relay.Relay`, for workers that share no file with this process;
+    - `check_storage(places)`: raises UserError where a node cannot see one of {what it is: path}; called before work.
+    """
 
     name: str
     defaults: Mapping[str, str]
@@ -364,6 +378,8 @@ class TrainJob:
     resume: folder of the checkpoints to go on from, or None.
     initial_weights: model folder to start from (`--model_load_path`), or None.
     expected_rows: about how many rows the training split will have, for `Trainer.plan` before there is a cache.
+    planned_workers: batch sizes and learning rate are those of this many workers, whatever number there really are
+        (a gang that may shrink and grow); 0: of those there are.
     """
 
     config: JSON
@@ -378,6 +394,7 @@ class TrainJob:
     save_statistics: bool = True
     plugins_block: tuple[str, ...] = ()
     expected_rows: int | None = None
+    planned_workers: int = 0
 
 
 @dataclass(frozen=True)
@@ -409,4 +426,87 @@ class Trainer(Protocol):
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
         """Open the files that `fit` wrote beside model.json."""
+        ...
+
+
+# ------------------------------------------------------------------ roles: search
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an engine samples for one parameter of a search; `distcore.search.space` turns it into the config's value.
+
+    kind: "float" or "int" between low and high, both included; "choice": a position from 0 to high.
+    log: uniform in the logarithm. step: only low, low + step, …. grid: every position is to be tried.
+    """
+
+    kind: Literal["float", "int", "choice"]
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+    grid: bool = False
+
+    def at(self, u: float) -> Any:
+        """The value at u in [0, 1): the same for the same u on every machine."""
+        whole = self.kind != "float"
+        span = self.high - self.low + (1 if whole else 0)
+        if self.log:
+            low = self.low - 0.5 if whole else self.low
+            value = low * ((self.high + 0.5 if whole else self.high) / low) ** u
+            return min(max(round(value), self.low), self.high) if whole else min(value, self.high)
+        if self.step is not None:
+            steps = int((self.high - self.low) / self.step + 1e-9) + 1
+            value = self.low + int(u * steps) * self.step
+            return int(value) if whole else min(value, self.high)
+        return int(self.low + int(u * span)) if whole else self.low + u * span
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """All that an executor is given; pickles.
+
+    function: importable at top level; function(work, name, raw) runs one trial to its end in `directory/trials/<name>`
+        and leaves its record there, whatever happens (`distcore.search.trial`). It goes on with a trial it finds begun.
+    work: what the function needs besides. axes: {parameter: what may be asked}.
+    variants: the raw parameters of every trial, where they are known from the start (grid and random search); None
+        where the engine's algorithm asks one after another. trials: how many.
+    algorithm: the validated `search_alg` section, {"type": …}; {} where the config names none. points: raw parameters
+        to begin with, as far as they are given. seed: every random number of the search is keyed by it.
+    workers: processes of one trial, and resources_per_worker what each of them asks of the backend.
+    directory: the search's folder. resume: it holds a search that was begun.
+    """
+
+    function: Callable[[Any, str, Mapping[str, Any]], None]
+    work: Any
+    axes: Mapping[str, Axis]
+    variants: tuple[Mapping[str, Any], ...] | None
+    trials: int
+    goal: Literal["minimize", "maximize"]
+    directory: Path
+    algorithm: JSON = field(default_factory=dict)
+    points: tuple[Mapping[str, Any], ...] = ()
+    seed: int = 0
+    workers: int = 1
+    resources_per_worker: Mapping[str, float] = field(default_factory=dict)
+    use_gpu: bool = False
+    resume: bool = False
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """How the trials of a search are chosen, run beside each other, and stopped early."""
+
+    name: str
+
+    def plan(self, job: SearchJob, backend: Backend) -> JSON:
+        """{"at_once": trials beside each other, "algorithm": its name, "notes": […]}. Changes nothing, starts no trial.
+
+        Raises UserError for what it cannot carry out, and where the trials could wait for each other for ever."""
+        ...
+
+    def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
+        """Run every trial that has not ended yet. told(name): its record is final.
+
+        A trial that fails is its own affair. Raises KeyboardInterrupt after a ctrl-C, once every trial has stopped."""
         ...

@@ -6,7 +6,7 @@ import time
 import torch
 
 from distcore.progress import Progress
-from distcore.training.relay import Relay, reporting
+from distcore.training.relay import FileReporter, Relay
 
 
 def until(condition):
@@ -20,7 +20,7 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
     shown = Progress()
     with Relay(shown) as relay:
         path = relay.path
-        with reporting(path) as worker:
+        with relay.reporter.reporting() as worker:
             worker.begin("train", 10, "steps", 64)
             worker.done, worker.loss = 7, torch.tensor(0.5)
             until(lambda: shown.done == 7)
@@ -33,7 +33,7 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
 
 
 def test_a_worker_that_cannot_open_the_file_goes_on(tmp_path):
-    with reporting(str(tmp_path / "elsewhere")) as worker:
+    with FileReporter(str(tmp_path / "elsewhere")).reporting() as worker:
         worker.begin("train")
         worker.done = 3
     assert not list(tmp_path.iterdir())

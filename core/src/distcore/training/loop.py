@@ -121,7 +121,7 @@ class TrainLoop:
         batches = self.work.train.batches(state.epoch, first)
         for offset, batch in enumerate(batches):
             rows = plan.rows_of(first + offset)
-            asked = stepper.step(batch, rows, state.step, interrupt.asked)
+            asked = stepper.step(batch, rows, state.step, interrupt.asked or progress.stop)
             state.rows += rows
             state.advance(plan.steps_per_epoch)
             progress.done = state.step

@@ -38,7 +38,7 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
         if not reader.rows("train"):
             raise UserError("The training split has no rows. Change preprocessing.split, or give more data.")
         features = Features.of(config, plugins).fitted(reader.metadata)
-        plan = TrainPlan.of(options, member.world, reader.rows("train"))
+        plan = TrainPlan.of(options, job.planned_workers or member.world, reader.rows("train"))
         reference: JSON = {"type": config.model.type, "options": config.model.options}
         module = build_module(reference, features, plugins, job.seed)
         if job.initial_weights is not None:

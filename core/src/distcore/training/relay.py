@@ -1,7 +1,7 @@
 """A worker's progress in the process that the user started: a few numbers in a small file that both have mapped.
 
-The worker's loop sets attributes as ever; a thread on each side copies them a few times a second. Where the file cannot
-be opened (another machine), the worker reports nowhere and nothing else changes.
+The worker's loop sets attributes as ever; a thread on each side copies them a few times a second. A backend whose
+workers are on other machines has a relay of its own (`contracts.Backend`); `Numbers` is what travels.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import struct
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple, Protocol
 
 from distcore.progress import Progress
 
@@ -23,12 +25,42 @@ LAYOUT = struct.Struct("<qqqdq")
 SECONDS = 0.2
 
 
+class Reporter(Protocol):
+    """The writing side, as it travels to a worker: small and picklable."""
+
+    def reporting(self) -> AbstractContextManager[Progress]:
+        """A Progress that is shown in the process that the user started until the block ends."""
+        ...
+
+
+class Numbers(NamedTuple):
+    """How far training is: done and total in steps, the last loss, rows of a step."""
+
+    done: int
+    total: int | None
+    loss: float | None
+    rows_per_unit: int
+
+    @classmethod
+    def of(cls, progress: Progress) -> Numbers:
+        """What a worker's progress says; reading the loss waits for its device."""
+        loss = None if progress.loss is None else float(progress.loss)
+        return cls(progress.done, progress.total, loss, progress.rows_per_unit)
+
+    def show(self, progress: Progress, begun: bool) -> None:
+        """Copy into the progress that is drawn. begun: its stage is under way already."""
+        if not begun:
+            progress.begin("train", self.total, "steps", self.rows_per_unit)
+        progress.done, progress.loss = self.done, self.loss
+
+
 class Relay:
-    """The reading side: `with Relay(progress) as relay:` keeps `progress` up to date from the file at `relay.path`."""
+    """The reading side: `with Relay(progress) as relay:` keeps `progress` up to date from what `relay.reporter` got."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         handle, self.path = tempfile.mkstemp(prefix="distcore-progress-")
+        self.reporter: Reporter = FileReporter(self.path)
         os.ftruncate(handle, LAYOUT.size)
         self._memory = mmap.mmap(handle, LAYOUT.size)
         os.close(handle)
@@ -53,47 +85,51 @@ class Relay:
             last = self._over.wait(SECONDS)
             sequence, done, total, loss, rows = LAYOUT.unpack(self._memory[:])
             if sequence:
-                if not begun:
-                    self.progress.begin("train", None if total < 0 else total, "steps", rows)
-                    begun = True
-                self.progress.done = done
-                self.progress.loss = None if loss != loss else loss
+                numbers = Numbers(done, None if total < 0 else total, None if loss != loss else loss, rows)
+                numbers.show(self.progress, begun)
+                begun = True
             if last:
                 break
         if begun:
             self.progress.end()
 
 
-@contextmanager
-def reporting(path: str) -> Iterator[Progress]:
-    """The writing side: a Progress whose numbers are copied into the file until the block ends."""
-    progress = Progress()
-    try:
-        handle = os.open(path, os.O_RDWR)
-    except OSError:  # another machine: its progress is not shown
-        yield progress
-        return
-    memory = mmap.mmap(handle, LAYOUT.size)
-    os.close(handle)
-    over = threading.Event()
+@dataclass(frozen=True)
+class FileReporter:
+    """Reports into the file of a `Relay`. Where it cannot be opened, the worker reports nowhere."""
 
-    def write() -> None:
-        sequence = 0
-        while True:
-            last = over.wait(SECONDS)
-            if progress.stage:
-                sequence += 1
-                loss = float("nan") if progress.loss is None else float(progress.loss)
-                total = -1 if progress.total is None else progress.total
-                memory[:] = LAYOUT.pack(sequence, progress.done, total, loss, progress.rows_per_unit)
-            if last:
-                return
+    path: str
 
-    thread = threading.Thread(target=write, name="distcore-progress", daemon=True)
-    thread.start()
-    try:
-        yield progress
-    finally:
-        over.set()
-        thread.join()
-        memory.close()
+    @contextmanager
+    def reporting(self) -> Iterator[Progress]:
+        """The writing side: a Progress whose numbers are copied into the file until the block ends."""
+        progress = Progress()
+        try:
+            handle = os.open(self.path, os.O_RDWR)
+        except OSError:  # another machine: its progress is not shown
+            yield progress
+            return
+        memory = mmap.mmap(handle, LAYOUT.size)
+        os.close(handle)
+        over = threading.Event()
+
+        def write() -> None:
+            sequence = 0
+            while True:
+                last = over.wait(SECONDS)
+                if progress.stage:
+                    sequence += 1
+                    done, total, loss, rows = Numbers.of(progress)
+                    told = (float("nan") if loss is None else loss, -1 if total is None else total)
+                    memory[:] = LAYOUT.pack(sequence, done, told[1], told[0], rows)
+                if last:
+                    return
+
+        thread = threading.Thread(target=write, name="distcore-progress", daemon=True)
+        thread.start()
+        try:
+            yield progress
+        finally:
+            over.set()
+            thread.join()
+            memory.close()

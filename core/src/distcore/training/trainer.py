@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON, Backend, FeatureSet, Gang, Member, Predictor, TrainJob, TrainResult
@@ -19,6 +21,7 @@ from distcore.training.plan import TrainPlan
 if TYPE_CHECKING:
     from distcore.config.train_options import TrainerOptions
     from distcore.plugins import Plugins
+    from distcore.training.relay import Reporter
     from distcore.training.strategy import Strategy
 
 CHECKPOINTS = "checkpoints"
@@ -33,7 +36,10 @@ class TorchTrainer:
 
     strategy: makes the strategy of one rank. options: of the plugin (`num_workers`, `max_retries`,
     `resources_per_worker`, `use_gpu`). default_workers(backend): how many ranks where `num_workers` is not set.
+    rendezvous: how ranks find each other on backends that leave it to the gang (`contracts.Gang`).
     """
+
+    rendezvous: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -72,8 +78,9 @@ class TorchTrainer:
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
         """Train, and write the best and the last weights as a model folder.
 
-        In one process where one rank is enough, or where a launcher (torchrun) started this process as a rank of its
-        own; else in a gang of the backend, whose ranks go on from their last checkpoint when one of them dies.
+        In this process where one rank is enough and the backend is this machine, or where a launcher (torchrun) started
+        this process as a rank of its own; else in a gang of the backend, whose ranks go on from their last checkpoint
+        when one of them dies.
         A launcher's processes other than rank 0 end here, with exit code 0: what follows is for one alone."""
         member = launched_member()
         if member is not None:
@@ -83,7 +90,7 @@ class TorchTrainer:
                 raise SystemExit(0)
             return result
         workers = self.workers(backend)
-        if workers == 1 and not self.options.resources_per_worker:
+        if workers == 1 and not self.options.resources_per_worker and not getattr(backend, "distributed", False):
             result = train_rank(Member(), job, progress)
         else:
             result = self._run_gang(job, backend, workers, progress)
@@ -99,28 +106,44 @@ class TorchTrainer:
 
     # -------------------------------------------------------------- inside
 
+    def _uses_gpu(self, backend: Backend) -> bool:
+        """auto: where the backend has any."""
+        asked = self.options.use_gpu
+        return backend.resources().gpus > 0 if asked == "auto" else bool(asked)
+
     def workers(self, backend: Backend) -> int:
         """How many ranks: of the launcher we are in, of the options, or of the default."""
         member = launched_member()
         if member is not None:
             return member.world
-        return self.options.num_workers or self._default_workers(backend)
+        return self._given()[1] or self._default_workers(backend)
+
+    def _given(self) -> tuple[int, int]:
+        """`num_workers` as (fewest, most): (0, n) for a fixed number, (0, 0) where it is not set."""
+        given = self.options.num_workers
+        return (given[0], given[1]) if isinstance(given, list | tuple) else (0, given or 0)
 
     def _run_gang(self, job: TrainJob, backend: Backend, workers: int, progress: Progress) -> TrainResult | None:
         from distcore.training.relay import Relay
 
+        relay_of = getattr(backend, "relay", None) or Relay
+        fewest = self._given()[0]
+        if fewest:
+            job = replace(job, planned_workers=workers)
         if self.options.max_retries and not _keeps_checkpoints(job):
             log.warning("No checkpoints are kept, so a worker that dies makes training start again from the beginning.")
         resources = dict(self.options.resources_per_worker)
-        with Relay(progress) as relay:
+        with relay_of(progress) as relay:
             gang = Gang(
                 function=train_rank,
-                arguments=(job, relay.path),
+                arguments=(job, relay.reporter),
                 ranks=workers,
                 max_retries=self.options.max_retries,
                 threads=int(resources.get("CPU", 0)),
-                use_gpu=bool(self.options.use_gpu),
+                use_gpu=self._uses_gpu(backend),
                 resources_per_worker=resources,
+                min_ranks=fewest,
+                rendezvous=dict(self.rendezvous),
             )
             try:
                 return backend.run_gang(gang)[0]
@@ -128,10 +151,10 @@ class TorchTrainer:
                 raise TrainingError(f"{error} {_last_checkpoint(job)}") from error
 
 
-def train_rank(member: Member, job: TrainJob, progress: Progress | str) -> TrainResult | None:
+def train_rank(member: Member, job: TrainJob, progress: Progress | Reporter) -> TrainResult | None:
     """One rank of a run: importable by name, so that any backend can start it. The result in rank 0, None elsewhere.
 
-    progress: where to report, or the path of a `progress_relay` file."""
+    progress: where to report, or what a relay gave to report through."""
     from distcore.listeners import listening
     from distcore.plugins import Plugins
     from distcore.training.rank import fit_rank
@@ -176,15 +199,13 @@ def _logging_to(folder: str | None, member: Member) -> Iterator[None]:
 
 
 @contextmanager
-def _reporting(progress: Progress | str, member: Member) -> Iterator[Progress]:
+def _reporting(progress: Progress | Reporter, member: Member) -> Iterator[Progress]:
     if isinstance(progress, Progress):
         yield progress
     elif member.rank:
         yield Progress()
     else:
-        from distcore.training.relay import reporting
-
-        with reporting(progress) as shown:
+        with progress.reporting() as shown:
             yield shown
 
 

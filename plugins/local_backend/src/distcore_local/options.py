@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -47,11 +47,18 @@ class LoaderOptions(Options):
         return value
 
 
+Workers = Annotated[int, Field(ge=1)]
+
+
 class TrainerOptions(Options):
     """`backend.trainer: {type: local}` and `{type: ddp}`."""
 
     use_gpu: bool | Literal["auto"] = Field("auto", description="Train on GPUs; auto: where there are any.")
-    num_workers: int | None = Field(None, ge=1, description="Processes of ddp; default: one a GPU, else one a CPU.")
+    num_workers: Workers | tuple[Workers, Workers] | None = Field(
+        None,
+        description="Processes of ddp; default: one a GPU, else one a CPU (on a cluster: one a node). [fewest, most]: "
+        "a cluster's backend goes on with fewer after a loss, and with more when there is room again.",
+    )
     resources_per_worker: dict[str, float] = Field(
         default_factory=dict, description="CPU: intra-op threads of a worker."
     )
@@ -59,6 +66,13 @@ class TrainerOptions(Options):
     max_retries: int = Field(
         3, ge=0, description="How often ddp starts again from the last checkpoint after a worker died."
     )
+
+    @field_validator("num_workers")
+    @classmethod
+    def _fewest_first(cls, value: int | tuple[int, int] | None) -> int | tuple[int, int] | None:
+        if isinstance(value, tuple) and value[0] > value[1]:
+            raise ValueError(f"num_workers [{value[0]}, {value[1]}] must be [fewest, most]")
+        return value
 
 
 MODELS: dict[tuple[str, str], type[BaseModel]] = {

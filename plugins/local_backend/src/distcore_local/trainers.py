@@ -30,13 +30,14 @@ def make(name: str, options: TrainerOptions) -> TorchTrainer:
     """The trainer `local` or `ddp`."""
     if name == "local":
         return LocalTrainer(partial(SingleProcess, options.use_gpu), options)
-    return DDPTrainer(partial(DDP, options.use_gpu), options, default_workers)
+    return DDPTrainer(partial(DDP, options.use_gpu), options, partial(default_workers, use_gpu=options.use_gpu))
 
 
-def default_workers(backend: Backend) -> int:
-    """A rank for each GPU, or where there is none, for each CPU."""
+def default_workers(backend: Backend, use_gpu: Any = "auto") -> int:
+    """A rank for each GPU; without any, as many as the backend suggests, or one for each CPU."""
     found = backend.resources()
-    return max(1, found.gpus or found.cpus)
+    gpus = found.gpus if use_gpu else 0
+    return max(1, gpus or found.workers or found.cpus)
 
 
 class LocalTrainer(TorchTrainer):
