@@ -1,10 +1,13 @@
 """The Dask processor on a Dask cluster and on Ray: the same bits, the same errors, lost workers, nothing collected."""
 
+import pickle
 from typing import ClassVar
 
+import pyarrow.csv as pacsv
 import pytest
 
-from distcore.testing import ProcessorSuite
+from distcore.testing import ClusterProcessorSuite, jobs
+from distcore.testing.processors import EDGES, PLANS
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +31,7 @@ def ray_cluster():
     ray.shutdown()
 
 
-class TestOnDask(ProcessorSuite):
+class TestOnDask(ClusterProcessorSuite):
     name = "dask"
     variants: ClassVar = ()
 
@@ -39,6 +42,62 @@ class TestOnDask(ProcessorSuite):
 
 
 @pytest.mark.usefixtures("ray_cluster")
-class TestOnRay(ProcessorSuite):
+class TestOnRay(ClusterProcessorSuite):
     name = "dask"
     variants: ClassVar = ({}, {"persist": False}, {"parallelism": 7})
+
+
+def test_what_comes_back_to_the_driver_does_not_grow_with_the_rows(dask_cluster, tmp_path, monkeypatch):
+    """Bytes of every value that the engine hands to the driver, for ten times the rows."""
+    import distcore
+    from distcore.testing import data
+    from distcore_dask.engines import DistributedEngine
+
+    returned, run = [], DistributedEngine.run
+
+    def spied(engine, graph, key, hold=()):
+        value, held = run(engine, graph, key, hold)
+        returned[-1] += len(pickle.dumps(value))
+        return value, held
+
+    monkeypatch.setattr(DistributedEngine, "run", spied)
+    for rows in (20_000, 200_000):
+        for persist in (True, False):
+            returned.append(0)
+            config = data.config(str(tmp_path / f"{rows}-{persist}"))
+            config["backend"]["processor"] = {
+                "type": "dask",
+                "address": dask_cluster,
+                "persist": persist,
+                "parallelism": 4,
+            }
+            config["preprocessing"] = {"split": {"type": "stratify", "column": "k"}}
+            source = tmp_path / f"{rows}.csv"
+            pacsv.write_csv(data.table(rows), source)
+            distcore.preprocess(config, dataset=str(source))
+    assert max(returned) < 1.2 * min(returned) < 100_000, returned
+
+
+def test_rows_that_no_folder_can_keep_are_read_again(dask_cluster, tmp_path):
+    """persist: false without a scratch folder: partitions are read once a pass, and nothing else differs."""
+    from distcore_dask.options import DaskOptions
+    from distcore_dask.processor import DaskProcessor
+
+    made = DaskProcessor(DaskOptions(address=dask_cluster, persist=False))
+    made.scan(jobs.CountedSource(tmp_path, EDGES))
+    assert made.fold(jobs.total_of, jobs.add)[0] == (4950.0, 100)
+    assert [found for _, found, _ in made.write_shards(PLANS, jobs.rows_of)] == [
+        list(range(plan.start, plan.stop)) for plan in PLANS
+    ]
+    made.close()
+
+
+def test_a_folder_that_tasks_do_not_see_is_noticed(dask_cluster, ray_cluster, tmp_path):
+    from distcore_dask.engines import DistributedEngine, RayEngine
+
+    distributed = DistributedEngine(dask_cluster)
+    for engine in (distributed, RayEngine()):
+        assert engine.sees(str(tmp_path))
+        assert not engine.sees(str(tmp_path / "nowhere"))
+        assert engine.cpus == 2
+    distributed.close()

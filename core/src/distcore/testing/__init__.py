@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distcore.testing.backends import BackendSuite
     from distcore.testing.caches import CacheFormatSuite
+    from distcore.testing.clusters import ClusterProcessorSuite
+    from distcore.testing.executors import ExecutorSuite
     from distcore.testing.extensions import ExtensionSuite
     from distcore.testing.features import FeatureSuite
     from distcore.testing.loaders import LoaderSuite
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendSuite",
     "CacheFormatSuite",
+    "ClusterProcessorSuite",
+    "ExecutorSuite",
     "ExtensionSuite",
     "FeatureSuite",
     "LoaderSuite",
@@ -46,6 +50,8 @@ __all__ = [
 _MODULES = {
     "BackendSuite": "backends",
     "CacheFormatSuite": "caches",
+    "ClusterProcessorSuite": "clusters",
+    "ExecutorSuite": "executors",
     "ExtensionSuite": "extensions",
     "FeatureSuite": "features",
     "LoaderSuite": "loaders",
@@ -62,5 +68,5 @@ def __getattr__(name: str) -> Any:
     import pytest
 
     # A failing assert in a suite then shows its values, as one in a test file does.
-    pytest.register_assert_rewrite(f"{__name__}.{_MODULES[name]}")
+    pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES.values()))
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -106,3 +106,56 @@ def rows_of(plan: ShardPlan, blocks: list[Block]) -> tuple[int, list[float], lis
     rows = [row for block in blocks for row in block.table.column("row").to_pylist()]
     names = [name for block in blocks for name in block.table.column("name").to_pylist()]
     return plan.index, rows, names
+
+
+@dataclass(frozen=True)
+class Table:
+    """A task's function that brings its data: the value at an index."""
+
+    values: tuple[int, ...]
+
+    def __call__(self, index: int) -> int:
+        return self.values[index]
+
+
+def process_of(item: Block | ShardPlan, *_: object) -> frozenset[int]:
+    """The process that a task ran in."""
+    return frozenset([os.getpid()])
+
+
+def union(left: frozenset[int], right: frozenset[int]) -> frozenset[int]:
+    """Merge what `process_of` gave."""
+    return left | right
+
+
+@dataclass(frozen=True)
+class DiesOnce:
+    """A task's function that SIGKILLs its process at item `index`, the first time; a shard's writer leaves half a file.
+
+    folder: for the mark that says it died. driver: the process that must not die, nor run tasks."""
+
+    function: Callable[..., Any]
+    index: int
+    folder: str
+    driver: int
+
+    def __call__(self, item: Any, *rest: Any) -> Any:
+        if item.index == self.index and os.getpid() != self.driver and self._first():
+            builder = getattr(self.function, "builder", None)
+            if builder is not None:
+                path = Path(builder.folder, "rows", f"{self.index:05d}.parquet")
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(b"PAR1 half of it")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.function(item, *rest)
+
+    def _first(self) -> bool:
+        try:
+            os.close(os.open(self.mark(), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def mark(self) -> str:
+        """The file that says it died."""
+        return os.path.join(self.folder, f"died-{type(self.function).__name__}")

@@ -80,8 +80,6 @@ class ProcessorSuite:
 
 def digests(processor: str, folder: Path, options: Mapping[str, Any], dataset: pa.Table | str) -> dict[str, str]:
     """sha256 of every file of the cache that this processor builds, but for the manifest."""
-    import distcore
-
     zscore = {"normalization": "zscore", "missing_value_strategy": "ffill"}
     features = [
         {"name": "x0", "type": "number", "preprocessing": zscore},
@@ -91,6 +89,13 @@ def digests(processor: str, folder: Path, options: Mapping[str, Any], dataset: p
     ]
     config = data.config(str(folder), input_features=features)
     config["backend"]["processor"] = {"type": processor, **options}
+    return digested(config, dataset)
+
+
+def digested(config: Mapping[str, Any], dataset: pa.Table | str) -> dict[str, str]:
+    """sha256 of every file of the cache that this config builds, but for the manifest."""
+    import distcore
+
     cache = distcore.preprocess(config, dataset=dataset)
     files = sorted(path for path in cache.folder.rglob("*") if path.is_file() and path.name != "manifest.json")
     assert files

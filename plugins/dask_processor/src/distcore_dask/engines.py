@@ -26,7 +26,7 @@ Graph = Mapping[str, Any]
 
 
 class Engine(Protocol):
-    """name: for people. cpus: tasks that run at a time. remote: they run in other processes, on other machines maybe."""
+    """name: for people. cpus: tasks that run at a time. remote: they run in other processes, maybe elsewhere."""
 
     name: str
     cpus: int

@@ -59,10 +59,10 @@ class DaskProcessor:
             raise ValueError("nothing was folded: the source has no partitions")
         token = uuid.uuid4().hex
         graph: dict[str, Any] = {f"partial-{token}": (_itself, partial), f"merge-{token}": (_itself, merge)}
-        reads = [f"read-{token}-{index}" for index in range(len(self._partitions))]
+        reads = _keys(f"read-{token}", len(self._partitions))
         held = reads if self._in_engine() else []
         marks = self._marks(token)
-        level = [f"fold-{token}-{index}" for index in range(len(self._partitions))]
+        level = _keys(f"fold-{token}", len(self._partitions))
         for index, (partition, read, key) in enumerate(zip(self._partitions, reads, level, strict=True)):
             if held:
                 graph[read] = (tasks.read, index, partition, marks)
@@ -81,7 +81,7 @@ class DaskProcessor:
         token = uuid.uuid4().hex
         graph: dict[str, Any] = {f"write-{token}": (_itself, write)}
         marks = self._marks(token)
-        keys = [f"shard-{token}-{plan.index}" for plan in plans]
+        keys = _keys(f"shard-{token}", len(plans))
         for plan, key in zip(plans, keys, strict=True):
             pieces = tasks.slices(plan, self._starts)
             kept = [self._block(graph, token, piece.index) for piece in pieces]
@@ -148,8 +148,8 @@ class DaskProcessor:
             if not isinstance(error, Exception) or isinstance(error, DistcoreError):
                 raise
             raise CacheError(
-                f"Preprocessing on {self._engine.name} failed: {type(error).__name__}: {error}. See the log of the worker "
-                "that it names. Where one ran out of memory, give workers more, or fewer tasks at a time."
+                f"Preprocessing on {self._engine.name} failed: {type(error).__name__}: {error}. See the log of the "
+                "worker that it names. Where one ran out of memory, give workers more, or fewer tasks at a time."
             ) from error
 
 
@@ -157,12 +157,17 @@ def _itself(value: Any) -> Any:
     return value
 
 
+def _keys(prefix: str, count: int) -> list[str]:
+    """Keys that Dask's order of execution, as it is today, takes from first to last: it prefers the greatest."""
+    return [f"{prefix}-{count - index:08d}" for index in range(count)]
+
+
 def _tree(graph: dict[str, Any], level: list[str], merge: str) -> str:
     """Add the merges of these keys, FAN_IN at a time, and return the last one's key."""
     depth = 0
     while len(level) > 1:
         groups = [level[start : start + FAN_IN] for start in range(0, len(level), FAN_IN)]
-        level = [f"{merge}-{depth}-{number}" for number in range(len(groups))]
+        level = _keys(f"{merge}-{depth}", len(groups))
         graph.update({key: (tasks.merge_folded, merge, group) for key, group in zip(level, groups, strict=True)})
         depth += 1
     return level[0]
