@@ -153,14 +153,15 @@ def test_nan_is_a_missing_value_and_no_number(place):
         (["--training_set", "nothing.csv"], r"nothing\.csv: no such file"),
         (["--logging_level", "loud"], r"no logging level 'loud'"),
         (["--gpus", "many"], r"--gpus 'many'"),
-        (["--backend", "ray"], r"pip install distcore-ray"),
+        (["--backend", "ray"], r"pip install distcore-ray"),  # blocked below
         (["--config_str", "{}"], r"input_features"),
         (["--model_load_path", "nowhere"], r"nowhere"),
         (["--model_resume_path", "nowhere"], r"nowhere holds no run to go on with"),
         (["--data_format", "xls"], r"xls"),
     ],
 )
-def test_a_bad_command_line(place, words, expected):
+def test_a_bad_command_line(place, words, expected, monkeypatch):
+    monkeypatch.setenv("DISTCORE_BLOCK", "distcore-ray")
     message = place.refused("train", *words)
     assert re.search(expected, message)
 

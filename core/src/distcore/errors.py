@@ -62,6 +62,10 @@ class ConfigError(UserError):
         head = f"{source}: {count} mistake{'s' if count != 1 else ''}"
         super().__init__("\n".join([head, *(f"  {mistake}" for mistake in self.mistakes)]))
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[Mistake], str]]:
+        """It travels from workers, too."""
+        return type(self), (self.mistakes, self.source)
+
 
 class DataError(UserError):
     """The dataset cannot be read as declared; the message names file, line or row, and column."""

@@ -1,0 +1,1 @@
+"""distcore on Ray. `plugin` is what core loads; the other modules import Ray."""

@@ -1,0 +1,105 @@
+"""Which Ray cluster this process is in or is pointed to: the environment, a file and a socket, and no import of Ray.
+
+`ray.init()` believes the address file of a cluster that died, and then hangs for minutes; here an address of the file
+counts only where something answers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = "ray/ray_current_cluster"
+"""Where `ray start` leaves its address, under the folder for temporary files."""
+
+PROBE_SECONDS = 0.25
+"""How long a cluster on this machine may take to accept a connection."""
+
+log = logging.getLogger("distcore")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A cluster to use. address: host:port, or "" where only Ray knows (inside a worker). reason: for people.
+
+    priority: how strongly it speaks for the backend (`contracts.Detection`)."""
+
+    address: str
+    reason: str
+    priority: int
+
+
+@dataclass(frozen=True)
+class AddressFile:
+    """What the address file says. trouble: why the cluster is not to be used; "" where it is alive."""
+
+    path: Path
+    address: str
+    trouble: str
+
+
+def detect(environment: Mapping[str, str] = os.environ) -> Found | None:
+    """The cluster that this process is in, that RAY_ADDRESS names, or that is alive on this machine; None: no such.
+
+    What RAY_ADDRESS names is believed here: whoever set it must hear where it does not answer, not train elsewhere."""
+    if environment.get("RAY_JOB_ID") and environment.get("RAY_RAYLET_PID"):
+        return Found(_plain(environment), "inside a Ray worker (RAY_JOB_ID and RAY_RAYLET_PID are set)", 90)
+    named = environment.get("RAY_ADDRESS", "")
+    if named and named != "auto":
+        return Found(named, f"RAY_ADDRESS is {named}", 80)
+    file = address_file(environment)
+    if file is None:
+        return None
+    if file.trouble:
+        log.info("%s names the Ray cluster %s, but %s; it is not used.", file.path, file.address, file.trouble)
+        return None
+    return Found(file.address, f"a live Ray cluster at {file.address} (from {file.path})", 40)
+
+
+def _plain(environment: Mapping[str, str]) -> str:
+    named = environment.get("RAY_ADDRESS", "")
+    return "" if named in ("auto", "local") else named
+
+
+def address_file(environment: Mapping[str, str] = os.environ) -> AddressFile | None:
+    """What the address file of a cluster on this machine says; None: there is none, or it is not this user's."""
+    root = environment.get("RAY_TMPDIR") or environment.get("TMPDIR") or "/tmp"
+    path = Path(root, FILE)
+    try:
+        if path.stat().st_uid != os.getuid():
+            return None
+        address = path.read_text().strip()
+    except (OSError, ValueError):  # not there, or no text
+        return None
+    if not address:
+        return None
+    return AddressFile(path, address, probe(address, PROBE_SECONDS))
+
+
+def probe(address: str, seconds: float) -> str:
+    """Why nothing can be asked at host:port; "" where a connection is accepted."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdigit():
+        return "that is not host:port"
+    try:
+        socket.create_connection((host, int(port)), timeout=seconds).close()
+    except OSError as error:
+        return f"nothing answers there ({error.strerror or error})"
+    return ""
+
+
+def is_loopback(address: str) -> bool:
+    """Whether host:port can be reached from this machine alone."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False

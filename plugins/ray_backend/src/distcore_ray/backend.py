@@ -1,0 +1,86 @@
+"""The backend `ray`: what the cluster has, tasks and gangs on it, and what its nodes can see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from distcore.contracts import Gang, Resources
+from distcore_ray import cluster
+
+if TYPE_CHECKING:
+    from distcore.progress import Progress
+    from distcore_ray.options import BackendOptions
+    from distcore_ray.relay import RayRelay
+
+T = TypeVar("T")
+
+
+class RayBackend:
+    """Joins or starts its cluster when there is work, or when the one to join is asked what it has."""
+
+    name = "ray"
+    defaults: Mapping[str, str] = {"processor": "dask", "loader": "packed", "trainer": "ddp"}
+    distributed = True
+
+    def __init__(self, options: BackendOptions) -> None:
+        self.options = options
+        self._connection: cluster.Connection | None = None
+        self._relay: RayRelay | None = None
+
+    def resources(self) -> Resources:
+        """What the living nodes have. Nothing is started for it: where no cluster is to be joined, what this machine
+        would give one."""
+        if self._connection is None and not cluster.is_connected() and cluster.target(self.options) is None:
+            return cluster.resources_here(self.options)
+        self.connect()
+        import ray
+
+        return cluster.resources_of(ray.nodes())
+
+    def run_gang(self, gang: Gang) -> list[Any]:
+        """As `gang.run`."""
+        self.connect()
+        from distcore_ray import gang as gangs
+        from distcore_ray.desk import open_desk
+
+        if self._relay is not None and self._relay.desk is not None:
+            return gangs.run(gang, self._relay.desk, self.options.patience)
+        with open_desk() as desk:
+            return gangs.run(gang, desk, self.options.patience)
+
+    def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
+        """As `tasks.run`: results in the order of the items; a task that raised raises here."""
+        items = list(items)
+        if not items:
+            return
+        self.connect()
+        from distcore_ray import tasks
+
+        yield from tasks.run(function, items, self.resources().cpus)
+
+    def relay(self, progress: Progress) -> RayRelay:
+        """Shows what the next gang reports."""
+        self.connect()
+        from distcore_ray.relay import RayRelay
+
+        self._relay = RayRelay(progress)
+        return self._relay
+
+    def check_storage(self, places: Mapping[str, str]) -> None:
+        """As `storage.check`."""
+        self.connect()
+        from distcore_ray import storage
+
+        storage.check(places)
+
+    def connect(self) -> None:
+        """Join or start the cluster, once."""
+        if self._connection is None:
+            self._connection = cluster.connect(self.options)
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        if self._connection is not None:
+            cluster.disconnect(self._connection)
+            self._connection = None

@@ -1,0 +1,260 @@
+"""The connection to a Ray cluster: the one we are in, the one that is named or found, or a small one started here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import Resources
+from distcore.errors import DistcoreError, UserError
+from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, is_loopback, probe
+
+if TYPE_CHECKING:
+    from distcore_ray.options import BackendOptions
+
+CONNECT_SECONDS = 3.0
+"""How long the head of a named cluster may take to accept a connection."""
+
+LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""What Ray looks at, on every system, for whether a new cluster is on the loopback interface (0) or the network (1)."""
+
+QUIET = {
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
+}
+"""Ray's settings for the run, where the user has none: workers stay in their folder, a death is seen within half a
+second, and workers that found no room are asked for again (perhaps fewer) after 15 seconds, not 60."""
+
+log = logging.getLogger("distcore")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """started: the cluster is ours and ends with us. ours: we called `ray.init`, so we call `ray.shutdown`."""
+
+    address: str
+    started: bool
+    ours: bool
+
+
+def target(options: BackendOptions) -> Found | None:
+    """The cluster to join, or None where one is to be started here. Looks, and joins nothing.
+
+    Raises UserError where what was asked for is not there, or is no cluster's address."""
+    if options.address == "local":
+        return None
+    if options.address not in (None, "auto"):
+        return _checked(Found(str(options.address), "backend.address names it", 0), options)
+    found = detect()
+    sizes = options.num_cpus or options.num_gpus or options.object_store_memory
+    if found is None and options.address is None:
+        return None
+    if found is None:
+        raise UserError(
+            "backend.address is auto, but no Ray cluster is found here: RAY_ADDRESS is not set, and "
+            f"{_file_in_words()}. Start one (`ray start --head`), name its address, or leave backend.address out."
+        )
+    if found.address == "local":
+        return None
+    if sizes:
+        raise UserError(
+            "backend.num_cpus, num_gpus and object_store_memory are for a cluster that is started here, but there is "
+            f"one to join: {found.reason}. Leave them out, or set backend.address to local."
+        )
+    return _checked(found, options)
+
+
+def _file_in_words() -> str:
+    file = address_file()
+    if file is None:
+        return "there is no address file of yours"
+    return f"{file.path} names {file.address}, where {file.trouble or 'one answers'}"
+
+
+def _checked(found: Found, options: BackendOptions) -> Found:
+    if not found.address:  # inside a worker: only Ray knows
+        file = address_file()
+        return found if file is None or file.trouble else Found(file.address, found.reason, found.priority)
+    if found.address.startswith(("http://", "https://")):
+        raise UserError(
+            f"{found.reason}, which is the job server of a Ray cluster. Submit the command there "
+            "(`ray job submit --working-dir . -- distcore train …`), or unset it to run here."
+        )
+    if "://" in found.address:
+        raise UserError(
+            f"{found.reason}: Ray Client cannot train. Submit the command as a job "
+            "(`ray job submit`), or give the address of the head from inside the cluster (host:6379)."
+        )
+    near = is_loopback(found.address)
+    trouble = probe(found.address, PROBE_SECONDS if near else CONNECT_SECONDS)
+    if trouble:
+        raise UserError(
+            f"There is no Ray cluster at {found.address} ({found.reason}): {trouble}. Start it, name another, "
+            "or unset it to run on this machine."
+        )
+    if not near:
+        refuse_open(found, options)
+    return found
+
+
+def refuse_open(found: Found, options: BackendOptions) -> None:
+    """Raise UserError for a cluster on the network that asks for no token, unless the user said that it is fine."""
+    allowed = options.allow_open_cluster or os.environ.get("DISTCORE_RAY_ALLOW_OPEN_CLUSTER") == "1"
+    if os.environ.get("RAY_AUTH_MODE", "").lower() == "token" or allowed:
+        return
+    raise UserError(
+        f"The Ray cluster {found.address} ({found.reason}) can be reached over the network and no token is used: "
+        "whoever reaches it can run code there. Start it with RAY_AUTH_MODE=token and set that here too (docs/ray.md, "
+        "Security); or, where only you can reach it, say so with backend.allow_open_cluster: true or "
+        "DISTCORE_RAY_ALLOW_OPEN_CLUSTER=1."
+    )
+
+
+def connect(options: BackendOptions) -> Connection:
+    """Join the cluster, or start one on this machine; says which in one line.
+
+    Raises UserError where what was named is not there or may not be used, DistcoreError where Ray gives up."""
+    if is_connected():
+        import ray
+
+        address = str(ray.get_runtime_context().gcs_address)
+        log.info("Using the Ray cluster %s that this process is connected to.", address)
+        return Connection(address, started=False, ours=False)
+    found = target(options)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    with _sigterm_kept():
+        return _start(options) if found is None else _join(found, options)
+
+
+def _join(found: Found, options: BackendOptions) -> Connection:
+    import ray
+
+    # Ray looks for its own address inside a worker and finds a token by itself only for "auto"; a token is never sent
+    # to an address that is not of this machine unless the user set RAY_AUTH_MODE.
+    if found.address and is_loopback(found.address) and "RAY_AUTH_MODE" not in os.environ:
+        _use_token_of_this_machine()
+    try:
+        ray.init(address=found.address or "auto", **_shared(options))
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"The Ray cluster {found.address or 'around this process'} ({found.reason}) cannot be joined: {error}. "
+            "Python and Ray must have the same version there as here, and a cluster with tokens needs "
+            "RAY_AUTH_MODE=token and the token."
+        ) from error
+    context = ray.get_runtime_context()
+    size = resources_of(ray.nodes())
+    log.info(
+        "Using the Ray cluster %s (%s): %d node%s, %d CPUs, %d GPUs.",
+        *(context.gcs_address, found.reason, size.nodes, "" if size.nodes == 1 else "s", size.cpus, size.gpus),
+    )
+    return Connection(str(context.gcs_address), started=False, ours=True)
+
+
+def _start(options: BackendOptions) -> Connection:
+    # Ray reads it when it is imported; without it a "local" cluster listens on the network's interface.
+    os.environ.setdefault(LOOPBACK_ONLY, "0")
+    import ray
+
+    sizes = {name: getattr(options, name) for name in ("num_cpus", "num_gpus", "object_store_memory")}
+    try:
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            **_shared(options),
+            **{name: value for name, value in sizes.items() if value is not None},
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise DistcoreError(
+            f"A Ray cluster could not be started on this machine: {error}. Look into "
+            f"{os.environ.get('RAY_TMPDIR') or '/tmp'}/ray/session_latest/logs, or run with --backend local."
+        ) from error
+    size = resources_of(ray.nodes())
+    guarded = "without tokens" if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled" else "with a token"
+    log.info(
+        "Started a Ray cluster on this machine alone (%d CPUs, %d GPUs, %s); it ends with this run.",
+        *(size.cpus, size.gpus, guarded),
+    )
+    return Connection(str(ray.get_runtime_context().gcs_address), started=True, ours=True)
+
+
+def _shared(options: BackendOptions) -> dict[str, Any]:
+    """Arguments of `ray.init` for both: quiet, unless distcore's own log shows everything."""
+    shown = log.getEffectiveLevel() <= logging.DEBUG
+    given: dict[str, Any] = {"log_to_driver": shown, "logging_level": logging.INFO if shown else logging.ERROR}
+    if options.runtime_env:
+        given["runtime_env"] = options.runtime_env
+    return given
+
+
+def _use_token_of_this_machine() -> None:
+    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+
+
+def disconnect(connection: Connection) -> None:
+    """Leave the cluster; one that we started ends."""
+    if connection.ours:
+        import ray
+
+        ray.shutdown()
+
+
+def resources_of(nodes: list[dict[str, Any]]) -> Resources:
+    """What the living nodes of `ray.nodes()` have; a node without CPUs (a head that takes no work) suggests no rank."""
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    cpus = [int(each.get("CPU", 0)) for each in alive]
+    return Resources(
+        cpus=max(1, sum(cpus)),
+        gpus=int(sum(each.get("GPU", 0) for each in alive)),
+        nodes=max(1, len(alive)),
+        memory_bytes=int(sum(each.get("memory", 0) for each in alive)),
+        workers=max(1, sum(count > 0 for count in cpus)),
+    )
+
+
+@contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Put the handler of SIGTERM back that `ray.init` replaces."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster already."""
+    if "ray" not in sys.modules:
+        return False
+    import ray
+
+    return bool(ray.is_initialized())
+
+
+def resources_here(options: BackendOptions) -> Resources:
+    """What a cluster that is started on this machine would have."""
+    import ray._private.utils
+    from ray._private.accelerators import NvidiaGPUAcceleratorManager
+
+    cpus = options.num_cpus or ray._private.utils.get_num_cpus()
+    gpus = options.num_gpus
+    if gpus is None:
+        visible = NvidiaGPUAcceleratorManager.get_current_process_visible_accelerator_ids()
+        there = NvidiaGPUAcceleratorManager.get_current_node_num_accelerators()
+        gpus = there if visible is None else min(there, len(visible))
+    return Resources(int(cpus), gpus, 1, int(ray._private.utils.estimate_available_memory()), 1)

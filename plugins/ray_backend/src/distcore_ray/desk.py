@@ -1,0 +1,147 @@
+"""Where a gang and its driver leave word for each other: a small actor beside the driver."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from distcore.training.relay import Numbers
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a rank runs. group: the attempt it belongs to. node: Ray's id; host: its address; pid: of the rank."""
+
+    group: str
+    rank: int
+    world: int
+    node: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a rank ended. died: it was killed or exited; else it raised. error: what it raised, where it is ours."""
+
+    seat: Seat
+    how: str
+    died: bool
+    error: Exception | None = None
+
+
+@dataclass
+class News:
+    """What the driver has not heard yet, but for `seats` and `failures`, which are all of them.
+
+    stopped: the ranks ended because the user asked. results: of a group whose ranks have all ended, in rank order, as
+    `shipping.packed` bytes (None of a rank that was stopped)."""
+
+    numbers: Numbers | None = None
+    logs: list[tuple[int, str]] = field(default_factory=list)
+    seats: list[Seat] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    stopped: bool = False
+    results: list[Any] | None = None
+
+
+class Desk:
+    """The actor. Ranks ask it whether to go on; the driver asks it for news."""
+
+    def __init__(self) -> None:
+        self.numbers: Numbers | None = None
+        self.logs: list[tuple[int, str]] = []
+        self.seats: list[Seat] = []
+        self.failures: list[Failure] = []
+        self.results: dict[str, dict[int, Any]] = {}
+        self.stop_asked = self.stopped = self.abandoned = False
+
+    def sit(self, seat: Seat) -> bool:
+        """A rank starts; False: it is not to (nobody waits, or a rank raised what a restart would meet again)."""
+        if self.abandoned or self._hopeless() is not None:
+            return False
+        self.seats.append(seat)
+        return True
+
+    def tell(self, seat: Seat, numbers: Numbers | None, logs: list[tuple[int, str]]) -> tuple[bool, bool]:
+        """What a rank says; (whether to stop at the next step, whether to leave at once)."""
+        if numbers is not None and self.seats and seat.group == self.seats[-1].group:
+            self.numbers = numbers
+        self.logs += logs
+        return self.stop_asked, self.abandoned
+
+    def done(self, seat: Seat, value: Any, stopped: bool) -> None:
+        """A rank ended well, or because it was asked to stop."""
+        self.stopped |= stopped
+        self.results.setdefault(seat.group, {})[seat.rank] = value
+
+    def fail(self, failure: Failure) -> None:
+        """A rank did not end well."""
+        self.failures.append(failure)
+
+    def news(self) -> News:
+        """For the driver."""
+        told, self.logs = self.logs, []
+        return News(self.numbers, told, self.seats, self.failures, self.stopped, self._complete())
+
+    def stop(self) -> None:
+        """The user asks for a checkpoint and the end."""
+        self.stop_asked = True
+
+    def abandon(self) -> None:
+        """Nobody waits any more."""
+        self.abandoned = True
+
+    def _hopeless(self) -> Exception | None:
+        return next((each.error for each in self.failures if each.error is not None), None)
+
+    def _complete(self) -> list[Any] | None:
+        if not self.seats:
+            return None
+        last = self.seats[-1]
+        found = self.results.get(last.group, {})
+        return [found[rank] for rank in range(last.world)] if len(found) == last.world else None
+
+
+@contextmanager
+def open_desk() -> Iterator[Any]:
+    """The actor's handle, on this node, until the block ends."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    desk = ray.remote(num_cpus=0, scheduling_strategy=here)(Desk).remote()
+    try:
+        yield desk
+    finally:
+        ray.kill(desk)
+
+
+class Following:
+    """Calls `heard(news)` a few times a second in a thread of its own until it is closed, and once more then."""
+
+    SECONDS = 0.25
+
+    def __init__(self, desk: Any, heard: Any) -> None:
+        self._desk, self._heard = desk, heard
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="distcore-desk", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Hear what is left."""
+        self._over.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while True:
+            last = self._over.wait(self.SECONDS)
+            try:
+                self._heard(ray.get(self._desk.news.remote()))
+            except ray.exceptions.RayError:  # the cluster went: whoever waits for the gang is told
+                return
+            if last:
+                return

@@ -1,0 +1,236 @@
+"""A gang on the cluster: Ray Train starts its ranks together, ends them together and starts them again."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+
+from distcore.contracts import Gang
+from distcore.errors import TrainingError, UserError
+from distcore_ray import worker
+from distcore_ray.desk import News
+from distcore_ray.failures import first_cause
+from distcore_ray.rendezvous import rendezvous_of
+from distcore_ray.shipping import Place, packed, unpacked
+
+LOOK_SECONDS = 0.25
+"""How often the driver looks at its gang."""
+
+ROOM_TOLD_SECONDS = 20.0
+"""How long ranks may wait for room before that is said."""
+
+log = logging.getLogger("distcore")
+
+
+def run(gang: Gang, desk: Any, patience: float) -> list[Any]:
+    """Run the gang to its end; results in rank order.
+
+    patience: seconds without room for the ranks after which to give up.
+    Raises what a rank raised where that is one of distcore's errors, else TrainingError naming rank, node and exit;
+    KeyboardInterrupt after a ctrl-C, once the ranks have saved a checkpoint (a second ctrl-C does not wait)."""
+    refuse_impossible(gang, ray.nodes())
+    with tempfile.TemporaryDirectory(prefix="distcore-ray-") as folder:
+        attempt = _Fit(gang, desk, folder)
+        attempt.start()
+        try:
+            return _Watch(gang, desk, patience).until(attempt)
+        except BaseException:
+            ray.get(desk.abandon.remote())
+            raise
+
+
+class _Fit(threading.Thread):
+    """`trainer.fit()`, which blocks, in a thread: in the main one Ray Train would take ctrl-C for itself."""
+
+    def __init__(self, gang: Gang, desk: Any, folder: str) -> None:
+        super().__init__(name="distcore-fit", daemon=True)
+        self.gang, self.desk, self.folder = gang, desk, folder
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            _trainer(self.gang, self.desk, self.folder).fit()
+        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
+            self.error = error
+
+
+def _trainer(gang: Gang, desk: Any, folder: str) -> Any:
+    # By its own module: `ray.train.torch` would bring torch into a driver that may have no use for it.
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    config = {
+        "desk": desk,
+        "place": Place.here(),
+        "payload": packed((gang.function, gang.arguments)),
+        "threads": gang.threads,
+        "level": log.getEffectiveLevel(),
+    }
+    return DataParallelTrainer(
+        worker.run,
+        train_loop_config=config,
+        backend_config=rendezvous_of(gang),
+        scaling_config=ScalingConfig(
+            num_workers=(gang.min_ranks, gang.ranks) if gang.min_ranks else gang.ranks,
+            use_gpu=gang.use_gpu,
+            resources_per_worker=resources_of_rank(gang),
+            # CPUs are where the nodes are; ranks with GPUs are better off near each other.
+            placement_strategy="PACK" if gang.use_gpu else "SPREAD",
+        ),
+        run_config=RunConfig(
+            storage_path=folder,
+            failure_config=FailureConfig(
+                max_failures=gang.max_retries,
+                # A node that is taken away (spot) is no fault of the run, unless the user wants no retry at all.
+                max_preemption_failures=-1 if gang.max_retries else 0,
+            ),
+        ),
+    )
+
+
+def resources_of_rank(gang: Gang) -> dict[str, float]:
+    """What each rank reserves: a CPU, and a GPU where they are used, unless the config says otherwise."""
+    base: dict[str, float] = {"CPU": 1}
+    if gang.use_gpu:
+        base["GPU"] = 1
+    return {name: amount for name, amount in {**base, **gang.resources_per_worker}.items() if amount}
+
+
+def refuse_impossible(gang: Gang, nodes: list[dict[str, Any]]) -> None:
+    """Raise UserError, with the arithmetic, for a gang that will never find room on these nodes.
+
+    A cluster that can grow (an autoscaler, recognised by what it says it can have) is asked all the same."""
+    from ray._private.state import state
+
+    if state.get_max_resources_from_cluster_config():
+        return
+    each = resources_of_rank(gang)
+    fits = sum(_times(each, node["Resources"]) for node in nodes if node["Alive"])
+    needed = gang.min_ranks or gang.ranks
+    if fits >= needed:
+        return
+    asked = ", ".join(f"{name}: {amount:g}" for name, amount in each.items())
+    has = "; ".join(
+        f"{node['NodeManagerAddress']} has " + ", ".join(f"{name}: {node['Resources'].get(name, 0):g}" for name in each)
+        for node in nodes
+        if node["Alive"]
+    )
+    raise UserError(
+        f"{needed} workers of {{{asked}}} each do not fit on the Ray cluster, where {fits} do ({has}). "
+        "Lower backend.trainer.num_workers or resources_per_worker, or add nodes."
+    )
+
+
+def _times(each: dict[str, float], has: dict[str, float]) -> int:
+    return min((int(has.get(name, 0) / amount + 1e-9) for name, amount in each.items()), default=1 << 30)
+
+
+@dataclass
+class _Watch:
+    """The driver's eyes on a gang under way."""
+
+    gang: Gang
+    desk: Any
+    patience: float
+    groups: list[str] = field(default_factory=list)
+    waiting_since: float = field(default_factory=time.monotonic)
+    told_of_room: bool = False
+    asked_to_stop: bool = False
+
+    def until(self, fit: _Fit) -> list[Any]:
+        """Wait for the end. Raises as `run`."""
+        while fit.is_alive():
+            self._patiently(lambda: fit.join(LOOK_SECONDS))
+            self._look(ray.get(self.desk.news.remote()))
+        news = ray.get(self.desk.news.remote())
+        self._look(news)
+        refused = next((each.error for each in news.failures if each.error is not None), None)
+        if refused is not None:
+            raise refused
+        if news.stopped:
+            raise KeyboardInterrupt
+        if fit.error is not None or news.results is None:
+            raise TrainingError(self._explained(fit.error, news)) from fit.error
+        return [unpacked(each) for each in news.results]
+
+    def _patiently(self, wait: Callable[[], None]) -> None:
+        """Wait; the first ctrl-C asks the ranks to stop, where there are any."""
+        try:
+            wait()
+        except KeyboardInterrupt:
+            if self.asked_to_stop or not self.groups:
+                raise
+            self.asked_to_stop = True
+            ray.get(self.desk.stop.remote())
+            log.warning("Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for it.")
+
+    def _look(self, news: News) -> None:
+        """Tell of new groups, and give up where none finds room."""
+        now = time.monotonic()
+        for seat in news.seats:
+            if seat.group not in self.groups:
+                if self.groups:
+                    self._tell_of_restart(news, seat.world)
+                self.groups.append(seat.group)
+        failed = {each.seat.group for each in news.failures}
+        if self.groups and self.groups[-1] not in failed and not self._waits(news):
+            self.waiting_since, self.told_of_room = now, False
+            return
+        waited = now - self.waiting_since
+        if waited > self.patience:
+            raise TrainingError(
+                f"The Ray cluster had no room for {self._asked()} within {self.patience:.0f} s. {self._room()} "
+                "Add nodes, lower num_workers or resources_per_worker, or raise backend.patience."
+            )
+        if waited > ROOM_TOLD_SECONDS and not self.told_of_room:
+            self.told_of_room = True
+            log.warning("Waiting until the Ray cluster has room for %s. %s", self._asked(), self._room())
+
+    def _waits(self, news: News) -> bool:
+        """Whether the last group's nodes are gone, so that another is waited for although nobody said so."""
+        group = self.groups[-1]
+        if news.results is not None:
+            return False
+        used = {each.node for each in news.seats if each.group == group}
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        return not used <= alive
+
+    def _asked(self) -> str:
+        ranks = f"{self.gang.min_ranks} to {self.gang.ranks}" if self.gang.min_ranks else f"{self.gang.ranks}"
+        each = ", ".join(f"{name}: {amount:g}" for name, amount in resources_of_rank(self.gang).items())
+        return f"{ranks} workers of {{{each}}} each"
+
+    def _room(self) -> str:
+        each = resources_of_rank(self.gang)
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        fits = sum(_times(each, node["Resources"]) for node in alive)
+        return f"Its {len(alive)} nodes could hold {fits}, if nothing else ran there."
+
+    def _tell_of_restart(self, news: News, world: int) -> None:
+        cause = first_cause(self.groups[-1], news.seats, news.failures, ray.nodes())
+        log.warning(
+            "%s%s. All ranks were started again (%d of at most %d times%s); they go on from the last checkpoint.",
+            *(cause[0].upper(), cause[1:], len(self.groups), self.gang.max_retries),
+            f", now {world} of them" if self.gang.min_ranks else "",
+        )
+
+    def _explained(self, error: BaseException | None, news: News) -> str:
+        often = f" after {len(self.groups) - 1} restarts" if len(self.groups) > 1 else ""
+        if not self.groups:
+            return (
+                f"Training did not start on the Ray cluster: {_first_line(error)}. Look at its state with `ray status`."
+            )
+        cause = first_cause(self.groups[-1], news.seats, news.failures, ray.nodes())
+        return f"Training stopped{often}: {cause}."
+
+
+def _first_line(error: BaseException | None) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__).rstrip(".")

@@ -1,0 +1,41 @@
+"""What distcore-ray offers: a Ray cluster as backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcore.contracts import Detection
+from distcore.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+
+@hookimpl
+def distcore_make_backend(name: str, options: Any) -> Any:
+    if name != "ray":
+        return None
+    from distcore_ray.backend import RayBackend
+
+    return RayBackend(options)
+
+
+@hookimpl
+def distcore_options_model(kind: str, name: str) -> type | None:
+    from distcore_ray import options
+
+    return options.MODELS.get((kind, name))
+
+
+@hookimpl
+def distcore_detect() -> Detection | None:
+    from distcore_ray.address import detect
+
+    found = detect()
+    return None if found is None else Detection("ray", found.priority, found.reason)
+
+
+@hookimpl
+def distcore_diagnose() -> list[tuple[str, bool, str]]:
+    from distcore_ray.diagnose import checks
+
+    return checks()

@@ -1,0 +1,132 @@
+"""One rank: a process of its own beside a Ray worker, so that its exit code or signal is known, as Ray never tells it.
+
+    python -m distcore_ray.rank <descriptor of a socket to the worker>
+
+What it says goes through the socket as (what, …): ("numbers", Numbers), ("log", level, text), and in
+the end one of ("result", value), ("stopped",), ("raised", text, the error where it is one of ours).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from distcore.contracts import Member
+from distcore.errors import DistcoreError
+from distcore.progress import Progress
+from distcore.training.relay import Numbers
+from distcore_ray.shipping import Place, packed, unpacked
+
+SECONDS = 0.4
+"""How often the numbers of training are told."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the worker tells a rank first. payload: `shipping.packed` of (function, arguments). level: of its log."""
+
+    place: Place
+    member: Member
+    payload: bytes
+    level: int
+
+
+class Line:
+    """The rank's end of the socket; whoever talks waits for its turn. stop: the user asked to end."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._turn = connection, threading.Lock()
+        self.stop = threading.Event()
+
+    def say(self, *words: Any) -> None:
+        """Send one message."""
+        with self._turn:
+            self._connection.send(words)
+
+    def listen(self) -> None:
+        """Hear that the user asks to stop. When the worker dies, so do we: nobody would hear of the result."""
+        try:
+            while True:
+                self._connection.recv()
+                self.stop.set()
+        except (EOFError, OSError):
+            os._exit(1)
+
+
+_line: list[Line] = []
+"""This process's, where it is a rank."""
+
+
+class RankReporter:
+    """A `relay.Reporter` for ranks on a cluster: their numbers go through the socket."""
+
+    @contextmanager
+    def reporting(self) -> Iterator[Progress]:
+        """A Progress that is told to the worker, and through it to the driver, until the block ends."""
+        progress = Progress()
+        if not _line:
+            yield progress
+            return
+        over = threading.Event()
+        thread = threading.Thread(target=_tell, args=(_line[0], progress, over), name="distcore-progress", daemon=True)
+        thread.start()
+        try:
+            yield progress
+        finally:
+            over.set()
+            thread.join()
+
+
+def _tell(line: Line, progress: Progress, over: threading.Event) -> None:
+    while True:
+        last = over.wait(SECONDS)
+        if line.stop.is_set():
+            progress.stop = True
+        if progress.stage:
+            line.say("numbers", Numbers.of(progress))
+        if last:
+            return
+
+
+class _LogToWorker(logging.Handler):
+    def __init__(self, line: Line, prefix: str) -> None:
+        super().__init__()
+        self.line, self.prefix = line, prefix
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.line.say("log", record.levelno, self.prefix + record.getMessage())
+
+
+def main(descriptor: int) -> None:
+    """Run the gang's function; the exit code is 0 where it was told how that ended."""
+    connection = Connection(descriptor)
+    orders: Orders = connection.recv()
+    line = Line(connection)
+    _line.append(line)
+    threading.Thread(target=line.listen, name="distcore-worker", daemon=True).start()
+    orders.place.enter()
+    member = orders.member
+    log = logging.getLogger("distcore")
+    log.setLevel(orders.level if member.rank == 0 else max(logging.WARNING, orders.level))
+    log.addHandler(_LogToWorker(line, f"Rank {member.rank}: " if member.rank else ""))
+    try:
+        function, arguments = unpacked(orders.payload)
+        line.say("result", packed(function(member, *arguments)))
+    except KeyboardInterrupt:
+        line.say("stopped")
+    except (Exception, SystemExit) as error:
+        line.say("raised", f"{type(error).__name__}: {error}", error if isinstance(error, DistcoreError) else None)
+        logging.getLogger(__name__).exception("The rank's own error, for Ray's log of this worker")
+
+
+if __name__ == "__main__":
+    from distcore_ray import rank  # the module that others import, not this copy of it as __main__
+
+    rank.main(int(sys.argv[1]))

@@ -1,0 +1,49 @@
+"""The driver's side of what ranks report: numbers to the progress that is drawn, log lines to the log."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from distcore.progress import Progress
+from distcore.training.relay import Reporter
+from distcore_ray.desk import Following, News, open_desk
+from distcore_ray.rank import RankReporter
+
+log = logging.getLogger("distcore")
+
+
+class RayRelay:
+    """Like `distcore.training.relay.Relay`, over the cluster. desk: where the gang meets, once it is entered."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.reporter: Reporter = RankReporter()
+        self.desk: Any = None
+        self._stack = ExitStack()
+        self._begun = False
+
+    def __enter__(self) -> RayRelay:
+        self.desk = self._stack.enter_context(open_desk())
+        self._stack.callback(self._end)
+        self._stack.callback(Following(self.desk, self._heard).close)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        self.desk = None
+
+    def _heard(self, news: News) -> None:
+        for level, text in news.logs:
+            log.log(level, "%s", text)
+        if news.numbers is not None:
+            news.numbers.show(self.progress, self._begun)
+            self._begun = True
+
+    def _end(self) -> None:
+        if self._begun:
+            self.progress.end()

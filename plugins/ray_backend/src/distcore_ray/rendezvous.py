@@ -1,0 +1,84 @@
+"""How ranks find each other: Ray Train's `BackendConfig`, ours for torch.distributed, or one that the gang brings.
+
+A trainer with a library of its own names "module:function" in `Gang.rendezvous["ray"]`. That function is called with
+the gang on the driver and gives a `ray.train.backend.BackendConfig`. Whatever environment variables its `on_start` sets
+in the workers, the ranks have.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import os
+import socket
+import struct
+from typing import Any
+
+from ray.train.backend import Backend, BackendConfig
+
+from distcore.contracts import Gang
+from distcore.errors import UserError
+
+SIOCGIFADDR = 0x8915
+
+
+def rendezvous_of(gang: Gang) -> BackendConfig:
+    """What the gang brings for Ray, or torch's."""
+    named = gang.rendezvous.get("ray")
+    if named is None:
+        return TorchRendezvous()
+    module, _, function = named.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), function)(gang)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"The trainer's rendezvous on Ray, {named}, cannot be loaded: {error}.") from error
+    return made
+
+
+class TorchRendezvous(BackendConfig):
+    """MASTER_ADDR and MASTER_PORT of rank 0 for every rank: torch's `env://`."""
+
+    @property
+    def backend_cls(self) -> type[Backend]:
+        return _TorchBackend
+
+
+class _TorchBackend(Backend):
+    share_cuda_visible_devices = True
+
+    def on_start(self, worker_group: Any, backend_config: BackendConfig) -> None:
+        address, port = worker_group.execute_single(0, _free_address)
+        worker_group.execute(_point_to, address, port)
+
+
+def _free_address() -> tuple[str, int]:
+    import ray
+
+    address = ray.util.get_node_ip_address()
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((address, 0))
+        return address, probe.getsockname()[1]
+
+
+def _point_to(address: str, port: int) -> None:
+    import ray
+
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, str(port)
+    # Gloo asks for the host's name otherwise, which need not resolve, or not to what other nodes reach.
+    interface = _interface_of(ray.util.get_node_ip_address())
+    if interface:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+
+
+def _interface_of(address: str) -> str | None:
+    """The network interface that has the IPv4 address; None: not found."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                found = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:  # it has none
+                continue
+            if socket.inet_ntoa(found[20:24]) == address:
+                return name
+    return None

@@ -1,0 +1,66 @@
+"""Independent tasks over the cluster: results in order, few under way at a time, lost ones run again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from distcore.errors import DistcoreError
+from distcore_ray.shipping import Place, packed, unpacked
+
+T = TypeVar("T")
+
+LOST = 3
+"""How often a task whose process or node died is run again."""
+
+AHEAD = 2
+"""Tasks under way for each CPU: one that runs and one that waits; results that nobody has taken are no more."""
+
+
+def run(function: Callable[[Any], T], items: Sequence[Any], cpus: int) -> Iterator[T]:
+    """function(item) for each item as Ray tasks; results in the order of the items.
+
+    Raises what the first failing task raised, or DistcoreError where tasks were lost again and again."""
+    task = ray.remote(max_retries=LOST)(_call)
+    shared = ray.put((Place.here(), packed(function)))
+    waiting = iter(items)
+    under_way: deque[Any] = deque()
+    try:
+        for item in islice(waiting, AHEAD * max(1, cpus)):
+            under_way.append(task.remote(shared, packed(item)))
+        while under_way:
+            value = _result(under_way[0])
+            under_way.popleft()
+            for item in islice(waiting, 1):
+                under_way.append(task.remote(shared, packed(item)))
+            yield value
+    finally:
+        for reference in under_way:
+            ray.cancel(reference)
+
+
+def _call(shared: tuple[Place, bytes], item: bytes) -> Any:
+    place, function = shared
+    place.enter()
+    return unpacked(function)(unpacked(item))
+
+
+def _result(reference: Any) -> Any:
+    try:
+        return ray.get(reference)
+    except RayTaskError as error:
+        # Ray's own class of both; a caller that looks for its error must find it, with the task's traceback behind it.
+        cause = error.cause
+        if isinstance(cause, Exception) and not isinstance(cause, RayError):
+            raise cause from error
+        raise
+    except RayError as error:
+        raise DistcoreError(
+            f"A task on the Ray cluster was lost {LOST + 1} times: {str(error).strip().splitlines()[0]} "
+            "Look at its nodes (`ray status`, and the memory they have); nothing that was finished is lost."
+        ) from error

@@ -1,0 +1,135 @@
+"""A Ray Train worker's part in a gang: it starts its rank as a process, passes on its words, and tells how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import ray
+
+from distcore.contracts import Member
+from distcore_ray.desk import Failure, Seat
+from distcore_ray.rank import Orders
+
+TELL_SECONDS = 0.5
+"""How often a worker asks the desk whether to go on, and hands over what its rank said."""
+
+LATER_SECONDS = 1.0
+"""How long a rank that raised waits before it says so: mostly another one died, and it lost the connection to it."""
+
+
+class RankFailed(Exception):
+    """What Ray Train hears of a rank that did not end well."""
+
+
+def run(config: dict[str, Any]) -> None:
+    """The training function of Ray Train. config: `desk`, `place`, `payload`, `threads`, `level`."""
+    desk = config["desk"]
+    member, environment = _who(config["threads"])
+    process, connection = _started(environment)
+    seat = Seat(
+        _group(),
+        member.rank,
+        member.world,
+        ray.get_runtime_context().get_node_id(),
+        ray.util.get_node_ip_address(),
+        process.pid,
+    )
+    try:
+        if ray.get(desk.sit.remote(seat)):
+            connection.send(Orders(config["place"], member, config["payload"], config["level"]))
+            _watch(desk, seat, process, connection)
+    finally:
+        connection.close()
+        process.kill()
+        process.wait()
+
+
+def _group() -> str:
+    """The attempt: Ray Train reserves its places anew for each."""
+    reserved = ray.util.get_current_placement_group()
+    assert reserved is not None
+    return str(reserved.id.hex())
+
+
+def _who(threads: int) -> tuple[Member, dict[str, str]]:
+    """Which rank this is, and what torch and others read of it in the environment."""
+    from ray.train import get_context
+
+    context = get_context()
+    member = Member(context.get_world_rank(), context.get_world_size(), context.get_local_rank())
+    local_world = context.get_local_world_size()
+    if not threads:
+        node = ray.get_runtime_context().get_node_id()
+        resources = next((each["Resources"] for each in ray.nodes() if each["NodeID"] == node), {})
+        threads = max(1, int(min(resources.get("CPU", 1), os.cpu_count() or 1)) // local_world)
+    return member, {
+        **os.environ,
+        "RANK": str(member.rank),
+        "WORLD_SIZE": str(member.world),
+        "LOCAL_RANK": str(member.local_rank),
+        "LOCAL_WORLD_SIZE": str(local_world),
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+    }
+
+
+def _started(environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Connection]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        words = [sys.executable, "-m", "distcore_ray.rank", str(theirs.fileno())]
+        process = subprocess.Popen(words, env=environment, pass_fds=[theirs.fileno()])
+    return process, Connection(ours.detach())
+
+
+def _watch(desk: Any, seat: Seat, process: subprocess.Popen[bytes], connection: Connection) -> None:
+    """Pass on what the rank says until it ends. Raises RankFailed where that was not well."""
+    numbers, logs, ending, told = None, [], None, 0.0
+    while ending is None:
+        try:
+            if connection.poll(TELL_SECONDS):
+                what, *rest = connection.recv()
+                if what == "numbers":
+                    numbers = rest[0]
+                elif what == "log":
+                    logs.append(tuple(rest))
+                else:
+                    ending = (what, *rest)
+        except (EOFError, OSError):
+            ending = ("died",)
+        now = time.monotonic()
+        if ending is not None or now - told >= TELL_SECONDS:
+            stop, leave = ray.get(desk.tell.remote(seat, numbers, logs))
+            numbers, logs, told = None, [], now
+            if leave:
+                return
+            if stop and ending is None:
+                connection.send("stop")
+    _ended(desk, seat, process, ending)
+
+
+def _ended(desk: Any, seat: Seat, process: subprocess.Popen[bytes], ending: tuple[Any, ...]) -> None:
+    what, *rest = ending
+    if what in ("result", "stopped"):
+        ray.get(desk.done.remote(seat, rest[0] if rest else None, what == "stopped"))
+        return
+    if what == "died":
+        failure = Failure(seat, _how(process.wait()), died=True)
+    else:
+        failure = Failure(seat, f"raised {rest[0]}", died=False, error=rest[1])
+        if rest[1] is None:
+            time.sleep(LATER_SECONDS)
+    ray.get(desk.fail.remote(failure))
+    raise RankFailed(f"rank {seat.rank} {failure.how}")
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

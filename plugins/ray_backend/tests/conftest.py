@@ -1,0 +1,60 @@
+"""Real Ray clusters on this machine: several nodes, each with a manager of its own, and nothing outside their folder."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+
+import pytest
+
+
+class Nodes:
+    """A cluster whose nodes come and go. RAY_ADDRESS points at it, and nothing else in the test's environment."""
+
+    def __init__(self, cpus: list[int]) -> None:
+        # A short name: the nodes' sockets lie below it, and a socket's path may have 107 letters.
+        self.folder = tempfile.mkdtemp(prefix="dr-", dir="/tmp")
+        self.before = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+        for name in self.before:
+            del os.environ[name]
+        os.environ |= {
+            "RAY_TMPDIR": self.folder,
+            "RAY_AUTH_MODE": "disabled",
+            "DISTCORE_RAY_ALLOW_OPEN_CLUSTER": "1",
+        }
+        from ray.cluster_utils import Cluster
+
+        self.cluster = Cluster()
+        self.nodes = [self.add(each) for each in cpus]
+        os.environ["RAY_ADDRESS"] = self.cluster.address
+
+    def add(self, cpus: int):
+        return self.cluster.add_node(num_cpus=cpus, include_dashboard=False, object_store_memory=100 << 20)
+
+    def close(self) -> None:
+        import ray
+
+        ray.shutdown()
+        self.cluster.shutdown()
+        for name in [name for name in os.environ if name.startswith("RAY_")]:
+            del os.environ[name]
+        os.environ.pop("DISTCORE_RAY_ALLOW_OPEN_CLUSTER", None)
+        os.environ |= self.before
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Three nodes with two CPUs each."""
+    made = Nodes([2, 2, 2])
+    yield made
+    made.close()
+
+
+def until(condition, seconds: float = 120, what: str = "it"):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"{what} never came"
+        time.sleep(0.05)
+    return found

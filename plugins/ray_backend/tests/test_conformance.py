@@ -1,0 +1,16 @@
+"""distcore-ray holds what every backend must hold, on a cluster of three nodes."""
+
+import pytest
+
+from distcore.testing import BackendSuite, PluginSuite
+
+pytestmark = pytest.mark.cluster
+
+
+class TestPlugin(PluginSuite):
+    kind, name = "backends", "ray"
+
+
+@pytest.mark.usefixtures("nodes")
+class TestBackend(BackendSuite):
+    name = "ray"
