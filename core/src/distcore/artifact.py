@@ -85,6 +85,7 @@ def write_artifact(
             "preprocessing": job.config["preprocessing"],
             "random_seed": job.seed,
             "cache_key": job.cache.key,
+            "extensions": job.config.get("extensions", []),
             **features.as_json(),
             "files": {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()},
             "extra": extra or {},

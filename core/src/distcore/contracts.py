@@ -146,9 +146,13 @@ class Gang:
 class Backend(Protocol):
     """Where work runs. `defaults` names the processor, loader and trainer used where the config names none.
 
+    One whose tasks run on other machines has `distributed = True` (without it: False): core then hands it work in
+    pieces, through `map`, that it would else do in this process, such as predictions.
+
     One whose ranks are on other machines may also have
     - `relay(progress)`: in place of `training.relay.Relay`, for workers that share no file with this process;
-    - `check_storage(places)`: raises UserError where a node cannot see one of {what it is: path}; called before work.
+    - `check_storage(read, written)`: raises UserError where a node cannot see one of {what it is: path of a file or
+      folder that is read, or of a folder that is written to}; called before work.
     """
 
     name: str
@@ -161,7 +165,11 @@ class Backend(Protocol):
         ...
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
-        """Independent tasks; results in the order of the items."""
+        """Independent tasks; results in the order of the items, the first error raised as it is.
+
+        function: importable, or an object that pickles, which may hold megabytes: it travels once, only items travel
+        with every task. A task whose worker is lost runs again elsewhere. A few results at most wait to be taken, and
+        nothing is begun any more once the iterator is closed."""
         ...
 
     def close(self) -> None: ...

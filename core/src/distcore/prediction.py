@@ -1,9 +1,10 @@
-"""Predictions and scores: batches through a predictor, decoded for people, in the order of the rows."""
+"""Predictions: batches through a predictor, decoded for people, in the order of the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,15 @@ import pyarrow.types as pt
 from distcore.batch import Batch, Layout
 from distcore.durable import explained, write_file
 from distcore.errors import TrainingError, UserError
-from distcore.report.diagnostics import Diagnostics
 
 if TYPE_CHECKING:
     from distcore.artifact import Artifact
     from distcore.cache.reader import CacheReader
     from distcore.contracts import Split
     from distcore.encoding.stream import EncodedStream
+    from distcore.evaluation import Evaluation
     from distcore.features import Features
+    from distcore.model_session import ModelSession
     from distcore.progress import Progress
 
 ROWS = 4096
@@ -30,6 +32,12 @@ ROWS = 4096
 READ_ROWS = 65_536
 """Rows read from a cache at once."""
 
+LEAST_PIECES = 64
+"""Pieces that a dataset is cut into where it has as many partitions: every CPU of a small cluster has some to do."""
+
+MOST_TOGETHER = 16
+"""Partitions of a piece: its 64 MiB are a second or two of work, beside which what a task costs does not show."""
+
 GROUP_ROWS = 131_072
 """Rows of a row group of the predictions: one for each forward pass would take half again as long to write."""
 
@@ -37,28 +45,26 @@ Outputs = Mapping[str, np.ndarray]
 
 
 def predict_stream(
-    artifact: Artifact,
-    dataset: Any,
-    *,
-    batch_size: int | None = None,
-    data_format: str | None = None,
-    progress: Progress | None = None,
+    artifact: Artifact, dataset: Any, *, batch_size: int | None = None, data_format: str | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Decoded predictions of every row of a dataset, in its order, some rows at a time. Raises as `open_source` does.
 
     A row that cannot be predicted (it misses a value of an input whose strategy is drop_row) is a row of nulls."""
+    with encoded_stream(artifact, dataset, ("input",), data_format) as stream:
+        for batches, _ in predicted(artifact, stream, rows_of(batch_size)):
+            yield from batches
+
+
+def predicted(artifact: Artifact, stream: EncodedStream, rows: int) -> Iterator[tuple[Iterator[pa.RecordBatch], int]]:
+    """(decoded predictions, rows) of each partition of a stream of inputs; rows: of a forward pass."""
     features = artifact.features
     layout = layout_of(features, ("input",))
-    with encoded_stream(artifact, dataset, ("input",), data_format) as stream:
-        for piece in stream.pieces():
-            batches = forward(artifact, piece.batch, layout, piece.first, rows_of(batch_size))
-            parts = [decoded(features, outputs) for _, outputs in batches]
-            if piece.kept is None:
-                yield from parts
-            else:
-                yield spread(parts, piece.kept, piece.read, empty_schema(features))
-            if progress is not None:
-                progress.done += piece.read
+    for piece in stream.pieces():
+        batches = forward(artifact, piece.batch, layout, piece.first, rows)
+        parts: Iterator[pa.RecordBatch] = (decoded(features, outputs) for _, outputs in batches)
+        if piece.kept is not None:
+            parts = iter([spread(list(parts), piece.kept, piece.read, empty_schema(features))])
+        yield parts, piece.read
 
 
 def spread(parts: Sequence[pa.RecordBatch], kept: np.ndarray, rows: int, schema: pa.Schema) -> pa.RecordBatch:
@@ -68,6 +74,41 @@ def spread(parts: Sequence[pa.RecordBatch], kept: np.ndarray, rows: int, schema:
     places[kept] = np.arange(len(kept))
     taken = table.take(pa.array(places, mask=places < 0))
     return taken.combine_chunks().to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema)
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which rows a model is to answer.
+
+    rows: of a forward pass. decode: whether the predictions of an evaluation are wanted, beside its scores."""
+
+    dataset: Any
+    data_format: str | None
+    rows: int
+    decode: bool
+
+
+@contextmanager
+def answered_here(
+    session: ModelSession, request: Request, evaluation: Evaluation | None
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Every row of the dataset through the model in this process; gives the predictions in row order, as they are read.
+
+    evaluation: what is scored while they are read."""
+    artifact, progress = session.artifact, session.progress
+    roles = ("input",) if evaluation is None else ("input", "output")
+    with encoded_stream(artifact, request.dataset, roles, request.data_format) as stream:
+        if evaluation is None:
+            yield _counted(predicted(artifact, stream, request.rows), progress)
+        else:
+            batches = scored_batches(artifact, stream, request.rows, evaluation.cut)
+            yield evaluation.run(batches, progress, request.decode)
+
+
+def _counted(parts: Iterator[tuple[Iterator[pa.RecordBatch], int]], progress: Progress) -> Iterator[pa.RecordBatch]:
+    for batches, read in parts:
+        yield from batches
+        progress.done += read
 
 
 @contextmanager
@@ -115,42 +156,6 @@ def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-class Evaluation:
-    """Scores and the report's diagnostics of batches, in one pass over them. rows: how many were scored."""
-
-    def __init__(self, features: Features, split: str = "") -> None:
-        from distcore.training.scores import Scores
-
-        self.features = features
-        self.scores = Scores(features, split=split)
-        self.diagnostics = Diagnostics(features)
-        self.rows = 0
-
-    def decode(self, batches: Iterator[tuple[Batch, Outputs]], progress: Progress) -> Iterator[pa.RecordBatch]:
-        """Score every batch, and give its decoded predictions."""
-        for batch, outputs in self.score(batches, progress):
-            if batch.rows:
-                yield decoded(self.features, outputs)
-
-    def score(self, batches: Iterator[tuple[Batch, Outputs]], progress: Progress) -> Iterator[tuple[Batch, Outputs]]:
-        """Score every batch as it passes."""
-        for batch, outputs in batches:
-            self.scores.update(outputs, batch)
-            self.diagnostics.update(outputs, batch)
-            self.rows += batch.rows
-            progress.done += batch.rows
-            yield batch, outputs
-
-    def run(self, batches: Iterator[tuple[Batch, Outputs]], progress: Progress, path: Path | None) -> Path | None:
-        """Score every batch; write the predictions to `path` unless it is None. Memory does not grow with the rows."""
-        if path is not None:
-            write_predictions(path, self.decode(batches, progress), empty_schema(self.features))
-            return path
-        for _ in self.score(batches, progress):
-            continue
-        return None
-
-
 def empty_schema(features: Features) -> pa.Schema:
     """The columns of predictions, from a prediction of no rows."""
     outputs = {}
@@ -160,15 +165,25 @@ def empty_schema(features: Features) -> pa.Schema:
     return decoded(features, outputs).schema
 
 
-def dataset_batches(
-    artifact: Artifact, dataset: Any, batch_size: int | None = None, data_format: str | None = None
+def scored_batches(
+    artifact: Artifact, stream: EncodedStream, rows: int, cut: Callable[[], None] | None = None
 ) -> Iterator[tuple[Batch, Outputs]]:
-    """Every row of a dataset, which holds the targets too, through the model; rows that lack a target are left out."""
-    roles = ("input", "output")
-    layout = layout_of(artifact.features, roles)
-    with encoded_stream(artifact, dataset, roles, data_format) as stream:
-        for start, encoded in stream:
-            yield from forward(artifact, encoded, layout, start, rows_of(batch_size))
+    """Every row of a stream of inputs and targets through the model; rows that lack a target are left out.
+
+    rows: of a forward pass. cut: called where a piece of the dataset ends and the batches before were consumed."""
+    layout = layout_of(artifact.features, ("input", "output"))
+    together = partitions_together(len(stream.partitions))
+    for number, piece in enumerate(stream.pieces()):
+        if cut is not None and number and number % together == 0:
+            cut()
+        yield from forward(artifact, piece.batch, layout, piece.first, rows)
+
+
+def partitions_together(partitions: int) -> int:
+    """How many partitions of a dataset make a piece: what is evaluated as one, and is one task of a cluster.
+
+    It depends on the dataset alone, so that the numbers and the bytes are the same however many workers there are."""
+    return min(MOST_TOGETHER, max(1, partitions // LEAST_PIECES))
 
 
 def split_batches(

@@ -13,7 +13,10 @@ from distcore.durable import explained, remove_directory, write_file
 from distcore.errors import DistcoreError, TrainingError, UserError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from distcore.cache import Cache
+    from distcore.features import Features
     from distcore.session import Session
 
 
@@ -30,6 +33,17 @@ def write_json(path: Path, content: JSON) -> None:
     with explained(path.parent, path.name, TrainingError, advice="choose another folder with --output_directory"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def predictions(path: Path | None, batches: Iterator[pa.RecordBatch], features: Features) -> int:
+    """Write predictions to the path, or only compute them where it is None; returns the rows that were written."""
+    from distcore.prediction import empty_schema, write_predictions
+
+    if path is not None:
+        return write_predictions(path, batches, empty_schema(features))
+    for _ in batches:
+        continue
+    return 0
 
 
 def config_to_resume(config: Any, resume: str | Path | None) -> Any:

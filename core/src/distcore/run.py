@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from distcore import results
 from distcore.contracts import JSON, TrainJob, TrainResult
 from distcore.dataset import Data
-from distcore.prepare import prepare
-from distcore.session import Session, describe, experiment_directory, open_model, open_session
+from distcore.prepare import check_storage, prepare
+from distcore.session import Session, describe, experiment_directory, open_session
 
 if TYPE_CHECKING:
     from distcore.artifact import Artifact
@@ -95,6 +95,7 @@ def _train(
         session = stack.enter_context(
             open_session(command, config, backend=backend, random_seed=random_seed, gpus=gpus, view=view)
         )
+        check_storage(session, data, model_resume_path or output_directory)
         cache = prepare(session, data)
         if "skip_save_processed_input" in skip and session.built_cache:
             stack.callback(results.remove_cache, cache)
@@ -163,6 +164,7 @@ def preprocess(
     data = Data(dataset, training_set, validation_set, test_set, data_format)
     with open_session("preprocess", config, backend=backend, random_seed=random_seed, view=view) as session:
         session.started()
+        check_storage(session, data)
         return prepare(session, data)
 
 
@@ -192,7 +194,8 @@ def _finish_experiment(session: Session, cache: Cache, trained: TrainResult, ski
     """Evaluate and predict the test split in one pass over it."""
     from distcore.artifact import open_artifact
     from distcore.cache import open_cache
-    from distcore.prediction import Evaluation, split_batches
+    from distcore.evaluation import Evaluation
+    from distcore.prediction import split_batches
 
     assert session.directory is not None
     artifact = open_artifact(trained.model, plugins=session.plugins, trust=True)
@@ -202,79 +205,73 @@ def _finish_experiment(session: Session, cache: Cache, trained: TrainResult, ski
         session.progress.begin("test", total=reader.rows("test"))
         rows = session.config.trainer.eval_batch_size
         batches = split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None)
-        evaluation.run(batches, session.progress, path)
+        results.predictions(path, evaluation.run(batches, session.progress, decode=path is not None), artifact.features)
         session.progress.end()
-    statistics = evaluation.scores.compute()
+    statistics = evaluation.statistics()
     results.write(session, "test_statistics.json", statistics, skip, "skip_save_eval_stats")
-    results.write(session, "test_diagnostics.json", evaluation.diagnostics.as_json(), skip, "skip_save_eval_stats")
+    results.write(session, "test_diagnostics.json", evaluation.drawings(), skip, "skip_save_eval_stats")
     if path is not None:
         session.plugins.manager.hook.predictions_written(path=path, rows=evaluation.rows)
     return Outcome(session.directory, trained.model, trained.statistics, statistics, path)
 
 
-def predict(
-    model_path: str | Path,
-    dataset: Any,
-    *,
-    data_format: str | None = None,
-    batch_size: int | None = None,
-    backend: str | None = None,
-    gpus: Any = None,
-    trust: bool = False,
-    output_directory: str | Path = "results",
-    skip: frozenset[str] | set[str] = SAVE_ALL,
-    view: str = "interactive",
-) -> Path | None:
+def predict(model_path: str | Path, dataset: Any, **arguments: Any) -> Path | None:
     """Predict every row of a dataset, in its order, into `<output_directory>/predictions.parquet`; returns that path.
 
-    trust: see `load`."""
-    from distcore.prediction import empty_schema, predict_stream, write_predictions
-
-    opened = open_model(model_path, trust=trust, gpus=gpus, backend=backend, view=view)
-    with results.as_before(output_directory), opened as (artifact, progress):
-        progress.begin("predict")
-        parts = predict_stream(artifact, dataset, batch_size=batch_size, data_format=data_format, progress=progress)
-        if "skip_save_predictions" in skip:
-            for _ in parts:
-                continue
-            return None
-        path = Path(output_directory) / "predictions.parquet"
-        rows = write_predictions(path, parts, empty_schema(artifact.features))
-        artifact.plugins.manager.hook.predictions_written(path=path, rows=rows)
-        return path
+    Arguments: see `evaluate`."""
+    return _answer("predict", model_path, dataset, **arguments)[0]
 
 
-def evaluate(
+def evaluate(model_path: str | Path, dataset: Any, **arguments: Any) -> JSON:
+    """Metrics of a model on a dataset that holds its targets: {output feature: {metric: number}}.
+
+    Also written, with predictions, to `<output_directory>/test_statistics.json` and `predictions.parquet`.
+    batch_size: rows of a forward pass. backend: a name, or {"type": name, option: value}; one whose tasks run on other
+    machines gets the dataset in pieces. trust: see `load`. The other arguments: see `train`.
+    """
+    return _answer("evaluate", model_path, dataset, **arguments)[1]
+
+
+def _answer(
+    command: str,
     model_path: str | Path,
     dataset: Any,
     *,
     data_format: str | None = None,
     batch_size: int | None = None,
-    backend: str | None = None,
+    backend: str | Mapping[str, Any] | None = None,
     gpus: Any = None,
     trust: bool = False,
     output_directory: str | Path = "results",
     skip: frozenset[str] | set[str] = SAVE_ALL,
     view: str = "interactive",
-) -> JSON:
-    """Metrics of a model on a dataset that holds its targets: {output feature: {metric: number}}.
+) -> tuple[Path | None, JSON]:
+    """(the predictions' file, the metrics: empty for `predict`)."""
+    from distcore.evaluation import Evaluation
+    from distcore.model_session import open_model
+    from distcore.prediction import Request, answered_here, rows_of
 
-    Also written, with predictions, to `<output_directory>/test_statistics.json` and `predictions.parquet`."""
-    from distcore.prediction import Evaluation, dataset_batches
-
-    opened = open_model(model_path, trust=trust, gpus=gpus, backend=backend, view=view)
-    with results.as_before(output_directory), opened as (artifact, progress):
-        progress.begin("evaluate")
-        evaluation = Evaluation(artifact.features)
-        directory = Path(output_directory)
-        path = None if "skip_save_predictions" in skip else directory / "predictions.parquet"
-        evaluation.run(dataset_batches(artifact, dataset, batch_size, data_format), progress, path)
-        statistics = evaluation.scores.compute()
-        if "skip_save_eval_stats" not in skip:
-            results.write_json(directory / "test_statistics.json", statistics)
+    directory = Path(output_directory)
+    path = None if "skip_save_predictions" in skip else directory / "predictions.parquet"
+    listen = "skip_save_log" not in skip
+    opened = open_model(
+        command, model_path, directory, backend=backend, trust=trust, gpus=gpus, listen=listen, view=view
+    )
+    with results.as_before(directory), opened as session:
+        evaluation = Evaluation(session.artifact.features) if command == "evaluate" else None
+        answered = answered_here
+        if session.distributed:
+            from distcore.pieces import answered_in_pieces as answered
+        request = Request(dataset, data_format, rows_of(batch_size), decode=path is not None)
+        session.progress.begin(command)
+        with answered(session, request, evaluation) as predictions:
+            rows = results.predictions(path, predictions, session.artifact.features)
+            statistics = evaluation.statistics() if evaluation is not None else {}
+            if evaluation is not None and "skip_save_eval_stats" not in skip:
+                results.write_json(directory / "test_statistics.json", statistics)
         if path is not None:
-            artifact.plugins.manager.hook.predictions_written(path=path, rows=evaluation.rows)
-        return statistics
+            session.plugins.manager.hook.predictions_written(path=path, rows=rows)
+        return path, statistics
 
 
 def load(model_path: str | Path, *, trust: bool = False) -> Artifact:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distcore.contracts import JSON, Backend, PluginRef
 from distcore.errors import UserError
@@ -20,7 +20,6 @@ from distcore.progress import Progress
 from distcore.progress_view import ProgressView
 
 if TYPE_CHECKING:
-    from distcore.artifact import Artifact
     from distcore.config import RunConfig
 
 log = logging.getLogger("distcore")
@@ -49,6 +48,12 @@ class Session:
         self.plugins.manager.hook.run_started(
             command=self.command, config=self.config.as_json(), directory=self.directory
         )
+
+    def check(self) -> None:
+        """Let the plugins that this command needs say, before any work, what stands against it here."""
+        kinds = ("processors",) if self.command == "preprocess" else ("processors", "loaders", "trainers")
+        for reference in map(self.reference, kinds):
+            self.plugins.check(reference.kind, reference.name, reference.options)
 
     def reference(self, kind: str) -> PluginRef:
         """The processor, loader or trainer that the config names, else the backend's default."""
@@ -79,22 +84,45 @@ def open_session(
     view: how to draw progress ("auto", "bars", "lines", "none")."""
     limit_gpus(gpus)
     session = resolved_session(command, config, backend=backend, random_seed=random_seed)
-    plugins = session.plugins
     for note in session.config.notes:
         log.info("%s: %s", session.config.source, note)
+    with under_way(session, [each.as_json() for each in session.config.extensions], view):
+        session.check()
+        yield session
+
+
+class UnderWay(Protocol):
+    """What every command has: a `Session`, or the `ModelSession` of one that works on a saved model."""
+
+    command: str
+    backend: Backend
+    progress: Progress
+    directory: Path | None
+
+    @property
+    def plugins(self) -> Plugins: ...
+
+
+@contextmanager
+def under_way(session: UnderWay, extensions: Sequence[Mapping[str, Any]], view: str) -> Iterator[None]:
+    """Draw the session's progress, let the extensions listen and tell them how it ended; close the backend."""
+    plugins = session.plugins
     error: BaseException | None = None
+    follow = getattr(session.backend, "follow", None)
+    if follow is not None:  # a launcher's process that another one leads does its part here, and ends
+        follow()
     try:
-        with listening([each.as_json() for each in session.config.extensions], plugins):
+        with listening(extensions, plugins):
             try:
                 with ProgressView(session.progress, view):
-                    yield session
+                    yield
                     session.progress.end()
             except BaseException as caught:
                 error = caught
                 raise
             finally:
                 session.progress.end()
-                plugins.manager.hook.run_finished(command=command, directory=session.directory, error=error)
+                plugins.manager.hook.run_finished(command=session.command, directory=session.directory, error=error)
     finally:
         session.backend.close()
 
@@ -120,23 +148,6 @@ def resolved_session(
         made.close()
         raise
     return Session(command, resolved, plugins, made, name, reason, features, Progress())
-
-
-@contextmanager
-def open_model(
-    path: str | Path, *, trust: bool = False, gpus: Any = None, backend: str | None = None, view: str = "none"
-) -> Iterator[tuple[Artifact, Progress]]:
-    """Open a model to predict or evaluate with, in this process. backend: must be one that is installed."""
-    from distcore.artifact import open_artifact
-
-    limit_gpus(gpus)
-    plugins = Plugins()
-    if backend is not None:
-        plugins.find("backends", backend)
-    progress = Progress()
-    with ProgressView(progress, view):
-        yield open_artifact(path, plugins=plugins, trust=trust), progress
-        progress.end()
 
 
 def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +34,22 @@ CHUNK = 32768
 DEPTHS = {3: 2.0**-9, 4: 2.0**-30, 5: 2.0**-51}
 """How far below the largest value (as a power of two above it) a value may lie for that many slices to hold all its
 bits: the first slice ends 20 bits below the top, each further one 21 bits lower, and a double has 53 bits."""
+
+
+def total(values: Sequence[float]) -> float:
+    """The sum of a few doubles, rounded once; as floating-point addition has it where it is not finite."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return sum(values)
+
+
+def exact_sum(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The element-wise sum of a few arrays of one shape, each element rounded once, in their dtype."""
+    if len(parts) == 1:
+        return parts[0]
+    flat = np.stack([part.reshape(-1) for part in parts]).T.tolist()
+    return np.array([total(each) for each in flat], parts[0].dtype).reshape(parts[0].shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,10 +38,41 @@ def encode_stream(
     roles: ("input",) for prediction, ("input", "output") for evaluation. start: how many rows came before.
     batch: a column for each feature, [n]. Raises DataError or UserError as reading and encoding do.
     """
+    return EncodedStream(source.partitions(target_bytes), features, roles)
+
+
+def columns_to_survey(features: Features, roles: Sequence[str]) -> list[str]:
+    """The dataset's columns whose missing values are filled from other rows."""
+    return sorted({each.column for each in _recipe(features, roles).fills()})
+
+
+def survey(partition: Partition, columns: Sequence[str]) -> dict[str, Ends]:
+    """Read a partition for the first and last values of the columns."""
+    table = partition.read()
+    return {name: ends(pa.chunked_array([table.column(name)])) for name in columns}
+
+
+def surroundings(found: Sequence[Mapping[str, Ends]]) -> list[dict[str, Neighbours]]:
+    """What lies around each of the partitions, from what `survey` found in all of them, in order."""
+    by_name = {name: neighbours([each[name] for each in found]) for name in found[0]}
+    return [{name: by_name[name][number] for name in by_name} for number in range(len(found))]
+
+
+def _recipe(features: Features, roles: Sequence[str]) -> Recipe:
     chosen = [*(features.inputs if "input" in roles else ()), *(features.outputs if "output" in roles else ())]
-    return EncodedStream(
-        source, features, [Bound(each, features.source_columns[each.name]) for each in chosen], target_bytes
-    )
+    return Recipe(tuple(Bound(each, features.source_columns[each.name]) for each in chosen))
+
+
+def tell_left_out(rows: int, left_out: int, first: int) -> None:
+    """Warn that rows were left out of `rows`; first: the number of the first of them, counted from 0."""
+    if left_out:
+        log.warning(
+            "%d of %d rows were left out, because a value with the strategy drop_row is missing; the first is row "
+            "%d (counted from 0).",
+            left_out,
+            rows,
+            first,
+        )
 
 
 class Piece(NamedTuple):
@@ -58,16 +89,27 @@ class Piece(NamedTuple):
 class EncodedStream:
     """What `encode_stream` gives. Threads read ahead, a few partitions at most; memory does not grow with the rows.
 
+    partitions: in row order. around: what lies around each of them, where that is known already (these are then some
+    partitions of a larger dataset, and nobody is told here about rows that are left out). threads: 0 for one a CPU.
     rows: rows of the source that were read so far. dropped: row numbers that were left out, int64, in order.
     """
 
-    def __init__(self, source: Source, features: Features, bound: Sequence[Bound], target_bytes: int) -> None:
-        self.recipe = Recipe(tuple(bound))
+    def __init__(
+        self,
+        partitions: Sequence[Partition],
+        features: Features,
+        roles: Sequence[str],
+        around: Sequence[Mapping[str, Neighbours]] | None = None,
+        threads: int = 0,
+    ) -> None:
+        self.recipe = _recipe(features, roles)
         self.metadata = features.metadata
+        self.partitions = partitions
         self.rows = 0
         self._dropped: list[np.ndarray] = []
-        self._partitions = source.partitions(target_bytes)
-        self._threads = max(1, min(len(os.sched_getaffinity(0)), len(self._partitions)))
+        self._around = around
+        self._surveyed = columns_to_survey(features, roles)
+        self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), len(partitions)))
 
     @property
     def dropped(self) -> np.ndarray:
@@ -92,22 +134,16 @@ class EncodedStream:
                 yield Piece(self.rows, read, kept, batch)
                 self.rows += read
                 kept_rows += batch.num_rows
-        if kept_rows < self.rows:
-            log.warning(
-                "%d of %d rows were left out, because a value with the strategy drop_row is missing; the first is row "
-                "%d (counted from 0).",
-                self.rows - kept_rows,
-                self.rows,
-                self.dropped[0],
-            )
+        if self._around is None and kept_rows < self.rows:
+            tell_left_out(self.rows, self.rows - kept_rows, int(self.dropped[0]))
 
     def _ahead(
-        self, pool: ThreadPoolExecutor, around: Sequence[dict[str, Neighbours]]
+        self, pool: ThreadPoolExecutor, around: Sequence[Mapping[str, Neighbours]]
     ) -> Iterator[tuple[int, np.ndarray | None, pa.RecordBatch]]:
         """Partitions encoded by the pool, in order; what is under way when the reader stops is waited for."""
         waiting: deque[Future[tuple[int, np.ndarray | None, pa.RecordBatch]]] = deque()
         try:
-            for number, partition in enumerate(self._partitions):
+            for number, partition in enumerate(self.partitions):
                 waiting.append(pool.submit(self._encode, partition, around[number] if around else {}))
                 if len(waiting) > self._threads:
                     yield waiting.popleft().result()
@@ -118,7 +154,7 @@ class EncodedStream:
                 each.cancel()
 
     def _encode(
-        self, partition: Partition, around: dict[str, Neighbours]
+        self, partition: Partition, around: Mapping[str, Neighbours]
     ) -> tuple[int, np.ndarray | None, pa.RecordBatch]:
         """(rows read, places of those that are kept or None for all, encoded)."""
         table = partition.read()
@@ -129,16 +165,8 @@ class EncodedStream:
         }
         return table.num_rows, shard.kept, pa.record_batch(columns)
 
-    def _survey(self, pool: ThreadPoolExecutor) -> list[dict[str, Neighbours]]:
+    def _survey(self, pool: ThreadPoolExecutor) -> Sequence[Mapping[str, Neighbours]]:
         """The neighbours of every partition, where missing values are filled from other rows: reads everything once."""
-        names = sorted({each.column for each in self.recipe.fills()})
-        if not names:
-            return []
-
-        def look(partition: Partition) -> dict[str, Ends]:
-            table = partition.read()
-            return {name: ends(pa.chunked_array([table.column(name)])) for name in names}
-
-        found = list(pool.map(look, self._partitions))
-        by_name = {name: neighbours([each[name] for each in found]) for name in names}
-        return [{name: by_name[name][number] for name in names} for number in range(len(found))]
+        if self._around is not None or not self._surveyed:
+            return self._around or []
+        return surroundings(list(pool.map(lambda partition: survey(partition, self._surveyed), self.partitions)))

@@ -1,4 +1,7 @@
-"""What the report draws of a test split: confusion matrix, calibration, residuals; constant memory."""
+"""What the report draws of a test split: confusion matrix, calibration, residuals; memory does not grow with the rows.
+
+Each drawing's `state` is arrays by name; `add` puts the states of pieces of a dataset together, in the rows' order.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distcore.contracts import JSON
+from distcore.encoding.exactsum import exact_sum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distcore.batch import Batch
     from distcore.features import Features
+
+Arrays = Mapping[str, Any]
+"""{name: array}"""
 
 BINS = 10
 """Bins of predicted probability in a calibration curve."""
@@ -30,6 +37,7 @@ class Classes:
         self.labels = list(labels)
         self.counts = np.zeros((len(self.labels), len(self.labels)), np.int64)
         self.bins = np.zeros((3, BINS))
+        self.others: list[NDArray[np.float64]] = []
 
     def update(self, output: NDArray[np.float32], target: NDArray[np.int64]) -> None:
         """output: probabilities [B] of the second of two classes, or [B, classes]; target: codes [B]."""
@@ -46,15 +54,23 @@ class Classes:
         for row, weights in enumerate((None, confidence, right)):
             self.bins[row] += np.bincount(place, weights=weights, minlength=BINS)
 
+    def state(self) -> Arrays:
+        return {"counts": self.counts, "bins": self.bins}
+
+    def add(self, state: Arrays) -> None:
+        self.counts = self.counts + state["counts"]
+        self.others.append(state["bins"])
+
     def as_json(self) -> JSON:
-        counts = np.maximum(self.bins[0], 1)
+        bins = exact_sum([self.bins, *self.others])
+        counts = np.maximum(bins[0], 1)
         return {
             "labels": self.labels,
             "confusion": self.counts.tolist(),
             "calibration": {
-                "expected": (self.bins[1] / counts).tolist(),
-                "observed": (self.bins[2] / counts).tolist(),
-                "counts": self.bins[0].astype(int).tolist(),
+                "expected": (bins[1] / counts).tolist(),
+                "observed": (bins[2] / counts).tolist(),
+                "counts": bins[0].astype(int).tolist(),
             },
         }
 
@@ -68,10 +84,19 @@ class Residuals:
 
     def update(self, output: NDArray[np.float64], target: NDArray[np.float64]) -> None:
         """Both [B]."""
-        room = max(SAMPLE - self.kept, 0)
-        part = (output - target)[:room]
+        self._keep(output - target)
+
+    def _keep(self, residuals: NDArray[np.float64]) -> None:
+        part = residuals[: max(SAMPLE - self.kept, 0)]
         self.kept += len(part)
-        self.parts.append(part)
+        if len(part):
+            self.parts.append(part)
+
+    def state(self) -> Arrays:
+        return {"residuals": np.concatenate(self.parts) if self.parts else np.zeros(0)}
+
+    def add(self, state: Arrays) -> None:
+        self._keep(state["residuals"])
 
     def as_json(self) -> JSON:
         values = np.concatenate(self.parts) if self.parts else np.zeros(1)
@@ -100,6 +125,15 @@ class Diagnostics:
                 drawing.update(output[known], target[known].astype(np.int64))
             else:
                 drawing.update(output.astype(np.float64), target.astype(np.float64))
+
+    def state(self) -> dict[str, Arrays]:
+        """{output feature: its drawing's arrays}, of the rows seen so far."""
+        return {name: drawing.state() for name, drawing in self.drawings.items()}
+
+    def add(self, state: Mapping[str, Arrays]) -> None:
+        """Add what another saw of the rows behind these."""
+        for name, arrays in state.items():
+            self.drawings[name].add(arrays)
 
     def as_json(self) -> JSON:
         return {name: drawing.as_json() for name, drawing in self.drawings.items()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import errno
+import os
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,7 +44,11 @@ def refuse_binary(path: Path, shown: str) -> None:
 
 
 def refuse_foreign(path: str | Path, shown: str, what: str, error: Exception) -> NoReturn:
-    """Raise DataError for a file that Arrow cannot open as `what`: a pickle is called one, else Arrow's own words."""
+    """Raise DataError for a file that Arrow cannot open as `what`: a pickle is called one, else Arrow's own words.
+
+    Raises FileNotFoundError for one that is not there: on another machine than the one that found it, say."""
+    if not os.path.lexists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
     if Path(path).is_file():
         with open(path, "rb") as file:
             _refuse_pickle(file.read(HEAD), shown)

@@ -89,6 +89,8 @@ class ParquetPartition:
         begin, shown, units = self.first + self.start, _name(self.shown, self.path), dict(self.units)
         try:
             table = self._whole() if self.stop - self.start == self.rows else _cursor(self).take(self.start, self.stop)
+        except FileNotFoundError:
+            raise  # another machine may not see it
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"{shown}: row group {self.group} is damaged ({words_of(error)}). Write the file again."

@@ -44,6 +44,9 @@ class BackendSuite:
         assert list(backend.map(jobs.square, list(range(20)))) == [each * each for each in range(20)]
         assert list(backend.map(jobs.square, [])) == []
 
+    def test_a_tasks_function_may_be_an_object_that_holds_something(self, backend: Backend) -> None:
+        assert list(backend.map(jobs.Table(tuple(range(5, 15))), [0, 3, 9])) == [5, 8, 14]
+
     def test_a_task_that_raises_says_so(self, backend: Backend) -> None:
         with pytest.raises(TypeError):
             list(backend.map(jobs.square, [1, "a", 2]))

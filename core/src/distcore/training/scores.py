@@ -1,7 +1,8 @@
 """Loss and metrics of a split, streamed over batches and the same for any number of workers.
 
 Losses are sums over rows in float64, divided once. Metrics are torchmetrics' of each output feature; states of several
-ranks are merged in rank order. What cannot be computed (no rows, one class for an ROC AUC) is null with a warning.
+ranks, or of pieces of a dataset, are merged exactly (merging.py). What cannot be computed (no rows, one class for an
+ROC AUC) is null with a warning.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from distcore.contracts import JSON, Feature, FeatureSet
+from distcore.encoding.exactsum import total
+from distcore.training.merging import MergedState, State
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +50,7 @@ class Scores:
     def __init__(self, features: FeatureSet, *, split: str = "", metrics: bool = True) -> None:
         self.split = split
         self.rows = 0
-        self._outputs = [_Output(feature, features.metadata[feature.name], metrics) for feature in features.outputs]
+        self.outputs = [_Output(feature, features.metadata[feature.name], metrics) for feature in features.outputs]
 
     def update(
         self, outputs: Mapping[str, Any], batch: Batch, logits: Mapping[str, torch.Tensor] | None = None
@@ -59,7 +62,7 @@ class Scores:
         self.rows += batch.rows
         if not batch.rows:
             return
-        for each in self._outputs:
+        for each in self.outputs:
             target = batch[each.name]
             if logits is not None:
                 each.add_loss(logits[each.name], target)
@@ -67,28 +70,67 @@ class Scores:
 
     def update_logits(self, logits: Mapping[str, torch.Tensor], batch: Batch) -> None:
         """Add a batch of a torch model; [B] or [B, classes] for each output."""
-        self.update({each.name: each.output(logits[each.name]) for each in self._outputs}, batch, logits)
+        self.update({each.name: each.output(logits[each.name]) for each in self.outputs}, batch, logits)
 
     def compute(self, strategy: Strategy | None = None) -> JSON:
         """{output feature: {metric: number or None}}, with `combined` for the loss of all; {} where there are no rows.
 
         strategy: of the gang; every rank calls, rank 0 computes, and every rank gets its answer."""
-        mine = (self.rows, [each.state() for each in self._outputs])
+        merged = MergedScores(self)
         if strategy is None:
-            return self._result([mine])
-        ranks = strategy.gather(mine)
-        found: JSON = strategy.gather(self._result(ranks) if strategy.member.rank == 0 else None)[0]
+            merged.add(self.state())
+            return merged.compute()
+        for state in strategy.gather(self.state()):
+            merged.add(state)
+        found: JSON = strategy.gather(merged.compute() if strategy.member.rank == 0 else None)[0]
         return found
 
-    def _result(self, ranks: list[Any]) -> JSON:
-        rows = sum(rank[0] for rank in ranks)
-        if not rows:
+    def state(self) -> ScoresState:
+        """What was summed so far, on the CPU: `MergedScores` puts states together."""
+        return ScoresState(self.rows, [each.state() for each in self.outputs])
+
+
+class ScoresState(NamedTuple):
+    """Sums over some rows. outputs: (sum of losses or None where there were no logits, {metric: its state}) of each."""
+
+    rows: int
+    outputs: list[tuple[float | None, dict[str, State]]]
+
+
+class MergedScores:
+    """Sums over parts of a split, as metrics; the same bits whatever order the parts are added in, as long as no metric
+    keeps rows (those of the parts are joined in the order that they were added).
+
+    like: made for the same features; it is not looked into."""
+
+    def __init__(self, like: Scores) -> None:
+        self.split = like.split
+        self.rows = 0
+        self._outputs = like.outputs
+        self._losses: list[list[float | None]] = [[] for _ in self._outputs]
+        self._metrics: list[dict[str, tuple[Any, MergedState]]] = [{} for _ in self._outputs]
+
+    def add(self, state: ScoresState) -> None:
+        """Add a part; one without rows says nothing, and its metrics may never have been made."""
+        self.rows += state.rows
+        if not state.rows:
+            return
+        for index, (loss, metrics) in enumerate(state.outputs):
+            self._losses[index].append(loss)
+            if metrics and not self._metrics[index]:
+                self._metrics[index] = self._outputs[index].empty(metrics)
+            for name, each in metrics.items():
+                self._metrics[index][name][1].add(each)
+
+    def compute(self) -> JSON:
+        """As `Scores.compute`."""
+        if not self.rows:
             log.warning("The %s split has no rows, so it has no metrics.", self.split or "evaluated")
             return {}
         result: JSON = {}
         combined: float | None = 0.0
         for index, each in enumerate(self._outputs):
-            found = each.merged([rank[1][index] for rank in ranks if rank[0]], rows, self.split)
+            found = each.values(self._losses[index], self._metrics[index], self.rows, self.split)
             result[each.name] = found
             loss = found.get("loss")
             combined = None if loss is None or combined is None else combined + each.weight * loss
@@ -144,27 +186,32 @@ class _Output:
                 metric.to(output.device)
                 metric.update(output, target)
 
-    def state(self) -> tuple[float | None, dict[str, dict[str, Any]]]:
+    def empty(self, names: Collection[str]) -> dict[str, tuple[Any, MergedState]]:
+        """{name: (fresh metric, what will be merged into it)}, in the feature's order."""
+        metrics = self.network.metrics(self.metadata).items()
+        return {name: (metric, MergedState(metric._reductions)) for name, metric in metrics if name in names}
+
+    def state(self) -> tuple[float | None, dict[str, State]]:
         """What travels between ranks: the sum of losses and the metrics' states, on the CPU."""
         self._flush()
         loss = None if self.loss is None else float(self.loss)
         return loss, {name: _on_cpu(metric.metric_state) for name, metric in self.metrics.items()}
 
-    def merged(self, states: list[Any], rows: int, split: str) -> JSON:
-        """Mean loss (where there were logits) and metrics over the ranks that saw rows; null: it has no value."""
-        losses = [loss for loss, _ in states]
-        values: JSON = {} if None in losses else {"loss": _finite(sum(losses) / rows)}
-        for name, metric in self.network.metrics(self.metadata).items() if states[0][1] else ():
-            if name in states[0][1]:
-                with torch.inference_mode():
-                    value = _compute(metric, [state[name] for _, state in states], f"{split} {name} of {self.name}")
-                values[name] = value
-        return values
+    def values(
+        self, losses: Sequence[float | None], metrics: Mapping[str, tuple[Any, MergedState]], rows: int, split: str
+    ) -> JSON:
+        """Mean loss (where there were logits) and metrics over the parts that saw rows; null: it has no value."""
+        known = [loss for loss in losses if loss is not None]
+        found: JSON = {} if len(known) < len(losses) else {"loss": _finite(total(known) / rows)}
+        with torch.inference_mode():
+            for name, (metric, state) in metrics.items():
+                found[name] = _compute(metric, state, f"{split} {name} of {self.name}")
+        return found
 
 
-def _compute(metric: Any, states: list[Mapping[str, Any]], what: str) -> float | None:
+def _compute(metric: Any, state: MergedState, what: str) -> float | None:
     """The metric's value over the merged states; None with a warning where it has none."""
-    _merge(metric, states)
+    state.into(metric)
     metric.distributed_available_fn = lambda: False  # merged already: torchmetrics must not gather once more
     metric._update_count = 1  # torchmetrics warns about a metric that was never updated; these were, elsewhere
     with warnings.catch_warnings(record=True) as caught:
@@ -180,19 +227,6 @@ def _compute(metric: Any, states: list[Mapping[str, Any]], what: str) -> float |
     if number is None:
         log.warning("The %s has no value: %s", what.strip(), meaningless[0] if meaningless else "it is not a number")
     return number
-
-
-def _merge(metric: Any, states: list[Mapping[str, Any]]) -> None:
-    """Give a fresh metric the states of all ranks, reduced as the metric itself says, in rank order."""
-    for name, reduction in metric._reductions.items():
-        parts = [state[name] for state in states]
-        if isinstance(parts[0], list):
-            setattr(metric, name, [each for part in parts for each in part])
-        elif len(parts) == 1:
-            setattr(metric, name, parts[0])
-        else:
-            stacked = torch.stack(parts)
-            setattr(metric, name, reduction(stacked) if reduction is not None else stacked)
 
 
 def _on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:

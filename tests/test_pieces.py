@@ -1,0 +1,390 @@
+"""predict and evaluate on a backend whose tasks run elsewhere: the bytes of one process, and nothing done twice."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+import distcore
+from distcore.artifact import open_artifact
+from distcore.errors import ArtifactError, DataError, UserError
+from distcore.pieces import answered_in_pieces
+from distcore.pieces.packed import Found, packed, unpacked
+from distcore.pieces.store import FOLDER
+from distcore.pieces.task import Answer, Model, Task
+
+ROWS = 40_000
+BACKEND = '''
+"""The backend `elsewhere`: tasks in this process, pickled there and back, or in processes of this machine."""
+
+import os, pickle, time
+from distcore.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+class Noted:
+    """Notes each task, and may take its time."""
+    def __init__(self, function):
+        self.function = function
+    def __call__(self, item):
+        with open(os.environ["TASKS"], "a") as file:
+            file.write(f"{type(self.function).__name__} {os.getpid()}\\n")
+        time.sleep(float(os.environ.get("SLOW", "0")))
+        return self.function(item)
+
+@hookimpl
+def distcore_make_backend(name, options):
+    from distcore_local.backend import LocalBackend
+
+    class Elsewhere(LocalBackend):
+        name = "elsewhere"
+        distributed = True
+        def map(self, function, items):
+            function = Noted(function)
+            if os.environ.get("PROCESSES"):
+                yield from super().map(function, items)
+                return
+            content = pickle.dumps(function)
+            for item in items:
+                yield pickle.loads(content)(pickle.loads(pickle.dumps(item)))
+
+    return Elsewhere(options) if name == "elsewhere" else None
+'''
+STRATEGIES = """\
+input_features:
+  - {name: age, type: number, preprocessing: {missing_value_strategy: ffill}}
+  - {name: city, type: category, preprocessing: {missing_value_strategy: drop_row}}
+output_features:
+  - {name: bought, type: binary, preprocessing: {missing_value_strategy: drop_row}}
+  - {name: spent, type: number}
+trainer: {epochs: 1, batch_size: 32}
+backend: local
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Installs the backend; gives the file where it notes its tasks."""
+    site = tmp_path / "site"
+    info = site / "elsewhere-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "elsewhere_plugin.py").write_text(BACKEND)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[distcore.backends]\nelsewhere = elsewhere_plugin\n")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.setenv("TASKS", str(tmp_path / "tasks"))
+    monkeypatch.delitem(sys.modules, "elsewhere_plugin", raising=False)
+    return tmp_path / "tasks"
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory, row):
+    """A csv of some 20 MiB: a note that no feature reads makes five partitions of it. Ages are missing in long runs,
+    one of them over a whole partition, and cities now and then."""
+    path = tmp_path_factory.mktemp("wide") / "data.csv"
+    note = "x" * 480
+    with open(path, "w") as file:
+        file.write("age,city,bought,spent,note\n")
+        for number in range(ROWS):
+            age, city, bought = row(number)
+            gone = 7_000 < number < 17_500 or number % 97 == 5
+            file.write(f"{'' if gone else age},{'' if number % 1000 == 999 else city},{bought},{age * 2},{note}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, wide):
+    """A model whose inputs are filled from other rows, or drop theirs."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "config.yaml").write_text(STRATEGIES)
+    table = pacsv.read_csv(wide).slice(6_500, 2_000)
+    return distcore.train(str(folder / "config.yaml"), table, output_directory=folder / "results").directory
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory, model, wide):
+    """What one process writes: {command: {file: bytes}}."""
+    found = {}
+    for command in (distcore.predict, distcore.evaluate):
+        folder = tmp_path_factory.mktemp(command.__name__)
+        command(model, wide, output_directory=folder, backend="local")
+        found[command.__name__] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return found
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def travelled(value):
+    """As it arrives in another process."""
+    return ForkingPickler.loads(ForkingPickler.dumps(value))
+
+
+def tasks(path, kind="Answer"):
+    """The processes of the tasks of a kind."""
+    return [line.split()[1] for line in path.read_text().splitlines() if line.startswith(kind)]
+
+
+# ------------------------------------------------------------------ the same bytes
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_the_bytes_are_those_of_one_process(tmp_path, elsewhere, model, wide, expected, command, caplog):
+    folder = tmp_path / "out"
+    with caplog.at_level("WARNING", "distcore"):
+        getattr(distcore, command)(model, wide, output_directory=folder, backend="elsewhere")
+    assert files(folder) == expected[command]
+    assert len(tasks(elsewhere)) == len(tasks(elsewhere, "Survey")) > 3
+    assert f"40 of {ROWS} rows were left out" in caplog.text
+    assert "the first is row 999" in caplog.text
+
+
+def test_over_processes_and_from_a_name_on_the_command_line(place, elsewhere, model, wide, expected, monkeypatch):
+    monkeypatch.setenv("PROCESSES", "1")
+    done = place.process("evaluate", "--model_path", model, "--dataset", wide, "--backend", "elsewhere")
+    assert done.code == 0, done.err
+    assert files(place.folder / "results") == expected["evaluate"]
+    assert "Backend elsewhere: named" in done.err
+    pids = tasks(elsewhere)
+    assert 1 <= len(set(pids)) <= (os.cpu_count() or 1)
+    assert len(pids) > len(set(pids)) or os.cpu_count() > 4
+
+
+@pytest.mark.parametrize("kind", ["parquet", "frame", "short"])
+def test_from_other_sources(tmp_path, model, wide, kind):
+    table = pacsv.read_csv(wide)
+    if kind == "frame":
+        data = pl.from_arrow(table)
+    else:
+        data = tmp_path / "data.parquet"
+        pq.write_table(table.slice(0, 20 if kind == "short" else None), data, row_group_size=9_000)
+    for backend in ("local", "elsewhere"):
+        distcore.evaluate(model, data, output_directory=tmp_path / backend, backend=backend)
+    assert files(tmp_path / "elsewhere") == files(tmp_path / "local")
+
+
+def test_the_batch_size_and_what_is_not_saved(tmp_path, model, wide, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for backend in ("local", "elsewhere"):
+        folder = tmp_path / backend
+        distcore.predict(model, wide, output_directory=folder, backend=backend, batch_size=1000)
+        assert distcore.predict(model, wide, backend=backend, skip={"skip_save_predictions"}) is None
+        scores = distcore.evaluate(
+            model, wide, output_directory=folder, backend=backend, skip={"skip_save_predictions"}
+        )
+        assert json.loads((folder / "test_statistics.json").read_text()) == scores
+    assert files(tmp_path / "elsewhere") == files(tmp_path / "local")
+    assert not Path("results").exists()
+
+
+def test_a_backend_with_options(tmp_path, model, wide, expected):
+    distcore.predict(model, wide, output_directory=tmp_path / "out", backend={"type": "elsewhere"})
+    assert files(tmp_path / "out") == expected["predict"]
+    with pytest.raises(UserError, match="names no type"):
+        distcore.predict(model, wide, output_directory=tmp_path / "other", backend={"workers": 3})
+
+
+# ------------------------------------------------------------------ killed, and started again
+
+
+def started(place, command, model, wide):
+    return place.start(command, "--model_path", model, "--dataset", wide, "--backend", "elsewhere", SLOW="0.3")
+
+
+def pieces(folder):
+    return sorted((folder / FOLDER).glob("*.piece"))
+
+
+@pytest.mark.parametrize(("command", "how"), [("predict", "KILL"), ("evaluate", "INT")])
+def test_a_driver_that_is_stopped_goes_on_with_the_pieces_that_are_missing(
+    place, elsewhere, model, wide, expected, command, how
+):
+    process = started(place, command, model, wide)
+    deadline = time.monotonic() + 120
+    while len(pieces(place.folder / "results")) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    os.killpg(process.pid, getattr(signal, f"SIG{how}"))
+    done = place.finish(process)
+    if how == "INT":
+        assert done.code == 130, done.err
+        assert "pieces are done and kept in" in done.err
+        assert "Traceback" not in done.err
+    kept = pieces(place.folder / "results")
+    assert not (place.folder / "results" / "predictions.parquet").exists()
+    total = len(tasks(elsewhere, "Survey"))
+    elsewhere.unlink()
+    again = place.finish(started(place, command, model, wide))
+    assert again.code == 0, again.err
+    assert f"{len(kept)} of {total} pieces were found" in again.err
+    assert len(tasks(elsewhere)) == total - len(kept)
+    assert files(place.folder / "results") == expected[command]
+
+
+def test_a_damaged_piece_is_worked_on_again(tmp_path, elsewhere, model, wide, expected, caplog):
+    whole = stopped(tmp_path / "out", model, wide)
+    damaged = bytearray(whole[1].read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    whole[1].write_bytes(damaged)
+    whole[2].write_bytes(whole[2].read_bytes()[:-7])
+    whole[3].write_bytes(b"")
+    with caplog.at_level("WARNING", "distcore"):
+        distcore.predict(model, wide, output_directory=tmp_path / "out", backend="elsewhere")
+    assert caplog.text.count("is damaged, so this piece is worked on again") == 3
+    assert files(tmp_path / "out") == expected["predict"]
+
+
+def stopped(folder, model, wide, **arguments):
+    """A prediction that was stopped when all was found and nothing written; gives the pieces."""
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(*_):
+        raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distcore.results.predictions", stop)
+        with pytest.raises(Stopped):
+            distcore.predict(model, wide, output_directory=folder, backend="elsewhere", **arguments)
+    return pieces(folder)
+
+
+def test_other_data_another_model_or_other_options_do_not_take_these_pieces(tmp_path, elsewhere, model, wide, trained):
+    out = tmp_path / "out"
+    before = stopped(out, model, wide)
+    changed = tmp_path / "data.csv"
+    changed.write_bytes(wide.read_bytes().replace(b"Rome", b"Oslo", 1))
+    for arguments in ({"dataset": changed}, {"model_path": trained}, {"batch_size": 100}):
+        elsewhere.unlink()
+        distcore.predict(
+            **{"model_path": model, "dataset": wide} | arguments, output_directory=out, backend="elsewhere"
+        )
+        assert len(tasks(elsewhere)) == len(before)
+        assert pieces(out) == before
+
+
+def test_pieces_of_the_same_bytes_under_another_name_are_taken(tmp_path, elsewhere, model, wide, expected):
+    stopped(tmp_path / "out", model, wide)
+    shutil.copytree(model / "model", tmp_path / "copied")
+    shutil.copy(wide, tmp_path / "renamed.csv")
+    elsewhere.unlink()
+    distcore.predict(
+        tmp_path / "copied", tmp_path / "renamed.csv", output_directory=tmp_path / "out", backend="elsewhere"
+    )
+    assert tasks(elsewhere) == []
+    assert files(tmp_path / "out") == expected["predict"]
+
+
+def test_two_at_once_are_refused(place, model, wide):
+    process = started(place, "predict", model, wide)
+    try:
+        deadline = time.monotonic() + 120
+        while not pieces(place.folder / "results"):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        with pytest.raises(UserError, match=r"Another process is predicting into .*give another --output_directory"):
+            distcore.predict(model, wide, output_directory=place.folder / "results", backend="elsewhere")
+    finally:
+        done = place.finish(process)
+    assert done.code == 0, done.err
+    assert set(files(place.folder / "results")) == {"predictions.parquet"}
+
+
+# ------------------------------------------------------------------ what cannot be done
+
+
+@pytest.mark.parametrize("processes", ["", "1"])
+def test_wrong_data_are_told_with_their_line_and_leave_nothing(tmp_path, model, wide, monkeypatch, processes):
+    monkeypatch.setenv("PROCESSES", processes)
+    lines = wide.read_text().splitlines(keepends=True)
+    lines[30_000] = "old" + lines[30_000]
+    bad = tmp_path / "bad.csv"
+    bad.write_text("".join(lines))
+    with pytest.raises(DataError, match=r"bad\.csv, line 30001.*age"):
+        distcore.predict(model, bad, output_directory=tmp_path / "deep" / "out", backend="elsewhere")
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_dataset_that_a_worker_cannot_see_is_named_with_the_worker(tmp_path, model, wide):
+    copy = tmp_path / "here.csv"
+    shutil.copy(wide, copy)
+    artifact = open_artifact(model)
+    answer = Answer(Model.of(artifact, trust=False), score=False, decode=True, rows=4096)
+    for path in (copy, tmp_path / "here.parquet"):
+        if path.suffix == ".parquet":
+            pq.write_table(pacsv.read_csv(wide), path)
+        with distcore.dataset.Data(path).open(artifact.features.raw(("input",)), artifact.delimited()) as source:
+            task = travelled(Task(tuple(source.partitions(4 << 20)[:1])))
+            path.unlink()
+            with pytest.raises(DataError, match=r"here\.\w+ cannot be seen from \S+, a machine of the cluster"):
+                answer(task)
+
+
+def test_a_model_that_a_worker_cannot_see_comes_along_unless_it_is_large(tmp_path, model, wide, monkeypatch):
+    monkeypatch.setattr("distcore.pieces.task._opened", {})
+    copy = shutil.copytree(model / "model", tmp_path / "copy")
+    artifact = open_artifact(copy)
+    small = travelled(Model.of(artifact, trust=False))
+    monkeypatch.setattr("distcore.pieces.task.SHIPPED_BYTES", 1000)
+    large = travelled(Model.of(artifact, trust=False))
+    assert large.open().manifest == artifact.manifest
+    monkeypatch.setattr("distcore.pieces.task._opened", {})
+    shutil.rmtree(copy)
+    with pytest.raises(ArtifactError, match=r"copy cannot be seen from .* too large to travel"):
+        large.open()
+    opened = small.open()
+    table = pacsv.read_csv(wide).slice(0, 50)
+    assert opened.predict(table).equals(artifact.predict(table))
+    assert small.open() is opened  # once a process
+
+
+def test_another_model_in_the_same_place_is_not_taken_for_it(tmp_path, model, trained, monkeypatch):
+    monkeypatch.setattr("distcore.pieces.task._opened", {})
+    copy = shutil.copytree(model / "model", tmp_path / "copy")
+    wanted = Model.of(open_artifact(copy), trust=False)
+    shutil.rmtree(copy)
+    shutil.copytree(trained / "model", copy)
+    assert wanted.open().manifest == json.loads((model / "model" / "model.json").read_text())
+
+
+def test_a_result_that_was_changed_on_its_way_is_refused():
+    batch = pa.record_batch({"x": pa.array([1.0, None])})
+    content = packed(Found(2, 0, -1, [batch, batch]))
+    found = unpacked(content)
+    assert [each.equals(batch) for each in found.batches] == [True, True]
+    for place in range(0, len(content), 7):
+        changed = bytearray(content)
+        changed[place] ^= 4
+        with pytest.raises(distcore.errors.DistcoreError, match="damaged"):
+            unpacked(bytes(changed))
+
+
+def test_a_backend_here_gets_no_pieces(tmp_path, monkeypatch, model, wide):
+    monkeypatch.setattr("distcore.pieces.answered_in_pieces", lambda *_: pytest.fail("in pieces"))
+    assert answered_in_pieces is not None
+    distcore.predict(model, wide, output_directory=tmp_path, backend="local")
+
+
+def test_predicting_here_imports_nothing_of_it(trained, tmp_path):
+    code = (
+        "import sys, distcore\n"
+        f"distcore.predict({str(trained)!r}, {{'age': [3.0], 'city': ['Rome']}}, output_directory={str(tmp_path)!r})\n"
+        "sys.exit(sorted(name for name in sys.modules if name.startswith('distcore.pieces')) or None)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
