@@ -112,6 +112,12 @@ def distcore_detect() -> contracts.Detection | None:
 
 
 @hookspec
+def distcore_check(kind: str, name: str, options: Any) -> None:
+    """Raise an error with the way out where `name` cannot work here. Called for the processor, the loader and the trainer
+    of a run, before any work; must be quick, and see for itself whether kind and name are its own."""
+
+
+@hookspec
 def distcore_diagnose() -> list[tuple[str, bool, str]] | None:
     """Checks of this plugin's parts for `distcore doctor`: (what was checked, whether it is well, what was found)."""
 

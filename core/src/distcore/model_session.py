@@ -14,7 +14,7 @@ from distcore.contracts import JSON, Backend
 from distcore.errors import UserError
 from distcore.plugins import DEFAULTS, Plugins
 from distcore.progress import Progress
-from distcore.session import choose_backend, limit_gpus, under_way
+from distcore.session import choose_backend, limit_gpus, make_backend, under_way
 
 log = logging.getLogger("distcore")
 
@@ -71,7 +71,7 @@ def open_model(
     plugins = Plugins()
     name, reason, options = _chosen(backend, plugins)
     artifact = open_artifact(path, plugins=plugins, trust=trust)
-    made = plugins.make("backends", name, options)
+    made = make_backend(plugins, name, options)
     session = ModelSession(command, artifact, trust, made, name, reason, Progress(), directory)
     if name != DEFAULTS["backends"]:
         log.info("Backend %s: %s.", name, reason)

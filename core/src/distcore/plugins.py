@@ -169,6 +169,12 @@ class Plugins:
 
         return validate(model, dict(options or {}), where=f"{_singular(kind)} {name}")
 
+    def check(self, kind: str, name: str, options: Any) -> None:
+        """Let the plugin look, before any work, whether what the config names can work here. Raises its error."""
+        check = getattr(self.load(kind, name), "distcore_check", None)
+        if check is not None:
+            check(kind=kind, name=name, options=self.validate(kind, name, options))
+
     # -------------------------------------------------------------- questions to all
 
     def detect(self) -> list[Detection]:

@@ -139,7 +139,7 @@ def resolved_session(
     plugins = Plugins(block=read.plugins_block)
     name, reason = choose_backend(read.backend.type, plugins)
     resolved = resolve(read, plugins, backend=name)
-    made = plugins.make("backends", name, resolved.backend.options)
+    made = make_backend(plugins, name, resolved.backend.options)
     try:
         # A section such as `trainer: {num_workers: 4}` names no type: it is the backend's default's.
         resolved = resolve(resolved, plugins, made.defaults, name)
@@ -148,6 +148,15 @@ def resolved_session(
         made.close()
         raise
     return Session(command, resolved, plugins, made, name, reason, features, Progress())
+
+
+def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
+    """The backend. A launcher's process that another one leads never comes back: it does its part, and ends."""
+    made: Backend = plugins.make("backends", name, options)
+    follow = getattr(made, "follow", None)
+    if follow is not None:
+        follow()
+    return made
 
 
 def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
