@@ -5,7 +5,9 @@ where it stands (`building-<pid>`) and goes on when `go` appears.
 """
 
 import errno
+import itertools
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -16,6 +18,7 @@ from functools import cache as once
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from distcore.arrow import from_numpy
@@ -40,8 +43,6 @@ def encoded():
 
 
 def build(builder):
-    import pyarrow as pa
-
     values, splits = encoded()
     (builder.scratch / "spill").write_bytes(b"1")
     for index in range(2):
@@ -80,20 +81,22 @@ EVERY = (*DURABLE, "mkdir", "unlink", "rmdir")
 
 
 def count_down(number, then, calls):
-    """Let `then` happen instead of the number-th of these system calls (1 is the first)."""
-    left = [number]
+    """Let `then` happen instead of the number-th of these system calls (1 is the first), in whatever thread.
 
-    def wrapped(real):
+    Making a folder that is there already does not count."""
+    numbers = itertools.count(1)  # next() is atomic
+
+    def wrapped(name, real):
         def call(*arguments, **keywords):
-            left[0] -= 1
-            if left[0] == 0:
+            counts = name != "mkdir" or not os.path.isdir(arguments[0])
+            if counts and next(numbers) == number:
                 then()
             return real(*arguments, **keywords)
 
         return call
 
     for name in calls:
-        setattr(os, name, wrapped(getattr(os, name)))
+        setattr(os, name, wrapped(name, getattr(os, name)))
 
 
 def killed_at(number, root, calls):
@@ -154,7 +157,8 @@ def test_killed_at_any_call_leaves_no_half_cache_that_is_read(tmp_path, whole, s
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed; the forked enumeration above ran")
 @pytest.mark.parametrize("state", ["nothing", "damaged"])
 def test_killed_by_strace_at_any_call_leaves_no_half_cache_that_is_read(tmp_path, whole, state):
-    """The same with the system's own calls, in any thread, so that nothing goes around `os`."""
+    """The same with the system's own calls, so that nothing goes around `os`. strace counts them thread by thread, so
+    there is one."""
     cache, number = Cache(str(tmp_path / "root"), KEY), 0
     calls = "fsync,fdatasync,rename,renameat,renameat2"
     while True:
@@ -162,7 +166,8 @@ def test_killed_by_strace_at_any_call_leaves_no_half_cache_that_is_read(tmp_path
         start_from(state, tmp_path / "root", whole)
         inject = f"inject={calls}:signal=KILL:when={number}"
         command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", "-e", inject]
-        status = subprocess.run([*command, sys.executable, HERE, tmp_path / "root"], capture_output=True).returncode
+        command += [sys.executable, HERE, tmp_path / "root"]
+        status = subprocess.run(command, capture_output=True, env={**os.environ, "ONE_THREAD": "1"}).returncode
         assert status in (0, -signal.SIGKILL, 128 + signal.SIGKILL)
         cache_reader._verified.clear()
         try:
@@ -194,6 +199,49 @@ def test_a_call_that_fails_for_want_of_room_leaves_all_as_it_was(tmp_path, whole
         with pytest.raises(CacheError, match=r"no room for the cache .* Make room"):
             ensure_cache(tmp_path / "root", KEY, FORMAT, build)
     assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_every_file_is_on_disk_before_the_manifest_is_written(tmp_path, monkeypatch, copied):
+    """Also where disks are slow. A copy of the builder in another process waits for each file that it writes."""
+    done, real = [], os.fsync
+
+    def slow(handle):
+        name = os.readlink(f"/proc/self/fd/{handle}")
+        time.sleep(0.05 if name.endswith(".parquet") else 0.0)
+        real(handle)
+        done.append(name)
+
+    def built(builder):
+        copy = pickle.loads(pickle.dumps(builder))  # noqa: S301
+        if copied:
+            values, _ = encoded()
+            entry = copy.write_shard("test", 0, pa.Table.from_arrays([from_numpy(values[:10])], names=["x"]))
+            assert [os.path.basename(name) for name in done] == [os.path.basename(entry.file)]
+            (builder.folder / entry.file).unlink()
+            (builder.folder / "test").rmdir()
+        build(builder)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    cache = ensure_cache(tmp_path / "root", KEY, FORMAT, built)
+    at = next(index for index, name in enumerate(done) if name.endswith("manifest.json"))
+    assert sum(name.endswith(".parquet") for name in done[:at]) == 6 + copied
+    assert not any(name.endswith(".parquet") for name in done[at:])
+    assert_whole(cache)
+
+
+def test_a_disk_that_fails_behind_the_writer_stops_the_build(tmp_path, monkeypatch):
+    real = os.fsync
+
+    def broken(handle):
+        if os.readlink(f"/proc/self/fd/{handle}").endswith("validation/00001.parquet"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        ensure_cache(tmp_path / "root", KEY, FORMAT, build)
+    assert listing(tmp_path) == []
 
 
 # ------------------------------------------------------------------ a disk of its own, full or read-only
@@ -436,6 +484,8 @@ def main():
 
     def signed(builder):
         outcome.append("built")
+        if "ONE_THREAD" in os.environ:
+            builder._syncer = None
         for signs in rest:
             (signs / f"building-{os.getpid()}").touch()
             until((signs / "go").exists)

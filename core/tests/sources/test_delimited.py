@@ -176,6 +176,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 def test_any_partition_size_gives_the_original_table(read, tmp_path, monkeypatch, rows, target, stripe, quoting, end):
     """Whatever Python's csv module writes comes back, in order, however it is cut."""
     monkeypatch.setattr(ranges, "STRIPE", stripe)
+    monkeypatch.setattr(ranges, "SEGMENT", 3)
     if end == "\n":  # Python's writer leaves a lone \r unquoted then, and every reader ends the line there
         rows = [(left.replace("\r", ""), right.replace("\r", ""), number) for left, right, number in rows]
     text = io.StringIO(newline="")
@@ -201,6 +202,7 @@ def test_any_partition_size_gives_the_original_table(read, tmp_path, monkeypatch
 def test_any_text_is_cut_between_records(tmp_path, monkeypatch, text, target, stripe):
     """However odd the quotes: either the scan says it cannot tell, or each cut is where a walked record ends."""
     monkeypatch.setattr(ranges, "STRIPE", stripe)
+    monkeypatch.setattr(ranges, "SEGMENT", 3)
     content = ("a,b\n" + text).encode()
     path = write(tmp_path, content)
     found = ranges.scan(path, 0, ",", '"')

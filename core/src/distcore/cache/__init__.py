@@ -196,7 +196,10 @@ def _build(cache: Cache, format: PluginRef, build: Callable[[CacheBuilder], None
         with explained(cache.directory, WHAT, advice=ADVICE):
             folder.mkdir()
         builder = CacheBuilder(folder, cache.key, format, plugins)
-        build(builder)
+        try:
+            build(builder)
+        finally:
+            builder.close()
         if not builder.finished:
             raise CacheError("The cache was not finished by what builds it. Report this.")
         with explained(cache.directory, WHAT, advice=ADVICE):

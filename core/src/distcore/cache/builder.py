@@ -14,7 +14,7 @@ import pyarrow as pa
 from distcore.arrow import from_numpy
 from distcore.cache.manifest import MANIFEST, SHARD_ROWS, FileEntry, Part, encode_manifest, file_name
 from distcore.contracts import JSON, SPLITS, CacheFormat, Column, PluginRef, Split
-from distcore.durable import write_new_file
+from distcore.durable import Syncer, write_new_file
 from distcore.errors import CacheError
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ SPLIT_COLUMN = "split"
 class CacheBuilder:
     """A cache under construction, in a folder that no reader looks into.
 
-    Methods may be called from several threads. A pickled copy writes shards from another process on the same disk;
-    hand its entries to `record` in the process where `finish` is called.
+    Methods may be called from several threads; `close` ends what they left under way. A pickled copy writes shards from
+    another process on the same disk; hand its entries to `record` in the process where `finish` is called.
     """
 
     def __init__(self, folder: Path, key: str, format: PluginRef, plugins: Plugins | None = None) -> None:
@@ -44,9 +44,11 @@ class CacheBuilder:
         self._entries: dict[str, FileEntry] = {}
         self._split_rows: dict[int, dict[str, int]] = {}
         self._lock = threading.Lock()
+        self._syncer: Syncer | None = Syncer()
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh: dict[str, Any] = {"_plugins": None, "_maker": None, "_entries": {}, "_split_rows": {}}
+        # A copy forces each file to disk before it tells of it: nobody waits for its threads.
+        fresh: dict[str, Any] = {"_plugins": None, "_maker": None, "_entries": {}, "_split_rows": {}, "_syncer": None}
         return {name: value for name, value in {**self.__dict__, **fresh}.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -100,11 +102,18 @@ class CacheBuilder:
         self._check(files, source, rows)
         content = encode_manifest(self.key, self.format, columns, metadata, source, files)
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+        if self._syncer is not None:
+            self._syncer.wait()
         write_new_file(self.folder / MANIFEST, content)
         self.finished = True
 
+    def close(self) -> None:
+        """Return when no thread of this builder touches the folder any more."""
+        if self._syncer is not None:
+            self._syncer.close()
+
     def synced(self) -> set[str]:
-        """Relative paths of the files that were forced to disk as they were written."""
+        """Relative paths of the files that were forced to disk before the manifest was written."""
         return {MANIFEST, *self._entries}
 
     # -------------------------------------------------------------- inside
@@ -119,7 +128,7 @@ class CacheBuilder:
         def fill(file: BinaryIO) -> None:
             maker.write(file, table)
 
-        digest = write_new_file(path, fill)
+        digest = write_new_file(path, fill, self._syncer)
         entry = FileEntry(part, index, name, table.num_rows, digest.bytes, digest.xxh3, digest.sha256)
         self.record([entry])
         return entry

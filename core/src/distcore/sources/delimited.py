@@ -16,7 +16,7 @@ import pyarrow.csv as pacsv
 
 from distcore.arrow import strings
 from distcore.errors import DataError
-from distcore.sources import ranges
+from distcore.sources import plaintext, ranges
 from distcore.sources.dialect import Dialect, find_dialect
 from distcore.sources.digests import combined, file_digest
 from distcore.sources.encoding import as_utf8, refuse_binary
@@ -36,7 +36,7 @@ class DelimitedPartition:
     """The rows in the bytes [start, stop) of a file; `block` is how much of it the parser takes at once.
 
     plain: expect the empty text to be the only null spelling that occurs; where another one does, it is read again.
-    Looking every value up among nineteen spellings costs an eighth of the parsing.
+    Looking every value up among nineteen spellings costs an eighth of the parsing. quotes: whether there may be some.
     """
 
     path: str
@@ -49,11 +49,16 @@ class DelimitedPartition:
     raw: tuple[tuple[str, str], ...]
     null_values: tuple[str, ...]
     plain: bool = False
+    quotes: bool = True
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, line and column of what cannot be read."""
         text = self.text()
         types = {name: TYPES[raw] for name, raw in self.raw}
+        if self.plain and not self.quotes and plaintext.readable(self.dialect.delimiter, self.raw):
+            batch = plaintext.read(text, self.dialect.delimiter, self.dialect.names, self.raw)
+            if batch is not None and self._texts_are_plain(batch):
+                return batch
         try:
             table = (self._read_plainly(text, types) if self.plain else None) or self.parse(text, types)
         except pa.ArrowInvalid as error:
@@ -78,17 +83,24 @@ class DelimitedPartition:
 
     def _read_plainly(self, text: pa.Buffer, types: Mapping[str, pa.DataType]) -> pa.Table | None:
         """As `parse`, but spellings and encoding are looked at in distinct values; None where it is not the same."""
-        spellings = strings(self.null_values)
         try:
             table = self.parse(text, types, plain=True)
-            for name, raw in self.raw:
-                for chunk in table.column(name).chunks if raw == "category" else ():
-                    chunk.dictionary.validate(full=True)
-                    if pc.any(pc.is_in(chunk.dictionary, spellings)).as_py():
-                        return None
         except pa.ArrowInvalid:
             return None  # a spelling that is no number, or an error that the full parse will tell
-        return table
+        return table if self._texts_are_plain(table) else None
+
+    def _texts_are_plain(self, table: pa.Table | pa.RecordBatch) -> bool:
+        """Whether the categories are UTF-8 and none of them is a null spelling."""
+        spellings = strings(self.null_values)
+        columns = [table.column(name) for name, raw in self.raw if raw == "category"]
+        for chunk in [chunk for each in columns for chunk in getattr(each, "chunks", [each])]:
+            try:
+                chunk.dictionary.validate(full=True)
+            except pa.ArrowInvalid:
+                return False
+            if pc.any(pc.is_in(chunk.dictionary, spellings)).as_py():
+                return False
+        return True
 
     def parse(
         self,
@@ -213,22 +225,26 @@ class DelimitedSource:
                 self._refuse_open_quote(unclosed)
         size = offsets[-1]
         plain = self._is_plain(offsets)
-        return [
-            DelimitedPartition(
-                str(path),
-                self._file.shown,
-                size,
-                begin,
-                end,
-                end - begin + 1 if found.has_quotes(begin, end) else BLOCK,
-                dialect,
-                self._raw,
-                self._options.null_values,
-                plain,
-            )
-            for begin, end in itertools.pairwise(offsets)
-            if end > begin
-        ]
+        partitions = []
+        for begin, end in itertools.pairwise(offsets):
+            if end > begin:
+                quotes = found.has_quotes(begin, end)
+                partitions.append(
+                    DelimitedPartition(
+                        str(path),
+                        self._file.shown,
+                        size,
+                        begin,
+                        end,
+                        end - begin + 1 if quotes else BLOCK,
+                        dialect,
+                        self._raw,
+                        self._options.null_values,
+                        plain,
+                        quotes,
+                    )
+                )
+        return partitions
 
     def _is_plain(self, offsets: Sequence[int]) -> bool:
         """Whether the fast way of reading is worth trying: every other null spelling is recognised when it comes.

@@ -108,10 +108,10 @@ def _choose(head: bytes, whole: bool, options: DelimitedOptions, prefer: str | N
     chosen = delimiters[0], quotes[0]
     for quote in quotes:
         for delimiter in delimiters:
-            score = _fit(_sample_rows(head, whole, delimiter, quote))
             wrapped = quote == "'" and options.quote is None
             if wrapped and not _wrapped(head, whole, delimiter):
                 continue
+            score = _fit(_sample_rows(head, whole, delimiter, quote))
             if score > best or (wrapped and score == best):
                 best, chosen = score, (delimiter, quote)
             if delimiter == prefer and score[0] == 1.0 and score[1] > 1:
@@ -129,10 +129,12 @@ def _fit(rows: list[list[str]]) -> tuple[float, int]:
 
 def _wrapped(head: bytes, whole: bool, delimiter: str) -> bool:
     """Whether single quotes are the quotes: there are no others, and every row has a field wrapped in them."""
+    if b'"' in head or b"'" not in head:
+        return False
     d = re.escape(delimiter.encode())
     field = re.compile(rb"(?:\A|%s)'[^']*(?:''[^']*)*'(?=%s|[\r\n]|\Z)" % (d, d))
     rows = [head[start:end] for start, end in _sample(head, whole, delimiter, "'")]
-    return b'"' not in head and len(rows) > 1 and all(field.search(row) for row in rows[1:])
+    return len(rows) > 1 and all(field.search(row) for row in rows[1:])
 
 
 def _sample(head: bytes, whole: bool, delimiter: str, quote: str) -> Iterator[tuple[int, int]]:
@@ -144,7 +146,11 @@ def _sample(head: bytes, whole: bool, delimiter: str, quote: str) -> Iterator[tu
 
 
 def _sample_rows(head: bytes, whole: bool, delimiter: str, quote: str) -> list[list[str]]:
-    """The head's first records as fields."""
+    """The head's first records as fields; none where the delimiter is nowhere, which fits nothing either way."""
+    if delimiter.encode() not in head:
+        return []
+    if quote.encode() not in head:
+        quote = ""
     spans = _sample(head, whole, delimiter, quote)
     return [row for start, end in spans for row in _rows(head[start:end], delimiter, quote)]
 

@@ -1,7 +1,8 @@
 """Dates and times as pandas writes them to csv.
 
 pandas chooses one format for a whole column of timestamps: only the date where every value is midnight, else as many
-digits of a second as the finest value needs. So the unit is found over the whole column, never over a partition.
+digits of a second as the finest value needs. So the unit is found over the whole column, never over a partition. With
+a time zone, each value is written by itself: no fraction, or six digits, or nine.
 """
 
 from __future__ import annotations
@@ -45,12 +46,22 @@ def timestamp_text(values: pa.Array, unit: str | None) -> pa.Array:
     if zone is None:
         return values.cast(pa.timestamp(unit), safe=False).cast(pa.utf8())
     local = pc.local_timestamp(values)
-    text = local.cast(pa.timestamp(unit), safe=False).cast(pa.utf8())
+    text = _by_itself(local)
     utc = values.cast(pa.int64())
     seconds = pc.divide(pc.subtract(local.cast(pa.int64()), utc), PER_SECOND[values.type.unit])
     offsets = seconds.dictionary_encode()
     spelled = pa.array([_offset(each) for each in offsets.dictionary.to_pylist()], pa.utf8())
     return pc.binary_join_element_wise(text, spelled.take(offsets.indices), "")
+
+
+def _by_itself(local: pa.Array) -> pa.Array:
+    """Each timestamp with no digits of a second, six or nine, as few as it needs."""
+    ticks = np.asarray(local.cast(pa.int64()).fill_null(0))
+    per_second = PER_SECOND[local.type.unit]
+    text = local.cast(pa.timestamp("ns" if local.type.unit == "ns" else "us")).cast(pa.utf8())
+    if local.type.unit == "ns":
+        text = pc.if_else(pa.array(ticks % 1000 == 0), pc.utf8_slice_codeunits(text, 0, -3), text)
+    return pc.if_else(pa.array(ticks % per_second == 0), pc.utf8_slice_codeunits(text, 0, 19), text)
 
 
 def time_text(values: pa.Array) -> pa.Array:

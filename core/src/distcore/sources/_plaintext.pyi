@@ -1,0 +1,14 @@
+from collections.abc import Sequence
+from typing import Any
+
+def lines(text: Any, /) -> int: ...
+def rows(
+    text: Any,
+    delimiter: int,
+    kinds: bytes,
+    powers: bytes,
+    room: int,
+    values: Sequence[Any],
+    valid: Sequence[Any],
+    /,
+) -> tuple[int, list[tuple[int] | tuple[int, bytes, bytes] | None]] | None: ...
