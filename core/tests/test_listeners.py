@@ -5,9 +5,11 @@ import logging
 import subprocess
 import sys
 
+import pyarrow.csv as pacsv
 import pytest
 
 import distcore
+from distcore.cli import main
 from distcore.errors import ConfigError, DataError, PluginBroken, PluginNotFound, TrainingError
 from distcore.listeners import EVENTS, listening
 from distcore.plugins import Plugins
@@ -40,8 +42,8 @@ class Diary:
         self.write("cache_written", key=key, directory=directory, rows=rows, seconds=seconds)
 
     @hookimpl
-    def epoch_finished(self, epoch, step, metrics):
-        self.write("epoch_finished", epoch=epoch, step=step, metrics=metrics)
+    def epoch_finished(self, epoch, step, metrics, directory):
+        self.write("epoch_finished", epoch=epoch, step=step, metrics=metrics, directory=directory)
 
     @hookimpl
     def checkpoint_saved(self, step, directory):
@@ -131,7 +133,7 @@ def test_every_event_of_an_experiment_in_order_and_by_one_object(tmp_path, diary
     outcome = distcore.experiment(config(tmp_path, "diary"), data.table(), output_directory=tmp_path / "results")
     told = diary()
     events = [each["event"] for each in told]
-    assert set(events) == set(EVENTS)
+    assert set(events) == set(EVENTS) - {"trial_finished"}
     assert events[0] == "cache_written"
     assert events[1] == "run_started"
     assert events[-2:] == ["predictions_written", "run_finished"]
@@ -168,13 +170,58 @@ def test_credentials_are_not_told(tmp_path, diary):
 def test_rank_zero_of_a_gang_tells_an_object_of_its_own(tmp_path, diary):
     changed = config(tmp_path, "diary")
     changed["backend"]["trainer"] = {"type": "ddp", "num_workers": 2, "use_gpu": False}
-    distcore.train(changed, data.table(), output_directory=tmp_path / "results")
+    outcome = distcore.train(changed, data.table(), output_directory=tmp_path / "results")
     told = diary()
     elsewhere = [each for each in told if each["event"] in ("epoch_finished", "checkpoint_saved")]
     here = [each for each in told if each not in elsewhere]
     assert [each["epoch"] for each in elsewhere if each["event"] == "epoch_finished"] == [1, 2]
+    rounds = [each for each in elsewhere if each["event"] == "epoch_finished"]
+    assert [each["directory"] for each in rounds] == [str(outcome.directory)] * 2
     assert len({each["pid"] for each in elsewhere}) == 1
     assert {each["pid"] for each in here}.isdisjoint({each["pid"] for each in elsewhere})
+
+
+@pytest.fixture
+def model(tmp_path, diary):
+    """A model that was trained with the diary, which is empty again."""
+    made = distcore.train(config(tmp_path, "diary"), data.table(), output_directory=tmp_path / "results").directory
+    (tmp_path / "diary.jsonl").unlink()
+    return made
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_a_saved_models_extensions_hear_what_is_done_with_it(tmp_path, diary, model, command):
+    getattr(distcore, command)(model, data.table(), output_directory=tmp_path / "out")
+    started, written, finished = diary()
+    out = str(tmp_path / "out")
+    assert started | {"event": "run_started", "command": command, "directory": out} == started
+    assert {"input_features", "output_features", "preprocessing", "model", "random_seed"} <= started["config"].keys()
+    assert [each["name"] for each in started["config"]["output_features"]] == ["y"]
+    path = str(tmp_path / "out" / "predictions.parquet")
+    assert written | {"event": "predictions_written", "rows": 600, "path": path, "whole": True} == written
+    assert finished | {"event": "run_finished", "command": command, "directory": out, "error": None} == finished
+
+
+def test_a_prediction_that_is_refused_tells_its_error(tmp_path, diary, model):
+    with pytest.raises(DataError):
+        distcore.predict(model, data.table().drop(["colour"]), output_directory=tmp_path / "out")
+    assert [each["event"] for each in diary()] == ["run_started", "run_finished"]
+    assert diary()[-1]["error"] == "DataError"
+
+
+def test_what_is_not_to_be_logged_of_a_model_is_not_told(tmp_path, diary, model):
+    words = ["evaluate", "--model_path", str(model), "--dataset", str(tmp_path / "data.csv"), "--skip_save_log"]
+    pacsv.write_csv(data.table(), tmp_path / "data.csv")
+    assert main([*words, "--output_directory", str(tmp_path / "out")]) == 0
+    assert diary() == []
+
+
+def test_a_model_opens_where_its_extension_is_not_installed(tmp_path, diary, model, monkeypatch, caplog):
+    monkeypatch.setenv("DISTCORE_BLOCK", "diary")
+    with caplog.at_level(logging.WARNING, "distcore"):
+        distcore.predict(model, data.table(), output_directory=tmp_path / "out")
+    assert "Nothing is told to extension 'diary'" in caplog.text
+    assert diary() == []
 
 
 def test_a_run_that_is_refused_tells_its_error(tmp_path, diary):

@@ -167,7 +167,7 @@ def _model_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "trust", action="store_true", help="run the model's own class even from outside installed plugins")
     _flag(group, "batch_size", "-bs", type=int, metavar="N", help="rows of a batch")
     _flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
-    _flag(group, "backend", metavar="NAME", help="where to run")
+    _flag(group, "backend", metavar="NAME", help="where to run (default: what is detected, else local)")
     _flag(group, "logging_level", "-l", default="info", metavar="LEVEL")
     _flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
     data = parser.add_argument_group("data")
@@ -177,12 +177,12 @@ def _model_flags(parser: argparse.ArgumentParser) -> None:
 
 def _predict_flags(parser: argparse.ArgumentParser) -> None:
     _model_flags(parser)
-    _skip_flags(parser, ["skip_save_predictions"])
+    _skip_flags(parser, ["skip_save_predictions", "skip_save_log"])
 
 
 def _evaluate_flags(parser: argparse.ArgumentParser) -> None:
     _model_flags(parser)
-    _skip_flags(parser, ["skip_save_predictions", "skip_save_eval_stats"])
+    _skip_flags(parser, ["skip_save_predictions", "skip_save_eval_stats", "skip_save_log"])
 
 
 def _preprocess_flags(parser: argparse.ArgumentParser) -> None:

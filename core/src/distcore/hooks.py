@@ -129,7 +129,9 @@ def distcore_diagnose() -> list[tuple[str, bool, str]] | None:
 def run_started(command: str, config: Mapping[str, Any], directory: Path | None) -> None:
     """A command begins: its data are read and checked, its folder is made. Called in the process that the user started.
 
-    config: as resolved, without credentials. directory: the experiment's folder; None where the command has none."""
+    config: as resolved, without credentials. directory: the experiment's folder; None where the command has none.
+    For `predict` and `evaluate` the model is open and nothing else was looked at yet: the config is what the model
+    knows of its own, and directory is where results will lie, which need not exist."""
 
 
 @hookspec
@@ -138,11 +140,12 @@ def cache_written(key: str, directory: str, rows: Mapping[str, int], seconds: fl
 
 
 @hookspec
-def epoch_finished(epoch: int, step: int, metrics: Mapping[str, Any]) -> None:
+def epoch_finished(epoch: int, step: int, metrics: Mapping[str, Any], directory: Path | None) -> None:
     """An evaluation round ended. Called in rank 0.
 
     epoch: how many epochs have begun. step: updates of the weights so far.
-    metrics: {"training" | "validation": {output feature: {metric: value or None}}}."""
+    metrics: {"training" | "validation": {output feature: {metric: value or None}}}.
+    directory: the experiment's folder, as in `run_started`, which rank 0 of a gang does not hear; or None."""
 
 
 @hookspec

@@ -66,7 +66,7 @@ class LightGBMTrainer:
                 "validation": score(predictor, features, reader, "validation"),
             }
             rounds = max(booster.num_trees() for booster in boosters.values())
-            plugins.manager.hook.epoch_finished(epoch=1, step=rounds, metrics=scores)
+            plugins.manager.hook.epoch_finished(epoch=1, step=rounds, metrics=scores, directory=job.directory)
         files = {file_of(number): text_of(boosters[each.name]) for number, each in enumerate(features.outputs)}
         folder = job.directory or Path(tempfile.mkdtemp(prefix="distcore-model-"))
         model = write_artifact(folder / "model", job, features, files)

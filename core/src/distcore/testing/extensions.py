@@ -65,7 +65,7 @@ class ExtensionSuite:
         plugins = Plugins()
         metrics = {"validation": {"y": {"loss": 0.5, "roc_auc": None}}}
         with _warnings() as said, listening([self.reference(tmp_path)], plugins):
-            plugins.manager.hook.epoch_finished(epoch=1, step=10, metrics=metrics)
+            plugins.manager.hook.epoch_finished(epoch=1, step=10, metrics=metrics, directory=tmp_path)
             plugins.manager.hook.checkpoint_saved(step=10, directory=tmp_path)
         assert not said
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +57,8 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
             lane=member.rank,
             checkpoints=job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None,
             identity=identity(job, plan.batch_rows),
-            on_round=_teller(plugins, "epoch_finished", "epoch", "step", "metrics"),
-            on_checkpoint=_teller(plugins, "checkpoint_saved", "step", "directory"),
+            on_round=partial(_tell_round, plugins, job.directory),
+            on_checkpoint=partial(_tell_checkpoint, plugins),
         )
         loop = TrainLoop(work, options, strategy, progress)
         start = strategy.gather(_where_to_go_on(job))[0]  # every rank's folder may be another; rank 0's counts
@@ -108,13 +109,12 @@ class _Loaders:
         return loader
 
 
-def _teller(plugins: Plugins, event: str, *names: str) -> Any:
-    """Calls the event's listeners with the given arguments by name."""
+def _tell_round(plugins: Plugins, directory: Path | None, epoch: int, step: int, metrics: JSON) -> None:
+    plugins.manager.hook.epoch_finished(epoch=epoch, step=step, metrics=metrics, directory=directory)
 
-    def tell(*values: Any) -> None:
-        getattr(plugins.manager.hook, event)(**dict(zip(names, values, strict=True)))
 
-    return tell
+def _tell_checkpoint(plugins: Plugins, step: int, path: Path) -> None:
+    plugins.manager.hook.checkpoint_saved(step=step, directory=path)
 
 
 def _written(job: TrainJob, features: Features, reference: JSON, finished: Finished, plan: TrainPlan) -> TrainResult:
