@@ -24,6 +24,8 @@ PERIOD = 0.02
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MARK = "RESULT "
+UNWANTED = ("PYTHONDONTWRITEBYTECODE",)
+"""Not handed on to children: an editable install would be compiled anew in every run, an installed one never is."""
 
 Figures = dict[str, Any]
 
@@ -92,13 +94,14 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None, ti
 
     Beside what it emitted (several lines are kept as `parts`): `wall` seconds, `cpu` seconds of it and its children,
     `peak_mb`, and `others`: the cores that everything else on the machine used meanwhile."""
+    inherited = {name: value for name, value in os.environ.items() if name not in UNWANTED}
     before, others, started = resource.getrusage(resource.RUSAGE_CHILDREN), busy(), time.perf_counter()
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "BENCH_STARTED": repr(time.time()), **(environment or {})},
+        env={**inherited, "BENCH_STARTED": repr(time.time()), **(environment or {})},
         process_group=0,
     )
     memory = Memory(process.pid)

@@ -1,6 +1,7 @@
 """The laws on imports: what the command line must not load, and what a local run must never load."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -21,14 +22,21 @@ HEAVY = {
     "stevedore",
 }
 ENGINES = {"ray", "dask", "distributed", "modin", "horovod", "tensorflow"}
+COMPILER = {"torch._dynamo", "torch._inductor", "sympy"}
+"""A second of every start, for nothing."""
 
 
 def modules_after(code: str) -> set[str]:
     """Top-level modules loaded by a fresh interpreter after the code ran."""
+    return {name.partition(".")[0] for name in all_modules_after(code)}
+
+
+def all_modules_after(code: str) -> set[str]:
+    """The full names of modules loaded by a fresh interpreter after the code ran."""
     script = f"import sys, json\n{code}\nprint('MODULES' + json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert "MODULES" in done.stdout, done.stderr
-    return {name.partition(".")[0] for name in json.loads(done.stdout.rpartition("MODULES")[2])}
+    return set(json.loads(done.stdout.rpartition("MODULES")[2]))
 
 
 COMMANDS = [
@@ -71,11 +79,37 @@ def test_preprocessing_loads_neither_torch_nor_pandas(tmp_path) -> None:
 
 
 def test_a_local_experiment_loads_no_engine_and_no_compiler(tmp_path) -> None:
-    """Whatever imports sympy has imported torch's compiler: a second of every start, for nothing."""
     code = preprocess_code(tmp_path).replace(
         "distcore.preprocess(config, dataset=data)", "distcore.experiment(config, dataset=data, output_directory=out)"
     )
-    assert not modules_after(code) & (ENGINES | {"sympy"})
+    assert not all_modules_after(code) & (ENGINES | COMPILER)
+
+
+def test_training_alone_loads_no_metrics(tmp_path) -> None:
+    """torchmetrics imports scipy and pandas wherever they are installed; without a validation split nobody needs it."""
+    code = preprocess_code(tmp_path).replace(
+        "distcore.preprocess(config, dataset=data)",
+        "config['preprocessing'] = {'split': {'type': 'random', 'probabilities': [1.0, 0.0, 0.0]}}\n"
+        "distcore.train(config, dataset=data, output_directory=out)",
+    )
+    loaded = all_modules_after(code)
+    assert "distcore.training.loop" in loaded
+    assert not loaded & (ENGINES | COMPILER | {"torchmetrics", "scipy", "pandas"})
+
+
+def test_waiting_threads_give_way_unless_the_user_says_otherwise() -> None:
+    code = "import os\nfrom distcore.threads import patient_threads\n{}\npatient_threads()\nprint(dict(os.environ))"
+    assert "'GOMP_SPINCOUNT': '1000'" in output_of(code.format("os.environ.pop('GOMP_SPINCOUNT', 0)"))
+    assert "GOMP_SPINCOUNT" not in output_of(code.format("os.environ['OMP_WAIT_POLICY'] = 'active'"))
+    assert "'GOMP_SPINCOUNT': '7'" in output_of(code.format("os.environ['GOMP_SPINCOUNT'] = '7'"))
+
+
+def output_of(code: str) -> str:
+    """What a fresh interpreter prints, without the variables that this one may have set."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=clean)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def preprocess_code(folder) -> str:

@@ -23,6 +23,7 @@ from distcore.durable import DirectoryBuilder, explained, write_new_file
 from distcore.errors import ArtifactError, TrainingError
 from distcore.features import Features
 from distcore.plugins import Plugins
+from distcore.threads import patient_threads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,6 +99,7 @@ def open_artifact(path: str | Path, *, plugins: Plugins | None = None, trust: bo
     """Check and open a model folder, or the experiment's folder around it.
 
     Raises ArtifactError where a file is missing, cut, swapped or foreign, or names a class that is not trusted."""
+    patient_threads()
     directory = find_model(path)
     manifest = read_manifest(directory)
     plugins = plugins or Plugins()

@@ -18,6 +18,7 @@ from distcore.listeners import listening
 from distcore.plugins import DEFAULTS, Plugins
 from distcore.progress import Progress
 from distcore.progress_view import ProgressView
+from distcore.threads import patient_threads
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
@@ -83,6 +84,7 @@ def open_session(
     config: path, mapping or RunConfig. gpus: "0,1", -1 for none, or None for whatever is there.
     view: how to draw progress ("auto", "bars", "lines", "none")."""
     limit_gpus(gpus)
+    patient_threads()
     session = resolved_session(command, config, backend=backend, random_seed=random_seed)
     for note in session.config.notes:
         log.info("%s: %s", session.config.source, note)

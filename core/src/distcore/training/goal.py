@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from distcore.config.mistakes import nearest
@@ -17,9 +18,10 @@ DEFAULT_OPTION = "default_validation_metric"
 
 
 class Goal:
-    """field, metric: as Ludwig chooses them (`validation_field`, `validation_metric`). higher: more is better.
+    """field, metric: as Ludwig chooses them (`validation_field`, `validation_metric`).
 
     Without a validation split the training loss decides. Raises ConfigError for a field or metric that is not there.
+    A feature's own choice of metric is believed: to look would import the metrics before the first step.
     """
 
     def __init__(self, features: FeatureSet, options: TrainerOptions, validates: bool) -> None:
@@ -31,7 +33,6 @@ class Goal:
         else:
             self.field, self.metric = options.validation_field or COMBINED, "loss"
             self._check(self.field, "loss", "trainer.validation_field")
-        self.higher = self._higher(self.field, self.metric)
         scheduler = options.learning_rate_scheduler
         split = scheduler.reduce_eval_split
         self.plateau_split = {"train": "training"}.get(split, split)
@@ -40,6 +41,12 @@ class Goal:
         self._plateau_metric = scheduler.reduce_eval_metric
         higher = bool(scheduler.reduce_on_plateau) and self._higher(self.field, self._plateau_metric)
         self.plateau_direction: Literal["min", "max"] = "max" if higher else "min"
+
+    @cached_property
+    def higher(self) -> bool:
+        """Whether more is better."""
+        self._check(self.field, self.metric, "trainer.validation_metric")
+        return self._higher(self.field, self.metric)
 
     def value(self, scores: JSON) -> float | None:
         """The deciding value of a round; None where it has none."""
@@ -67,9 +74,10 @@ class Goal:
         name = field or outputs[0].name
         self._check(name, "loss", "trainer.validation_field")
         feature = next(each for each in outputs if each.name == name)
-        chosen = metric or str(getattr(feature.options, DEFAULT_OPTION, "loss"))
-        self._check(name, chosen, "trainer.validation_metric")
-        return name, chosen
+        if metric is None:
+            return name, str(getattr(feature.options, DEFAULT_OPTION, "loss"))
+        self._check(name, metric, "trainer.validation_metric")
+        return name, metric
 
     def _check(self, field: str, metric: str, path: str) -> None:
         if field == COMBINED:

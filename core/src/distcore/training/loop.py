@@ -19,7 +19,7 @@ from distcore.training.guard import check_weights, own_random_numbers, quiet_col
 from distcore.training.interrupt import Interrupt
 from distcore.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
 from distcore.training.schedule import Plateau, Schedule, Shape
-from distcore.training.scores import COMBINED, Scores, evaluate
+from distcore.training.scores import COMBINED, Scores, evaluate, import_metrics
 from distcore.training.state import TrainState, check_identity
 from distcore.training.step import Stepper
 from distcore.training.torch_model import load_weights
@@ -104,6 +104,8 @@ class TrainLoop:
         self.progress.begin("train", plan.total_steps, "steps", plan.batch_rows)
         self.progress.done = state.step
         self.work.module.train()
+        if self.work.validation is not None or self.work.train_in_order is not None:
+            import_metrics(self.work.features)
         with Interrupt() as interrupt, quiet_collector(), own_random_numbers(self.strategy.device):
             set_learning_rate(self.stepper.optimizer, self.schedule.rate(state.step))
             # A checkpoint of a ctrl-C right before a round leaves that round to us.

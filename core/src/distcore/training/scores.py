@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -38,6 +40,18 @@ def loss_weight(feature: Feature) -> float:
     """The output's share of the combined loss (`loss.weight`, default 1)."""
     loss = getattr(feature.options, "loss", None)
     return float(getattr(loss, "weight", 1.0))
+
+
+def import_metrics(features: FeatureSet) -> None:
+    """Import what the metrics need in a thread, beside the first steps: torchmetrics takes 0.1 s, where scipy is
+    installed more than one. What goes wrong there goes wrong again, and is told, when they are used."""
+
+    def make() -> None:
+        with suppress(Exception):
+            for feature in features.outputs:
+                feature.network().metrics(features.metadata[feature.name])
+
+    threading.Thread(target=make, name="distcore-metrics", daemon=True).start()
 
 
 class Scores:
