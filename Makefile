@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/tabular_model plugins/dask_processor plugins/ray_backend
+MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/dask_processor plugins/ray_backend
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -33,7 +33,7 @@ demo: $(VENV)/.installed  ## set up, then train, evaluate and report on real dat
 	  --output_directory results --experiment_name penguins
 
 # The packages in contrib stand for third parties': beside the environment, where only their own tests see them.
-CONTRIB := contrib/lightgbm_trainer contrib/plugin_template
+CONTRIB := contrib/lightgbm_trainer contrib/plugin_template contrib/avro_cache
 build/contrib/.installed: $(VENV)/.developer $(CONTRIB:%=%/pyproject.toml) $(shell find $(CONTRIB:%=%/src) -name '*.py')
 	@rm -rf build/contrib
 	$(PIP) --no-deps --no-build-isolation --target build/contrib $(CONTRIB:%=./%)

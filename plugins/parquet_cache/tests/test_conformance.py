@@ -27,3 +27,9 @@ class TestEveryCompression(CacheFormatSuite):
     @pytest.fixture(autouse=True)
     def _options(self, compression):
         self.options = {"compression": compression}
+
+
+@pytest.mark.slow
+class TestManyFlips(CacheFormatSuite):
+    name = "parquet"
+    flips = 1000

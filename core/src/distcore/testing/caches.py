@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Mapping
-from typing import Any
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from distcore.contracts import CacheFormat, ShardReader
+from distcore.cache import Cache, CacheBuilder, ensure_cache, open_cache
+from distcore.contracts import CacheFormat, Column, PluginRef, ShardReader
+from distcore.errors import CacheError
 from distcore.plugins import Plugins
 
 
 class CacheFormatSuite:
-    """Subclass with `name`, and `options` where the defaults are not what you want to try."""
+    """Subclass with `name`, and `options` where the defaults are not what you want to try.
+
+    flips: how many single bits of a shard are changed, one after the other, each of which must be noticed."""
 
     name: str
     options: Mapping[str, Any] = {}
+    flips = 50
 
     @pytest.fixture
     def format(self) -> CacheFormat:
@@ -27,15 +35,15 @@ class CacheFormatSuite:
     @pytest.fixture
     def shard(self) -> pa.Table:
         """Every kind of column: float32 with odd bit patterns, int32, a vector, a ragged column with empty rows."""
-        random = np.random.default_rng(1)
+        dice = np.random.default_rng(1)
         rows = 5000
-        floats = random.normal(size=rows).astype(np.float32)
+        floats = dice.normal(size=rows).astype(np.float32)
         floats[:4] = np.array([np.nan, -0.0, np.inf, 1e-45], np.float32)
-        lengths = random.integers(0, 4, rows)
+        lengths = dice.integers(0, 4, rows)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        codes = random.integers(-(2**31), 2**31 - 1, rows).astype(np.int32)
-        vector = pa.FixedSizeListArray.from_arrays(pa.array(random.normal(size=rows * 3).astype(np.float32)), 3)
-        tokens = pa.array(random.integers(0, 99, offsets[-1]).astype(np.int32))
+        codes = dice.integers(-(2**31), 2**31 - 1, rows).astype(np.int32)
+        vector = pa.FixedSizeListArray.from_arrays(pa.array(dice.normal(size=rows * 3).astype(np.float32)), 3)
+        tokens = pa.array(dice.integers(0, 99, offsets[-1]).astype(np.int32))
         return pa.table(
             {
                 "x": floats,
@@ -86,14 +94,75 @@ class CacheFormatSuite:
             with pytest.raises(Exception):  # noqa: B017,PT011 - formats raise their own library's errors
                 format.open(io.BytesIO(whole[:length])).read()
 
+    def boundaries(self, content: bytes) -> list[int]:
+        """Places between two of the format's own pieces, where a shard that was cut looks whole. Override."""
+        return []
+
+    def test_no_damage_is_read_silently(self, shard: pa.Table, tmp_path: Path) -> None:
+        """Read through the cache, a shard that was cut, or has one bit changed, is an error that names its file."""
+        plugins = Plugins()
+        cache = _cache(tmp_path, PluginRef("caches", self.name, self.options), shard)
+        (path,) = (cache.folder / "train").iterdir()
+        with open_cache(cache, plugins) as reader:
+            assert reader.read("train", 0, shard.num_rows).num_rows == shard.num_rows
+        content = path.read_bytes()
+        dice = random.Random(self.name)
+        cuts = [0, len(content) // 3, len(content) - 1, *self.boundaries(content)]
+        places = [dice.randrange(len(content) * 8) for _ in range(self.flips)]
+        for damaged in chain((content[:cut] for cut in cuts), (_flipped(content, place) for place in places)):
+            path.write_bytes(damaged)
+            with open_cache(cache, plugins) as reader, pytest.raises(CacheError, match=path.name):
+                reader.read("train", 0, shard.num_rows)
+
     def _open(self, format: CacheFormat, shard: pa.Table) -> ShardReader:
         return format.open(io.BytesIO(_written(format, shard)))
+
+
+def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1) -> Cache:
+    """A committed cache whose one shard is `content`, with digests that vouch for it: what a hostile writer can make.
+
+    Its one column is x, float32. What reads it must raise CacheError, run nothing, and keep its memory."""
+
+    class Given:
+        suffix = Plugins().make("caches", format.name, format.options).suffix
+
+        def write(self, target: BinaryIO, table: pa.Table) -> None:
+            target.write(content)
+
+        def open(self, source: BinaryIO) -> ShardReader:
+            raise NotImplementedError
+
+    def build(builder: CacheBuilder) -> None:
+        builder._maker = Given()
+        builder.write_shard("train", 0, pa.table({"x": np.zeros(rows, np.float32)}))
+        builder.write_split_map(0, np.zeros(rows, np.int8))
+        builder.finish([Column("x", "float32")], {}, {"digest": "", "rows": rows})
+
+    return ensure_cache(folder, "hostile", format, build)
 
 
 def _written(format: CacheFormat, shard: pa.Table) -> bytes:
     target = io.BytesIO()
     format.write(target, shard)
     return target.getvalue()
+
+
+def _cache(folder: Path, format: PluginRef, shard: pa.Table) -> Cache:
+    """A cache of one shard, as a run commits it."""
+    columns = [Column("x", "float32"), Column("code", "int32"), Column("vector", "float32", 3)]
+
+    def build(builder: CacheBuilder) -> None:
+        builder.write_shard("train", 0, shard)
+        builder.write_split_map(0, np.zeros(shard.num_rows, np.int8))
+        builder.finish([*columns, Column("tokens", "int32", None)], {}, {"digest": "", "rows": shard.num_rows})
+
+    return ensure_cache(folder, "conformance", format, build)
+
+
+def _flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
 
 
 def _bits(column: pa.Array) -> Any:

@@ -1,0 +1,1 @@
+"""Avro as a cache format of distcore."""

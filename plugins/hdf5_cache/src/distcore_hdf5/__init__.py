@@ -1,0 +1,1 @@
+"""HDF5 as distcore's cache format."""

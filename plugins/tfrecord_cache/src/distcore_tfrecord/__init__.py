@@ -1,0 +1,1 @@
+"""TFRecord as distcore's cache format."""

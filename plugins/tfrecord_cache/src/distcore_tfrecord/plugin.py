@@ -1,0 +1,27 @@
+"""What distcore-tfrecord offers: the cache format that TensorFlow reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcore.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+
+@hookimpl
+def distcore_make_cache(name: str, options: Any) -> Any:
+    """Make the format."""
+    if name != "tfrecord":
+        return None
+    from distcore_tfrecord.format import TFRecordFormat
+
+    return TFRecordFormat(options)
+
+
+@hookimpl
+def distcore_options_model(kind: str, name: str) -> type | None:
+    """The options of the format."""
+    from distcore_tfrecord import options
+
+    return options.MODELS.get((kind, name))
