@@ -17,6 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import distcore
+from distcore.batch import LoadRequest
+from distcore.cache import open_cache
+from distcore.plugins import Plugins
 
 CONFIG = """\
 input_features:
@@ -306,3 +309,52 @@ def test_the_loader_decides_nothing_but_speed(tmp_path, rows):
         outcome = distcore.train(config, dataset=rows, output_directory=tmp_path, model_name=str(number))
         found.add(weights(outcome.directory))
     assert len(found) == 1
+
+
+CACHE_FORMATS = {
+    "parquet": "cache_format: parquet",
+    "hdf5": "data_format: hdf5",  # the older word
+    "hdf5 gzip": "cache_format: {type: hdf5, compression: gzip, chunk_rows: 1024}",
+    "tfrecord": "cache_format: tfrecord",
+    "tfrecord gzip": "cache_format: {type: tfrecord, compression: gzip}",
+}
+
+
+def batches_of(cache):
+    """The digest of every bit of the training batches of an epoch."""
+    plugins, digest, count = Plugins(), hashlib.sha256(), 0
+    with open_cache(cache, plugins) as reader:
+        request = LoadRequest(reader, "train", list(reader.columns), batch_size=64, seed=7)
+        loader = plugins.make("loaders", "packed", {}, request=request)
+        for batch in loader.batches(epoch=1):
+            digest.update(batch.packed.numpy().tobytes())
+            for name, each in sorted(batch.ragged.items()):
+                digest.update(name.encode() + each.values.numpy().tobytes() + each.offsets.numpy().tobytes())
+            count += 1
+        loader.close()
+    assert count > 20
+    return digest.hexdigest()
+
+
+def test_the_cache_format_decides_nothing_but_the_files(tmp_path, rows):
+    """The same batches and the same final weights from each; every one has a cache of its own."""
+    found, caches = {}, set()
+    for number, (name, line) in enumerate(CACHE_FORMATS.items()):
+        config = config_in(tmp_path / "cache")
+        config.write_text(config.read_text().replace("processor:", f"{line}, processor:"))
+        cache = distcore.preprocess(config, dataset=rows)
+        outcome = distcore.train(config, dataset=rows, output_directory=tmp_path, model_name=str(number))
+        found[name] = (batches_of(cache), weights(outcome.directory))
+        caches.add(cache.key)
+    assert len(set(found.values())) == 1, found
+    assert len(caches) == len(CACHE_FORMATS)
+    suffixes = {"".join(path.suffixes) for path in (tmp_path / "cache").rglob("train/*")}
+    assert suffixes == {".parquet", ".h5", ".tfrecord", ".tfrecord.gz"}
+
+
+def test_a_cache_format_that_is_not_there_says_what_to_install(place, monkeypatch):
+    text = (place.folder / place.config).read_text()
+    monkeypatch.setenv("DISTCORE_BLOCK", "distcore-hdf5")
+    for line, words in (("cache_format: hdf5", "pip install distcore-hdf5"), ("data_format: hdf7", "parquet")):
+        place.write(place.config, text.replace("backend: local", f"backend: {{type: local, {line}}}"))
+        assert words in place.refused(*place.words("preprocess"))
