@@ -4,13 +4,13 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/dask_processor plugins/ray_backend
+MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/dask_processor plugins/ray_backend plugins/horovod_backend
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EDITABLE := $(MEMBERS:%=--editable %)
 
-.PHONY: help demo picture contrib test faults lint types bench bench-ludwig docs wheels wheels-test clean
+.PHONY: help demo picture contrib horovod test faults lint types bench bench-ludwig docs wheels wheels-test clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -42,10 +42,19 @@ build/contrib/.installed: $(VENV)/.developer $(CONTRIB:%=%/pyproject.toml) $(she
 
 contrib: build/contrib/.installed  ## install the packages of contrib beside the environment, for their tests
 
-test: $(VENV)/.developer build/contrib/.installed  ## set up, then run the tests
+# Horovod's last release, built for the torch that is here: some minutes once, then kept in ~/.cache/distcore-horovod.
+$(VENV)/.horovod: $(VENV)/.developer plugins/horovod_backend/src/distcore_horovod/build.py
+	@command -v cmake >/dev/null || $(PIP) cmake
+	@command -v mpicxx >/dev/null || echo "No MPI here: tests with mpirun are left out (Debian: apt-get install openmpi-bin libopenmpi-dev)"
+	$(BIN)/distcore-horovod build --install
+	@touch $@
+
+horovod: $(VENV)/.horovod  ## build Horovod (or take the wheel that was built), and install it
+
+test: $(VENV)/.developer $(VENV)/.horovod build/contrib/.installed  ## set up, then run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-faults: $(VENV)/.developer  ## the whole fault sweeps: kills at every rename and fsync, full disks, bit flips
+faults: $(VENV)/.developer $(VENV)/.horovod  ## the whole fault sweeps: kills at every rename and fsync, full disks, bit flips
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.developer  ## style and the direction of dependencies

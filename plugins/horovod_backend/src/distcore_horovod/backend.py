@@ -1,0 +1,142 @@
+"""The backend `horovod`: a launcher's processes as one, or, where there is no launcher, gangs on this machine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from distcore.contracts import Backend, Gang, Resources
+from distcore.errors import UserError
+from distcore.plugins import Plugins
+from distcore_horovod.failure import Failed, failed
+from distcore_horovod.launcher import Launched, launched
+
+if TYPE_CHECKING:
+    from distcore_horovod.crew import Crew
+    from distcore_horovod.options import BackendOptions
+
+T = TypeVar("T")
+
+TASKS = 4
+"""Tasks of a rank in one order of `map`."""
+
+
+def make(options: BackendOptions) -> Backend:
+    """The backend of this process's surroundings. Raises UserError where Horovod cannot be used in them."""
+    found = launched()
+    if found is not None and found.elastic:
+        raise UserError(
+            "horovodrun's elastic mode (--min-np, --host-discovery-script) is not supported yet. Start without it: "
+            "horovodrun -np N; a run that lost a rank goes on with --model_resume_path."
+        )
+    if found is None:
+        return Alone(options)
+    from distcore_horovod.crew import crew
+
+    joined = crew(found)
+    assert joined is not None
+    return Joined(joined)
+
+
+class Alone:
+    """No launcher: gangs and tasks are the local backend's, with the trainer `horovod` where none is named."""
+
+    name = "horovod"
+    defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": "horovod"}
+    launched: Launched | None = None
+
+    def __init__(self, options: BackendOptions) -> None:
+        self.options = options
+        self._machine: Backend = Plugins().make("backends", "local")
+
+    def resources(self) -> Resources:
+        """This machine's."""
+        return self._machine.resources()
+
+    def run_gang(self, gang: Gang) -> list[Any]:
+        """As the local backend: processes of this machine, all started again when one dies."""
+        return self._machine.run_gang(gang)
+
+    def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
+        """As the local backend."""
+        return self._machine.map(function, items)
+
+    def close(self) -> None:
+        """Nothing outlives a call."""
+        self._machine.close()
+
+
+class Joined:
+    """The processes of horovodrun or mpirun. Rank 0 runs the command; the others do their part of what it asks."""
+
+    name = "horovod"
+    defaults: Mapping[str, str] = {"processor": "horovod", "loader": "packed", "trainer": "horovod"}
+    distributed = True
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        self.launched = crew.launched
+        self._resources: Resources | None = None
+
+    def follow(self) -> None:
+        """In every rank but 0: do what rank 0 asks until its process ends, then end too (SystemExit 0)."""
+        if self.crew.rank:
+            self.crew.follow()
+
+    def resources(self) -> Resources:
+        """Of all machines, as their ranks see them. workers: the ranks."""
+        if self._resources is None:
+            found = self.crew.everywhere(_resources)
+            first = [found[self.crew.hosts.index(host)] for host in dict.fromkeys(self.crew.hosts)]
+            cpus, gpus = sum(each.cpus for each in first), sum(each.gpus for each in first)
+            self._resources = Resources(
+                cpus, gpus, len(first), sum(each.memory_bytes for each in first), workers=self.crew.size
+            )
+        return self._resources
+
+    def run_gang(self, gang: Gang) -> list[Any]:
+        """Run the function in every rank's process; results in rank order.
+
+        The launcher ends all ranks when one dies, so nothing is retried here. Raises TrainingError naming the rank."""
+        from distcore_horovod.gang import meeting_point, run_part
+
+        if gang.ranks != self.crew.size:
+            raise UserError(
+                f"{self.launched.by} started {self.crew.size} ranks, but {gang.ranks} are asked for. Start with "
+                f"-np {gang.ranks}, or leave out backend.trainer.num_workers."
+            )
+        return self.crew.everywhere(run_part, gang, meeting_point(self.crew))
+
+    def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
+        """Run function(item), shared out over the ranks; results in the order of the items, the first error raised."""
+        items = list(items)
+        wave = self.crew.size * TASKS
+        for start in range(0, len(items), wave):
+            found = self.crew.everywhere(_tasks, function, items[start : start + wave])
+            for part in itertools.zip_longest(*found):
+                for each in part:
+                    if isinstance(each, Failed):
+                        each.raised()
+                    if each is not None:
+                        yield each[0]
+
+    def close(self) -> None:
+        """The ranks stay together until the leader's process ends: a script may call again."""
+
+
+def _resources(crew: Crew) -> Resources:
+    backend: Backend = Plugins().make("backends", "local")
+    return backend.resources()
+
+
+def _tasks(crew: Crew, function: Callable[[Any], T], items: list[Any]) -> list[Failed | tuple[T]]:
+    """This rank's share, every size-th item: (result,) of each, up to the first that failed."""
+    found: list[Failed | tuple[T]] = []
+    for item in items[crew.rank :: crew.size]:
+        try:
+            found.append((function(item),))
+        except Exception as error:  # noqa: BLE001 - raised in the leader, in its turn
+            found.append(failed(crew.rank, error))
+            break
+    return found

@@ -1,0 +1,85 @@
+"""Where a rank that must end leaves its last words, so that the leader can name it: text in a key-value store of torch.
+
+On one machine the store listens on the loopback. It holds text that is shown, and nothing that is ever run.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distcore_horovod.crew import Crew
+
+SECONDS = 2.0
+"""How long the leader looks for who ended before it says that it does not know."""
+
+
+class Board:
+    """processes: of every rank. hosts: where they run."""
+
+    def __init__(self, store: Any, rank: int, hosts: list[str], processes: list[int]) -> None:
+        self._store, self._rank, self._hosts, self._processes = store, rank, hosts, processes
+
+    @classmethod
+    def open(cls, crew: Crew, processes: list[int]) -> Board:
+        """Rank 0 serves, and tells the others where."""
+        from torch.distributed import TCPStore
+
+        wait = timedelta(seconds=60)
+        local = len(set(crew.hosts)) == 1
+        store = None
+        address = ("", 0)
+        if crew.rank == 0:
+            name = "127.0.0.1" if local else socket.gethostname()
+            listener = socket.create_server((name, 0))
+            address = (name, listener.getsockname()[1])
+            store = TCPStore(
+                name, address[1], is_master=True, timeout=wait, wait_for_workers=False,
+                master_listen_fd=listener.detach(), use_libuv=True,
+            )  # fmt: skip
+        host, port = crew.hvd.broadcast_object(address, root_rank=0, name="distcore.board")
+        if store is None:
+            store = TCPStore(host, port, is_master=False, timeout=wait, wait_for_workers=False)
+        return cls(store, crew.rank, crew.hosts, processes)
+
+    def leave(self, words: str) -> None:
+        """Say what this rank ends with; the first to speak is heard."""
+        with suppress(Exception):  # the leader may be gone
+            self._store.compare_set("first", "", f"{self._who(self._rank)} ended: {words}")
+
+    def reason(self, ended: bool = False) -> str:
+        """Who ended, as far as it is known; for the leader. ended: the launcher asked it to end, and will not wait."""
+        until = time.monotonic() + (SECONDS / 4 if ended else SECONDS)
+        while True:
+            with suppress(Exception):
+                if self._store.check(["first"]):
+                    return str(self._store.get("first").decode()).rstrip(".") + "."
+            gone = [rank for rank in range(len(self._hosts)) if self._gone(rank)]
+            if gone:
+                verb = "has" if len(gone) == 1 else "have"
+                return f"{', '.join(map(self._who, gone))} {verb} ended without a word (killed, or out of memory?)."
+            if time.monotonic() > until:
+                known = "the launcher asked for it" if ended else "a rank on another machine has ended"
+                return f"{known}; the launcher's own lines say more."
+            time.sleep(0.05)
+
+    def _who(self, rank: int) -> str:
+        return f"rank {rank} (process {self._processes[rank]} on {self._hosts[rank].rpartition('-')[0]})"
+
+    def _gone(self, rank: int) -> bool:
+        """Whether the rank's process on this machine is no more, or is a zombie."""
+        if rank == self._rank or self._hosts[rank] != self._hosts[self._rank]:
+            return False
+        process = self._processes[rank]
+        try:
+            os.kill(process, 0)
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return True
+        return state in "ZX"

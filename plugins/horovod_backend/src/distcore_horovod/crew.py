@@ -1,0 +1,202 @@
+"""A launcher's processes as one: rank 0 leads and tells the story, the others wait for its orders and do their part.
+
+An order is a function with arguments that every rank calls with the crew, itself included. Orders travel as Horovod
+broadcasts, over connections that were made when all ranks met: no port is open for anybody else. Errors of a rank in a
+task are results; an error in a gang, where others wait in a collective, ends the crew (`fail`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import cloudpickle
+
+from distcore.errors import TrainingError, UserError
+from distcore_horovod.board import Board
+from distcore_horovod.failure import Failed, failed
+from distcore_horovod.installed import require
+from distcore_horovod.launcher import Launched
+from distcore_horovod.rendezvous import machine
+
+STALL_SECONDS = "1800"
+"""How long ranks may wait for one another before Horovod says so: followers wait while the leader prepares."""
+
+log = logging.getLogger("distcore")
+
+
+class Crew:
+    """The processes that a launcher started, joined in Horovod. launched: who this is."""
+
+    def __init__(self, launched: Launched) -> None:
+        require()
+        os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_SECONDS)
+        if (
+            os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", "30") == "30"
+        ):  # horovodrun's default; a busy machine is slower
+            os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "300"
+        import horovod.torch as hvd
+
+        self.launched, self.hvd = launched, hvd
+        hvd.init()
+        self._check_size()
+        self.over = False
+        hosts = hvd.allgather_object((machine(), os.getpid()), name="distcore.hosts")
+        self.hosts = [host for host, _ in hosts]
+        self.board = Board.open(self, [process for _, process in hosts])
+        if launched.rank == 0:
+            atexit.register(self.end)
+
+    @property
+    def rank(self) -> int:
+        return self.launched.rank
+
+    @property
+    def size(self) -> int:
+        return self.launched.size
+
+    @property
+    def local_size(self) -> int:
+        """Ranks on this machine."""
+        return self.hosts.count(self.hosts[self.rank])
+
+    # -------------------------------------------------------------- the leader
+
+    def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """function(crew, *arguments) in every rank; results in rank order, or what the first that failed raised."""
+        if self.over:
+            raise TrainingError("The launcher's other processes have ended. Start the command again.")
+        self._tell(cloudpickle.dumps((function, arguments)))
+        found = self._gather(self._carried_out(function, arguments))
+        for each in found:
+            if isinstance(each, Failed):
+                each.raised()
+        return found
+
+    def end(self) -> None:
+        """Let the followers go."""
+        if not self.over:
+            self.over = True
+            self._tell(b"")
+            self.hvd.shutdown()
+
+    # -------------------------------------------------------------- the followers
+
+    def follow(self) -> NoReturn:
+        """Carry out orders until the leader's process ends; then this one ends too, with exit code 0."""
+        logging.getLogger("distcore").setLevel(logging.WARNING)  # the leader tells the story
+        while order := self._told():
+            try:
+                function, arguments = cloudpickle.loads(order)
+            except Exception as error:  # noqa: BLE001 - the leader is told
+                self._gather(failed(self.rank, error))
+                continue
+            self._gather(self._part_of(function, arguments))
+        self.over = True
+        self.hvd.shutdown()
+        raise SystemExit(0)
+
+    def _part_of(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """A follower's part; where the crew is over after it, so is this process, and the leader says why."""
+        try:
+            return self._carried_out(function, arguments)
+        except BaseException as error:
+            if not self.over:
+                raise
+            leave_process(130 if isinstance(error, KeyboardInterrupt) else 1)
+
+    # -------------------------------------------------------------- inside
+
+    def _carried_out(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        try:
+            return function(self, *arguments)
+        except Exception as error:
+            if self.over:
+                raise
+            return failed(self.rank, error)
+
+    def _tell(self, order: bytes) -> None:
+        self._lost(lambda: self.hvd.broadcast_object(order, root_rank=0, name="distcore.order"))
+
+    def _told(self) -> bytes:
+        return bytes(self._lost(lambda: self.hvd.broadcast_object(None, root_rank=0, name="distcore.order")))
+
+    def _gather(self, value: Any) -> list[Any]:
+        """Every rank's value, in the leader; the others need none."""
+        return self._lost(lambda: gathered(self.hvd, value, self.rank, self.size))
+
+    def _lost(self, call: Callable[[], Any]) -> Any:
+        """Turn the loss of a rank into an error that names it."""
+        from horovod.common.exceptions import HorovodInternalError
+
+        try:
+            return call()
+        except HorovodInternalError as error:
+            raise self.failure() from error
+
+    def failure(self) -> TrainingError:
+        """The crew is over; what the leader raises where Horovod says that it broke. A follower's process ends."""
+        self.over = True
+        if self.rank:
+            leave_process(1)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends all ranks; first say why
+        return TrainingError(f"Training stopped: {self.board.reason()}")
+
+    def _check_size(self) -> None:
+        size, said = self.hvd.size(), self.launched
+        if size == said.size and self.hvd.rank() == said.rank:
+            return
+        if said.by == "mpirun" and size == 1:
+            raise UserError(
+                f"mpirun started {said.size} processes, but the installed Horovod has no MPI and would train "
+                f"{said.size} separate models. Start with horovodrun, or build one with MPI: "
+                "distcore-horovod build --mpi yes --install"
+            )
+        raise UserError(
+            f"{said.by} started rank {said.rank} of {said.size}, but Horovod says rank {self.hvd.rank()} of {size}. "
+            "Start again without HOROVOD_ variables in the environment."
+        )
+
+
+def leave_process(code: int) -> NoReturn:
+    """End this process at once: an orderly end would wait for ranks that are gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def gathered(hvd: Any, value: Any, rank: int, size: int) -> list[Any]:
+    """Every rank's value in rank 0, through one all-to-all in which only rank 0 receives; [] elsewhere."""
+    import numpy as np
+    import torch
+
+    packed = torch.from_numpy(np.frombuffer(_dumped(value, rank), np.uint8).copy())
+    splits = torch.zeros(size, dtype=torch.int32)
+    splits[0] = packed.numel()
+    received, sizes = hvd.alltoall(packed, splits, name="distcore.gather.results")
+    if rank:
+        return []
+    return [cloudpickle.loads(part.numpy().tobytes()) for part in received.split(sizes.tolist())]
+
+
+def _dumped(value: Any, rank: int) -> bytes:
+    """The value for the leader; where it cannot travel, an error that says so."""
+    try:
+        return cloudpickle.dumps(value)
+    except Exception as error:  # noqa: BLE001 - becomes the rank's answer
+        return cloudpickle.dumps(failed(rank, TypeError(f"rank {rank}'s result cannot travel: {error}")))
+
+
+_crew: list[Crew] = []
+
+
+def crew(launched: Launched | None = None) -> Crew | None:
+    """This process's crew; made once, where `launched` says that there is one."""
+    if not _crew and launched is not None:
+        _crew.append(Crew(launched))
+    return _crew[0] if _crew else None

@@ -1,0 +1,36 @@
+"""What a rank's part of an order raised, as it travels to the leader."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import NoReturn
+
+import cloudpickle
+
+from distcore.errors import DistcoreError
+
+
+@dataclass(frozen=True)
+class Failed:
+    """rank: whose part. text: its traceback."""
+
+    rank: int
+    error: BaseException
+    text: str
+
+    def raised(self) -> NoReturn:
+        """Raise it, with the rank's traceback as a note where it is not one of ours."""
+        if not isinstance(self.error, DistcoreError):
+            self.error.add_note(f"In rank {self.rank}:\n{self.text}")
+        raise self.error
+
+
+def failed(rank: int, error: BaseException) -> Failed:
+    """The error as it can travel: one that does not pickle is told in words."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    try:
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception:  # noqa: BLE001 - whatever pickling does
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return Failed(rank, error, text)

@@ -1,0 +1,107 @@
+"""A gang under a launcher: its ranks are the launcher's processes, which run the function where they are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import Gang, Member
+from distcore.errors import DistcoreError, TrainingError
+
+if TYPE_CHECKING:
+    from distcore_horovod.crew import Crew
+
+
+def run_part(crew: Crew, gang: Gang, meeting: tuple[str, int]) -> Any:
+    """This rank's part of the gang. An error ends the crew: others wait in a collective that will never be whole."""
+    from horovod.common.exceptions import HorovodInternalError
+
+    member = Member(crew.rank, crew.size, crew.launched.local_rank)
+    try:
+        with _says_why(crew), _surroundings(member, crew, gang, meeting):
+            return gang.function(member, *gang.arguments)
+    except HorovodInternalError as error:
+        raise crew.failure() from error
+    except BaseException as error:
+        crew.over = True
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            crew.hvd.shutdown()
+            raise
+        told = str(error) if isinstance(error, DistcoreError) else f"{type(error).__name__}: {error}"
+        crew.board.leave(told)
+        crew.hvd.shutdown()  # fails what the others wait for
+        if isinstance(error, DistcoreError):
+            raise
+        raise TrainingError(f"Training stopped: {crew.board.reason()}") from error
+
+
+def meeting_point(crew: Crew) -> tuple[str, int]:
+    """A free port of the leader, for ranks that meet through torch's own variables (trainer ddp)."""
+    name = "127.0.0.1" if len(set(crew.hosts)) == 1 else socket.gethostname()
+    with socket.create_server((name, 0)) as listener:
+        return name, listener.getsockname()[1]
+
+
+@contextmanager
+def _surroundings(member: Member, crew: Crew, gang: Gang, meeting: tuple[str, int]) -> Iterator[None]:
+    """Threads of a rank, and torch's variables, while the gang runs."""
+    import torch
+
+    threads = torch.get_num_threads()
+    share = max(1, len(os.sched_getaffinity(0)) // crew.local_size)
+    told = {
+        "RANK": member.rank,
+        "WORLD_SIZE": member.world,
+        "LOCAL_RANK": member.local_rank,
+        "LOCAL_WORLD_SIZE": crew.local_size,
+        "MASTER_ADDR": meeting[0],
+        "MASTER_PORT": meeting[1],
+    }
+    before = {name: os.environ.get(name) for name in told}
+    torch.set_num_threads(gang.threads or share)
+    os.environ.update({name: str(value) for name, value in told.items()})
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _says_why(crew: Crew) -> Iterator[None]:
+    """A launcher ends all ranks (SIGTERM) when one died: let the leader say which, also while it waits in a collective.
+
+    Python's handlers wait for the main thread; a thread that reads the wake-up pipe does not."""
+    if crew.rank or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def watch() -> None:
+        while number := os.read(reading, 1):
+            if number[0] == signal.SIGTERM and not crew.over:
+                crew.over = True
+                print(f"distcore: Training stopped: {crew.board.reason(ended=True)}", file=sys.stderr, flush=True)
+                os._exit(1)
+
+    before = signal.signal(signal.SIGTERM, lambda signum, frame: None)
+    pipe = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=watch, name="distcore-end", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(pipe)
+        signal.signal(signal.SIGTERM, before)
+        os.close(writing)

@@ -1,0 +1,76 @@
+"""What distcore-horovod offers: the backend of a launcher's processes, their processor, and the trainer `horovod`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcore.contracts import Detection
+from distcore.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+
+@hookimpl
+def distcore_make_backend(name: str, options: Any) -> Any:
+    """The launcher's processes as one, or, without a launcher, gangs on this machine."""
+    if name != "horovod":
+        return None
+    from distcore_horovod import backend
+
+    return backend.make(options)
+
+
+@hookimpl
+def distcore_make_processor(name: str, options: Any) -> Any:
+    """Every rank reads and encodes its share."""
+    if name != "horovod":
+        return None
+    from distcore_horovod.processor import HorovodProcessor
+
+    return HorovodProcessor(options)
+
+
+@hookimpl
+def distcore_make_trainer(name: str, options: Any) -> Any:
+    """Ranks that sum their gradients through Horovod."""
+    if name != "horovod":
+        return None
+    from distcore_horovod.trainer import make
+
+    return make(options)
+
+
+@hookimpl
+def distcore_options_model(kind: str, name: str) -> type | None:
+    """The options of each."""
+    from distcore_horovod import options
+
+    return options.MODELS.get((kind, name))
+
+
+@hookimpl
+def distcore_check(kind: str, name: str, options: Any) -> None:
+    """Horovod must be there, with torch support, built for the torch that is there."""
+    if kind == "trainers" and name == "horovod":
+        from distcore_horovod.installed import require
+
+        require()
+
+
+@hookimpl
+def distcore_detect() -> Detection | None:
+    """A launcher's environment: horovodrun's, or an MPI's."""
+    from distcore_horovod.launcher import launched
+
+    found = launched()
+    if found is None or found.size == 1:
+        return None
+    return Detection("horovod", 80, f"{found.by} started {found.size} processes; this is rank {found.rank}")
+
+
+@hookimpl
+def distcore_diagnose() -> list[tuple[str, bool, str]]:
+    """What the installed Horovod can do."""
+    from distcore_horovod.diagnose import checks
+
+    return checks()

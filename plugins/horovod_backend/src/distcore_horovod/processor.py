@@ -1,0 +1,240 @@
+"""The processor `horovod`: every rank of a launcher reads a share of the partitions and encodes the shards of its rows.
+
+A rank works as the local processor does, on its own share alone: a run of partitions, so a run of rows. A shard that
+begins in one rank's rows and ends in another's is written by the rank with its first row; the others send it theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from distcore.contracts import Block, Partition, Processor, ShardPlan, Source
+from distcore.plugins import Plugins
+from distcore_horovod.crew import Crew, crew
+from distcore_horovod.failure import Failed, failed
+
+if TYPE_CHECKING:
+    from distcore_horovod.options import ProcessorOptions
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TARGET_BYTES = 16 << 20
+SMALLEST_BYTES = 1 << 20
+SHARE = 4
+"""Partitions as the local processor cuts them: small enough for memory, a few for each thread."""
+
+
+class HorovodProcessor:
+    """`contracts.Processor` over the launcher's ranks; without a launcher, the local processor in this process."""
+
+    def __init__(self, options: ProcessorOptions) -> None:
+        self.options = options
+        self._crew: Crew | None = crew()
+        self._alone: Processor | None = None
+        self._starts: list[int] = []
+        self._blocks: list[int] = []
+        self._open = False
+
+    def scan(self, source: Source, scratch: Path | None = None) -> int:
+        """Cut the source into partitions and give each rank a run of them. scratch: for the rows that are kept."""
+        self.close()
+        if self._crew is None:
+            self._alone = Plugins().make("processors", "local", {"parallelism": self.options.parallelism})
+            return self._alone.scan(source, scratch)
+        ranks = self._crew.size
+        partitions = list(source.partitions(TARGET_BYTES))
+        wanted = ranks * SHARE * (self.options.parallelism or max(1, len(os.sched_getaffinity(0)) // ranks))
+        if 0 < len(partitions) < wanted:
+            partitions = list(source.partitions(max(TARGET_BYTES * len(partitions) // wanted, SMALLEST_BYTES)))
+        self._blocks = [len(partitions) * rank // ranks for rank in range(ranks + 1)]
+        shares = [partitions[low:high] for low, high in zip(self._blocks, self._blocks[1:], strict=False)]
+        kept = str(scratch) if scratch is not None else None
+        self._open = True
+        self._crew.everywhere(_scan, shares, kept, self.options.parallelism)
+        return len(partitions)
+
+    def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
+        """Read every partition once, in the rank that has it; merge in rank order."""
+        if self._alone is not None:
+            return self._alone.fold(partial, merge)
+        assert self._crew is not None
+        found = self._crew.everywhere(_fold, partial, merge, self._blocks)
+        rows = [count for _, counts in found for count in counts]
+        self._starts = [0, *accumulate(sum(counts) for _, counts in found)]
+        parts = [each for some, _ in found for each in some]
+        if not parts:
+            raise ValueError("nothing was folded: the source has no partitions")
+        value = parts[0]
+        for each in parts[1:]:
+            value = merge(value, each)
+        return value, rows
+
+    def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]) -> list[R]:
+        """Call write(plan, blocks) in the rank that has the plan's first row; results in plan order."""
+        if self._alone is not None:
+            return self._alone.write_shards(plans, write)
+        assert self._crew is not None
+        found = self._crew.everywhere(_write, list(plans), write, self._starts)
+        written = {index: result for some in found for index, result in some}
+        return [written[plan.index] for plan in plans]
+
+    def close(self) -> None:
+        """Let every rank drop the rows it kept."""
+        if self._alone is not None:
+            self._alone.close()
+            self._alone = None
+        if self._open and self._crew is not None and not self._crew.over:
+            self._open = False
+            self._crew.everywhere(_close)
+
+
+# ------------------------------------------------------------------ one rank's part
+
+
+@dataclass
+class _Part:
+    """What this rank holds between orders."""
+
+    local: Processor | None = None
+    folder: tempfile.TemporaryDirectory[str] | None = None
+    shares: list[int] = field(default_factory=list)
+
+
+_part = _Part()
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A rank's partitions as a source of their own."""
+
+    own: Sequence[Partition]
+
+    def digest(self) -> str:
+        """Nobody asks: the whole has one."""
+        return ""
+
+    def partitions(self, target_bytes: int) -> Sequence[Partition]:
+        """As the leader cut them, whatever size is asked for."""
+        return self.own
+
+    def close(self) -> None:
+        """Nothing was unpacked."""
+
+
+def _scan(crew: Crew, shares: list[list[Partition]], scratch: str | None, parallelism: int | None) -> None:
+    _close(crew)
+    threads = parallelism or max(1, len(os.sched_getaffinity(0)) // crew.local_size)
+    _part.local = Plugins().make("processors", "local", {"parallelism": threads})
+    # The leader's folder goes with the cache that is being built; other ranks may be on other machines.
+    _part.folder = tempfile.TemporaryDirectory(prefix="distcore-rows-", ignore_cleanup_errors=True)
+    folder = Path(scratch) if crew.rank == 0 and scratch is not None else Path(_part.folder.name)
+    _part.local.scan(_Share(shares[crew.rank]), folder)
+
+
+def _fold(
+    crew: Crew, partial: Callable[[Block], T], merge: Callable[[T, T], T], blocks: list[int]
+) -> tuple[list[T], list[int]]:
+    """([the merged value], rows of each block) of this rank; ([], []) where it has no partitions."""
+    assert _part.local is not None
+    first = blocks[crew.rank]
+    if first == blocks[crew.rank + 1]:
+        return [], []
+    value, rows = _part.local.fold(lambda block: partial(Block(first + block.index, None, block.table)), merge)
+    return [value], rows
+
+
+def _write(
+    crew: Crew, plans: list[ShardPlan], write: Callable[[ShardPlan, list[Block]], R], starts: list[int]
+) -> list[tuple[int, R]]:
+    """[(index of the plan, what write gave)] of the plans whose first row is this rank's."""
+    rank = crew.rank
+    low, high = starts[rank], starts[rank + 1]
+    mine = [plan for plan in plans if low <= plan.start < high]
+    try:
+        lent: dict[int, bytes] | Failed = _lent(
+            [plan for plan in plans if plan.start < low < plan.stop and low < high], low, high
+        )
+    except Exception as error:  # noqa: BLE001 - all ranks must come to the exchange
+        lent = failed(rank, error)
+    received = _exchanged(crew, plans, lent, starts)
+
+    def one(plan: ShardPlan, blocks: list[Block]) -> tuple[int, R]:
+        whole = plan_of[plan.index]
+        own = [Block(block.index, (block.start or 0) + low, block.table) for block in blocks]
+        return plan.index, write(whole, own + received.get(plan.index, []))
+
+    assert _part.local is not None
+    plan_of = {plan.index: plan for plan in mine}
+    local = [ShardPlan(plan.index, plan.start - low, min(plan.stop, high) - low) for plan in mine]
+    return _part.local.write_shards(local, one) if local else []
+
+
+def _lent(plans: list[ShardPlan], low: int, high: int) -> dict[int, bytes]:
+    """{index of the plan: this rank's rows of it}, for plans that begin in another rank's rows."""
+    import pyarrow as pa
+
+    def one(plan: ShardPlan, blocks: list[Block]) -> tuple[int, bytes]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, blocks[0].table.schema) as stream:
+            for block in blocks:
+                stream.write_batch(block.table)
+        return plan.index, sink.getvalue().to_pybytes()
+
+    assert _part.local is not None
+    local = [ShardPlan(plan.index, 0, min(plan.stop, high) - low) for plan in plans]
+    return dict(_part.local.write_shards(local, one)) if local else {}
+
+
+def _exchanged(
+    crew: Crew, plans: list[ShardPlan], lent: dict[int, bytes] | Failed, starts: list[int]
+) -> dict[int, list[Block]]:
+    """Send the rows of other ranks' shards; {index of the plan: blocks} of those that came, in row order."""
+    import numpy as np
+    import pyarrow as pa
+    import torch
+
+    answers = crew.hvd.allgather_object(
+        lent if isinstance(lent, Failed) else {index: len(rows) for index, rows in lent.items()}, name="distcore.lent"
+    )
+    for each in answers:
+        if isinstance(each, Failed):
+            each.raised()
+    assert not isinstance(lent, Failed)
+    owners = {
+        plan.index: next(rank for rank in range(crew.size) if starts[rank] <= plan.start < starts[rank + 1])
+        for plan in plans
+    }
+    if not any(answers):
+        return {}
+    order = sorted(lent, key=lambda index: (owners[index], index))
+    splits = [sum(len(lent[index]) for index in order if owners[index] == rank) for rank in range(crew.size)]
+    packed = torch.from_numpy(np.frombuffer(b"".join(lent[index] for index in order), np.uint8).copy())
+    arrived, _ = crew.hvd.alltoall(packed, torch.tensor(splits, dtype=torch.int32), name="distcore.rows")
+    data, place = arrived.numpy(), 0
+    found: dict[int, list[Block]] = {}
+    for rank, sizes in enumerate(answers):
+        for index in sorted(sizes):
+            if owners[index] == crew.rank:
+                stream = pa.ipc.open_stream(pa.py_buffer(data[place : place + sizes[index]].tobytes()))
+                start = starts[rank]
+                for table in stream:
+                    found.setdefault(index, []).append(Block(-1, start, table))
+                    start += table.num_rows
+                place += sizes[index]
+    return found
+
+
+def _close(crew: Crew) -> None:
+    if _part.local is not None:
+        _part.local.close()
+        _part.local = None
+    if _part.folder is not None:
+        _part.folder.cleanup()
+        _part.folder = None

@@ -1,0 +1,184 @@
+"""How the ranks of any backend's gang meet in Horovod: by the store that torch's variables name, and no launcher.
+
+Every backend gives its ranks RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Through that store they tell each other
+their machines; rank 0 starts Horovod's rendezvous server, and it is gone again when all have met. Nothing of an earlier
+attempt is found: the server is new, and so are the store's keys.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from distcore.contracts import Member
+from distcore.errors import TrainingError, UserError
+from distcore_horovod.launcher import GANG
+
+TIMEOUT = timedelta(minutes=5)
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs. host: the same for ranks of one machine. address: how other machines reach it."""
+
+    host: str
+    address: str
+
+
+def join(member: Member, *, allow_network: bool = False, fusion_threshold_mb: int | None = None) -> None:
+    """hvd.init() with the gang's ranks. Raises UserError where they are on several machines and that is not allowed."""
+    import horovod.torch as hvd
+
+    places = _exchanged(member, Place(machine(), _address()))
+    local = len({each.host for each in places}) == 1
+    if not local and not allow_network:
+        raise UserError(
+            f"The ranks are on {len({each.host for each in places})} machines, and Horovod's rendezvous is not "
+            "authenticated: whoever reaches its port can join. On a network you trust, set "
+            "backend.trainer.allow_network: true; else choose backend.trainer ddp."
+        )
+    settings = slot(member, [each.host for each in places])
+    settings["HOROVOD_GLOO_IFACE"] = "lo" if local and Path("/sys/class/net/lo").exists() else interface(places, member)
+    if fusion_threshold_mb is not None:
+        settings["HOROVOD_FUSION_THRESHOLD"] = str(fusion_threshold_mb << 20)
+    with _server(member, places[0].address if not local else LOOPBACK) as address:
+        settings["HOROVOD_GLOO_RENDEZVOUS_ADDR"], port = _told(member, address)
+        settings["HOROVOD_GLOO_RENDEZVOUS_PORT"] = str(port)
+        os.environ.update(settings)
+        hvd.init()
+        hvd.allgather_object(member.rank, name="distcore.met")  # nobody needs the server any more
+    if hvd.size() != member.world or hvd.rank() != member.rank:
+        raise TrainingError(
+            f"Horovod says rank {hvd.rank()} of {hvd.size()}, but this is rank {member.rank} of {member.world}. "
+            "Report this."
+        )
+
+
+def leave() -> None:
+    """hvd.shutdown(), and none of our variables left for children of this process."""
+    import horovod.torch as hvd
+
+    hvd.shutdown()
+    for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+        if GANG in os.environ:
+            del os.environ[name]
+    os.environ.pop(GANG, None)
+
+
+def slot(member: Member, hosts: list[str]) -> dict[str, str]:
+    """Horovod's variables of a rank: its place among all, on its machine, and among the machines."""
+    order = list(dict.fromkeys(hosts))
+    mine = hosts[member.rank]
+    local_rank = hosts[: member.rank].count(mine)
+    across = [host for host in order if hosts.count(host) > local_rank]
+    return {
+        GANG: "1",
+        "HOROVOD_HOSTNAME": mine,
+        "HOROVOD_RANK": str(member.rank),
+        "HOROVOD_SIZE": str(member.world),
+        "HOROVOD_LOCAL_RANK": str(local_rank),
+        "HOROVOD_LOCAL_SIZE": str(hosts.count(mine)),
+        "HOROVOD_CROSS_RANK": str(across.index(mine)),
+        "HOROVOD_CROSS_SIZE": str(len(across)),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": "300",
+    }
+
+
+def machine() -> str:
+    """A name that ranks of one machine (and one network namespace's host name) share, and no others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    except OSError:
+        boot = "0"
+    return f"{socket.gethostname()}-{boot}"
+
+
+def interface(places: list[Place], member: Member) -> str:
+    """The network interface that this rank's address belongs to."""
+    import psutil
+
+    mine = places[member.rank].address
+    for name, found in psutil.net_if_addrs().items():
+        if any(each.address == mine for each in found):
+            return name
+    raise UserError(f"No network interface here has the address {mine}. Set HOROVOD_GLOO_IFACE, or use trainer ddp.")
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _address() -> str:
+    """The address of this machine that the ranks' meeting point sees."""
+    master = os.environ["MASTER_ADDR"]
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((socket.gethostbyname(master), 9))  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostbyname(socket.gethostname())
+
+
+_stores: list[Any] = []
+"""The connection to the gang's store, once made, and one entry for each time that ranks met."""
+
+
+def _store(member: Member) -> Any:
+    """The gang's key-value store."""
+    import torch.distributed as dist
+
+    if not _stores:
+        _stores.append(next(iter(dist.rendezvous("env://", member.rank, member.world, timeout=TIMEOUT)))[0])
+    return _stores[0]
+
+
+def _key(what: str) -> str:
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return f"distcore-horovod-{attempt}-{len(_stores)}-{what}"
+
+
+def _exchanged(member: Member, place: Place) -> list[Place]:
+    """Every rank's place, in rank order."""
+    store = _store(member)
+    _stores.append(None)
+    store.set(_key(f"place-{member.rank}"), json.dumps([place.host, place.address]))
+    return [Place(*json.loads(store.get(_key(f"place-{rank}")))) for rank in range(member.world)]
+
+
+def _told(member: Member, address: tuple[str, int] | None) -> tuple[str, int]:
+    """The server's address and port: told by rank 0 to all."""
+    store = _store(member)
+    if address is not None:
+        store.set(_key("server"), json.dumps(address))
+    host, port = json.loads(store.get(_key("server")))
+    return host, port
+
+
+@contextmanager
+def _server(member: Member, address: str) -> Iterator[tuple[str, int] | None]:
+    """Horovod's rendezvous server, in rank 0, on this address alone; None in the others."""
+    if member.rank:
+        yield None
+        return
+    from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+    server = RendezvousHTTPServer((address, 0), RendezvousHandler, 0)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="distcore-rendezvous", daemon=True)
+    thread.start()
+    try:
+        yield address, server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

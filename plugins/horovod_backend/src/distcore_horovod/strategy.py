@@ -1,0 +1,207 @@
+"""Ranks that act as one through Horovod: gradients as one flat buffer a step, whatever started the ranks.
+
+The loop's gradients are already divided by the rows of the global batch, so their sum over the ranks is the average
+that Horovod's users mean. What travels may be scaled and shortened on its way, as DistributedOptimizer does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from distcore.contracts import Member
+from distcore.errors import TrainingError, UserError
+from distcore.training.flat import Exchange
+from distcore.training.strategy import FlatStrategy, choose_device
+from distcore_horovod import rendezvous
+
+if TYPE_CHECKING:
+    from distcore_horovod.options import TrainerOptions
+
+
+@dataclass(frozen=True)
+class Wire:
+    """How a buffer travels. before, after: factors around the sum; half: as 16-bit floats; result: a last factor."""
+
+    before: float = 1.0
+    after: float = 1.0
+    half: bool = False
+    result: float = 1.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether the numbers travel as they are."""
+        return self.before == 1.0 and not self.half
+
+    @classmethod
+    def of(cls, options: TrainerOptions, world: int) -> Wire:
+        """Horovod sends each rank's mean gradient, divided by the factor; ours is the rank's share of the mean.
+
+        With no option set nothing is scaled, so the bits are those of a plain sum."""
+        half, divide = options.compression == "fp16", options.gradient_predivide_factor
+        result = float(world) if options.op == "sum" else 1.0
+        if not half and divide == 1.0:
+            return cls(result=result)
+        return cls(world / divide, divide / world, half, result)
+
+
+class HorovodStrategy(FlatStrategy):
+    """`Strategy` over horovod.torch. options: of the trainer."""
+
+    def __init__(self, options: TrainerOptions) -> None:
+        super().__init__()
+        self.options = options
+        self._joined = False
+        self._sizes: dict[torch.dtype, list[int]] = {}
+
+    def setup(self, member: Member) -> None:
+        """Use what the launcher's processes have joined already, or meet the gang's other ranks."""
+        from distcore_horovod.installed import require
+
+        require()
+        self.member = member
+        self.device = choose_device(self.options.use_gpu, member.local_rank)
+        if member.world == 1:
+            return
+        import horovod.torch as hvd
+
+        if not hvd.is_initialized():
+            self._joined = True
+            rendezvous.join(
+                member,
+                allow_network=self.options.allow_network,
+                fusion_threshold_mb=self.options.fusion_threshold_mb,
+            )
+        if hvd.size() != member.world:
+            raise TrainingError(f"Horovod joined {hvd.size()} ranks, but the gang has {member.world}. Report this.")
+        if self.options.op == "adasum":
+            self._check_adasum(hvd)
+
+    def prepare(self, module: torch.nn.Module) -> None:
+        parameters = [each for each in module.parameters() if each.requires_grad]
+        self._sizes = {}
+        for each in parameters:
+            self._sizes.setdefault(each.dtype, []).append(each.numel())
+        super().prepare(module)
+
+    def all_reduce(self, values: torch.Tensor) -> None:
+        if self.member.world > 1:
+            _summed(values, "distcore.sum")
+
+    def gather(self, value: Any) -> list[Any]:
+        if self.member.world == 1:
+            return [value]
+        import horovod.torch as hvd
+
+        return list(hvd.allgather_object(value, name="distcore.gather"))
+
+    def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
+        buffer = torch.zeros(numel, dtype=dtype, device=self.device)
+        sizes = self._sizes.get(dtype, [])
+        if self.options.op == "adasum" and self.member.world > 1:
+            return AdaptiveSum(buffer, sizes, self.member.world, str(dtype))
+        return WireSum(buffer, sum(sizes), Wire.of(self.options, self.member.world), self.member.world, str(dtype))
+
+    def teardown(self) -> None:
+        super().teardown()
+        if self._joined:
+            rendezvous.leave()
+            self._joined = False
+
+    def _check_adasum(self, hvd: Any) -> None:
+        world = self.member.world
+        if not hvd.mpi_enabled():
+            raise UserError(
+                "backend.trainer.op adasum needs MPI: start with mpirun and a Horovod with MPI "
+                "(distcore-horovod build --mpi yes --install), or choose op average."
+            )
+        if world & (world - 1):
+            raise UserError(f"backend.trainer.op adasum needs 2, 4, 8, … ranks, but there are {world}.")
+
+
+class WireSum:
+    """An `Exchange`: one all-reduce of the flat buffer; of its first `gradients` numbers as the wire says.
+
+    What lies behind the gradients (running statistics, the stop flag) is never scaled, nor shortened where there is
+    more of it than the flag."""
+
+    def __init__(self, buffer: torch.Tensor, gradients: int, wire: Wire, world: int, name: str) -> None:
+        self._buffer, self._wire, self._world = buffer, wire, world
+        together = wire.plain or buffer.numel() == gradients + 1
+        self._cut = buffer.numel() if together else gradients
+        self._gradients = gradients
+        self._name = f"distcore.flat.{name}"
+
+    def slot(self) -> torch.Tensor:
+        return self._buffer
+
+    def sum(self) -> torch.Tensor:
+        wire = self._wire
+        if self._world > 1:
+            parts = [(self._buffer[: self._cut], self._name, wire)]
+            if self._cut < self._buffer.numel():
+                parts.append((self._buffer[self._cut :], f"{self._name}.rest", Wire()))
+            for part, name, how in parts:
+                _sent(part, name, how)
+        if wire.result != 1.0:
+            self._buffer[: self._gradients].mul_(wire.result)
+        return self._buffer
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class AdaptiveSum:
+    """An `Exchange`: Horovod's Adasum of each parameter's gradient, as each rank's own mean; the rest is summed."""
+
+    def __init__(self, buffer: torch.Tensor, sizes: list[int], world: int, name: str) -> None:
+        self._buffer, self._world = buffer, world
+        self._name = f"distcore.adasum.{name}"
+        self._parts = list(buffer[: sum(sizes)].split(sizes))
+        self._rest = buffer[sum(sizes) :]
+
+    def slot(self) -> torch.Tensor:
+        return self._buffer
+
+    def sum(self) -> torch.Tensor:
+        import horovod.torch as hvd
+
+        for part in self._parts:
+            part.mul_(self._world)
+        handles = [
+            hvd.allreduce_async_(part, op=hvd.Adasum, name=f"{self._name}.{index}")
+            for index, part in enumerate(self._parts)
+        ]
+        _summed(self._rest, f"{self._name}.rest")
+        for handle in handles:
+            hvd.synchronize(handle)
+        return self._buffer
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _sent(values: torch.Tensor, name: str, wire: Wire) -> None:
+    """Sum in place over the ranks, scaled and shortened on the way."""
+    if wire.plain:
+        _summed(values, name)
+        return
+    travelling = (values * wire.before).half() if wire.half else values.mul_(wire.before)
+    _summed(travelling, name)
+    if wire.half:
+        values.copy_(travelling)
+    values.mul_(wire.after)
+
+
+def _summed(values: torch.Tensor, name: str) -> None:
+    """Sum in place over the ranks. A GPU's numbers go through memory where Horovod was built without NCCL."""
+    import horovod.torch as hvd
+
+    if values.is_cuda and not hvd.nccl_built():
+        held = values.cpu()
+        hvd.allreduce_(held, op=hvd.Sum, name=name)
+        values.copy_(held)
+    else:
+        hvd.allreduce_(values, op=hvd.Sum, name=name)

@@ -1,0 +1,89 @@
+"""A script for a launcher's processes: what the backend and the processor do for the leader, said as one line of JSON.
+
+crew_jobs.py <what> <folder>
+"""
+
+import json
+import os
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from distcore.contracts import Gang, ShardPlan
+from distcore.errors import TrainingError
+from distcore.plugins import Plugins
+from distcore.session import make_backend
+from distcore.testing import jobs
+
+EDGES = (0, 5, 5, 6, 40, 41, 70, 90, 100)
+PLANS = (ShardPlan(0, 0, 33), ShardPlan(1, 33, 66), ShardPlan(2, 66, 100))
+
+
+def who(item):
+    """A task: what it was given, and which process did it."""
+    return item, os.getpid()
+
+
+def tasks(backend, folder):
+    done = [list(backend.map(who, list(range(19)))) for _ in range(2)]
+    try:
+        list(backend.map(jobs.square, [1, 2, "a", 4, "b"]))
+    except TypeError as error:
+        said = str(error)
+    return {
+        "items": [[item for item, _ in each] for each in done],
+        "processes": len({process for each in done for _, process in each}),
+        "error": said,
+        "none": list(backend.map(who, [])),
+        "again": list(backend.map(jobs.square, [3])),
+        "workers": backend.resources().workers,
+        "nodes": backend.resources().nodes,
+    }
+
+
+def gang(backend, folder):
+    made = Gang(jobs.die_once, (folder,), ranks=backend.resources().workers)
+    for rank in range(made.ranks):  # as if it had died before, so that nobody dies
+        Path(folder, f"rank-{rank}").write_text("started\n")
+    return {"members": backend.run_gang(made), "again": backend.run_gang(made)}
+
+
+def raising(backend, folder):
+    try:
+        backend.run_gang(Gang(jobs.fail_in_rank_one, ranks=backend.resources().workers))
+    except TrainingError as error:
+        return {"error": str(error)}
+
+
+def rows(backend, folder):
+    found = {}
+    for name, edges in {"many": EDGES, "one": (0, 100), "two": (0, 50, 100)}.items():
+        source = jobs.CountedSource(Path(folder, name), edges)
+        Path(folder, name).mkdir()
+        processor = Plugins().make("processors", "horovod")
+        count = processor.scan(source)
+        merged, blocks = processor.fold(jobs.total_of, jobs.add)
+        shards = processor.write_shards(PLANS, jobs.rows_of)
+        processor.close()
+        reads = [path.read_text().split() for path in Path(folder, name).glob("read-*")]
+        found[name] = {
+            "count": count == len(edges) - 1,
+            "merged": merged,
+            "blocks": blocks == [stop - start for start, stop in pairwise(edges)],
+            "rows": [[index, each] for index, each, _ in shards],
+            "names": all(names == [f"name {int(row) % 7}" for row in each] for _, each, names in shards),
+            "once": all(each == ["read"] for each in reads),
+        }
+    processor = Plugins().make("processors", "horovod")
+    processor.scan(jobs.CountedSource(Path(folder), EDGES, bad=6))
+    try:
+        processor.fold(jobs.total_of, jobs.add)
+    except ValueError as error:
+        found["error"] = str(error)
+    processor.close()
+    return found
+
+
+if __name__ == "__main__":
+    backend = make_backend(Plugins(), "horovod", {})
+    print("FOUND" + json.dumps({"rank": backend.crew.rank, **globals()[sys.argv[1]](backend, sys.argv[2])}), flush=True)
