@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,9 +193,18 @@ def split_batches(
     """Every row of a split of an open cache through the model, in order."""
     layout = layout_of(artifact.features, ("input", "output"))
     names = [*layout.slots, *layout.ragged]
-    for start in range(0, reader.rows(split), READ_ROWS):
-        encoded = reader.read(split, start, min(start + READ_ROWS, reader.rows(split)), names)
-        yield from forward(artifact, encoded, layout, start, rows_of(batch_size))
+    total = reader.rows(split)
+    with ThreadPoolExecutor(1, thread_name_prefix="distcore-read") as thread:
+
+        def read(start: int) -> Future[pa.RecordBatch]:
+            return thread.submit(reader.read, split, start, min(start + READ_ROWS, total), names)
+
+        ahead = read(0) if total else None
+        for start in range(0, total, READ_ROWS):
+            assert ahead is not None
+            encoded = ahead.result()
+            ahead = read(start + READ_ROWS) if start + READ_ROWS < total else None
+            yield from forward(artifact, encoded, layout, start, rows_of(batch_size))
 
 
 def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -229,11 +239,18 @@ def write_predictions(
     def fill(file: Any) -> None:
         nonlocal rows
         writer: Any = None
+        under_way: Future[None] | None = None
         try:
-            for table in _grouped(batches):
-                writer = writer or _writer(file, table.schema)
-                writer.write_table(table)
-                rows += table.num_rows
+            # A thread encodes a row group while the next one is predicted.
+            with ThreadPoolExecutor(1, thread_name_prefix="distcore-write") as thread:
+                for table in _grouped(batches):
+                    writer = writer or _writer(file, table.schema)
+                    if under_way is not None:
+                        under_way.result()
+                    under_way = thread.submit(writer.write_table, table)
+                    rows += table.num_rows
+            if under_way is not None:
+                under_way.result()
             writer = writer or _writer(file, empty)
         finally:
             if writer is not None:
