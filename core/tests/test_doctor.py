@@ -1,6 +1,7 @@
 """The doctor: machine, libraries, each plugin's parts; what is broken is a finding and stops nothing."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from distcore import doctor
 from distcore.cli import main
+from distcore.plugins import KINDS, all_offers
 
 PLUGIN = """
 from distcore.hooks import hookimpl
@@ -20,7 +22,10 @@ def distcore_diagnose():
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Lay down a distribution that offers the extension of its name, with this code."""
+    """Lay down a distribution that offers the extension of its name, with this code; all others are blocked."""
+
+    others = {offer.distribution for kind in KINDS for offer in all_offers(kind)}
+    monkeypatch.setenv("DISTCORE_BLOCK", ",".join(others))
 
     def installed(name: str, source: str) -> None:
         info = tmp_path / f"{name}-1.0.dist-info"
@@ -69,6 +74,24 @@ def test_checks_that_fail_are_a_finding(install, body):
     assert "they failed" in check.found
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("import time; time.sleep(600)", "did not finish its own checks within 5 s"),
+        ("import os; os._exit(7)", "exit status 7"),
+        ("import ctypes; ctypes.string_at(0)", "ended the interpreter"),
+    ],
+)
+def test_checks_that_hang_or_crash_are_a_finding_and_the_others_are_told(install, monkeypatch, body, said):
+    monkeypatch.setattr(doctor, "SECONDS", 5.0)
+    install("a_bad_one", PLUGIN.format(body=body))
+    install("well_one", PLUGIN.format(body='print("noise"); return [("engine", True, "2.1")]'))
+    found = by_part(doctor.checks())
+    assert not found["a_bad_one 1.0"][-1].well
+    assert said in found["a_bad_one 1.0"][-1].found
+    assert found["well_one 1.0"][-1] == doctor.Check("well_one 1.0", "engine", True, "2.1")
+
+
 def test_a_plugin_that_cannot_be_loaded_is_a_finding(install, capsys):
     install("gone_one", "raise OSError('libengine.so is missing')")
     assert main(["doctor"]) == 1
@@ -80,7 +103,7 @@ def test_a_plugin_that_cannot_be_loaded_is_a_finding(install, capsys):
 
 def test_blocked_plugins_are_well_and_never_asked(install, monkeypatch):
     install("gone_one", "raise OSError('libengine.so is missing')")
-    monkeypatch.setenv("DISTCORE_BLOCK", "gone_one")
+    monkeypatch.setenv("DISTCORE_BLOCK", f"gone_one,{os.environ['DISTCORE_BLOCK']}")
     (check,) = by_part(doctor.checks())["gone_one 1.0"]
     assert (check.well, check.found) == (True, "blocked")
 

@@ -7,16 +7,19 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from distcore.asking import ask
 from distcore.inventory import rows
-from distcore.plugins import Plugins
+from distcore.plugins import KINDS, Offer, Plugins
 
 MINIMUM = {"torch": (2, 10), "pyarrow": (14, 0, 1)}
 """Oldest versions without a known way to run code from a data file."""
+
+SECONDS = 60.0
+"""How long one plugin's own checks may take: they may import an engine, and look whether a cluster answers."""
 
 
 class Check(NamedTuple):
@@ -58,25 +61,26 @@ def _libraries() -> Iterator[Check]:
 
 
 def _plugins() -> Iterator[Check]:
+    """Each plugin that can be loaded, and what its own checks say; that they fail or hang is a finding too."""
     plugins = Plugins()
-    asked = set()
-    for row in rows(plugins):
+    found = rows(plugins)
+    offers = {(offer.kind, offer.name): offer for kind in KINDS for offer in plugins.offers(kind)}
+    modules: dict[tuple[str, str], Offer] = {}  # several entry points may name one module, which is asked once
+    for row in found:
+        if row.state == "ok":
+            offer = offers[row.role, row.name]
+            modules.setdefault((offer.distribution, offer.value), offer)
+    answers = dict(zip(modules, ask(list(modules.values()), "diagnose", SECONDS, plugins.block), strict=True))
+    for row in found:
         part = f"{row.distribution} {row.version}"
         yield Check(part, f"{row.role} {row.name}", row.state != "broken", row.error or row.state)
-        if row.state != "ok":
-            continue
-        module = plugins.load(row.role, row.name)
-        if module not in asked:
-            asked.add(module)
-            yield from _diagnosis(part, module)
+        if row.state == "ok":
+            offer = offers[row.role, row.name]
+            yield from _diagnosis(part, answers.pop((offer.distribution, offer.value), {}))
 
 
-def _diagnosis(part: str, module: ModuleType) -> list[Check]:
-    """What a plugin's own checks say; that they fail is a finding too."""
-    diagnose = getattr(module, "distcore_diagnose", None)
-    if diagnose is None:
-        return []
-    try:
-        return [Check(part, str(what), bool(well), str(found)) for what, well, found in diagnose() or []]
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin does becomes its row
-        return [Check(part, "its own checks", False, f"they failed: {type(error).__name__}: {error}")]
+def _diagnosis(part: str, answer: Mapping[str, Any]) -> Iterator[Check]:
+    if "error" in answer:
+        yield Check(part, "its own checks", False, f"they failed: {answer['error']}")
+    for what, well, found in answer.get("checks", []):
+        yield Check(part, what, well, found)
