@@ -143,6 +143,21 @@ def test_workers_on_one_machine_without_gpus_get_a_word(folder, monkeypatch):
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
 
 
+def test_what_is_named_is_told_from_what_is_the_default(folder):
+    """Also where a section has other options and no name."""
+
+    def why(**changes):
+        plugins = distcore.plan(config(folder, **changes), str(folder / "data.csv"))["plugins"]
+        return {each["role"]: each["why"] for each in plugins if each["role"] in ("caches", "models")}
+
+    default = "default, as the config names none"
+    assert why() == {"caches": default, "models": default}
+    options = {"type": "local", "cache_format": {"compression": "zstd"}}
+    assert why(backend=options, combiner={"type": "concat"}) == {"caches": default, "models": default}
+    named = {"type": "local", "cache_format": "parquet"}
+    assert why(backend=named, model="tabular") == {"caches": "named in the config", "models": "named in the config"}
+
+
 def test_older_spellings_are_noted(folder):
     changed = config(folder)
     changed["training"] = changed.pop("trainer")

@@ -108,9 +108,9 @@ def _plugins(session: Session) -> Iterator[JSON]:
     for kind in ("processors", "loaders", "trainers"):
         named = getattr(config.backend, kind.removesuffix("s"))
         yield _offer(session, kind, session.reference(kind).name, "named in the config" if named else default)
-    # Ludwig's defaults are written into the config while it is read, so nobody can tell who named these.
-    yield _offer(session, "caches", config.backend.cache_format.type, "cache_format of the config, or its default")
-    yield _offer(session, "models", config.model.type, "model of the config, or its default")
+    for kind, reference in (("caches", config.backend.cache_format), ("models", config.model)):
+        why = "named in the config" if reference.named else "default, as the config names none"
+        yield _offer(session, kind, reference.type, why)
     types: dict[str, list[str]] = {}
     for each in session.features.specifications:
         types.setdefault(each["type"], []).append(each["name"])

@@ -483,7 +483,7 @@ def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() ->
             SMALL + "model: {type: modul}\n",
             "line 7: model.type: No installed plugin offers model 'modul'. Did you mean 'module'?",
         ),
-        (SMALL + "backend: {type: ray}\n", "line 7: backend.type: No installed plugin offers backend 'ray'"),
+        (SMALL + "backend: {type: spark}\n", "line 7: backend.type: No installed plugin offers backend 'spark'"),
         (SMALL + "backend: {type: local, cachedir: x}\n", "line 7: backend.cachedir: unknown option 'cachedir'"),
         (
             SMALL + "backend: {cache_format: parket}\n",

@@ -48,10 +48,13 @@ class FeatureConfig:
 
 @dataclass(frozen=True)
 class Ref:
-    """A plugin by name, with its options. type: "" is the backend's default, with these options."""
+    """A plugin by name, with its options. type: "" is the backend's default, with these options.
+
+    named: whether somebody wrote the type, which is else the default of all configs."""
 
     type: str
     options: JSON = field(default_factory=dict)
+    named: bool = field(default=True, compare=False, repr=False)
 
     def as_json(self) -> JSON:
         return {**({"type": self.type} if self.type else {}), **self.options}
@@ -66,7 +69,7 @@ class BackendConfig:
     type: str | None = None
     options: JSON = field(default_factory=dict)
     cache_dir: str | None = None
-    cache_format: Ref = Ref(DEFAULTS["caches"])
+    cache_format: Ref = Ref(DEFAULTS["caches"], named=False)
     cache_credentials: JSON | None = field(default=None, repr=False)
     processor: Ref | None = None
     trainer: Ref | None = None

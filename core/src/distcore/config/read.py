@@ -186,7 +186,8 @@ class Reader:
                 self.wrong(("model", "combiner"), "the combiner is given twice; keep `combiner` at the top level")
             options["combiner"] = combiner
             self.places.follow(combiner, ("combiner",), ("model", "combiner"))
-        return Ref(self.text(("model", "type"), section.get("type")) or DEFAULTS["models"], options)
+        kind = self.text(("model", "type"), section.get("type"))
+        return Ref(kind or DEFAULTS["models"], options, named=bool(kind))
 
     def _extensions(self) -> Iterator[Ref]:
         section = self.values.get("extensions")
@@ -215,7 +216,7 @@ class Reader:
         known = ("type", "cache_dir", "cache_format", "cache_credentials", "processor", "trainer", "loader")
         cache_format = self._reference(("backend", "cache_format"), section.get("cache_format"))
         if cache_format is None or not cache_format.type:
-            cache_format = Ref(DEFAULTS["caches"], cache_format.options if cache_format else {})
+            cache_format = Ref(DEFAULTS["caches"], cache_format.options if cache_format else {}, named=False)
         return BackendConfig(
             type=self.text(("backend", "type"), section.get("type")),
             options={name: value for name, value in section.items() if name not in known},

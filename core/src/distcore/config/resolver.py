@@ -102,7 +102,7 @@ class Resolver:
         self.mistakes.append(self.places.mistake(path, message))
 
     def _reference(self, kind: str, reference: Ref, path: KeyPath) -> Ref:
-        return Ref(reference.type, self._validated(kind, reference.type, "", reference.options, path))
+        return replace(reference, options=self._validated(kind, reference.type, "", reference.options, path))
 
     def _part(self, kind: str, name: str) -> Ref | None:
         """The backend's processor, trainer or loader."""

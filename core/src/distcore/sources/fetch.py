@@ -99,14 +99,21 @@ def download(url: str, shown: str, place: Workplace, storage_options: Mapping[st
     except DataError:
         raise
     except FileNotFoundError as error:
+        # fsspec says this of whatever goes wrong over HTTP: a refusal, a server's fault, nobody there.
+        cause = error.__cause__
+        if cause is not None and getattr(cause, "status", None) not in (404, 410):
+            raise _not_fetched(shown, url, cause) from error
         raise DataError(f"{shown}: no such file. Correct the dataset's URL.") from error
     except ImportError as error:
         raise DataError(f"{shown}: {error}. Install the package that serves this kind of URL.") from error
     except Exception as error:  # each fsspec filesystem raises its own kinds
-        reason = str(error).replace(url, shown)
-        raise DataError(
-            f"{shown}: cannot be fetched ({type(error).__name__}: {reason}). Check URL, network and credentials."
-        ) from error
+        raise _not_fetched(shown, url, error) from error
+
+
+def _not_fetched(shown: str, url: str, error: BaseException) -> DataError:
+    status = getattr(error, "status", None)
+    reason = f"HTTP status {status}" if status else f"{type(error).__name__}: {error}".replace(url, shown)
+    return DataError(f"{shown}: cannot be fetched ({reason}). Check URL, network and credentials.")
 
 
 def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], str | None]:
