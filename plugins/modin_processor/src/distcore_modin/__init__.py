@@ -1,0 +1,1 @@
+"""Modin on Ray as distcore's processor."""
