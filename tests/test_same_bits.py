@@ -145,6 +145,48 @@ def test_a_cache_is_the_same_from_any_partitions_and_threads(tmp_path, rows, exp
     assert bits(cache.folder) == expected
 
 
+PLAIN = ("age", "price", "zone", "member", "bought", "stars", "score")
+"""Columns that hold no quotes and are not read as texts."""
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_cache_is_the_same_with_and_without_the_compiled_reader(tmp_path, rows, monkeypatch, threads):
+    """On text that is plain, and that two partitions make odd, against Parquet."""
+    from distcore.sources import plaintext, ranges
+    from distcore_local import processor
+
+    monkeypatch.setattr(ranges, "STRIPE", 1 << 13)
+    monkeypatch.setattr(processor, "TARGET_BYTES", 1 << 14)
+    monkeypatch.setattr(processor, "SMALLEST_BYTES", 1 << 14)
+    found = rows.select(PLAIN)
+    pq.write_table(found, tmp_path / "data.parquet")
+    lines = found.to_pandas(integer_object_nulls=True).to_csv(index=False).splitlines(keepends=True)
+    middle = lines[2500].split(",")
+    lines[2500] = ",".join(["NaN" if not middle[0] else f"{middle[0]}000000000000000000000", *middle[1:]])
+    lines[2900] = lines[2900].replace("yes", '"yes"').replace("no", '"no"')
+    (tmp_path / "data.csv").write_text("".join(lines))
+    whole = CONFIG.splitlines(keepends=True)
+    dropped = [line for line in whole if not any(f"name: {each}," in line for each in ("city", "tags", "review"))]
+    monkeypatch.setitem(globals(), "CONFIG", "".join(dropped))
+
+    def cached(name, path):
+        return bits(distcore.preprocess(config_in(tmp_path / name, threads), dataset=path).folder)
+
+    taken = []
+    read = plaintext.read
+
+    def spy(*arguments):
+        batch = read(*arguments)
+        taken.append(batch is not None)
+        return batch
+
+    monkeypatch.setattr(plaintext, "read", spy)
+    made = cached("with", tmp_path / "data.csv")
+    assert plaintext.compiled is None or {True, False} == set(taken)
+    monkeypatch.setattr(plaintext, "compiled", None)
+    assert made == cached("without", tmp_path / "data.csv") == cached("parquet", tmp_path / "data.parquet")
+
+
 def test_a_folder_of_files_is_the_same_as_one(tmp_path, rows, expected):
     (tmp_path / "data").mkdir()
     for number, start in enumerate(range(0, rows.num_rows, 1100)):

@@ -59,6 +59,11 @@ def _libraries() -> Iterator[Check]:
         wanted = "" if numbers >= least else f"; at least {'.'.join(map(str, least))} is needed"
         yield Check("library", name, numbers >= least, version + wanted)
 
+    from distcore.sources import plaintext
+
+    slower = "not built: no C compiler was there at installation; Arrow reads csv, at half the speed"
+    yield Check("distcore", "compiled csv reader", True, slower if plaintext.compiled is None else "built")
+
 
 def _plugins() -> Iterator[Check]:
     """Each plugin that can be loaded, and what its own checks say; that they fail or hang is a finding too."""

@@ -76,9 +76,8 @@ static const char *digits_at(const char *p, const char *end, uint64_t *value)
         uint64_t v = word_at(p) ^ 0x3030303030303030u;
         uint64_t other = ((v + 0x7676767676767676u) | v) & HIGH;
         if (other) {
-            int here = __builtin_ctzll(other) >> 3;
-            if (here)
-                *value = *value * ten[here] + eight(v << (64 - 8 * here));
+            int here = __builtin_ctzll(other) >> 3, half = 32 - 4 * here; /* two shifts: 64 at once mean none */
+            *value = *value * ten[here] + eight(v << half << half);
             return p + here;
         }
         *value = *value * 100000000 + eight(v);
@@ -127,7 +126,10 @@ static const char *number_at(const char *p, const Job *job, double *found)
     uint64_t value = 0, bits = 0, sign = *p == '-';
     p += sign;
     const char *start = p;
-    p = digits_at(p, end, &value);
+    if (end - p > 2 && p[1] == '.' && (unsigned char)(*p - '0') < 10)
+        value = (uint64_t)(*p++ - '0');
+    else
+        p = digits_at(p, end, &value);
     int64_t count = p - start, power = 0;
     if (p < end && *p == '.') {
         const char *fraction = ++p;
