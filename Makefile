@@ -9,6 +9,8 @@ PROJECTS := $(MEMBERS:%=%/pyproject.toml)
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EDITABLE := $(MEMBERS:%=--editable %)
+# What `pip install distcore` brings.
+PLAIN := core plugins/local_backend plugins/parquet_cache plugins/tabular_model
 
 .PHONY: help demo picture contrib horovod test faults lint types bench bench-ludwig docs wheels wheels-test clean
 help:  ## list the targets
@@ -72,7 +74,7 @@ bench: $(VENV)/.bench  ## every stage beside its peers and floors; writes bench/
 bench-ludwig: constraints.txt  ## environments of their own for Ludwig 0.17.8 (about 140 packages) and distcore, for bench
 	bench/ludwig.sh .venv-ludwig $(PYTHON)
 	@test -x .venv-plain/bin/python || $(PYTHON) -m venv .venv-plain
-	.venv-plain/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt $(EDITABLE)
+	.venv-plain/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt $(PLAIN:%=--editable %)
 
 docs: $(VENV)/.installed  ## write the config reference and the hook reference from the code
 	$(BIN)/python docs/generate.py

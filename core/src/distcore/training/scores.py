@@ -44,14 +44,16 @@ def loss_weight(feature: Feature) -> float:
 
 def import_metrics(features: FeatureSet) -> None:
     """Import what the metrics need in a thread, beside the first steps: torchmetrics takes 0.1 s, where scipy is
-    installed more than one. What goes wrong there goes wrong again, and is told, when they are used."""
+    installed more than one. What goes wrong there goes wrong again, and is told, when they are used.
+
+    No daemon: a process that ended while a thread imports compiled modules could crash."""
 
     def make() -> None:
         with suppress(Exception):
             for feature in features.outputs:
                 feature.network().metrics(features.metadata[feature.name])
 
-    threading.Thread(target=make, name="distcore-metrics", daemon=True).start()
+    threading.Thread(target=make, name="distcore-metrics").start()
 
 
 class Scores:
