@@ -61,9 +61,8 @@ def row_range(start: int, stop: int | None, rows: int) -> tuple[int, int]:
 
 
 def _values(name: str, column: pa.ChunkedArray) -> Values:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # nothing to combine: no chunk at all
-        array = pa.nulls(0, column.type)
+    # Combining copies even where there is but one chunk.
+    array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
     kind, missing, flat, offsets = array.type, array.null_count, array, None
     if pa.types.is_fixed_size_list(kind):
         flat = array.flatten()

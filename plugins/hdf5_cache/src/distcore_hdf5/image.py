@@ -1,0 +1,165 @@
+"""The bytes of an HDF5 file: HDF5 lays it out in memory, values that are not compressed go past it.
+
+A dataset in one piece is only declared to HDF5, which gives it a place; its values are put there straight from the
+table's memory. So the structure is HDF5's own, and the values are copied once, into the file.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+from h5py import h5d, h5f, h5fd, h5g, h5p
+
+from distcore.columns import Values
+from distcore_hdf5 import index
+from distcore_hdf5.index import Stored, StoredColumn
+
+if TYPE_CHECKING:
+    from distcore_hdf5.options import Hdf5Options
+
+VERSION = h5f.LIBVER_V110
+"""Structures of HDF5 1.10 (2016): with checksums, and the same bytes from every later library."""
+
+ALIGNED_FROM, ALIGNMENT = 4096, 64
+"""Columns of so many bytes begin at multiples of 64, for whoever maps the file."""
+
+COLUMN_STRUCTURE = 1024
+"""About the bytes of HDF5's structure for a column; structure is kept together, so that values follow it."""
+
+CHUNK_ROWS = 65_536
+LARGEST = 1 << 50
+"""Stands for an offset or a size that is not known yet, in an index that must be no shorter than the final one."""
+
+VALUES, OFFSETS = "values", "offsets"
+"""The two datasets in the group of a ragged column."""
+
+SPECIAL = {"%": "%25", "/": "%2F", "\0": "%00"}
+
+
+def quoted(name: str) -> str:
+    """A column's name as HDF5's: a slash would be a path, a lone dot the group itself."""
+    safe = "".join(SPECIAL.get(letter, letter) for letter in name)
+    return {"": "%", ".": "%2E"}.get(safe, safe)
+
+
+def image(columns: Sequence[Values], options: Hdf5Options, compress: bool) -> list[memoryview]:
+    """The whole file, in pieces one after the other."""
+    declared = {
+        column.name: StoredColumn(
+            _declared(column.values, options, compress),
+            None if column.offsets is None else _declared(column.offsets, options, compress),
+        )
+        for column in columns
+    }
+    block = index.block_bytes(index.encode(declared, LARGEST))
+    memory = io.BytesIO()
+    with _created(memory, block, len(columns)) as file:
+        for column in columns:
+            _write(file, column, declared[column.name], options)
+        found = {name: _found(file, name, column) for name, column in declared.items()}
+        file.flush()
+        size = file.id.get_filesize()
+    structure = memory.getbuffer()
+    head = index.encode(found, size)
+    structure[: len(head)] = head
+    return list(_assembled(structure, _plain_values(columns, found), size))
+
+
+def _declared(values: np.ndarray, options: Hdf5Options, compress: bool) -> Stored:
+    """How the values will be stored; where, HDF5 decides."""
+    little = values.dtype.newbyteorder("<")
+    if not compress or not values.size:
+        return Stored(values.shape, little, LARGEST)
+    rows = min(options.chunk_rows or CHUNK_ROWS, len(values))
+    return Stored(values.shape, little, 0, rows, ((LARGEST, LARGEST),) * -(-len(values) // rows))
+
+
+def _plain_values(columns: Sequence[Values], found: dict[str, StoredColumn]) -> Iterator[tuple[int, memoryview]]:
+    """(offset, bytes) of the datasets that HDF5 was not given the values of."""
+    for column in columns:
+        for values, stored in zip((column.values, column.offsets), found[column.name].parts, strict=False):
+            if values is not None and values.size and not stored.chunks:
+                little = np.ascontiguousarray(values, dtype=stored.dtype)
+                yield stored.offset, little.reshape(-1).view(np.uint8).data
+
+
+def _assembled(structure: memoryview, values: Iterator[tuple[int, memoryview]], size: int) -> Iterator[memoryview]:
+    """The file from its start to its end: structure, and values at their places in it."""
+    at = 0
+    for offset, data in [*sorted(values, key=lambda each: each[0]), (size, memoryview(b""))]:
+        yield structure[at:offset]
+        yield memoryview(bytes(offset - max(at, min(offset, len(structure)))))
+        yield data
+        at = offset + len(data)
+
+
+# ------------------------------------------------------------------ HDF5
+
+
+def _created(memory: io.BytesIO, block: int, columns: int) -> h5py.File:
+    """An empty file that keeps the order of its columns. h5py's own `File` would note the time of its creation."""
+    access, create = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.FILE_CREATE)
+    access.set_libver_bounds(VERSION, VERSION)
+    access.set_fileobj_driver(h5fd.fileobj_driver, memory)
+    access.set_alignment(ALIGNED_FROM, ALIGNMENT)
+    access.set_meta_block_size(COLUMN_STRUCTURE * (columns + 2))
+    create.set_userblock(block)
+    return h5py.File(h5f.create(b"shard", h5f.ACC_TRUNC, fcpl=_timeless(create), fapl=access))
+
+
+def _timeless(create: Any) -> Any:
+    """A group's properties: links in the order they were made, no times."""
+    create.set_link_creation_order(h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED)
+    create.set_obj_track_times(False)
+    return create
+
+
+def _write(group: h5py.Group, column: Values, stored: StoredColumn, options: Hdf5Options) -> None:
+    name = quoted(column.name)
+    if column.offsets is not None and stored.offsets is not None:
+        made = h5g.create(group.id, name.encode(), gcpl=_timeless(h5p.create(h5p.GROUP_CREATE)))
+        group, name = h5py.Group(made), VALUES
+        _dataset(group, OFFSETS, column.offsets, stored.offsets, options)
+    _dataset(group, name, column.values, stored.values, options)
+
+
+def _dataset(group: h5py.Group, name: str, values: np.ndarray, stored: Stored, options: Hdf5Options) -> None:
+    if stored.chunks:
+        group.create_dataset(
+            name,
+            data=values.astype(stored.dtype, copy=False),
+            chunks=(stored.chunk_rows, *stored.shape[1:]),
+            compression=options.compression_level or 1,
+            shuffle=True,
+            track_times=False,
+        )
+        return
+    create = h5p.create(h5p.DATASET_CREATE)
+    create.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+    create.set_fill_time(h5d.FILL_TIME_NEVER)
+    group.create_dataset(name, stored.shape, stored.dtype, dcpl=create, track_times=False)
+
+
+def _found(file: h5py.File, name: str, column: StoredColumn) -> StoredColumn:
+    """The same column with the places that HDF5 gave it."""
+    if column.offsets is None:
+        return StoredColumn(_placed(file[quoted(name)], column.values))
+    group = file[quoted(name)]
+    return StoredColumn(_placed(group[VALUES], column.values), _placed(group[OFFSETS], column.offsets))
+
+
+def _placed(dataset: h5py.Dataset, stored: Stored) -> Stored:
+    if not stored.chunks:
+        return replace(stored, offset=(dataset.id.get_offset() or 0) if stored.bytes else 0)
+    chunks = {}
+
+    def take(info: Any) -> None:
+        chunks[info.chunk_offset[0]] = (info.byte_offset, info.size)
+
+    dataset.id.chunk_iter(take)
+    return replace(stored, chunks=tuple(chunks[start] for start in sorted(chunks)))
