@@ -21,6 +21,9 @@
 
 /* Powers of ten with which no double of up to 19 digits is subnormal or too large. */
 enum { LOWEST = -307, HIGHEST = 288, DIGITS = 19 };
+
+/* Bytes of a text: what dictionaries count in 32 bits stays far from overflowing. */
+enum { LONGEST = 1 << 28 };
 enum { SKIP = 0, NUMBER = 1, CATEGORY = 2 };
 
 typedef struct {
@@ -423,7 +426,7 @@ static PyObject *rows(PyObject *module, PyObject *arguments)
     Py_buffer *views = calloc(2 * (size_t)kinds.len + 1, sizeof(Py_buffer));
     if (!job.fields || !views)
         PyErr_NoMemory();
-    else if (text.len > INT32_MAX || powers.len != 16 * (HIGHEST - LOWEST + 1))
+    else if (text.len > LONGEST || powers.len != 16 * (HIGHEST - LOWEST + 1))
         PyErr_SetString(PyExc_ValueError, "the text is too long, or the powers are not those that are needed");
     else if (take_buffers(&job, kinds.buf, values, valid, room, views)) {
         Py_ssize_t found;

@@ -27,6 +27,9 @@ DELIMITERS = frozenset(",;\t|")
 
 KINDS = {"number": 1, "category": 2}
 WIDTHS = {1: 8, 2: 4}
+LONGEST = 1 << 28
+"""Bytes of a text that is taken; partitions are far smaller."""
+
 LOWEST, HIGHEST = -307, 288
 """Powers of ten for which 19 digits give neither a subnormal nor an infinity."""
 
@@ -43,7 +46,7 @@ def read(
 
     names: of all columns of the text. Every dictionary value occurs in the rows, in the order of first appearance; its
     bytes were not checked to be UTF-8."""
-    if compiled is None or len(text) >= 1 << 31:
+    if compiled is None or len(text) > LONGEST:
         return None
     wanted = dict(raw)
     kinds = bytes(KINDS[wanted[name]] if name in wanted else 0 for name in names)
