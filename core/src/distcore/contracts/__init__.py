@@ -1,0 +1,61 @@
+"""The roles that plugins play, and the values that cross between them.
+
+Each role is a Protocol of at most six methods; a plugin need not inherit from anything here. The values are frozen
+dataclasses that pickle and compare by content, because they travel to other processes. Nothing here imports an engine,
+torch or Arrow: the annotations are for readers and type checkers.
+
+    backends.py   where work runs                        Backend
+    caching.py    from a dataset to a cache              Source, Processor, CacheFormat
+    features.py   one column's type                      Feature, FeatureNetwork
+    training.py   from a cache to a model                Loader, Model, Trainer, Predictor
+    search.py     the search for better parameters       Executor
+    values.py     what several of them speak of
+
+Shapes: n is rows of a dataset, B rows of a batch, W 32-bit words of one encoded row.
+"""
+
+from __future__ import annotations
+
+from distcore.contracts.backends import Backend, Detection, Gang, Member, Resources
+from distcore.contracts.caching import CacheFormat, Partition, Processor, ShardReader, Source
+from distcore.contracts.features import Feature, FeatureNetwork, FeatureSet
+from distcore.contracts.search import Axis, Executor, SearchJob
+from distcore.contracts.training import Loader, Model, Predictor, Trainer, TrainJob, TrainResult
+from distcore.contracts.values import JSON, SPLITS, Block, Column, PluginRef, ShardPlan, Split, T
+
+__all__ = [
+    "API_VERSION",
+    "JSON",
+    "SPLITS",
+    "Axis",
+    "Backend",
+    "Block",
+    "CacheFormat",
+    "Column",
+    "Detection",
+    "Executor",
+    "Feature",
+    "FeatureNetwork",
+    "FeatureSet",
+    "Gang",
+    "Loader",
+    "Member",
+    "Model",
+    "Partition",
+    "PluginRef",
+    "Predictor",
+    "Processor",
+    "Resources",
+    "SearchJob",
+    "ShardPlan",
+    "ShardReader",
+    "Source",
+    "Split",
+    "T",
+    "TrainJob",
+    "TrainResult",
+    "Trainer",
+]
+
+API_VERSION = (1, 0)
+"""Version of these contracts. A plugin written for (1, x) works with every core (1, y >= x)."""

@@ -1,0 +1,99 @@
+"""Where work runs: backends, and what they are told and tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from distcore.contracts.values import T
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a backend can use now.
+
+    workers: how many ranks it suggests for training on CPUs; 0: one a CPU."""
+
+    cpus: int
+    gpus: int = 0
+    nodes: int = 1
+    memory_bytes: int = 0
+    workers: int = 0
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What `distcore_detect` found: how strongly it speaks for the backend (higher wins) and one line saying why."""
+
+    backend: str
+    priority: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a gang. `rank` in [0, world); `local_rank` counts the processes of this machine."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+
+
+@dataclass(frozen=True)
+class Gang:
+    """N ranks that start together, fail together and are retried together.
+
+    function: importable at top level, called as function(member, *arguments) in every rank.
+    ranks: number of processes.
+    max_retries: how often the whole gang is started again after a rank died (the function resumes from checkpoints).
+    threads: intra-op threads of a rank; 0 lets the backend share out the CPUs.
+    use_gpu: give each rank its own GPU.
+    min_ranks: fewest ranks to go on with where a backend can start the gang smaller (or larger, up to `ranks`) after
+        a loss; 0: always `ranks`.
+    rendezvous: {backend: "module:function"}, how ranks find each other there where it is not the backend's own way.
+        What the function is and gives is the backend's to say (its README does).
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    ranks: int = 1
+    max_retries: int = 0
+    threads: int = 0
+    use_gpu: bool = False
+    resources_per_worker: Mapping[str, float] = field(default_factory=dict)
+    min_ranks: int = 0
+    rendezvous: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Where work runs. `defaults` names the processor, loader and trainer used where the config names none.
+
+    One whose tasks run on other machines has `distributed = True` (without it: False): core then hands it work in
+    pieces, through `map`, that it would else do in this process, such as predictions.
+
+    One whose ranks are on other machines may also have
+    - `relay(progress)`: in place of `training.relay.Relay`, for workers that share no file with this process;
+    - `check_storage(read, written)`: raises UserError where a node cannot see one of {what it is: path of a file or
+      folder that is read, or of a folder that is written to}; called before work.
+    """
+
+    name: str
+    defaults: Mapping[str, str]
+
+    def resources(self) -> Resources: ...
+
+    def run_gang(self, gang: Gang) -> list[Any]:
+        """Run the gang to its end; results in rank order. Raises TrainingError naming the rank that died."""
+        ...
+
+    def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
+        """Independent tasks; results in the order of the items, the first error raised as it is.
+
+        function: importable, or an object that pickles, which may hold megabytes: it travels once, only items travel
+        with every task. A task whose worker is lost runs again elsewhere. A few results at most wait to be taken, and
+        nothing is begun any more once the iterator is closed."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,62 @@
+"""Plain values that cross between roles and processes: they pickle and compare by content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+T = TypeVar("T")
+JSON = dict[str, Any]
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class PluginRef:
+    """What a worker needs to resolve a plugin again: no plugin object is ever pickled."""
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One encoded column as it lies in the cache and in a batch.
+
+    dtype: "float32" or "int32"; every fixed-width value is one or more 32-bit words.
+    width: values in a row (1 for a number or a code), or None for a ragged column (tokens, set members), whose
+        dtype is int32.
+    """
+
+    name: str
+    dtype: Literal["float32", "int32"]
+    width: int | None = 1
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of the raw dataset, in row order.
+
+    index: position among the blocks of this scan (0, 1, …), in row order.
+    start: global number of its first row, or None while blocks are still being read out of order.
+    table: the declared columns, typed as the features asked (`Feature.raw`).
+    """
+
+    index: int
+    start: int | None
+    table: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """The global rows [start, stop) of shard `index`; cut at fixed row numbers, never at an engine's partitions."""
+
+    index: int
+    start: int
+    stop: int
