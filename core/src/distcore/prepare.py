@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,22 @@ def prepare(session: Session, data: Data) -> Cache:
         session.built_cache = True
         announce(session, cache, built[0])
     return cache
+
+
+def check_storage(session: Session, data: Data, output: str | os.PathLike[str] | None = None) -> None:
+    """Where work runs on other machines, ask the backend whether they see the data, the cache and the results' folder.
+
+    Only paths are asked for: a URL is the same everywhere, and a frame travels. Raises UserError naming the place."""
+    check = getattr(session.backend, "check_storage", None)
+    if check is None:
+        return
+    sets = [each for _, each in data.given()] if data.dataset is None else [data.dataset]
+    paths = [os.fspath(each) for each in sets if isinstance(each, str | os.PathLike)]
+    read = {f"the dataset {path}": path for path in paths if os.path.exists(path)}
+    written = {"the cache (backend.cache_dir)": root_of(session, data)}
+    if output is not None:
+        written["the results (--output_directory)"] = os.fspath(output)
+    check(read, {what: path for what, path in written.items() if "://" not in path})
 
 
 def fill(session: Session, data: Data, source: Source, splitter: Splitter, builder: CacheBuilder) -> None:

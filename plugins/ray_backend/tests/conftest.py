@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,13 +16,15 @@ class Nodes:
     def __init__(self, cpus: list[int]) -> None:
         # A short name: the nodes' sockets lie below it, and a socket's path may have 107 letters.
         self.folder = tempfile.mkdtemp(prefix="dr-", dir="/tmp")
-        self.before = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-        for name in self.before:
+        self.before = dict(os.environ)
+        for name in [name for name in os.environ if name.startswith("RAY_")]:
             del os.environ[name]
         os.environ |= {
             "RAY_TMPDIR": self.folder,
             "RAY_AUTH_MODE": "disabled",
             "DISTCORE_RAY_ALLOW_OPEN_CLUSTER": "1",
+            # As if what the tests send were installed on every node.
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
         }
         from ray.cluster_utils import Cluster
 
@@ -37,9 +40,7 @@ class Nodes:
 
         ray.shutdown()
         self.cluster.shutdown()
-        for name in [name for name in os.environ if name.startswith("RAY_")]:
-            del os.environ[name]
-        os.environ.pop("DISTCORE_RAY_ALLOW_OPEN_CLUSTER", None)
+        os.environ.clear()
         os.environ |= self.before
         shutil.rmtree(self.folder, ignore_errors=True)
 

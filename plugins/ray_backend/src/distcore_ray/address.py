@@ -89,8 +89,8 @@ def probe(address: str, seconds: float) -> str:
         return "that is not host:port"
     try:
         socket.create_connection((host, int(port)), timeout=seconds).close()
-    except OSError as error:
-        return f"nothing answers there ({error.strerror or error})"
+    except (OSError, OverflowError) as error:  # the latter: no such port
+        return f"nothing answers there ({getattr(error, 'strerror', None) or error})"
     return ""
 
 

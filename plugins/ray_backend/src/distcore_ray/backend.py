@@ -31,7 +31,7 @@ class RayBackend:
     def resources(self) -> Resources:
         """What the living nodes have. Nothing is started for it: where no cluster is to be joined, what this machine
         would give one."""
-        if self._connection is None and not cluster.is_connected() and cluster.target(self.options) is None:
+        if not self._is_elsewhere():
             return cluster.resources_here(self.options)
         self.connect()
         import ray
@@ -67,12 +67,18 @@ class RayBackend:
         self._relay = RayRelay(progress)
         return self._relay
 
-    def check_storage(self, places: Mapping[str, str]) -> None:
-        """As `storage.check`."""
+    def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
+        """As `storage.check`. What a cluster of this machine alone would do before training is done without one."""
+        if not self._is_elsewhere():
+            return
         self.connect()
         from distcore_ray import storage
 
-        storage.check(places)
+        storage.check(read, written)
+
+    def _is_elsewhere(self) -> bool:
+        """Whether there is a cluster already: joined, or to be joined."""
+        return self._connection is not None or cluster.is_connected() or cluster.target(self.options) is not None
 
     def connect(self) -> None:
         """Join or start the cluster, once."""

@@ -113,7 +113,8 @@ class Desk:
 def open_desk() -> Iterator[Any]:
     """The actor's handle, on this node, until the block ends."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    desk = ray.remote(num_cpus=0, scheduling_strategy=here)(Desk).remote()
+    remote: Any = ray.remote
+    desk = remote(num_cpus=0, scheduling_strategy=here)(Desk).remote()
     try:
         yield desk
     finally:
@@ -123,7 +124,7 @@ def open_desk() -> Iterator[Any]:
 class Following:
     """Calls `heard(news)` a few times a second in a thread of its own until it is closed, and once more then."""
 
-    SECONDS = 0.25
+    SECONDS, ANSWER_SECONDS = 0.25, 60.0
 
     def __init__(self, desk: Any, heard: Any) -> None:
         self._desk, self._heard = desk, heard
@@ -140,7 +141,7 @@ class Following:
         while True:
             last = self._over.wait(self.SECONDS)
             try:
-                self._heard(ray.get(self._desk.news.remote()))
+                self._heard(ray.get(self._desk.news.remote(), timeout=self.ANSWER_SECONDS))
             except ray.exceptions.RayError:  # the cluster went: whoever waits for the gang is told
                 return
             if last:

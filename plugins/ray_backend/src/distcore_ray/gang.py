@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig
+import ray.train
+from ray.exceptions import RayError
 
 from distcore.contracts import Gang
 from distcore.errors import TrainingError, UserError
@@ -24,8 +25,14 @@ from distcore_ray.shipping import Place, packed, unpacked
 LOOK_SECONDS = 0.25
 """How often the driver looks at its gang."""
 
-ROOM_TOLD_SECONDS = 20.0
-"""How long ranks may wait for room before that is said."""
+ANSWER_SECONDS = 120.0
+"""How long the cluster may take to answer the driver (on a very busy machine) before it is given up for dead."""
+
+NODES_SECONDS = 3.0
+"""How often it asks whether the nodes of its ranks are alive."""
+
+ROOM_TOLD_SECONDS, START_TOLD_SECONDS = 20.0, 90.0
+"""How long ranks may wait before that is said: for nodes that are not there, and to be started where there is room."""
 
 log = logging.getLogger("distcore")
 
@@ -38,26 +45,26 @@ def run(gang: Gang, desk: Any, patience: float) -> list[Any]:
     KeyboardInterrupt after a ctrl-C, once the ranks have saved a checkpoint (a second ctrl-C does not wait)."""
     refuse_impossible(gang, ray.nodes())
     with tempfile.TemporaryDirectory(prefix="distcore-ray-") as folder:
-        attempt = _Fit(gang, desk, folder)
+        attempt = _Fit(_trainer(gang, desk, folder))
         attempt.start()
         try:
             return _Watch(gang, desk, patience).until(attempt)
         except BaseException:
-            ray.get(desk.abandon.remote())
+            desk.abandon.remote()
             raise
 
 
 class _Fit(threading.Thread):
     """`trainer.fit()`, which blocks, in a thread: in the main one Ray Train would take ctrl-C for itself."""
 
-    def __init__(self, gang: Gang, desk: Any, folder: str) -> None:
+    def __init__(self, trainer: Any) -> None:
         super().__init__(name="distcore-fit", daemon=True)
-        self.gang, self.desk, self.folder = gang, desk, folder
+        self.trainer = trainer
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            _trainer(self.gang, self.desk, self.folder).fit()
+            self.trainer.fit()
         except BaseException as error:  # noqa: BLE001 - told by the thread that waits
             self.error = error
 
@@ -66,6 +73,7 @@ def _trainer(gang: Gang, desk: Any, folder: str) -> Any:
     # By its own module: `ray.train.torch` would bring torch into a driver that may have no use for it.
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
+    train: Any = ray.train  # to type checkers its names are those of Train V1
     config = {
         "desk": desk,
         "place": Place.here(),
@@ -77,16 +85,16 @@ def _trainer(gang: Gang, desk: Any, folder: str) -> Any:
         worker.run,
         train_loop_config=config,
         backend_config=rendezvous_of(gang),
-        scaling_config=ScalingConfig(
+        scaling_config=train.ScalingConfig(
             num_workers=(gang.min_ranks, gang.ranks) if gang.min_ranks else gang.ranks,
             use_gpu=gang.use_gpu,
             resources_per_worker=resources_of_rank(gang),
             # CPUs are where the nodes are; ranks with GPUs are better off near each other.
             placement_strategy="PACK" if gang.use_gpu else "SPREAD",
         ),
-        run_config=RunConfig(
+        run_config=train.RunConfig(
             storage_path=folder,
-            failure_config=FailureConfig(
+            failure_config=train.FailureConfig(
                 max_failures=gang.max_retries,
                 # A node that is taken away (spot) is no fault of the run, unless the user wants no retry at all.
                 max_preemption_failures=-1 if gang.max_retries else 0,
@@ -141,6 +149,7 @@ class _Watch:
     patience: float
     groups: list[str] = field(default_factory=list)
     waiting_since: float = field(default_factory=time.monotonic)
+    looked_at_nodes: float = 0.0
     told_of_room: bool = False
     asked_to_stop: bool = False
 
@@ -148,8 +157,8 @@ class _Watch:
         """Wait for the end. Raises as `run`."""
         while fit.is_alive():
             self._patiently(lambda: fit.join(LOOK_SECONDS))
-            self._look(ray.get(self.desk.news.remote()))
-        news = ray.get(self.desk.news.remote())
+            self._look(self._news())
+        news = self._news()
         self._look(news)
         refused = next((each.error for each in news.failures if each.error is not None), None)
         if refused is not None:
@@ -160,6 +169,16 @@ class _Watch:
             raise TrainingError(self._explained(fit.error, news)) from fit.error
         return [unpacked(each) for each in news.results]
 
+    def _news(self) -> News:
+        try:
+            news: News = ray.get(self.desk.news.remote(), timeout=ANSWER_SECONDS)
+        except RayError as error:
+            raise TrainingError(
+                f"The Ray cluster does not answer any more ({_first_line(error)}). Look at its head and at this node's "
+                "manager (raylet)."
+            ) from error
+        return news
+
     def _patiently(self, wait: Callable[[], None]) -> None:
         """Wait; the first ctrl-C asks the ranks to stop, where there are any."""
         try:
@@ -168,7 +187,7 @@ class _Watch:
             if self.asked_to_stop or not self.groups:
                 raise
             self.asked_to_stop = True
-            ray.get(self.desk.stop.remote())
+            self.desk.stop.remote()
             log.warning("Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for it.")
 
     def _look(self, news: News) -> None:
@@ -180,7 +199,7 @@ class _Watch:
                     self._tell_of_restart(news, seat.world)
                 self.groups.append(seat.group)
         failed = {each.seat.group for each in news.failures}
-        if self.groups and self.groups[-1] not in failed and not self._waits(news):
+        if self.groups and self.groups[-1] not in failed and not self._lost_a_node(news, now):
             self.waiting_since, self.told_of_room = now, False
             return
         waited = now - self.waiting_since
@@ -189,18 +208,18 @@ class _Watch:
                 f"The Ray cluster had no room for {self._asked()} within {self.patience:.0f} s. {self._room()} "
                 "Add nodes, lower num_workers or resources_per_worker, or raise backend.patience."
             )
-        if waited > ROOM_TOLD_SECONDS and not self.told_of_room:
+        if not self.told_of_room and waited > (START_TOLD_SECONDS if self._fits() else ROOM_TOLD_SECONDS):
             self.told_of_room = True
-            log.warning("Waiting until the Ray cluster has room for %s. %s", self._asked(), self._room())
+            log.warning("Waiting for %s on the Ray cluster. %s", self._asked(), self._room())
 
-    def _waits(self, news: News) -> bool:
-        """Whether the last group's nodes are gone, so that another is waited for although nobody said so."""
-        group = self.groups[-1]
-        if news.results is not None:
+    def _lost_a_node(self, news: News, now: float) -> bool:
+        """Whether a node of the last group is gone, so that another group is waited for although no rank said so."""
+        if news.results is not None or now - self.looked_at_nodes < NODES_SECONDS:
             return False
-        used = {each.node for each in news.seats if each.group == group}
-        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        return not used <= alive
+        used = {each.node for each in news.seats if each.group == self.groups[-1]}
+        lost = not used <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        self.looked_at_nodes = 0.0 if lost else now
+        return lost
 
     def _asked(self) -> str:
         ranks = f"{self.gang.min_ranks} to {self.gang.ranks}" if self.gang.min_ranks else f"{self.gang.ranks}"
@@ -208,10 +227,14 @@ class _Watch:
         return f"{ranks} workers of {{{each}}} each"
 
     def _room(self) -> str:
-        each = resources_of_rank(self.gang)
         alive = [node for node in ray.nodes() if node["Alive"]]
-        fits = sum(_times(each, node["Resources"]) for node in alive)
+        fits = sum(_times(resources_of_rank(self.gang), node["Resources"]) for node in alive)
         return f"Its {len(alive)} nodes could hold {fits}, if nothing else ran there."
+
+    def _fits(self) -> bool:
+        each = resources_of_rank(self.gang)
+        has = sum(_times(each, node["Resources"]) for node in ray.nodes() if node["Alive"])
+        return has >= (self.gang.min_ranks or self.gang.ranks)
 
     def _tell_of_restart(self, news: News, world: int) -> None:
         cause = first_cause(self.groups[-1], news.seats, news.failures, ray.nodes())

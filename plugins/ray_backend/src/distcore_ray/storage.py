@@ -17,39 +17,45 @@ SECONDS = 60.0
 """How long a node may take to answer; one that does not is not asked (it may just be starting)."""
 
 
-def check(places: Mapping[str, str]) -> None:
-    """places: {what it is: path of a file, or of a folder that is written to (it need not exist yet)}; no URLs.
+def check(read: Mapping[str, str], written: Mapping[str, str]) -> None:
+    """{what it is: path}: of files and folders that are read, and of folders that are written to or will be made.
 
     Raises UserError naming the first place that a node does not see, and the node. Leaves nothing behind."""
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    if len(nodes) < 2:
-        here = ray.get_runtime_context().get_node_id()
-        if not nodes or nodes[0]["NodeID"] == here:
-            return
-    wanted, marks = {}, []
+    if {node["NodeID"] for node in nodes} <= {ray.get_runtime_context().get_node_id()}:
+        return
+    wanted = {what: _content(Path(path)) for what, path in read.items()}
+    marks = []
     try:
-        for what, path in places.items():
-            seen, mark = _evidence(Path(path).absolute())
-            wanted[what] = seen
-            marks += [mark] if mark is not None else []
-        _ask(nodes, wanted, places)
+        for what, path in written.items():
+            mark = _mark(Path(path).absolute())
+            if mark is not None:
+                marks.append(mark)
+                wanted[what] = (str(mark), 0)
+        _ask(nodes, wanted, {**read, **written})
     finally:
         for mark in marks:
             mark.unlink(missing_ok=True)
 
 
-def _evidence(path: Path) -> tuple[tuple[str, int], Path | None]:
-    """What another node must find if it sees this path: a file and its length; and the mark that was made for it."""
+def _content(path: Path) -> tuple[str, int]:
+    """A file's path and length, or those of a folder's first entry (its length does not count: -1)."""
+    path = path.absolute()
     if path.is_file():
-        return (str(path), path.stat().st_size), None
+        return str(path), path.stat().st_size
+    names = sorted(os.listdir(path))
+    return str(path / names[0]) if names else str(path), -1
+
+
+def _mark(path: Path) -> Path | None:
+    """A fresh file in the folder, or in the nearest one above it that exists; None: nothing may be written there."""
     folder = next(each for each in (path, *path.parents) if each.is_dir())
     mark = folder / f".distcore-visible-{uuid.uuid4().hex}"
     try:
         mark.write_bytes(b"")
-    except OSError:  # read-only: its entries are evidence enough
-        names = sorted(os.listdir(folder))
-        return (str(folder / names[0]) if names else str(folder), -1), None
-    return (str(mark), 0), mark
+    except OSError:  # told in full by whoever writes there
+        return None
+    return mark
 
 
 def _ask(nodes: list[dict[str, Any]], wanted: Mapping[str, tuple[str, int]], places: Mapping[str, str]) -> None:

@@ -67,8 +67,8 @@ def _who(threads: int) -> tuple[Member, dict[str, str]]:
     local_world = context.get_local_world_size()
     if not threads:
         node = ray.get_runtime_context().get_node_id()
-        resources = next((each["Resources"] for each in ray.nodes() if each["NodeID"] == node), {})
-        threads = max(1, int(min(resources.get("CPU", 1), os.cpu_count() or 1)) // local_world)
+        there = next((each["Resources"].get("CPU", 1) for each in ray.nodes() if each["NodeID"] == node), 1)
+        threads = max(1, int(min(there, os.cpu_count() or 1)) // local_world)
     return member, {
         **os.environ,
         "RANK": str(member.rank),
