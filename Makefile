@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor
+MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt

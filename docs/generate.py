@@ -12,7 +12,7 @@ from distcore.listeners import EVENTS
 from distcore.plugins import KINDS, Plugins, all_offers
 
 HERE = Path(__file__).parent
-MEMBERS = ("distcore-local", "distcore-parquet", "distcore-tabular")
+MEMBERS = ("distcore-local", "distcore-parquet", "distcore-tabular", "distcore-optuna")
 """Distributions that the references describe; whatever else is installed here is left out."""
 
 

@@ -17,6 +17,7 @@ KINDS = {
     "Feature": "features",
     "Model": "models",
     "Trainer": "trainers",
+    "Executor": "executors",
     "Extension": "extensions",
     "Plugin": "",
 }
@@ -50,6 +51,9 @@ CAUGHT = [
     ("Trainer", "restless", "test_the_same_seed_gives_the_same_model"),
     ("Trainer", "amnesic", "test_evaluating_the_saved_model_gives_the_same_scores"),
     ("Trainer", "muddled", "test_a_loaded_model_predicts_every_row_in_order"),
+    ("Executor", "repeating", "test_trials_that_ended_are_not_repeated_and_one_that_was_begun_goes_on"),
+    ("Executor", "fragile", "test_a_trial_that_fails_or_dies_does_not_stop_the_others"),
+    ("Executor", "mixing", "test_every_trial_runs_once_with_its_own_parameters"),
     ("Extension", "misspelt", "test_it_listens_to_events_that_exist"),
     ("Extension", "needy", "test_rank_zero_of_a_gang_may_hear_only_part"),
     ("Extension", "presumptuous", "test_a_run_that_is_refused_ends_with_its_own_error"),

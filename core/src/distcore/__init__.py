@@ -6,7 +6,8 @@
     model = distcore.load(outcome.model)
     table = model.predict(frame)
 
-The functions are those of `distcore.run`; they are imported when they are first used, so `import distcore` is cheap.
+The functions are those of `distcore.run` and `distcore.search.run`; they are imported when they are first used, so
+`import distcore` is cheap.
 """
 
 from __future__ import annotations
@@ -15,11 +16,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distcore.run import Outcome, evaluate, experiment, load, plan, predict, preprocess, train
+    from distcore.search.outcome import SearchOutcome
+    from distcore.search.run import hyperopt
 
-__all__ = ["Outcome", "evaluate", "experiment", "load", "plan", "predict", "preprocess", "train"]
+__all__ = [
+    "Outcome",
+    "SearchOutcome",
+    "evaluate",
+    "experiment",
+    "hyperopt",
+    "load",
+    "plan",
+    "predict",
+    "preprocess",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("SearchOutcome", "hyperopt"):
+        from distcore.search import run as search
+
+        return getattr(search, name)
     if name in __all__:
         from distcore import run
 

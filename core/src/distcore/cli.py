@@ -156,6 +156,7 @@ _SKIPS = {
     "skip_save_predictions": "predictions.parquet",
     "skip_save_eval_stats": "test_statistics.json",
     "skip_save_report": "report.html",
+    "skip_save_hyperopt_statistics": "hyperopt_statistics.json and the report",
 }
 
 
@@ -167,7 +168,22 @@ def _train_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "model_load_path", "-mlp", metavar="DIR", help="start from the weights of this model")
     _flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the run in this experiment folder")
     _flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
-    _skip_flags(parser, list(_SKIPS))
+    _skip_flags(parser, [name for name in _SKIPS if name != "skip_save_hyperopt_statistics"])
+
+
+def _hyperopt_flags(parser: argparse.ArgumentParser) -> None:
+    _config_flags(parser)
+    _data_flags(parser)
+    group = parser.add_argument_group("results")
+    _flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
+    _flag(group, "experiment_name", default="hyperopt", metavar="NAME", help="default: hyperopt")
+    _flag(group, "model_name", default="run", metavar="NAME")
+    group = parser.add_argument_group("search")
+    _flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the search in this folder")
+    _flag(group, "resume", action="store_true", help="go on with the search that lies where this one would, if any")
+    _flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
+    skips = [name for name in _SKIPS if name != "skip_save_predictions"]
+    _skip_flags(parser, ["skip_save_hyperopt_statistics", *skips])
 
 
 def _model_flags(parser: argparse.ArgumentParser) -> None:
@@ -256,6 +272,7 @@ def _handler(module: str, function: str) -> Callable[[argparse.Namespace], int]:
 _COMMANDS: list[tuple[str, list[str], str, Callable[[argparse.ArgumentParser], None], Callable[[Any], int]]] = [
     ("experiment", [], "train, then evaluate and predict the test split", _train_flags, _handler("work", "experiment")),
     ("train", [], "preprocess and fit a model", _train_flags, _handler("work", "train")),
+    ("hyperopt", [], "search the space of the hyperopt section", _hyperopt_flags, _handler("search", "hyperopt")),
     ("preprocess", [], "build the cache and stop", _preprocess_flags, _handler("work", "preprocess")),
     ("evaluate", ["test"], "metrics of a model on a dataset", _evaluate_flags, _handler("work", "evaluate")),
     ("predict", [], "predictions of a model on a dataset", _predict_flags, _handler("work", "predict")),

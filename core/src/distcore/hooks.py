@@ -73,6 +73,11 @@ def distcore_make_trainer(name: str, options: Any) -> contracts.Trainer | None:
 
 
 @hookspec(firstresult=True)
+def distcore_make_executor(name: str, options: Any) -> contracts.Executor | None:
+    """Make the executor `name`, which runs the trials of `distcore hyperopt`."""
+
+
+@hookspec(firstresult=True)
 def distcore_make_extension(name: str, options: Any) -> Any | None:
     """Make the extension `name`: an object whose methods, marked with `hookimpl`, are events below.
 
@@ -154,6 +159,13 @@ def checkpoint_saved(step: int, directory: Path) -> None:
 
 
 @hookspec
+def trial_finished(name: str, record: Mapping[str, Any], directory: Path) -> None:
+    """A trial of a search ended: finished, stopped early or failed. Called in the process that the user started.
+
+    record: {"parameters", "state", "score", "rounds", "seconds", "error", …}. directory: the trial's folder."""
+
+
+@hookspec
 def predictions_written(path: Path, rows: int) -> None:
     """Predictions are whole on disk."""
 
@@ -173,6 +185,7 @@ FACTORIES: dict[str, str] = {
     "features": "distcore_make_feature",
     "models": "distcore_make_model",
     "trainers": "distcore_make_trainer",
+    "executors": "distcore_make_executor",
     "extensions": "distcore_make_extension",
     "commands": "distcore_make_command",
 }

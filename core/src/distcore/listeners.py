@@ -18,7 +18,10 @@ from distcore.errors import PluginBroken
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
 
-EVENTS = ("run_started", "cache_written", "epoch_finished", "checkpoint_saved", "predictions_written", "run_finished")
+EVENTS = (
+    *("run_started", "cache_written", "epoch_finished", "checkpoint_saved", "trial_finished", "predictions_written"),
+    "run_finished",
+)
 """The hooks that tell and ask nothing."""
 
 log = logging.getLogger("distcore")

@@ -49,11 +49,14 @@ INSTALL_HINTS: Mapping[tuple[str, str], str] = {
     ("trainers", "local"): "distcore-local",
     ("trainers", "ddp"): "distcore-local",
     ("trainers", "horovod"): "distcore-horovod",
+    ("executors", "local"): "distcore-optuna",
+    ("executors", "optuna"): "distcore-optuna",
+    ("executors", "ray"): "distcore-ray",
     **{("features", name): "distcore-tabular" for name in ("number", "binary", "category", "text", "set")},
 }
 """The one place where core names plugins: what to `pip install` for a name that nobody offers."""
 
-DEFAULTS: Mapping[str, str] = {"backends": "local", "models": "tabular", "caches": "parquet"}
+DEFAULTS: Mapping[str, str] = {"backends": "local", "models": "tabular", "caches": "parquet", "executors": "local"}
 """What a config means that names none; a backend names its own defaults for processor, loader and trainer."""
 
 IMPORT_SECONDS = 60.0

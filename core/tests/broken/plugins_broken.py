@@ -472,8 +472,64 @@ class MeddlingExtension(SoundExtension):
         return ShortLoader(made) if request.shuffle else made
 
 
+# ------------------------------------------------------------------ executors
+
+
+class SoundExecutor:
+    """One trial after another, each in a process of its own."""
+
+    repeats, fragile, mixes = False, False, False
+
+    def __init__(self, name):
+        self.name = name
+
+    def plan(self, job, backend):
+        return {"at_once": 1, "algorithm": "as given", "notes": []}
+
+    def run(self, job, backend, told):
+        from distcore.search.trial import ENDED, end_record, read_record
+
+        for number, raw in enumerate(job.variants):
+            name = f"{number:04d}"
+            folder = job.work.folder(name)
+            if read_record(folder).get("state") in ENDED and not self.repeats:
+                continue
+            given = dict(job.variants[0]) if self.mixes else dict(raw)
+            process = multiprocessing.get_context("spawn").Process(target=job.function, args=(job.work, name, given))
+            process.start()
+            process.join()
+            if process.exitcode and self.fragile:
+                raise TrainingError("a trial died")
+            end_record(folder, "failed", job.work.objective, "its process died")
+            told(name)
+
+
+class RepeatingExecutor(SoundExecutor):
+    """Tells of trials that ended long ago."""
+
+    repeats = True
+
+
+class FragileExecutor(SoundExecutor):
+    """Ends with the first trial that dies."""
+
+    fragile = True
+
+
+class MixingExecutor(SoundExecutor):
+    """Gives every trial the parameters of the first."""
+
+    mixes = True
+
+
 # ------------------------------------------------------------------ hooks
 
+EXECUTORS = {
+    "sound": SoundExecutor,
+    "repeating": RepeatingExecutor,
+    "fragile": FragileExecutor,
+    "mixing": MixingExecutor,
+}
 BACKENDS = {
     "sound": SoundBackend,
     "backward": BackwardBackend,
@@ -568,10 +624,15 @@ def distcore_make_model(name):
 
 
 @hookimpl
+def distcore_make_executor(name):
+    return EXECUTORS[name](name) if name in EXECUTORS else None
+
+
+@hookimpl
 def distcore_make_extension(name):
     return EXTENSIONS[name]() if name in EXTENSIONS else None
 
 
 @hookimpl
 def distcore_options_model(kind: str, name: str) -> Any:
-    return Loose if (kind, name) == ("extensions", "loose") else None
+    return Loose if (kind, name) == ("extensions", "loose") or kind == "executors" else None

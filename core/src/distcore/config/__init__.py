@@ -142,7 +142,7 @@ def load_config(
         return with_overrides(source, backend=backend, random_seed=random_seed)
     from distcore.config.read import read
 
-    config, mistakes = read(_document(source, text))
+    config, mistakes = read(document_of(source, text))
     config = with_overrides(config, backend=backend, random_seed=random_seed)
     if mistakes:
         raise ConfigError(sorted({*mistakes, *_mistakes_of_plugins(config)}), config.source)
@@ -177,7 +177,8 @@ def with_overrides(config: RunConfig, *, backend: str | None = None, random_seed
     return config
 
 
-def _document(source: str | Path | Mapping[str, Any] | Document, text: str | None) -> Document:
+def document_of(source: str | Path | Mapping[str, Any] | Document, text: str | None = None) -> Document:
+    """The document of what `load_config` takes. Raises ConfigError where it cannot be read."""
     from distcore.config.document import from_mapping, parse, read_document
 
     if text is not None:

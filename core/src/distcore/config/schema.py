@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-KINDS = ("features", "models", "backends", "caches", "processors", "trainers", "loaders", "extensions")
+KINDS = (
+    *("features", "models", "backends", "caches", "processors", "trainers", "loaders", "extensions"),
+    "executors",
+)
 
 
 def json_schema(plugins: Plugins) -> JSON:
@@ -75,7 +78,7 @@ class _Builder:
                 "default": DEFAULT_SEED,
                 "description": "Every random number of a run follows from it.",
             },
-            "hyperopt": {"type": ["object", "null"], "description": "Not read by training."},
+            "hyperopt": self.hyperopt(),
             "model_type": {"const": "ecd", "description": "Ludwig's; accepted, nothing else is carried out."},
             "ludwig_version": {"type": "string", "description": "Ludwig's; accepted and not read."},
         }
@@ -143,6 +146,16 @@ class _Builder:
         section = _chosen(properties, {name: each for name, each in offered.items() if each}, required=[])
         section["description"] = "Where and through what the run goes."
         return {"anyOf": [{"type": "string"}, section, {"type": "null"}], "description": section["description"]}
+
+    def hyperopt(self) -> JSON:
+        from distcore.search.options import Hyperopt
+
+        section = self.embed("hyperopt", Hyperopt)
+        what = "How trials are run; default: the backend's executor, else local."
+        self.defs["hyperopt"]["properties"]["executor"] = self.reference("executors", "", what)
+        self.defs.pop("hyperopt.ExecutorReference", None)
+        description = "What `distcore hyperopt` searches, and how; the other commands do not read it."
+        return {"anyOf": [section, {"type": "null"}], "description": description}
 
     def reference(self, kind: str, default: str, description: str) -> JSON:
         return _either_word({name: self.options(kind, name) for name in self.names[kind]}, description, default)

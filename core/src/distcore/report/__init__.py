@@ -12,6 +12,7 @@ from typing import Any
 from distcore.contracts import JSON
 from distcore.errors import UserError
 from distcore.report import charts
+from distcore.report.search import sections
 
 MAX_CLASSES = 30
 """A confusion matrix of more classes is a file to load, not a table to read."""
@@ -33,14 +34,15 @@ def render(directory: Path) -> str:
     description = _read(directory / "description.json")
     training = _read(directory / "training_statistics.json")
     test = _read(directory / "test_statistics.json")
-    if not (description or training or test):
+    search = list(sections(directory))
+    if not (description or training or test or search):
         raise UserError(
             f"{directory} holds no experiment: there is no description.json. "
             "Give the folder that `distcore train` wrote."
         )
     diagnostics = _read(directory / "test_diagnostics.json")
     title = escape(directory.resolve().name)
-    parts = [f"<h1>{title}</h1>", *_summary(description), *_scores(test), *_curves(training)]
+    parts = [f"<h1>{title}</h1>", *search, *_summary(description), *_scores(test), *_curves(training)]
     parts += _diagnostics(diagnostics)
     parts += _description(description)
     body = "\n".join(parts)

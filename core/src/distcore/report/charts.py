@@ -74,6 +74,31 @@ def lines(series: Mapping[str, Sequence[Point]], x_label: str, title: str, y_lab
     return f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}{key}</figure>"
 
 
+def scatter(
+    series: Mapping[str, Sequence[Point]], x_label: str, title: str, line: Sequence[Point] = (), line_name: str = ""
+) -> str:
+    """Dots without lines between them, each with its value on hover; line: one drawn through them."""
+    points = [point for each in (*series.values(), line) for point in each]
+    if not points:
+        return ""
+    frame = Frame(_range(x for x, _ in points), _range(y for _, y in points), x_label)
+    marks = []
+    if line:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (frame.at(*point) for point in line))
+        marks.append(
+            f'<polyline points="{path}" style="stroke:{COLOURS[1]}"><title>{escape(line_name)}</title></polyline>'
+        )
+    for colour, (name, each) in zip(_colours(len(series)), series.items(), strict=True):
+        for point in each:
+            x, y = frame.at(*point)
+            hover = f"{escape(name)}: {number(point[1], 6)} at {number(point[0])}"
+            marks.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" style="fill:{colour}"><title>{hover}</title></circle>'
+            )
+    key = f'<div class="legend"><span><i style="background:{COLOURS[1]}"></i>{escape(line_name)}</span></div>'
+    return f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}{key if line else ''}</figure>"
+
+
 def bars(edges: Sequence[float], counts: Sequence[float], x_label: str, title: str) -> str:
     """A histogram: counts[i] between edges[i] and edges[i + 1]."""
     frame = Frame((edges[0], edges[-1]), (0.0, max([*counts, 1])), x_label, "rows")

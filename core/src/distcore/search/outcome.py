@@ -1,0 +1,146 @@
+"""What a search leaves: its statistics, best first, the best trial's model, a table, the report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distcore import results
+from distcore.contracts import JSON
+from distcore.durable import building_name, commit_directory, remove_directory
+from distcore.errors import DistcoreError, TrainingError
+from distcore.search.trial import TRIALS, TrialWork, finish_stopped, read_record, statistics_of
+
+STATISTICS = "hyperopt_statistics.json"
+MODEL = "model"
+log = logging.getLogger("distcore")
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What `hyperopt` gives back.
+
+    directory: the search's folder. trials: their records, best first: {"name", "parameters", "state", "score",
+    "rounds", "seconds", "error", "evaluation"}. model: the best trial's model folder; None where it was not saved.
+    metric: what the score is.
+    """
+
+    directory: Path
+    trials: Sequence[JSON]
+    model: Path | None
+    metric: str = "score"
+
+    @property
+    def best(self) -> JSON:
+        """The best trial's record. Raises TrainingError where no trial has a score."""
+        if not self.trials or self.trials[0]["score"] is None:
+            raise TrainingError(f"No trial of {self.directory} has a score.")
+        return self.trials[0]
+
+
+def collect(work: TrialWork) -> list[JSON]:
+    """The records of every trial that was begun, best first."""
+    folder = work.directory / TRIALS
+    folders = sorted(each for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+    return work.objective.ordered(record for record in map(read_record, folders) if record)
+
+
+def conclude(work: TrialWork, section: JSON, skip: Any, interrupted: bool = False) -> SearchOutcome:
+    """Write everything that a search leaves, also one that was interrupted."""
+    records = collect(work)
+    model = None if "skip_save_model" in skip or interrupted else _best_model(work, records)
+    if "skip_save_hyperopt_statistics" not in skip:
+        best = records[0]["name"] if records and records[0].get("score") is not None else None
+        statistics = {
+            "hyperopt_config": section,
+            "objective": {name: getattr(work.objective, name) for name in ("feature", "metric", "goal", "split")},
+            "best_trial": best,
+            "model": MODEL if model is not None else None,
+            "hyperopt_results": [_result(work, record) for record in records],
+        }
+        results.write_json(work.directory / STATISTICS, statistics)
+        if "skip_save_report" not in skip:
+            results.report(work.directory)
+    return SearchOutcome(work.directory, records, model, work.objective.metric)
+
+
+def _result(work: TrialWork, record: JSON) -> JSON:
+    """Ludwig's four keys, and ours."""
+    folder = work.folder(record["name"])
+    ours = ("state", "score", "rounds", "round", "seconds", "error")
+    return {
+        "parameters": record["parameters"],
+        "metric_score": record.get("score"),
+        "training_stats": statistics_of(folder),
+        "eval_stats": record.get("evaluation", {}),
+        "trial": record["name"],
+        "directory": str(folder.relative_to(work.directory)),
+        **{name: record.get(name) for name in ours if name != "score"},
+    }
+
+
+def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
+    """The model of the best trial that has one, copied to the search's own folder; None where there is none."""
+    for record in records:
+        if record.get("score") is None:
+            return None
+        source = work.folder(record["name"]) / MODEL
+        if record["state"] == "stopped" and not source.is_dir():
+            try:
+                finish_stopped(work, record)
+            except DistcoreError as error:
+                log.warning("The model of trial %s cannot be written: %s", record["name"], error)
+        if source.is_dir():
+            return _copied(source, work.directory / MODEL)
+        log.warning("Trial %s has the best score, but was stopped before a checkpoint was kept.", record["name"])
+    return None
+
+
+def _copied(source: Path, target: Path) -> Path:
+    made = building_name(target)
+    try:
+        shutil.copytree(source, made)
+        commit_directory(made, target, replace=True)
+    finally:
+        remove_directory(made)
+    return target
+
+
+# ------------------------------------------------------------------ for people
+
+
+def in_words(parameters: JSON) -> str:
+    """`trainer.learning_rate=0.00123, combiner.num_fc_layers=2`."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())
+
+
+def shown(value: Any) -> str:
+    """A parameter's value for a line of text."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def rows(records: Sequence[JSON], metric: str) -> list[tuple[str, ...]]:
+    """A table: a line a trial, best first."""
+    names = list(dict.fromkeys(name for record in records for name in record["parameters"]))
+    head = ("TRIAL", "STATE", metric.upper(), "ROUNDS", "SECONDS", *names)
+    return [head, *(_row(record, names) for record in records)]
+
+
+def _row(record: JSON, names: Sequence[str]) -> tuple[str, ...]:
+    score, seconds = record.get("score"), record.get("seconds")
+    state = "interrupted" if record["state"] == "running" else record["state"]
+    return (
+        record["name"],
+        state,
+        "–" if score is None else f"{score:.6g}",
+        str(record.get("rounds", "–")),
+        "–" if seconds is None else f"{seconds:.1f}",
+        *(shown(record["parameters"].get(name, "–")) for name in names),
+    )

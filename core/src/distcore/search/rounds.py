@@ -1,0 +1,87 @@
+"""Evaluation rounds of a trial as JSON lines: written in rank 0 by an extension, followed by who watches the trial."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from distcore.config.optimizer_options import Options
+from distcore.hooks import hookimpl
+
+
+class RoundsOptions(Options):
+    """`extensions: [{type: rounds, path: …}]`."""
+
+    path: str = Field(description="The file, one line of JSON an evaluation round: step, epoch, seconds, metrics.")
+
+
+class Rounds:
+    """The extension `rounds`. A line is one write: a reader sees it whole or, torn by a kill, passes it over."""
+
+    def __init__(self, options: RoundsOptions) -> None:
+        self.path = Path(options.path)
+        self.started = time.monotonic()
+
+    @hookimpl
+    def epoch_finished(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> None:
+        seconds = round(time.monotonic() - self.started, 3)
+        line = json.dumps({"step": step, "epoch": epoch, "seconds": seconds, "metrics": metrics})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        torn = _ends_torn(self.path)
+        with open(self.path, "ab", buffering=0) as file:
+            file.write((("\n" if torn else "") + line + "\n").encode())
+
+
+@dataclass(frozen=True)
+class Round:
+    """number: 1, 2, … over all attempts at the trial. seconds: since this attempt at it began."""
+
+    number: int
+    step: int
+    seconds: float
+    metrics: Mapping[str, Any]
+
+
+class Follower:
+    """New rounds of a file since the last look; a step that a resumed trial evaluates again is not new."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+        self._last = Round(0, 0, 0.0, {})
+
+    def new(self) -> Iterator[Round]:
+        """What was added. The file need not be there yet."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            try:
+                found = json.loads(line)
+            except ValueError:  # torn when the writer was killed
+                continue
+            if found["step"] > self._last.step:
+                self._last = Round(self._last.number + 1, found["step"], found["seconds"], found["metrics"])
+                yield self._last
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether the last line was cut short."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:  # not there, or empty
+        return False

@@ -1,0 +1,58 @@
+"""`python -m distcore_optuna.child FD`: trials, one after another; what to run comes through standard input.
+
+When the driver dies its end of the pipe closes, and this process with all that it started ends at once: the driver that
+goes on with the search must find nobody else at work in a trial's folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from typing import Any, BinaryIO
+
+
+def main(answers: int) -> None:
+    """Run what comes until the pipe ends. A byte after each trial says that it returned."""
+    work: queue.Queue[Any] = queue.Queue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, work), name="distcore-driver", daemon=True).start()
+    os.set_inheritable(answers, False)  # the pipe's end must tell of this process alone
+    while True:
+        try:
+            function, work_of_trial, name, raw, log = work.get()
+            _log_to(log)
+            function(work_of_trial, name, raw)
+        except KeyboardInterrupt:
+            sys.stderr.flush()
+            os._exit(128 + signal.SIGINT)  # the thread that reads would make an ordinary end fail
+        os.write(answers, b".")
+
+
+def _read(pipe: BinaryIO, work: queue.Queue[Any]) -> None:
+    while True:
+        try:
+            work.put(pickle.load(pipe))  # noqa: S301 - from our own parent
+        except (EOFError, pickle.UnpicklingError):
+            os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+def _log_to(path: str) -> None:
+    """Everything that is printed from now on, by any library, goes to the file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    logger = logging.getLogger("distcore")
+    logger.setLevel(logging.INFO)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.handlers[:] = [handler]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

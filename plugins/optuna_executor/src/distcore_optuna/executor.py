@@ -1,0 +1,227 @@
+"""Trials as processes of this machine: asked of Optuna, watched round by round, stopped where they are no good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import JSON, Backend, SearchJob
+from distcore.errors import UserError
+from distcore.search.rounds import Follower
+from distcore.search.trial import ENDED, ROUNDS, end_record, read_record
+from distcore_optuna.process import TrialProcess, stop
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+    from distcore_optuna.options import LocalOptions
+    from distcore_optuna.study import Study
+
+LOOK_SECONDS = 0.1
+"""How often the trials' rounds and ends are looked for."""
+
+
+@dataclass
+class Running:
+    """A trial under way. slot: which of the places beside each other it has."""
+
+    trial: Trial
+    name: str
+    process: TrialProcess
+    follower: Follower
+    slot: int
+    stopping: bool = False
+
+
+class LocalExecutor:
+    """The executor `local`, and `optuna`."""
+
+    def __init__(self, name: str, options: LocalOptions) -> None:
+        self.name = name
+        self.options = options
+
+    # -------------------------------------------------------------- contracts.Executor
+
+    def plan(self, job: SearchJob, backend: Backend) -> JSON:
+        """As many trials at once as there are GPUs, else CPUs, for; or as many as the section says."""
+        from distcore_optuna.study import algorithm, sampler
+
+        sampler(self.options, job, job.seed)  # refuses what is not installed
+        at_once, notes = self._at_once(job, backend)
+        return {"at_once": at_once, "algorithm": algorithm(self.options, job), "notes": notes}
+
+    def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
+        """Run the trials. On a ctrl-C every one is asked to save where it is."""
+        from distcore_optuna.study import Study
+
+        _Loop(self, job, Study(job, self.options), self._at_once(job, backend)[0], backend.resources().gpus, told).run()
+
+    # -------------------------------------------------------------- resources
+
+    def _at_once(self, job: SearchJob, backend: Backend) -> tuple[int, list[str]]:
+        found, options = backend.resources(), self.options
+        cpus = (options.cpu_resources_per_trial or 1) * job.workers
+        gpus = self.gpus_per_trial(found.gpus) * job.workers
+        if options.gpu_resources_per_trial and gpus > found.gpus:
+            raise UserError(
+                f"hyperopt.executor.gpu_resources_per_trial: one trial needs {gpus:g} GPUs ({job.workers} workers × "
+                f"{options.gpu_resources_per_trial:g}), but there are {found.gpus}. Lower it."
+            )
+        fit = max(1, int(found.gpus // gpus if gpus else found.cpus // cpus))
+        wanted = options.max_concurrent_trials
+        most = job.algorithm.get("max_concurrent") or job.trials
+        at_once = min(fit if wanted in ("auto", None) else int(wanted), most, job.trials)
+        notes = []
+        if at_once * cpus > found.cpus:
+            notes.append(
+                f"{at_once} trials at once × {cpus:g} CPUs are more than the {found.cpus} of this machine: "
+                "each is slower."
+            )
+        return at_once, notes
+
+    def gpus_per_trial(self, there: int) -> float:
+        """GPUs of each worker of a trial."""
+        stated = self.options.gpu_resources_per_trial
+        return stated if stated is not None else float(bool(there))
+
+    def environment(self, job: SearchJob, slot: int, gpus: int) -> dict[str, str]:
+        """Threads and GPUs of the trial in this slot."""
+        import os
+
+        threads = max(1, int(self.options.cpu_resources_per_trial or 1))
+        found = {"OMP_NUM_THREADS": str(threads)}
+        share = self.gpus_per_trial(gpus) * job.workers
+        if not gpus:
+            return found
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = visible.split(",") if visible else [str(each) for each in range(gpus)]
+        first = int(slot * share) % len(names)
+        chosen = [names[(first + each) % len(names)] for each in range(-int(-share // 1))]
+        return {**found, "CUDA_VISIBLE_DEVICES": ",".join(chosen)}
+
+
+class _Loop:
+    """Asking, watching, telling, until all trials have ended or time is up."""
+
+    def __init__(
+        self,
+        executor: LocalExecutor,
+        job: SearchJob,
+        study: Study,
+        at_once: int,
+        gpus: int,
+        told: Callable[[str], None],
+    ) -> None:
+        self.executor, self.job, self.study = executor, job, study
+        self.gpus, self.told, self.at_once = gpus, told, at_once
+        self.objective = job.work.objective
+        self.running: list[Running] = []
+        self.idle: dict[int, TrialProcess] = {}
+        budget = executor.options.time_budget_s
+        self.deadline = None if budget is None else time.monotonic() + budget
+
+    def run(self) -> None:
+        begun: Iterator[Trial] = iter(self.study.begun())
+        try:
+            while not self._out_of_time():
+                self._fill(begun)
+                if not self.running:
+                    return
+                time.sleep(LOOK_SECONDS)
+                for each in list(self.running):
+                    self._look(each)
+        finally:
+            # Those under way are so after a ctrl-C only.
+            stop([each.process for each in self.running])
+            for idle in self.idle.values():
+                idle.close()
+
+    def _fill(self, begun: Iterator[Trial]) -> None:
+        """Start trials until no place is free: those that were begun before, then new ones."""
+        while len(self.running) < self.at_once:
+            trial = next(begun, None)
+            if trial is None:
+                if self.study.count() >= self.job.trials:
+                    return
+                trial = self.study.ask()
+            name = f"{trial.number:04d}"
+            if self._ended_already(trial, name):
+                continue
+            slot = min(set(range(self.at_once)) - {each.slot for each in self.running})
+            folder = self.job.work.folder(name)
+            follower = Follower(folder / ROUNDS)
+            for _ in follower.new():
+                continue  # rounds of the attempt before were reported then
+            process = self._process(slot)
+            process.start(self.job.function, self.job.work, name, trial.params, folder)
+            self.running.append(Running(trial, name, process, follower, slot))
+
+    def _process(self, slot: int) -> TrialProcess:
+        """The process that served this place before, or a new one."""
+        idle = self.idle.pop(slot, None)
+        if idle is not None and idle.alive():
+            return idle
+        return TrialProcess(self.executor.environment(self.job, slot, self.gpus))
+
+    def _ended_already(self, trial: Trial, name: str) -> bool:
+        """A trial that ended just before its driver was killed: told now, not repeated."""
+        record = read_record(self.job.work.folder(name))
+        if record.get("state") not in ENDED:
+            return False
+        self.study.tell(trial, record["state"], record.get("score"))
+        return True
+
+    def _look(self, each: Running) -> None:
+        alive = each.process.running()  # before the rounds: none can come after its end
+        for found in each.follower.new():
+            value = self.objective.of_round(found.metrics)
+            at = found.number if self._by_rounds() else int(found.seconds)
+            if value is None or each.stopping:
+                continue
+            over = self.study.report(each.trial, value, at) or self._at_limit(at)
+            if over and alive:
+                self._stop(each)
+        if not alive:
+            self._end(each)
+
+    def _by_rounds(self) -> bool:
+        return self.executor.options.scheduler.time_attr == "training_iteration"
+
+    def _at_limit(self, at: int) -> bool:
+        scheduler: Any = self.executor.options.scheduler
+        return bool(getattr(scheduler, "stop_last_trials", False)) and at >= scheduler.max_t
+
+    def _stop(self, each: Running) -> None:
+        """Stop a trial for good. Its record says so first: a driver that is killed now does not go on with it."""
+        each.stopping = True
+        end_record(self.job.work.folder(each.name), "stopped", self.objective, seconds=each.process.seconds)
+        each.process.ask_to_stop()
+
+    def _end(self, each: Running) -> None:
+        """The trial is over: tell what became of it. Its process serves again only where all went well."""
+        self.running.remove(each)
+        if each.stopping or not each.process.alive():
+            each.process.close()
+        why = f"{each.process.how_it_ended()}; see log.txt in the trial's folder"
+        folder = self.job.work.folder(each.name)
+        record: Mapping[str, Any] = end_record(folder, "failed", self.objective, why, each.process.seconds)
+        if record["state"] == "finished" and not each.stopping:
+            self.idle[each.slot] = each.process
+        else:
+            each.process.close()
+        self.study.tell(each.trial, record["state"], record.get("score"))
+        self.told(each.name)
+
+    def _out_of_time(self) -> bool:
+        """Past the time budget every trial under way is stopped, and counts with its best round."""
+        if self.deadline is None or time.monotonic() < self.deadline:
+            return False
+        for each in self.running:
+            if not each.stopping:
+                end_record(self.job.work.folder(each.name), "stopped", self.objective, seconds=each.process.seconds)
+        stop([each.process for each in self.running])
+        for each in list(self.running):
+            self._end(each)
+        return True

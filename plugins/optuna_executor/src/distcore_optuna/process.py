@@ -1,0 +1,116 @@
+"""A process for trials: without the caller's main module, used again by the next trial, stopped with all it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+LOG = "log.txt"
+PATIENCE_SECONDS = 20.0
+"""How long a trial that is asked to stop may take to save where it is."""
+
+INHERITED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""A launcher's variables, which would make a trial take itself for a rank."""
+
+
+class TrialProcess:
+    """A fresh interpreter in a session of its own, which runs `function(work, name, raw)` as often as it is told to.
+
+    Importing torch takes seconds, so a process whose trial ended well serves the next one. It ends when this process
+    does, however this one ends: it watches the pipe that its work comes through."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        path = os.pathsep.join(each for each in sys.path if each)
+        inherited = {name: value for name, value in os.environ.items() if name not in INHERITED}
+        self._answers, answers = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "distcore_optuna.child", str(answers)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**inherited, "PYTHONPATH": path, **environment},
+            start_new_session=True,
+            pass_fds=[answers],
+        )
+        os.close(answers)
+        self.started = time.monotonic()
+        self._done = True
+
+    def start(self, function: Any, work: Any, name: str, raw: Mapping[str, Any], folder: Path) -> None:
+        """Begin a trial; what it prints goes to `log.txt` in its folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.started, self._done = time.monotonic(), False
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died: its exit code tells
+            pickle.dump((function, work, name, dict(raw), str(folder / LOG)), self._process.stdin)
+            self._process.stdin.flush()
+
+    @property
+    def seconds(self) -> float:
+        """Since the trial began."""
+        return time.monotonic() - self.started
+
+    def running(self) -> bool:
+        """Whether its trial has not ended."""
+        if not self._done:
+            ready, _, _ = select.select([self._answers], [], [], 0)
+            # A byte: the trial returned. The end of the pipe: the process is gone.
+            self._done = bool(ready)
+            if ready and not os.read(self._answers, 1):
+                self._process.wait()
+        return not self._done
+
+    def alive(self) -> bool:
+        """Whether it can take another trial."""
+        return self._process.poll() is None
+
+    def how_it_ended(self) -> str:
+        """For people, where the trial left no record of its own."""
+        code = self._process.returncode
+        if code is None:
+            return "it left no record"
+        if code < 0:
+            return f"its process was killed by {signal.Signals(-code).name}"
+        return f"its process ended with exit code {code}"
+
+    def ask_to_stop(self) -> None:
+        """As ctrl-C does: the trial saves where it is, and the process ends."""
+        if self.alive():
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGINT)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end, but no longer."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def close(self) -> None:
+        """End it, and whatever it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        if self._answers >= 0:
+            os.close(self._answers)
+            self._answers = -1
+
+
+def stop(processes: list[TrialProcess]) -> None:
+    """Ask all to stop, wait some time for them together, then end those that did not."""
+    for each in processes:
+        each.ask_to_stop()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for each in processes:
+        each.wait(max(0.0, deadline - time.monotonic()))
+        each.close()

@@ -1,0 +1,392 @@
+"""distcore hyperopt as a whole: one cache, bad trials, bad input, a killed driver, what is left behind."""
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import distcore
+from distcore.hooks import hookimpl
+
+SECTION = """\
+hyperopt:
+  goal: maximize
+  metric: roc_auc
+  output_feature: bought
+  parameters:
+    trainer.learning_rate: {space: loguniform, lower: 0.0001, upper: 0.1}
+    combiner.output_size: {space: choice, categories: [8, 16]}
+  executor: {type: local, num_samples: 3, max_concurrent_trials: 2}
+"""
+
+
+def with_section(place, section=SECTION, epochs=2):
+    place.write(
+        place.config,
+        (place.folder / place.config).read_text().replace("epochs: 1", f"early_stop: -1, epochs: {epochs}") + section,
+    )
+    return place
+
+
+def words(place, *more):
+    return ["hyperopt", "--config", str(place.folder / place.config), *map(str, more)]
+
+
+def good(place, *more):
+    done = place.run("hyperopt", "--config", str(place.folder / place.config), *more)
+    assert done.code == 0, done.out + done.err
+    return done
+
+
+def folder(place):
+    return place.folder / "results" / "hyperopt_run"
+
+
+def statistics(place):
+    return json.loads((folder(place) / "hyperopt_statistics.json").read_text())
+
+
+def results(place):
+    return statistics(place)["hyperopt_results"]
+
+
+def caches(place):
+    return [each for each in (place.folder / ".distcore_cache").iterdir() if re.fullmatch(r"[0-9a-f]{40}", each.name)]
+
+
+def test_a_search_leaves_its_trials_the_best_model_a_table_and_a_report(place):
+    with_section(place)
+    done = good(place)
+    found = results(place)
+    scores = [each["metric_score"] for each in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len({each["parameters"]["trainer.learning_rate"] for each in found}) == 3
+    best = found[0]
+    curve = best["training_stats"]["validation"]["bought"]["roc_auc"]
+    assert best["metric_score"] == max(curve) == best["eval_stats"]["bought"]["roc_auc"]
+    assert [line.split()[0] for line in done.out.splitlines()[1:4]] == [each["trial"] for each in found]
+    assert done.out.splitlines()[-1].endswith("hyperopt_run/model")
+    # The best trial's model is the search's, byte for byte, and predicts.
+    for name in ("weights.safetensors", "model.json"):
+        mine, trial = (root / "model" / name for root in (folder(place), folder(place) / best["directory"]))
+        assert mine.read_bytes() == trial.read_bytes()
+    place.good("predict", "--model_path", folder(place))
+    report = (folder(place) / "report.html").read_text()
+    assert "best so far" in report
+    assert "trainer.learning_rate" in report
+    assert len(caches(place)) == 1
+    assert not list(folder(place).glob("trials/*/checkpoints"))
+
+
+def test_a_trial_is_what_train_makes_of_its_values(place, tmp_path):
+    """The same weights, for the same config: a search adds nothing to a run but whom it tells."""
+    with_section(place)
+    good(place)
+    best = results(place)[0]
+    config = json.loads((folder(place) / best["directory"] / "description.json").read_text())["config"]
+    assert config["trainer"]["learning_rate"] == best["parameters"]["trainer.learning_rate"]
+    del config["extensions"]
+    alone = distcore.train(config, dataset=str(place.folder / place.data), output_directory=tmp_path / "alone")
+    assert (alone.model / "weights.safetensors").read_bytes() == (
+        folder(place) / "model" / "weights.safetensors"
+    ).read_bytes()
+
+
+def test_from_python_with_a_frame_and_a_listener(place, monkeypatch):
+    """Preprocessing is done once, whatever the trials; each trial is told of."""
+    import pyarrow.csv
+
+    from distcore import session
+
+    heard = []
+
+    class Heard:
+        @hookimpl
+        def cache_written(self, key):
+            heard.append("cache")
+
+        @hookimpl
+        def trial_finished(self, name, record, directory):
+            assert directory.name == name
+            heard.append(record["state"])
+
+    original = session.under_way
+
+    def listened(session, extensions, view):
+        session.plugins.listen(Heard(), "heard")
+        return original(session, extensions, view)
+
+    monkeypatch.setattr(session, "under_way", listened)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.folder / "home"))
+    with_section(place, SECTION.replace("type: local", "type: optuna"))
+    outcome = distcore.hyperopt(
+        str(place.folder / place.config), pyarrow.csv.read_csv(place.folder / place.data), backend="local"
+    )
+    assert heard == ["cache", *["finished"] * 3]
+    assert outcome.best["score"] == results(place)[0]["metric_score"]
+    assert distcore.load(outcome.model).predict(str(place.folder / place.data)).num_rows == 240
+
+
+def test_parameters_of_the_preprocessing_make_a_cache_for_each_of_their_values(place):
+    section = SECTION.replace(
+        "combiner.output_size: {space: choice, categories: [8, 16]}",
+        "age.preprocessing.normalization: {space: grid_search, values: [zscore, minmax]}",
+    )
+    with_section(place, section.replace("num_samples: 3", "num_samples: 2"))
+    said = good(place).err
+    assert "a cache of its own" in said
+    assert len(results(place)) == 4
+    assert len(caches(place)) == 2
+
+
+def test_bad_trials_are_told_and_the_others_go_on(place):
+    """A trial whose loss is not finite fails; the search is well."""
+    section = SECTION.replace(
+        "{space: loguniform, lower: 0.0001, upper: 0.1}", "{space: grid_search, values: [0.01, 1.0e+30]}"
+    )
+    place.write(place.config, (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 3"))
+    with_section(place, section.replace("num_samples: 3, ", ""))
+    done = good(place)
+    states = {each["parameters"]["trainer.learning_rate"]: each for each in results(place)}
+    assert states[0.01]["state"] == "finished"
+    assert states[1e30]["state"] == "failed"
+    assert "loss" in states[1e30]["error"]
+    assert "failed" in done.out
+    assert "Traceback" not in done.err
+
+
+def test_where_all_trials_fail_the_search_fails_with_the_first_error(place):
+    with_section(
+        place,
+        SECTION.replace(
+            "{space: loguniform, lower: 0.0001, upper: 0.1}", "{space: choice, categories: [1.0e+30, 2.0e+30]}"
+        ).replace("samples: 3", "samples: 2"),
+    )
+    done = place.run(*words(place)[:1], *words(place)[1:])
+    assert done.code == 1
+    assert "All 2 trials failed; the first with: TrainingError: The loss" in done.err
+    assert [each["state"] for each in results(place)] == ["failed"] * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "expected"),
+    [
+        (("metric: roc_auc", "metric: roc_acu"), 10, "has no metric 'roc_acu'; did you mean 'roc_auc'"),
+        (("  goal: maximize\n", ""), 9, "write goal: maximize"),
+        (("type: local", "type: locl"), 15, "Did you mean 'local'"),
+        (("num_samples: 3", "num_sampels: 3"), 15, "did you mean 'num_samples'"),
+        (("num_samples: 3", "num_samples: 0"), 15, "num_samples: should be greater"),
+        (("num_samples: 3", "num_samples: 3, scheduler: {type: pbt}"), 15, "'pbt' is not carried out"),
+        (("num_samples: 3", "num_samples: 3, scheduler: {type: asah}"), 15, "did you mean 'asha'"),
+        (("num_samples: 3", "num_samples: 3, storage: 'sqlite:///x.db'"), 15, "'storage' is not carried out"),
+        (("num_samples: 3", "num_samples: 3, trial_driver_resources: {CPU: 1}"), 15, "'trial_driver_resources' is not"),
+        (("lower: 0.0001", "lower: -1"), 13, "greater than 0"),
+        (("metric: roc_auc", "metric: roc_auc\n  split: training"), 10, "evaluate_training_set"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_left_behind(place, change, line, expected):
+    with_section(place, SECTION.replace(*change))
+    done = place.run("hyperopt", "--config", str(place.folder / place.config))
+    assert done.code == 2, done.err
+    assert f"line {line}: " in done.err
+    assert expected in done.err
+    assert "Traceback" not in done.err
+    assert "not expected" not in done.err
+    assert not (place.folder / "results").exists()
+
+
+def test_an_executor_that_is_not_installed_says_what_to_install(place, monkeypatch):
+    monkeypatch.setenv("DISTCORE_BLOCK", "executors:ray")
+    with_section(place, SECTION.replace("type: local", "type: ray"))
+    said = place.refused("hyperopt", "--config", str(place.folder / place.config))
+    assert "line 15: hyperopt.executor.type" in said
+    assert "hyperopt.executor.type: local" in said
+
+
+def test_a_config_without_the_section_and_a_launcher_are_refused(place, monkeypatch):
+    assert "hyperopt: is missing" in place.refused("hyperopt", "--config", str(place.folder / place.config))
+    with_section(place)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert "Start distcore hyperopt by itself" in place.refused(
+        "hyperopt", "--config", str(place.folder / place.config)
+    )
+
+
+def test_the_test_split_decides_where_it_is_asked_for(place):
+    with_section(place, SECTION.replace("goal: maximize", "goal: maximize\n  split: test\n  eval_split: test"))
+    assert "looks better there than it is" in good(place).err
+    for each in results(place):
+        trial = folder(place) / each["directory"]
+        assert each["metric_score"] == json.loads((trial / "test_statistics.json").read_text())["bought"]["roc_auc"]
+
+
+def test_skips_are_skipped(place):
+    with_section(place)
+    good(place, "--skip_save_model", "--skip_save_processed_input", "--skip_save_report", "--skip_save_progress")
+    assert not list(folder(place).glob("**/model"))
+    assert not list(folder(place).glob("**/report.html"))
+    assert not (place.folder / ".distcore_cache").exists()
+    assert len(results(place)) == 3
+
+
+def test_where_every_trial_is_stopped_the_best_has_its_model_all_the_same(place):
+    """Stopped after three rounds, it counts with its best one, and so do its weights."""
+    section = SECTION.replace("num_samples: 3", "num_samples: 3, scheduler: {type: asha, grace_period: 3, max_t: 3}")
+    with_section(place, section, epochs=100_000)
+    good(place)
+    found = results(place)
+    assert {each["state"] for each in found} == {"stopped"}
+    curve = found[0]["training_stats"]["validation"]["bought"]["roc_auc"]
+    assert len(curve) >= 3
+    assert found[0]["metric_score"] == max(curve[: found[0]["rounds"]])
+    assert place.good("predict", "--model_path", folder(place))
+
+
+def test_time_runs_out(place):
+    section = SECTION.replace("num_samples: 3", "num_samples: 50, time_budget_s: 4")
+    with_section(place, section, epochs=100_000)
+    good(place)
+    assert {each["state"] for each in results(place)} == {"stopped"}
+    assert len(results(place)) == 2
+
+
+# ------------------------------------------------------------------ stopped and gone on with
+
+LONG = SECTION.replace("num_samples: 3", "num_samples: 4")
+EPOCHS = 40
+
+
+def wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.02)
+
+
+def states(place):
+    found = {}
+    for path in sorted(folder(place).glob("trials/*/trial.json")):
+        found[path.parent.name] = json.loads(path.read_text())
+    return found
+
+
+def half_done(place):
+    """One trial has ended, another one has a checkpoint."""
+    found = states(place)
+    running = [name for name, each in found.items() if each["state"] == "running"]
+    return any(each["state"] == "finished" for each in found.values()) and any(
+        list(folder(place).glob(f"trials/{name}/checkpoints/step-*/manifest.json")) for name in running
+    )
+
+
+def children_of(pid):
+    return [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/stat")
+        if path.read_text().rpartition(")")[2].split()[1] == str(pid)
+    ]
+
+
+def gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_killed_driver_goes_on_where_it_was(place, tmp_path):
+    """SIGKILL in the middle: its trials end with it; no finished trial is repeated, an interrupted one goes on from its
+    checkpoint, and the trials are as many, and as good, as those of a search that nobody disturbed."""
+    with_section(
+        place,
+        LONG.replace("loguniform, lower: 0.0001, upper: 0.1", "grid_search, values: [0.001, 0.004, 0.01, 0.02]")
+        .replace("num_samples: 4, ", "")
+        .replace("categories: [8, 16]", "categories: [8]"),
+        EPOCHS,
+    )
+    process = place.start("hyperopt", *words(place)[1:])
+    wait_for(lambda: half_done(place) or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
+    children = children_of(process.pid)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: all(gone(pid) for pid in children))
+    before = states(place)
+    ended = {
+        name: (folder(place) / "trials" / name / "trial.json").stat().st_mtime_ns
+        for name, each in before.items()
+        if each["state"] == "finished"
+    }
+    begun = [name for name, each in before.items() if each["state"] == "running"]
+    assert ended
+    assert begun
+    done = good(place, "--model_resume_path", folder(place))
+    assert f"{len(ended)} trials ended before" in done.err
+    for name, written in ended.items():
+        assert (folder(place) / "trials" / name / "trial.json").stat().st_mtime_ns == written
+    logs = [(folder(place) / "trials" / name / "log.txt").read_text() for name in begun]
+    assert any("Going on after step" in each for each in logs)
+    undisturbed = distcore.hyperopt(
+        str(place.folder / place.config), str(place.folder / place.data), output_directory=tmp_path / "other"
+    )
+    mine = {each["parameters"]["trainer.learning_rate"]: each["metric_score"] for each in results(place)}
+    theirs = {each["parameters"]["trainer.learning_rate"]: each["score"] for each in undisturbed.trials}
+    assert mine == theirs
+    assert len(mine) == 4
+
+
+def test_ctrl_c_ends_with_the_results_so_far(place):
+    with_section(place, LONG, EPOCHS)
+    process = place.start("hyperopt", *words(place)[1:])
+    wait_for(lambda: half_done(place) or process.poll() is not None)
+    children = children_of(process.pid)
+    os.kill(process.pid, signal.SIGINT)
+    done = place.finish(process)
+    assert done.code == 130, done.err
+    assert f"--model_resume_path {folder(place)}" in done.err
+    assert "Traceback" not in done.err
+    assert all(gone(pid) for pid in children)
+    found = results(place)
+    assert any(each["state"] == "finished" for each in found)
+    assert any(each["state"] == "running" for each in found)
+    good(place, "--resume")
+    assert {each["state"] for each in results(place)} == {"finished"}
+    assert len(results(place)) == 4
+
+
+def test_a_trial_whose_process_dies_is_one_bad_trial(place):
+    with_section(place, LONG, EPOCHS)
+    process = place.start("hyperopt", *words(place)[1:])
+    wait_for(lambda: list(folder(place).glob("trials/0000/checkpoints/step-*")) or process.poll() is not None)
+    victim = next(
+        pid
+        for pid in children_of(process.pid)
+        if str(folder(place) / "trials" / "0000") in os.readlink(f"/proc/{pid}/fd/1")
+    )
+    os.kill(victim, signal.SIGKILL)
+    done = place.finish(process)
+    assert done.code == 0, done.err
+    assert "killed by SIGKILL" in states(place)["0000"]["error"]
+    assert sorted(each["state"] for each in results(place)) == ["failed", "finished", "finished", "finished"]
+
+
+def test_two_searches_never_share_a_folder_and_another_search_is_not_gone_on_with(place):
+    with_section(place)
+    good(place)
+    good(place, "--skip_save_model")
+    assert (place.folder / "results" / "hyperopt_run_1" / "hyperopt_statistics.json").exists()
+    place.write(
+        place.config, (place.folder / place.config).read_text().replace("categories: [8, 16]", "categories: [8, 32]")
+    )
+    said = place.refused(
+        "hyperopt", "--config", str(place.folder / place.config), "--model_resume_path", str(folder(place))
+    )
+    assert "hyperopt.parameters differ" in said
+    assert "holds no search" in place.refused(
+        "hyperopt", "--config", str(place.folder / place.config), "--model_resume_path", str(place.folder)
+    )
