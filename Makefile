@@ -65,7 +65,7 @@ lint: $(VENV)/.developer  ## style and the direction of dependencies
 	$(BIN)/lint-imports --config pyproject.toml
 
 types: $(VENV)/.developer  ## static types
-	$(BIN)/mypy $(MEMBERS:%=%/src)
+	$(BIN)/mypy $(MEMBERS:%=%/src) $(CONTRIB:%=%/src)
 
 ENVIRONMENT = $(if $(wildcard .venv-$(1)/bin/python),--$(1) .venv-$(1)/bin/python)
 bench: $(VENV)/.bench  ## every stage beside its peers and floors; writes bench/results.json and bench/results.md
