@@ -1,14 +1,14 @@
 """For every test of the workspace: no time limit for a property's example, and tests that start clusters run in turn.
 
-A busy machine is no bug, so hypothesis has no deadline. `make test` shares the tests out over two processes, a file to
-each: tests marked `cluster` (Ray, Dask, Horovod) stay together in one of them, because two clusters at once on two cores
-would only wait for each other, and they start first, because they take longest.
+A busy machine is no bug, so hypothesis has no deadline, and slow draws fail nothing. `make test` shares the tests out
+over two processes, a file to each: tests marked `cluster` (Ray, Dask, Horovod) stay together in one of them, because
+two clusters at once on two cores would only wait for each other, and they start first, because they take longest.
 """
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("distcore", deadline=None)
+settings.register_profile("distcore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("distcore")
 
 
