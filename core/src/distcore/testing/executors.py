@@ -89,7 +89,7 @@ class ExecutorSuite:
     # -------------------------------------------------------------- trials
 
     def test_every_trial_runs_once_with_its_own_parameters(self, place: Backend, tmp_path: Path) -> None:
-        job, told = self.job(tmp_path, self.variants()), []
+        job, told = self.job(tmp_path, self.variants()), list[str]()
         self.make(max_concurrent_trials=2).run(job, place, told.append)
         found = self.records(job)
         assert sorted(told) == sorted(found)
@@ -115,7 +115,7 @@ class ExecutorSuite:
 
     def test_a_trial_that_fails_or_dies_does_not_stop_the_others(self, place: Backend, tmp_path: Path) -> None:
         """layers 1 writes its own failure, layers 2 is killed, the others finish."""
-        job, told = self.job(tmp_path, self.variants(), mode="bad"), []
+        job, told = self.job(tmp_path, self.variants(), mode="bad"), list[str]()
         self.make(max_concurrent_trials=2).run(job, place, told.append)
         states = {each["raw"]["layers"]: each for each in self.records(job).values()}
         assert {layers: each["state"] for layers, each in states.items()} == {
