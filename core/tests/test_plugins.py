@@ -180,6 +180,67 @@ def test_a_factory_that_answers_none_is_an_error(tmp_path: Path) -> None:
     assert "answered None" in python(tmp_path, RESOLVE).stdout
 
 
+def test_a_plugin_that_cannot_work_here_says_so_before_any_work(tmp_path):
+    """Nothing is read and nothing is written; what it names as the way out is what the user reads."""
+    distribution(
+        tmp_path,
+        "needs-more",
+        GOOD
+        + """
+from distcore.errors import UserError
+@hookimpl
+def distcore_check(kind, name, options):
+    if kind == "trainers": raise UserError("The engine is not built for this machine. Build it.")
+""",
+    )
+    done = python(
+        tmp_path,
+        f"""
+        import os
+        os.chdir({str(tmp_path)!r})
+        import distcore
+        from distcore.testing import data
+        config = data.config("cache")
+        config["backend"]["trainer"] = {{"type": "mine"}}
+        before = sorted(os.listdir())
+        try:
+            distcore.train(config, dataset=data.table(50))
+        except distcore.errors.UserError as error:
+            print(error, sorted(os.listdir()) == before)
+        """,
+    )
+    assert done.stdout.strip() == "The engine is not built for this machine. Build it. True", done.stderr
+
+
+def test_a_process_that_is_led_never_comes_back_from_making_its_backend(tmp_path):
+    """So a launcher's followers do their part, whatever the command, and the story is told once."""
+    distribution(
+        tmp_path,
+        "led-by-another",
+        """
+from distcore.hooks import hookimpl
+DISTCORE_API = (1, 0)
+class Led:
+    name, defaults = "mine", {}
+    def follow(self):
+        print("my part")
+        raise SystemExit(0)
+@hookimpl
+def distcore_make_backend(name, options):
+    if name == "mine": return Led()
+""",
+        kind="backends",
+    )
+    code = """
+        from distcore.testing import data
+        from distcore import run
+        run.plan(data.config("cache", backend={"type": "mine"}), data.table(20))
+        print("never")
+    """
+    done = python(tmp_path, code)
+    assert (done.returncode, done.stdout) == (0, "my part\n"), done.stderr
+
+
 def test_an_unknown_name_gets_the_nearest_names_and_the_install_line() -> None:
     code = """
     import os

@@ -30,7 +30,7 @@ def build(parsed: argparse.Namespace) -> int:
     cache = parsed.cache_dir or builder.default_cache()
     wheel = None if parsed.force else builder.cached_wheel(tools, cache)
     if wheel is None:
-        what = "Gloo and MPI" if tools.mpi else "Gloo (no mpicxx here, so without MPI)"
+        what = "Gloo and MPI" if tools.mpi else "Gloo, without MPI"
         print(
             f"Building Horovod {builder.VERSION} for torch {tools.torch} with {what}; this takes minutes.", flush=True
         )

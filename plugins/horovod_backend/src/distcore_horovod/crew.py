@@ -43,8 +43,9 @@ class Crew:
         import horovod.torch as hvd
 
         self.launched, self.hvd = launched, hvd
+        refuse_without_mpi(launched, hvd)
         hvd.init()
-        self._check_size()
+        check_size(launched, hvd)
         self.over = False
         hosts = hvd.allgather_object((machine(), os.getpid()), name="distcore.hosts")
         self.hosts = [host for host, _ in hosts]
@@ -147,18 +148,29 @@ class Crew:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends all ranks; first say why
         return TrainingError(f"Training stopped: {self.board.reason()}")
 
-    def _check_size(self) -> None:
-        size, said = self.hvd.size(), self.launched
-        if size == said.size and self.hvd.rank() == said.rank:
-            return
-        if said.by == "mpirun" and size == 1:
-            raise UserError(
-                f"mpirun started {said.size} processes, but the installed Horovod has no MPI and would train "
-                f"{said.size} separate models. Start with horovodrun, or build one with MPI: "
-                "distcore-horovod build --mpi yes --install"
-            )
+
+def refuse_without_mpi(said: Launched, hvd: Any) -> None:
+    """Raise UserError where an MPI started the processes and Horovod cannot or may not use it."""
+    alone = f"would train {said.size} separate models"
+    if said.by != "mpirun" or said.size == 1:
+        return
+    if not hvd.mpi_built():
         raise UserError(
-            f"{said.by} started rank {said.rank} of {said.size}, but Horovod says rank {self.hvd.rank()} of {size}. "
+            f"mpirun started {said.size} processes, but the installed Horovod has no MPI and {alone}. Start with "
+            "horovodrun, or build one with MPI: distcore-horovod build --mpi yes --install"
+        )
+    if os.environ.get("HOROVOD_CONTROLLER", "mpi") != "mpi":
+        raise UserError(
+            f"mpirun started {said.size} processes, but HOROVOD_CONTROLLER is {os.environ['HOROVOD_CONTROLLER']} and "
+            f"{alone}. Unset it, or start with horovodrun."
+        )
+
+
+def check_size(said: Launched, hvd: Any) -> None:
+    """Raise UserError where Horovod joined other ranks than the launcher started."""
+    if (hvd.rank(), hvd.size()) != (said.rank, said.size):
+        raise UserError(
+            f"{said.by} started rank {said.rank} of {said.size}, but Horovod says rank {hvd.rank()} of {hvd.size()}. "
             "Start again without HOROVOD_ variables in the environment."
         )
 

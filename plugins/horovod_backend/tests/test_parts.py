@@ -1,0 +1,150 @@
+"""What needs no second process: the launcher's environment, places of ranks, the wire, what a build needs, Gloo under MPI."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from distcore.contracts import Member
+from distcore.errors import UserError
+from distcore_horovod import build, diagnose, installed
+from distcore_horovod.crew import check_size, refuse_without_mpi
+from distcore_horovod.launcher import GANG, Launched, launched
+from distcore_horovod.options import TrainerOptions
+from distcore_horovod.rendezvous import slot
+from distcore_horovod.strategy import Wire
+
+GLOO = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1", "HOROVOD_RANK": "3", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"HOROVOD_TIMELINE": "x"}, None),
+        ({**GLOO, "HOROVOD_LOCAL_SIZE": "2"}, Launched(3, 4, 1, 2, "horovodrun")),
+        ({**GLOO, "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_ELASTIC": "1"}, Launched(3, 4, 1, 2, "horovodrun", True)),
+        ({**GLOO, GANG: "1"}, None),
+        (
+            {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+            Launched(1, 2, 0, 1, "mpirun"),
+        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, Launched(1, 2, 1, 2, "mpirun")),
+    ],
+)
+def test_a_launcher_is_known_by_its_environment(environment, expected):
+    assert launched(environment) == expected
+
+
+def test_a_rank_knows_its_place_on_uneven_machines():
+    """As Horovod counts: among the ranks of its machine, and among the machines that have a rank of that number."""
+    hosts = ["a", "b", "a", "a"]
+    found = [slot(Member(rank, 4), hosts) for rank in range(4)]
+    names = ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    assert [tuple(int(each[f"HOROVOD_{name}"]) for name in names) for each in found] == [
+        (0, 3, 0, 2),
+        (0, 1, 1, 2),
+        (1, 3, 0, 1),
+        (2, 3, 0, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "wire"),
+    [
+        ({}, Wire()),
+        ({"op": "sum"}, Wire(result=4.0)),
+        ({"compression": "fp16"}, Wire(4.0, 0.25, True)),
+        ({"gradient_predivide_factor": 2.0}, Wire(2.0, 0.5)),
+        ({"gradient_predivide_factor": 4.0, "compression": "fp16"}, Wire(1.0, 1.0, True)),
+    ],
+)
+def test_how_gradients_travel(options, wire):
+    """Of 4 ranks. Without an option nothing is scaled, so the bits are a plain sum's."""
+    found = Wire.of(TrainerOptions.model_validate(options), 4)
+    assert found == wire
+    assert found.plain == (not found.half and found.before == 1.0)
+
+
+def test_a_horovod_without_mpi_under_mpirun_is_refused(monkeypatch):
+    """It would train as many models as there are processes, without a word."""
+    without = SimpleNamespace(mpi_built=lambda: False)
+    with pytest.raises(UserError, match=r"2 separate models.*--mpi yes --install"):
+        refuse_without_mpi(Launched(0, 2, 0, 2, "mpirun"), without)
+    refuse_without_mpi(Launched(0, 2, 0, 2, "horovodrun"), without)
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "gloo")
+    with pytest.raises(UserError, match="HOROVOD_CONTROLLER is gloo"):
+        refuse_without_mpi(Launched(0, 2, 0, 2, "mpirun"), SimpleNamespace(mpi_built=lambda: True))
+    with pytest.raises(UserError, match="rank 1 of 2, but Horovod says rank 0 of 1"):
+        check_size(Launched(1, 2, 1, 2, "mpirun"), SimpleNamespace(rank=lambda: 0, size=lambda: 1))
+
+
+def test_a_build_says_all_that_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "torch_version", lambda: None)
+    monkeypatch.setattr(build.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(UserError) as caught:
+        build.find_tools(True, {"PATH": str(tmp_path)})
+    for word in ("g++", "make", "cmake", "torch", "Python's headers", "mpicxx"):
+        assert word in str(caught.value)
+
+
+def test_a_wheel_is_kept_by_the_versions_it_depends_on(monkeypatch, tmp_path):
+    tools = build.Tools("g++", "cmake", "Open MPI 4.1.4", "2.13.0")
+    keys = {build.wheel_key(tools), build.wheel_key(build.Tools("clang++", "other", "Open MPI 4.1.4", "2.13.0"))}
+    assert len(keys) == 1
+    keys.add(build.wheel_key(build.Tools("g++", "cmake", None, "2.13.0")))
+    keys.add(build.wheel_key(build.Tools("g++", "cmake", "Open MPI 4.1.4", "2.14.0")))
+    monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
+    keys.add(build.wheel_key(tools))
+    assert len(keys) == 4
+    folder = tmp_path / build.wheel_key(tools)
+    folder.mkdir()
+    assert build.cached_wheel(tools, tmp_path) is None
+    (folder / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl").touch()
+    assert build.cached_wheel(tools, tmp_path) == folder / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
+
+
+def test_a_build_that_fails_says_why_and_leaves_no_wheel(tmp_path, monkeypatch):
+    """A compiler that fails, on the real pip and a source that is not the release."""
+    broken = tmp_path / "horovod-0.28.1.tar.gz"
+    broken.write_bytes(b"not the release")
+    tools = build.Tools("g++", "cmake", None, "2.13.0")
+    with pytest.raises(build.BuildError, match=r"(?s)could not be built.*build\.log"):
+        build.build(tools, tmp_path / "cache", 1, broken)
+    assert build.cached_wheel(tools, tmp_path / "cache") is None
+
+
+def test_the_compiler_is_told_last_and_whatever_stands_before_it(tmp_path):
+    """Also behind a ccache: the script is the compiler, and the last -std counts."""
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin" / "g++"
+    fake.write_text('#!/bin/sh\necho "$@"\n')
+    fake.chmod(0o755)
+    script = build._compiler(tmp_path, build.Tools(str(fake), "cmake", None, "2.13.0"))
+    done = build.subprocess.run([script, "-std=c++14", "-c", "a b.cc"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["-std=c++14", "-c", "a", "b.cc", "-std=c++17"]
+
+
+def test_what_is_installed_works_and_is_described():
+    found = installed.found()
+    assert found is not None
+    assert found.torch == installed.torch_version()
+    rows = diagnose.checks()
+    assert all(well for _, well, _ in rows), rows
+    assert any("gloo" in said for what, _, said in rows if what == "collectives")
+
+
+def test_a_horovod_that_cannot_be_imported_is_a_finding(monkeypatch, tmp_path):
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod" / "__init__.py").write_text("raise ImportError('undefined symbol')")
+    with pytest.raises(diagnose.Unusable, match="undefined symbol"):
+        diagnose.ask(tmp_path)
+
+
+def test_the_command_line_says_what_is_wrong(monkeypatch, capsys):
+    from distcore_horovod import cli
+
+    monkeypatch.setattr(diagnose, "problem", lambda: "It was built for another torch.")
+    monkeypatch.setattr(sys, "argv", ["distcore-horovod", "check"])
+    assert cli.main() == 1
+    assert "another torch" in capsys.readouterr().out
