@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import Resources
@@ -162,23 +163,20 @@ def _join(found: Found, options: BackendOptions) -> Connection:
 
 
 def _start(options: BackendOptions) -> Connection:
-    # Ray reads it when it is imported; without it a "local" cluster listens on the network's interface.
-    os.environ.setdefault(LOOPBACK_ONLY, "0")
     import ray
 
-    sizes = {name: getattr(options, name) for name in ("num_cpus", "num_gpus", "object_store_memory")}
     try:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            **_shared(options),
-            **{name: value for name, value in sizes.items() if value is not None},
-        )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise DistcoreError(
-            f"A Ray cluster could not be started on this machine: {error}. Look into "
-            f"{os.environ.get('RAY_TMPDIR') or '/tmp'}/ray/session_latest/logs, or run with --backend local."
-        ) from error
+        _start_here(options)
+    except Exception as first:  # noqa: BLE001 - as Ray raises; its parts wait too short for each other on a busy machine
+        log.info("A Ray cluster did not start (%s); trying once more.", first)
+        ray.shutdown()
+        try:
+            _start_here(options)
+        except Exception as error:
+            raise DistcoreError(
+                f"A Ray cluster could not be started on this machine: {str(error).rstrip('.')}. Look into "
+                f"{os.environ.get('RAY_TMPDIR') or '/tmp'}/ray/session_latest/logs, or run with --backend local."
+            ) from error
     size = resources_of(ray.nodes())
     guarded = "without tokens" if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled" else "with a token"
     log.info(
@@ -186,6 +184,19 @@ def _start(options: BackendOptions) -> Connection:
         *(size.cpus, size.gpus, guarded),
     )
     return Connection(str(ray.get_runtime_context().gcs_address), started=True, ours=True)
+
+
+def _start_here(options: BackendOptions) -> None:
+    import ray
+
+    sizes = {name: getattr(options, name) for name in ("num_cpus", "num_gpus", "object_store_memory")}
+    with _on_loopback():
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            **_shared(options),
+            **{name: value for name, value in sizes.items() if value is not None},
+        )
 
 
 def _shared(options: BackendOptions) -> dict[str, Any]:
@@ -225,6 +236,25 @@ def resources_of(nodes: list[dict[str, Any]]) -> Resources:
 
 
 @contextmanager
+def _on_loopback() -> Iterator[None]:
+    """What is started inside listens on the loopback interface alone; Ray takes the network's also for "local".
+
+    Its processes read the environment; this one read it when Ray was imported."""
+    from ray._private import ray_constants
+
+    before, read = os.environ.get(LOOPBACK_ONLY), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[LOOPBACK_ONLY], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = read
+        if before is None:
+            del os.environ[LOOPBACK_ONLY]
+        else:
+            os.environ[LOOPBACK_ONLY] = before
+
+
+@contextmanager
 def _sigterm_kept() -> Iterator[None]:
     """Put the handler of SIGTERM back that `ray.init` replaces."""
     if threading.current_thread() is not threading.main_thread():
@@ -247,14 +277,15 @@ def is_connected() -> bool:
 
 
 def resources_here(options: BackendOptions) -> Resources:
-    """What a cluster that is started on this machine would have."""
-    import ray._private.utils
-    from ray._private.accelerators import NvidiaGPUAcceleratorManager
+    """What a cluster that is started on this machine would have; Ray is not imported for it."""
+    cpus = options.num_cpus or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    there = len([each for each in Path("/dev").glob("nvidia[0-9]*") if each.name.removeprefix("nvidia").isdigit()])
+    seen = there if visible is None else min(there, len([each for each in visible.split(",") if each.strip()]))
+    return Resources(cpus or 1, seen if options.num_gpus is None else options.num_gpus, 1, _free_bytes(), 1)
 
-    cpus = options.num_cpus or ray._private.utils.get_num_cpus()
-    gpus = options.num_gpus
-    if gpus is None:
-        visible = NvidiaGPUAcceleratorManager.get_current_process_visible_accelerator_ids()
-        there = NvidiaGPUAcceleratorManager.get_current_node_num_accelerators()
-        gpus = there if visible is None else min(there, len(visible))
-    return Resources(int(cpus), gpus, 1, int(ray._private.utils.estimate_available_memory()), 1)
+
+def _free_bytes() -> int:
+    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return 0
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -65,12 +65,13 @@ def _who(threads: int) -> tuple[Member, dict[str, str]]:
     context = get_context()
     member = Member(context.get_world_rank(), context.get_world_size(), context.get_local_rank())
     local_world = context.get_local_world_size()
+    node = ray.get_runtime_context().get_node_id()
     if not threads:
-        node = ray.get_runtime_context().get_node_id()
         there = next((each["Resources"].get("CPU", 1) for each in ray.nodes() if each["NodeID"] == node), 1)
         threads = max(1, int(min(there, os.cpu_count() or 1)) // local_world)
     return member, {
         **os.environ,
+        "RAY_NODE_ID": node,
         "RANK": str(member.rank),
         "WORLD_SIZE": str(member.world),
         "LOCAL_RANK": str(member.local_rank),
