@@ -12,7 +12,14 @@ from distcore.listeners import EVENTS
 from distcore.plugins import KINDS, Plugins, all_offers
 
 HERE = Path(__file__).parent
-MEMBERS = ("distcore-local", "distcore-parquet", "distcore-tabular", "distcore-optuna")
+MEMBERS = (
+    "distcore-local",
+    "distcore-parquet",
+    "distcore-tabular",
+    "distcore-optuna",
+    "distcore-dask",
+    "distcore-modin",
+)
 """Distributions that the references describe; whatever else is installed here is left out."""
 
 
