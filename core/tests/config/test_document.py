@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.config.document import MAX_ALIASED, from_mapping, parse, read_document
+from distcore.config.document import from_mapping, parse, read_document
+from distcore.config.nodes import MAX_ALIASED
 from distcore.errors import ConfigError
 
 
