@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,11 +165,15 @@ def _join(found: Found, options: BackendOptions) -> Connection:
 def _start(options: BackendOptions) -> Connection:
     import ray
 
+    before = _children()
     try:
         _start_here(options)
     except Exception as first:  # noqa: BLE001 - as Ray raises; its parts wait too short for each other on a busy machine
         log.info("A Ray cluster did not start (%s); trying once more.", first)
         ray.shutdown()
+        for left in _children() - before:  # Ray knows a cluster only once it has started
+            with suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
         try:
             _start_here(options)
         except Exception as error:
@@ -184,6 +188,12 @@ def _start(options: BackendOptions) -> Connection:
         *(size.cpus, size.gpus, guarded),
     )
     return Connection(str(ray.get_runtime_context().gcs_address), started=True, ours=True)
+
+
+def _children() -> set[int]:
+    """The processes that this one has started and that have not ended; where /proc does not tell, none."""
+    files = Path("/proc/self/task").glob("*/children")
+    return {int(each) for file in files for each in file.read_text().split()}
 
 
 def _start_here(options: BackendOptions) -> None:

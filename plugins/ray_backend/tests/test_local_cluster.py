@@ -1,0 +1,62 @@
+"""The cluster that is started where there is none: of this machine alone, locked, quiet, and gone afterwards."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+PROGRAM = """
+import json, logging, sys, psutil
+logging.basicConfig(format="%(message)s", level=logging.INFO)
+for name in ("ray", "distcore"):
+    logging.getLogger(name).setLevel(logging.INFO)
+from distcore.plugins import Plugins
+
+backend = Plugins().make("backends", "ray", {"num_cpus": 2})
+asked = vars(backend.resources())
+assert "ray" not in sys.modules, "asking what there would be needs no Ray"
+answers = list(backend.map(abs, [-1, 2]))
+import os, ray
+me = psutil.Process()
+ours = [me, *me.children(recursive=True)]
+listening = set()
+for each in ours:
+    try:
+        listening |= {c.laddr.ip for c in each.net_connections("tcp") if c.status == "LISTEN"}
+    except psutil.NoSuchProcess:
+        pass
+found = dict(asked=asked, started=vars(backend.resources()), answers=answers, listening=sorted(listening))
+found |= dict(mode=os.environ.get("RAY_AUTH_MODE"), home=os.path.exists(os.path.expanduser("~/.ray/auth_token")))
+backend.close()
+gone, alive = psutil.wait_procs(ours[1:], timeout=60)
+print(json.dumps({**found, "alive": [each.name() for each in alive]}))
+"""
+
+
+def test_it_is_locked_quiet_and_gone_afterwards(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**environment, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["answers"] == [1, 2]
+    assert (found["asked"]["cpus"], found["asked"]["nodes"]) == (2, 1)
+    assert (found["started"]["cpus"], found["started"]["nodes"]) == (2, 1)
+    assert found["mode"] == "token"
+    assert found["home"]
+    assert found["alive"] == []
+    assert found["listening"]
+    assert all(each.startswith("127.") or each in ("::1", "::ffff:127.0.0.1") for each in found["listening"])
+    lines = [line for line in done.stderr.splitlines() if "trying once more" not in line]  # a busy machine
+    assert lines == [
+        "Started a Ray cluster on this machine alone (2 CPUs, 0 GPUs, with a token); it ends with this run."
+    ]
