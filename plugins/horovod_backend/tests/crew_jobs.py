@@ -48,6 +48,22 @@ def gang(backend, folder):
     return {"members": backend.run_gang(made), "again": backend.run_gang(made)}
 
 
+def die_in_horovod(member, folder):
+    """At the first attempt rank 1 is killed while rank 0 waits for it in a sum; at the second the sum is given."""
+    import torch
+
+    from distcore_horovod.options import TrainerOptions
+    from distcore_horovod.strategy import HorovodStrategy
+
+    strategy = HorovodStrategy(TrainerOptions(use_gpu=False))
+    strategy.setup(member)
+    jobs.die_once(member, folder)
+    values = torch.full((3,), 1.0 + member.rank)
+    strategy.all_reduce(values)
+    strategy.teardown()
+    return values.tolist()
+
+
 def raising(backend, folder):
     try:
         backend.run_gang(Gang(jobs.fail_in_rank_one, ranks=backend.resources().workers))

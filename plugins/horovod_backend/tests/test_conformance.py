@@ -2,13 +2,19 @@
 
 import hashlib
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+import crew_jobs
+
 import distcore
+from distcore.contracts import Gang
 from distcore.errors import ConfigError, TrainingError, UserError
 from distcore.plugins import Plugins
-from distcore.testing import BackendSuite, PluginSuite, TrainerSuite, data
+from distcore.testing import BackendSuite, PluginSuite, TrainerSuite, data, jobs
 
 pytestmark = pytest.mark.cluster
 
@@ -62,6 +68,14 @@ def test_two_ranks_have_the_bits_of_ddp(by_ddp, tmp_path):
     assert digest(passes) == digest(fitted(tmp_path / "c", {"type": "ddp"}, **two))
     loss, expected = (each.test_statistics["combined"]["loss"] for each in (passes, by_ddp))
     assert loss == pytest.approx(expected, rel=0.02)
+
+
+def test_a_gang_that_lost_a_rank_meets_again(tmp_path):
+    """By a new server and new keys, although the store of torchelastic's agent still has the old ones."""
+    backend = Plugins().make("backends", "local")
+    gang = Gang(crew_jobs.die_in_horovod, (str(tmp_path),), ranks=2, max_retries=1, threads=1)
+    assert backend.run_gang(gang) == [[3.0] * 3] * 2
+    assert len(jobs.attempts(tmp_path, 1)) == 2
 
 
 def test_compression_and_predivision_train_alike(by_ddp, tmp_path):

@@ -46,7 +46,7 @@ def test_a_rank_that_raises_is_named_with_what_it_raised(launch, launcher, tmp_p
     assert "ValueError: rank one gives up" in ran.text, ran.text
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_rank_reads_its_share_and_shards_do_not_depend_on_it(launch, ranks, tmp_path):
     found = said(launch, launch.horovodrun(ranks), "rows", tmp_path)
     assert "rows 70 to 90 are damaged" in found.pop("error")

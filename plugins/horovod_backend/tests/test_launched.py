@@ -2,6 +2,7 @@
 rank is named, a run goes on."""
 
 import hashlib
+import json
 import os
 import re
 import signal
@@ -58,6 +59,24 @@ def test_an_experiment_has_the_bits_of_ddp(launch, tiny, by_ddp, launcher):
     assert "[1]<" not in ran.text, ran.text
     loss = outcome.test_statistics["combined"]["loss"]
     assert re.search(rf"combined\s+loss\s+{loss:.6g}\b", ran.text), ran.text
+
+
+def test_four_ranks_have_the_scores_of_one_process(launch, tiny):
+    """At the same effective batch size; with more than two ranks a ring's sums round in another order."""
+    import distcore
+
+    config = yaml.safe_load((tiny / "config.yaml").read_text())
+    config["trainer"] = {"epochs": 2, "effective_batch_size": 64, "learning_rate_scaling": "constant"}
+    (tiny / "config.yaml").write_text(yaml.safe_dump(config))
+    words = launch.distcore("experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results")
+    ran = launch.finish(launch.start([*launch.horovodrun(4), *words], tiny))
+    assert ran.code == 0, ran.text
+    found = json.loads((tiny / "results" / "experiment_run" / "test_statistics.json").read_text())
+    config["backend"] = {"type": "local", "cache_dir": str(tiny / "alone")}
+    alone = distcore.experiment(config, dataset=str(tiny / "data.csv"), output_directory=tiny / "local")
+    assert shards(tiny / "cache") == shards(tiny / "alone")
+    for name, value in alone.test_statistics["y"].items():
+        assert found["y"][name] == pytest.approx(value, rel=1e-3), name
 
 
 def test_predict_and_evaluate_take_part_and_keep_the_order(launch, tiny, by_ddp):
@@ -121,7 +140,7 @@ def steps(folder):
     return [int(path.name.rpartition("-")[2]) for path in folder.glob("results/*/checkpoints/step-*")]
 
 
-@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
+@pytest.mark.parametrize("launcher", ["horovodrun", pytest.param("mpirun", marks=pytest.mark.slow)])
 def test_a_killed_rank_is_named_and_the_run_goes_on(launch, tiny, launcher):
     """All ranks end and no process is left; resuming goes on at the step of the last checkpoint."""
     config = yaml.safe_load((tiny / "config.yaml").read_text())

@@ -96,17 +96,17 @@ class Joined:
         return self._resources
 
     def run_gang(self, gang: Gang) -> list[Any]:
-        """Run the function in every rank's process; results in rank order.
+        """Run the function in the processes of the first `gang.ranks` ranks; results in rank order.
 
         The launcher ends all ranks when one dies, so nothing is retried here. Raises TrainingError naming the rank."""
         from distcore_horovod.gang import meeting_point, run_part
 
-        if gang.ranks != self.crew.size:
+        if gang.ranks > self.crew.size:
             raise UserError(
                 f"{self.launched.by} started {self.crew.size} ranks, but {gang.ranks} are asked for. Start with "
                 f"-np {gang.ranks}, or leave out backend.trainer.num_workers."
             )
-        return self.crew.everywhere(run_part, gang, meeting_point(self.crew))
+        return self.crew.everywhere(run_part, gang, meeting_point(self.crew))[: gang.ranks]
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
         """Run function(item), shared out over the ranks; results in the order of the items, the first error raised."""

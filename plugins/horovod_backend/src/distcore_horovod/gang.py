@@ -22,7 +22,9 @@ def run_part(crew: Crew, gang: Gang, meeting: tuple[str, int]) -> Any:
     """This rank's part of the gang. An error ends the crew: others wait in a collective that will never be whole."""
     from horovod.common.exceptions import HorovodInternalError
 
-    member = Member(crew.rank, crew.size, crew.launched.local_rank)
+    if crew.rank >= gang.ranks:
+        return None
+    member = Member(crew.rank, gang.ranks, crew.launched.local_rank)
     try:
         with _says_why(crew), _surroundings(member, crew, gang, meeting):
             return gang.function(member, *gang.arguments)
