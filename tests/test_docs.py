@@ -25,7 +25,7 @@ def run(words: list[str], folder: Path) -> None:
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/tutorial.md", "docs/hyperopt.md"])
 def test_documents_run(document: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "penguins" / "penguins.csv", tmp_path)
     found = blocks(document)

@@ -244,7 +244,12 @@ def workers_of(session: Session) -> tuple[int, Mapping[str, float], bool]:
     trainer = session.make("trainers")
     workers = trainer.workers(session.backend) if hasattr(trainer, "workers") else 1
     options = getattr(trainer, "options", None)
-    return workers, dict(getattr(options, "resources_per_worker", {})), getattr(options, "use_gpu", False) is True
+    return workers, dict(getattr(options, "resources_per_worker", {})), _uses_gpu(options, session)
+
+
+def _uses_gpu(options: Any, session: Session) -> bool:
+    asked = getattr(options, "use_gpu", False)
+    return bool(session.backend.resources().gpus) if asked == "auto" else bool(asked)
 
 
 def data_part(config: RunConfig, plugins: Plugins) -> JSON:
