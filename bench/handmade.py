@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from make_data import CARDINALITIES, COLUMNS, NUMBERS
 
 BATCH = 1024

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import make_data
 import yaml
+
+import make_data
 from measure import Comparison, compare, say
 
 HERE = Path(__file__).parent

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import yaml
+
 from measure import emit
 from results import Row, at_least, row
 from setting import CONFIG, HERE, ONE_THREAD, Bench, config

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from measure import emit
-from setting import ONE_THREAD, Bench
 
+from measure import emit
 from results import Row, at_least, row
+from setting import ONE_THREAD, Bench
 
 TITLE = "a shard of encoded columns"
 REPEATS = 7
@@ -86,6 +86,7 @@ def h5py_datasets(**options: Any) -> tuple[Write, Read]:
 
 def protobuf_examples(packed: bool = False) -> tuple[Write, Read]:
     import google_crc32c
+
     from tf_example import example_class
 
     Example = example_class()

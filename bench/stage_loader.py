@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import handmade
-import limit
-import make_data
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+import handmade
+import limit
+import make_data
 from handmade import BATCH
 from make_data import CATEGORIES, COLUMNS, NUMBERS
 from measure import compare, emit, run, say

@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import handmade
 import numpy as np
+
+import handmade
 from make_data import CATEGORIES, COLUMNS, NUMBERS
 from measure import emit, run, say
 from results import Row, at_least, row

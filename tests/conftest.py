@@ -139,7 +139,7 @@ class Place:
             start_new_session=True,
         )
 
-    def finish(self, process: subprocess.Popen[str], seconds: float = 120) -> Done:
+    def finish(self, process: subprocess.Popen[str], seconds: float = 600) -> Done:
         out, err = process.communicate(timeout=seconds)
         return Done(process.returncode, out, err)
 

@@ -177,7 +177,7 @@ def test_only_the_clusters_own_pods_reach_it(manifests):
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.stem)
 def test_hadolint_finds_nothing(path):
     linter = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
-    done = subprocess.run([linter, "--no-color", str(path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([linter, "--no-color", str(path)], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (0, "")
 
 

@@ -202,7 +202,7 @@ def on_a_disk(place, words, size="64m", mode="rw", then="true"):
     script = DISK.format(
         size=size, disk=disk, mode=mode, command=run + " ".join(words), then=then.replace("distcore ", run)
     )
-    done = subprocess.run([*allowed, "sh", "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*allowed, "sh", "-c", script], capture_output=True, text=True, timeout=600)
     found = dict(re.findall(r"^(status|lies|then): ?(.*)$", done.stdout, re.MULTILINE))
     return int(found["status"]), found["lies"].split(), int(found["then"]), done.stderr
 

@@ -50,7 +50,7 @@ def test_debug_shows_the_traceback() -> None:
 
 
 def distcore(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "distcore.cli", *words], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-m", "distcore.cli", *words], capture_output=True, text=True, timeout=600)
 
 
 def test_an_unknown_command_gets_the_nearest_one() -> None:

@@ -620,7 +620,7 @@ from distcore.config import load_config
 load_config({SMALL!r} + "backend: {{type: local, trainer: ddp}}\\n")
 print([name for name in sys.modules if name.startswith("distcore_")])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.stdout == "[]\n", done.stderr
 
 

@@ -128,7 +128,7 @@ from distcore.config.schema import json_schema
 print(json.dumps(json_schema(Plugins())))
 """
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=600)
     schema = json.loads(done.stdout)
     assert "processors bad (bad-one 1.0)" in schema["$comment"]
     assert "no libfoo" in schema["$comment"]

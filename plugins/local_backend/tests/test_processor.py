@@ -127,7 +127,7 @@ def test_a_source_without_partitions_is_refused():
 
 def test_run_all_keeps_the_order_and_uses_the_threads():
     seen = set()
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=600)
 
     def double(number):
         if number < 2:

@@ -203,7 +203,7 @@ def test_metrics_are_the_same_for_any_share_of_the_rows_a_worker_has(tmp_path: A
         )
         for rank in range(2)
     ]
-    answers = [worker.communicate(timeout=120) for worker in workers]
+    answers = [worker.communicate(timeout=600) for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], answers
     found = json.loads(answers[0][0])
 
