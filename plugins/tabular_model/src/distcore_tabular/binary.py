@@ -11,6 +11,7 @@ from distcore.arrow import from_numpy
 from distcore.contracts import JSON, Column
 from distcore.errors import DataError
 from distcore_tabular.columns import plain, strings, truths
+from distcore_tabular.one_value import OneValueNetwork
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather
 
 if TYPE_CHECKING:
@@ -233,24 +234,11 @@ def _labels(found: Mapping[str, int], kind: str, str2bool: Mapping[str, int]) ->
     return labels
 
 
-class BinaryNetwork:
+class BinaryNetwork(OneValueNetwork):
     """The half that needs torch."""
 
     def __init__(self, feature: BinaryFeature) -> None:
         self.feature = feature
-
-    def encoder(self, metadata: JSON) -> torch.nn.Module:
-        """[B] float32 → [B, output_size]."""
-        from distcore_tabular import encoders
-
-        options = self.feature.options.encoder
-        return encoders.passthrough(1) if options.type == "passthrough" else encoders.dense(1, options)
-
-    def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
-        """[B, input_size] → log-odds of true, [B]."""
-        from distcore_tabular import decoders
-
-        return decoders.regressor(input_size, self.feature.options.decoder)
 
     def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
         """Loss of each row, [B]. target: [B] of 0 and 1."""

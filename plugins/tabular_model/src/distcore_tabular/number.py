@@ -12,6 +12,7 @@ from distcore.arrow import from_numpy
 from distcore.contracts import JSON, Column
 from distcore.errors import DataError
 from distcore_tabular.number_statistics import NumberStatistics, doubles, fill_of, scaling
+from distcore_tabular.one_value import OneValueNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,24 +139,11 @@ def _normalise(values: np.ndarray, metadata: JSON, work: np.ndarray, out: np.nda
         out[:] = work
 
 
-class NumberNetwork:
+class NumberNetwork(OneValueNetwork):
     """The half that needs torch."""
 
     def __init__(self, feature: NumberFeature) -> None:
         self.feature = feature
-
-    def encoder(self, metadata: JSON) -> torch.nn.Module:
-        """[B] float32 → [B, output_size]."""
-        from distcore_tabular import encoders
-
-        options = self.feature.options.encoder
-        return encoders.passthrough(1) if options.type == "passthrough" else encoders.dense(1, options)
-
-    def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
-        """[B, input_size] → values [B] in encoded units."""
-        from distcore_tabular import decoders
-
-        return decoders.regressor(input_size, self.feature.options.decoder)
 
     def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
         """Loss of each row, [B], in encoded units as in Ludwig."""
