@@ -16,9 +16,13 @@ PLAIN := core plugins/local_backend plugins/parquet_cache plugins/tabular_model
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/.installed: constraints.txt $(PROJECTS)
+$(VENV)/.plain: constraints.txt $(PLAIN:%=%/pyproject.toml)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
+	$(PIP) $(PLAIN:%=--editable %)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.plain $(PROJECTS)
 	$(PIP) $(EDITABLE)
 	@touch $@
 
@@ -30,7 +34,7 @@ $(VENV)/.bench: $(VENV)/.developer requirements-bench.txt
 	$(PIP) --requirement requirements-bench.txt
 	@touch $@
 
-demo: $(VENV)/.installed  ## set up, then train, evaluate and report on real data with the local backend
+demo: $(VENV)/.plain  ## set up, then train, evaluate and report on real data with the local backend
 	$(BIN)/distcore experiment --config examples/penguins/config.yaml --dataset examples/penguins/penguins.csv \
 	  --output_directory results --experiment_name penguins
 
