@@ -18,6 +18,7 @@ MEMBERS = (
     "distcore-tabular",
     "distcore-optuna",
     "distcore-dask",
+    "distcore-ray",
     "distcore-modin",
 )
 """Distributions that the references describe; whatever else is installed here is left out."""

@@ -24,7 +24,7 @@ class BackendOptions(BaseModel):
         None, ge=0, description="GPUs of a cluster that is started on this machine; default: all."
     )
     object_store_memory: int | None = Field(
-        None, ge=80 << 20, description="Bytes of the object store of a cluster that is started on this machine."
+        None, ge=80_000_000, description="Bytes of the object store of a cluster that is started on this machine."
     )
     runtime_env: dict[str, Any] = Field(
         default_factory=dict,
