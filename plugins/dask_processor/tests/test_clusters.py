@@ -21,16 +21,6 @@ def dask_cluster():
         yield cluster.scheduler_address
 
 
-@pytest.fixture(scope="module")
-def ray_cluster():
-    """Ray on two CPUs of this machine."""
-    import ray
-
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=256 << 20)
-    yield ray
-    ray.shutdown()
-
-
 class TestOnDask(ClusterProcessorSuite):
     name = "dask"
     variants: ClassVar = ()

@@ -73,17 +73,8 @@ def _built(folder, processor, dataset):
     return digested({**data.config(""), "backend": backend}, dataset)
 
 
-@pytest.fixture
-def small_ray():
-    import ray
-
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=128 << 20)
-    yield ray
-    ray.shutdown()
-
-
 @pytest.mark.cluster
-def test_in_a_ray_that_is_there(small_ray, tmp_path, monkeypatch):
+def test_in_a_ray_that_is_there(ray_cluster, tmp_path, monkeypatch):
     """One cluster for: what comes back, what is kept, a second scan, engine failures, and who shuts Ray down."""
     returned, values = [], ModinEngine.values
     monkeypatch.setattr(ModinEngine, "values", lambda engine, refs: _counted(returned, values(engine, refs)))
@@ -109,7 +100,7 @@ def test_in_a_ray_that_is_there(small_ray, tmp_path, monkeypatch):
     with pytest.raises(CacheError, match="Preprocessing with Modin on Ray failed: ZeroDivisionError"):
         made.write_shards([ShardPlan(0, 1, 3)], jobs.rows_of)
     made.close()
-    assert small_ray.is_initialized()
+    assert ray_cluster.is_initialized()
     assert not list(tmp_path.glob("failed-*"))
 
 
