@@ -1,4 +1,4 @@
-"""What distcore-ray offers: a Ray cluster as backend."""
+"""What distcore-ray offers: a Ray cluster as backend, and Ray Tune as executor of a search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,20 @@ def distcore_make_backend(name: str, options: Any) -> Any:
 
 
 @hookimpl
+def distcore_make_executor(name: str, options: Any) -> Any:
+    if name != "ray":
+        return None
+    from distcore_ray.tune import TuneExecutor
+
+    return TuneExecutor(options)
+
+
+@hookimpl
 def distcore_options_model(kind: str, name: str) -> type | None:
+    if (kind, name) == ("executors", "ray"):
+        from distcore_ray.tune_options import TuneOptions
+
+        return TuneOptions
     from distcore_ray import options
 
     return options.MODELS.get((kind, name))

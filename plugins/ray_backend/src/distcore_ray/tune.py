@@ -1,0 +1,304 @@
+"""Trials on a Ray cluster, run by Ray Tune: how many fit, which are stopped, and what became of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import JSON, Axis, Backend, SearchJob
+from distcore.errors import DistcoreError, UserError
+from distcore.search.space import parse_spaces, values_of
+from distcore.search.trial import ENDED, TRIALS, end_record, read_record, write_record
+from distcore.search.variants import draw
+from distcore_ray.tune_resources import Need, at_once, need_of
+from distcore_ray.tune_trial import claim
+
+if TYPE_CHECKING:
+    from distcore_ray.tune_options import TuneOptions
+
+QUIET = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_MAX_PENDING_TRIALS_PG": "1",
+}
+"""Tune's settings where the user has none: no files of its own beside ours, no tables on the terminal."""
+
+STATE = "tune"
+"""Folder, in the search's, of what Tune itself keeps."""
+
+log = logging.getLogger("distcore")
+
+
+class TuneExecutor:
+    """The executor `ray`."""
+
+    name = "ray"
+
+    def __init__(self, options: TuneOptions) -> None:
+        self.options = options
+
+    # -------------------------------------------------------------- contracts.Executor
+
+    def plan(self, job: SearchJob, backend: Backend) -> JSON:
+        """Raises UserError, with the arithmetic, where trials would wait for each other's resources for ever."""
+        found = at_once(self.options, job, self._resources(backend), need_of(self.options, job, backend))
+        if job.variants is None:
+            _optuna()
+        return {"at_once": found, "algorithm": _algorithm(job), "notes": []}
+
+    def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
+        """Run what has not ended yet: the trials' records say that, Tune's own state is of this run alone."""
+        with _connected(backend):
+            need = need_of(self.options, job, backend)
+            beside = at_once(self.options, job, self._resources(backend), need)
+            _Run(job, self.options, need, beside, told).run()
+
+    def _resources(self, backend: Backend) -> Any:
+        if getattr(backend, "distributed", False):
+            return backend.resources()
+        with _connected(backend) as ray_backend:
+            return ray_backend.resources()
+
+
+class _Run:
+    """One call of Tune."""
+
+    def __init__(
+        self, job: SearchJob, options: TuneOptions, need: Need, beside: int, told: Callable[[str], None]
+    ) -> None:
+        self.job, self.options, self.need, self.beside, self.told = job, options, need, beside, told
+        self.objective = job.work.objective
+        self.settled: set[str] = set()
+
+    def run(self) -> None:
+        """Raises KeyboardInterrupt where the search was stopped before its end."""
+        numbers = self._numbers()
+        if not numbers:
+            return
+        started = time.monotonic()
+        from ray import tune
+
+        from distcore_ray.tune_trial import trainable
+
+        config: Any = tune.TuneConfig(
+            metric="score",
+            mode="max" if self.job.goal == "maximize" else "min",
+            scheduler=self._scheduler(),
+            search_alg=None if self.job.variants is not None else _searcher(self.job, self._begun()),
+            num_samples=1 if self.job.variants is not None else len(numbers),
+            max_concurrent_trials=self.beside,
+            time_budget_s=self.options.time_budget_s,
+        )
+        parameters = tune.with_parameters(trainable, job=self.job, place=_here())
+        tuner = tune.Tuner(
+            tune.with_resources(parameters, self.need.of_tune()),
+            # Optuna has the space itself.
+            param_space={"number": tune.grid_search(numbers)} if self.job.variants is not None else {},
+            tune_config=config,
+            run_config=tune.RunConfig(
+                name=time.strftime("%Y%m%d-%H%M%S"),
+                storage_path=str(self.job.directory / STATE),
+                callbacks=[_callback(self.settle)],
+                verbose=0,
+            ),
+        )
+        with _quiet():
+            tuner.fit()
+        budget = self.options.time_budget_s
+        self._conclude(out_of_time=budget is not None and time.monotonic() - started >= budget)
+
+    def _numbers(self) -> list[int]:
+        """The trials that have not ended: by number where their parameters are known, else as many as are missing."""
+        if self.job.variants is not None:
+            return [number for number in range(self.job.trials) if not self._has_ended(f"{number:04d}")]
+        folder = self.job.directory / TRIALS
+        ended = sum(self._has_ended(each.name) for each in folder.iterdir()) if folder.is_dir() else 0
+        return list(range(max(0, self.job.trials - ended)))
+
+    def _has_ended(self, name: str) -> bool:
+        return read_record(self.job.work.folder(name)).get("state") in ENDED
+
+    def _begun(self) -> list[Mapping[str, Any]]:
+        """Raw parameters of every trial there is a record of."""
+        folder = self.job.directory / TRIALS
+        records = [read_record(each) for each in sorted(folder.iterdir())] if folder.is_dir() else []
+        return [record for record in records if record]
+
+    def _scheduler(self) -> Any:
+        from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, MedianStoppingRule
+
+        stated: Any = self.options.scheduler
+        given = stated.model_dump(exclude={"type"})
+        if stated.type == "fifo":
+            return FIFOScheduler()
+        return (MedianStoppingRule if stated.type.startswith("median") else AsyncHyperBandScheduler)(**given)
+
+    # -------------------------------------------------------------- what became of a trial
+
+    def settle(self, config: Mapping[str, Any], failed: str | None) -> None:
+        """Tune is done with a trial. What the trial did not say itself is said here: it was stopped, or it died."""
+        raw = self._raw(config)
+        name = (
+            f"{config['number']:04d}" if "number" in config else claim(self.job.directory / TRIALS, raw, self.settled)
+        )
+        if name in self.settled:
+            return
+        folder = self.job.work.folder(name)
+        if not read_record(folder):  # it died before it could say anything
+            folder.mkdir(parents=True, exist_ok=True)
+            parameters = values_of(parse_spaces(self.job.work.parameters), raw)
+            write_record(folder, {"name": name, "parameters": parameters, "raw": dict(raw), "state": "running"})
+        end_record(folder, "stopped" if failed is None else "failed", self.objective, failed)
+        self.settled.add(name)
+        self.told(name)
+
+    def _raw(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.job.variants is not None:
+            return self.job.variants[config["number"]]
+        return {name: config[name] for name in self.job.axes}
+
+    def _conclude(self, out_of_time: bool) -> None:
+        """Trials that Tune left: stopped with the time, else it was a ctrl-C."""
+        folder = self.job.directory / TRIALS
+        left = [each.name for each in folder.iterdir() if not self._has_ended(each.name)] if folder.is_dir() else []
+        if out_of_time:
+            for name in left:
+                end_record(self.job.work.folder(name), "stopped", self.objective)
+                self.told(name)
+        elif left or self._numbers():
+            raise KeyboardInterrupt
+
+
+def _callback(settle: Callable[[Mapping[str, Any], str | None], None]) -> Any:
+    from ray.tune import Callback
+
+    class Settled(Callback):
+        """Hears from Tune of every trial that ended."""
+
+        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            settle(trial.config, None)
+
+        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            settle(trial.config, _why(trial))
+
+    return Settled()
+
+
+def _why(trial: Any) -> str:
+    """The last line of what Tune knows of a failure."""
+    error = getattr(trial, "get_pickled_error", lambda: None)()
+    lines = str(error or "").strip().splitlines()
+    return f"its process on the cluster ended: {lines[0] if lines else 'Ray gives no reason'}"
+
+
+# ------------------------------------------------------------------ Tune's words
+
+
+def _algorithm(job: SearchJob) -> str:
+    if job.variants is not None:
+        return "grid search" if any(axis.grid for axis in job.axes.values()) else "random search"
+    return "tpe"
+
+
+def _space(job: SearchJob) -> dict[str, Any]:
+    return {name: _domain(axis) for name, axis in job.axes.items()}
+
+
+def _domain(axis: Axis) -> Any:
+    """An axis as Tune has it. Its upper ends are outside for whole numbers, unless there are steps."""
+    from ray import tune
+
+    if axis.kind == "choice":
+        return tune.choice(list(range(int(axis.high) + 1)))
+    if axis.kind == "int":
+        low, high = int(axis.low), int(axis.high)
+        if axis.step is not None:
+            return tune.qrandint(low, high, int(axis.step))
+        return tune.lograndint(low, high + 1) if axis.log else tune.randint(low, high + 1)
+    if axis.step is not None:
+        return tune.quniform(axis.low, axis.high, axis.step)
+    return tune.loguniform(axis.low, axis.high) if axis.log else tune.uniform(axis.low, axis.high)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+        from ray.tune.search.optuna import OptunaSearch
+    except ImportError as error:
+        raise UserError(
+            f"hyperopt.search_alg: optuna is not installed ({error}): pip install optuna, or use variant_generator."
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return OptunaSearch
+
+
+def _searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
+    """Optuna, or chance; asked first for the trials that were begun before, and told of those that ended."""
+    going_on = [dict(each["raw"]) for each in begun if each["state"] not in ENDED]
+    points = [*going_on, *(_whole(job, each, number) for number, each in enumerate(job.points) if number >= len(begun))]
+    kind, seed = _optuna(), (job.seed + len(begun)) % (1 << 32)
+    search = kind(
+        space=kind.convert_search_space(_space(job)),
+        seed=seed,
+        metric="score",
+        mode="max" if job.goal == "maximize" else "min",
+        points_to_evaluate=points or None,
+    )
+    for each in begun:
+        if each["state"] in ENDED and each.get("score") is not None:
+            search.add_evaluated_point(dict(each["raw"]), each["score"])
+    return search
+
+
+def _whole(job: SearchJob, point: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """A point with the parameters that it leaves out drawn: Tune's Optuna takes whole ones only."""
+    return {name: point.get(name, axis.at(draw(job.seed, number, name))) for name, axis in job.axes.items()}
+
+
+def _here() -> Any:
+    from distcore_ray.shipping import Place
+
+    return Place.here()
+
+
+@contextmanager
+def _connected(backend: Backend) -> Iterator[Any]:
+    """A Ray backend that has joined or started its cluster: the run's own, or one beside another backend."""
+    if getattr(backend, "name", "") == "ray":
+        connect: Any = getattr(backend, "connect", None)
+        if connect is None:
+            raise DistcoreError("The backend ray cannot be asked to join its cluster. Report this.")
+        connect()
+        yield backend
+        return
+    from distcore_ray.backend import RayBackend
+    from distcore_ray.options import BackendOptions
+
+    made = RayBackend(BackendOptions.model_validate({}))
+    made.connect()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = dict(os.environ)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    logger = logging.getLogger("ray.tune")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        for name in QUIET:
+            if name not in before:
+                os.environ.pop(name, None)

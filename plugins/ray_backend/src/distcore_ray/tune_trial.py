@@ -1,0 +1,93 @@
+"""One trial in a process of the cluster: the run in a thread, its rounds reported to Tune as they come."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import SearchJob
+from distcore.search.rounds import Follower
+from distcore.search.trial import ROUNDS, TRIALS, read_record
+
+if TYPE_CHECKING:
+    from distcore_ray.shipping import Place
+
+LOG = "log.txt"
+LOOK_SECONDS = 0.2
+
+
+class TrialFailed(Exception):
+    """Tells Tune that a trial failed; its record says why."""
+
+
+def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
+    """What Tune calls. Tune ends this process where the trial is to stop; the folder holds all there is to know."""
+    from ray import tune
+
+    place.enter()
+    if job.variants is not None:
+        raw: Mapping[str, Any] = job.variants[config["number"]]
+        name = f"{config['number']:04d}"
+    else:
+        raw = {axis: config[axis] for axis in job.axes}
+        name = claim(job.directory / TRIALS, raw)
+    folder = job.work.folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    _log_to(folder / LOG)
+    follower = Follower(folder / ROUNDS)
+    for _ in follower.new():
+        continue  # of an attempt before this one
+    failed: list[BaseException] = []
+    thread = threading.Thread(target=_run, args=(job, name, raw, failed), name="distcore-trial", daemon=True)
+    thread.start()
+    alive = True
+    while alive:
+        alive = thread.is_alive()
+        for found in follower.new():
+            value = job.work.objective.of_round(found.metrics)
+            if value is not None:
+                tune.report({"score": value})
+        time.sleep(LOOK_SECONDS if alive else 0)
+    record = read_record(folder)
+    if failed or record.get("state") != "finished":
+        raise TrialFailed(record.get("error") or repr(failed[:1]))
+    tune.report({"score": record["score"]})
+
+
+def _run(job: SearchJob, name: str, raw: Mapping[str, Any], failed: list[BaseException]) -> None:
+    try:
+        job.function(job.work, name, raw)
+    except BaseException as error:  # noqa: BLE001 - told by the thread that waits
+        failed.append(error)
+
+
+def claim(folder: Path, raw: Mapping[str, Any], but: Collection[str] = ()) -> str:
+    """The name of a trial whose parameters were only now chosen: of one that has them, else the next number.
+
+    but: names that cannot be it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in sorted(folder.iterdir()):
+        record = read_record(each)
+        if record and each.name not in but and record["raw"] == dict(raw):
+            return each.name
+    number = 0
+    while True:
+        try:
+            (folder / f"{number:04d}").mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return f"{number:04d}"
+
+
+def _log_to(path: Path) -> None:
+    """What the trial says of itself, in its folder, as with every executor."""
+    logger = logging.getLogger("distcore")
+    logger.setLevel(logging.INFO)
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
