@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distcore.training.relay import Numbers
+
+log = logging.getLogger("distcore")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,11 @@ class News:
     failures: list[Failure] = field(default_factory=list)
     stopped: bool = False
     results: list[Any] | None = None
+
+    def pass_on(self) -> None:
+        """Log what the ranks logged. Each line is told once, to whoever asks first; so whoever asks passes it on."""
+        for level, text in self.logs:
+            log.log(level, "%s", text)
 
 
 class Desk:

@@ -191,7 +191,8 @@ class _Watch:
             log.warning("Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for it.")
 
     def _look(self, news: News) -> None:
-        """Tell of new groups, and give up where none finds room."""
+        """Tell of new groups and what they logged, and give up where none finds room."""
+        news.pass_on()
         now = time.monotonic()
         for seat in news.seats:
             if seat.group not in self.groups:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -11,8 +10,6 @@ from distcore.progress import Progress
 from distcore.training.relay import Reporter
 from distcore_ray.desk import Following, News, open_desk
 from distcore_ray.rank import RankReporter
-
-log = logging.getLogger("distcore")
 
 
 class RayRelay:
@@ -38,8 +35,7 @@ class RayRelay:
         self.desk = None
 
     def _heard(self, news: News) -> None:
-        for level, text in news.logs:
-            log.log(level, "%s", text)
+        news.pass_on()
         if news.numbers is not None:
             news.numbers.show(self.progress, self._begun)
             self._begun = True
