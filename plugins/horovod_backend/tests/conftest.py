@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from distcore.testing import data
@@ -27,9 +28,35 @@ def start(words, folder, **environment):
     """A process group of its own, so that no rank outlives a test."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "OMPI_", "PMI"))}
     kept |= {"OMP_NUM_THREADS": "1", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **environment}
-    return subprocess.Popen(
+    process = subprocess.Popen(
         words, cwd=folder, env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
+    _started.append(process.pid)
+    return process
+
+
+_started: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left():
+    """A test that fails leaves no run behind: launchers give each rank a group of its own."""
+    yield
+    for group in _started:
+        for child in [*below(group), group]:
+            try:
+                os.kill(child, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+    _started.clear()
+
+
+def below(process):
+    """Everything below the process."""
+    try:
+        return [each.pid for each in psutil.Process(process).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def finish(process, seconds=SECONDS):

@@ -137,7 +137,8 @@ def started(launch, folder, words, beyond=0):
 
 
 def steps(folder):
-    return [int(path.name.rpartition("-")[2]) for path in folder.glob("results/*/checkpoints/step-*")]
+    names = [path.name.removeprefix("step-") for path in folder.glob("results/*/checkpoints/step-*")]
+    return [int(name) for name in names if name.isdigit()]
 
 
 @pytest.mark.parametrize("launcher", ["horovodrun", pytest.param("mpirun", marks=pytest.mark.slow)])
