@@ -69,10 +69,9 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
         record = read_record(folder)
         if record.get("state") in ENDED:
             return
-        parameters = values_of(parse_spaces(work.parameters), raw)
-        record = {"name": name, "parameters": parameters, "raw": dict(raw), **record, "state": "running"}
+        record = begin_record(work, name, raw)
+        parameters = record["parameters"]
         before, started = record.get("seconds", 0.0), time.monotonic()
-        write_record(folder, record)
         try:
             found = fit_trial(work, name, parameters)
             record |= {"state": "finished", **found}
@@ -211,6 +210,18 @@ def read_record(folder: Path) -> JSON:
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Replace a trial's record, whole or not at all."""
     results.write_json(folder / RECORD, dict(record))
+
+
+def begin_record(work: TrialWork, name: str, raw: Mapping[str, Any]) -> JSON:
+    """The trial's record, written where there is none yet: a process that dies at once leaves a trial all the same."""
+    folder = work.folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    record = read_record(folder)
+    if not record:
+        parameters = values_of(parse_spaces(work.parameters), raw)
+        record = {"name": name, "parameters": parameters, "raw": dict(raw), "state": "running"}
+        write_record(folder, record)
+    return record
 
 
 def end_record(folder: Path, state: str, objective: Objective, error: str | None = None, seconds: float = 0.0) -> JSON:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.contracts import JSON, Backend, SearchJob
 from distcore.errors import UserError
 from distcore.search.rounds import Follower
-from distcore.search.trial import ENDED, ROUNDS, end_record, read_record
+from distcore.search.trial import ENDED, ROUNDS, begin_record, end_record, read_record
 from distcore_optuna.process import TrialProcess, stop
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ class _Loop:
             follower = Follower(folder / ROUNDS)
             for _ in follower.new():
                 continue  # rounds of the attempt before were reported then
+            begin_record(self.job.work, name, trial.params)
             process = self._process(slot)
             process.start(self.job.function, self.job.work, name, trial.params, folder)
             self.running.append(Running(trial, name, process, follower, slot))

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON, Axis, Backend, SearchJob
 from distcore.errors import DistcoreError, UserError
-from distcore.search.space import parse_spaces, values_of
-from distcore.search.trial import ENDED, TRIALS, end_record, read_record, write_record
+from distcore.search.trial import ENDED, TRIALS, begin_record, end_record, read_record
 from distcore.search.variants import draw
 from distcore_ray.tune_resources import Need, at_once, need_of
 from distcore_ray.tune_trial import claim
@@ -149,10 +148,7 @@ class _Run:
         if name in self.settled:
             return
         folder = self.job.work.folder(name)
-        if not read_record(folder):  # it died before it could say anything
-            folder.mkdir(parents=True, exist_ok=True)
-            parameters = values_of(parse_spaces(self.job.work.parameters), raw)
-            write_record(folder, {"name": name, "parameters": parameters, "raw": dict(raw), "state": "running"})
+        begin_record(self.job.work, name, raw)  # it may have died before it could say anything
         end_record(folder, "stopped" if failed is None else "failed", self.objective, failed)
         self.settled.add(name)
         self.told(name)
@@ -167,7 +163,7 @@ class _Run:
         folder = self.job.directory / TRIALS
         left = [each.name for each in folder.iterdir() if not self._has_ended(each.name)] if folder.is_dir() else []
         if out_of_time:
-            for name in left:
+            for name in (each for each in left if read_record(self.job.work.folder(each))):
                 end_record(self.job.work.folder(name), "stopped", self.objective)
                 self.told(name)
         elif left or self._numbers():
