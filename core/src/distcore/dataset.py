@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,11 @@ class Data:
             )
         if self.dataset is not None and given:
             raise UserError("Both a dataset and separate sets were given. Give one dataset to be split, or the sets.")
+
+    def absolute(self) -> Data:
+        """The same with whole paths, for workers that run in other folders."""
+        names = ("dataset", "training_set", "validation_set", "test_set")
+        return replace(self, **{name: _whole(getattr(self, name)) for name in names})
 
     def given(self) -> list[tuple[int, Any]]:
         """(split code, dataset) of each separate set."""
@@ -95,6 +100,12 @@ class Data:
         rows = {split: reader.rows(split) for split in SPLITS}
         reader.close()
         return {**self.names(), **reader.manifest["source"], "rows": rows, "cache": str(cache.folder)}
+
+
+def _whole(dataset: Any) -> Any:
+    if not isinstance(dataset, str | os.PathLike) or "://" in os.fspath(dataset):
+        return dataset
+    return os.path.abspath(os.fspath(dataset))
 
 
 def called(dataset: Any) -> str:

@@ -24,6 +24,8 @@ def prepare(session: Session, data: Data) -> Cache:
     from distcore.cache import ensure_cache
 
     config, plugins = session.config, session.plugins
+    if getattr(session.backend, "distributed", False):
+        data = data.absolute()
     splitter = splitter_of(config.preprocessing, config.random_seed) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
     with data.open(raw, delimited(config.preprocessing)) as source:

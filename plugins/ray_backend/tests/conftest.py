@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,9 +52,9 @@ def nodes() -> Iterator[Nodes]:
     made.close()
 
 
-def until(condition, seconds: float = 120, what: str = "it"):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} never came"
-        time.sleep(0.05)
-    return found
+@pytest.fixture
+def own_nodes() -> Iterator[Nodes]:
+    """A head without CPUs and three nodes with one each, for a test that takes some away."""
+    made = Nodes([0, 1, 1, 1])
+    yield made
+    made.close()
