@@ -23,7 +23,19 @@ from conditions import conditions, load
 from measure import keep_ahead, say
 from setting import HERE, Bench
 
-STAGES = ("preprocess", "formats", "dask", "loader", "train", "ddp", "horovod", "predict", "experiment", "quality", "start")
+STAGES = (
+    "preprocess",
+    "formats",
+    "dask",
+    "loader",
+    "train",
+    "ddp",
+    "horovod",
+    "predict",
+    "experiment",
+    "quality",
+    "start",
+)
 
 
 def main() -> int:

@@ -21,8 +21,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import handmade
 import yaml
+
+import handmade
 from handmade import BATCH
 from measure import MARK, emit, keep_ahead
 from results import Row, at_least, at_most, row

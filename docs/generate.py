@@ -20,6 +20,9 @@ MEMBERS = (
     "distcore-dask",
     "distcore-ray",
     "distcore-modin",
+    "distcore-hdf5",
+    "distcore-tfrecord",
+    "distcore-horovod",
 )
 """Distributions that the references describe; whatever else is installed here is left out."""
 

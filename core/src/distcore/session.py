@@ -110,9 +110,6 @@ def under_way(session: UnderWay, extensions: Sequence[Mapping[str, Any]], view: 
     """Draw the session's progress, let the extensions listen and tell them how it ended; close the backend."""
     plugins = session.plugins
     error: BaseException | None = None
-    follow = getattr(session.backend, "follow", None)
-    if follow is not None:  # a launcher's process that another one leads does its part here, and ends
-        follow()
     try:
         with listening(extensions, plugins):
             try:
