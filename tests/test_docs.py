@@ -21,7 +21,7 @@ def blocks(document: str) -> list[tuple[str, str]]:
 def run(words: list[str], folder: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join([str(folder), str(folder / "installed")])}
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment, timeout=900)
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
 
 
