@@ -261,7 +261,7 @@ LONG = SECTION.replace("num_samples: 3", "num_samples: 4")
 EPOCHS = 40
 
 
-def wait_for(condition, seconds=120):
+def wait_for(condition, seconds=600):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
@@ -276,12 +276,17 @@ def states(place):
 
 
 def half_done(place):
-    """One trial has ended, another one has a checkpoint."""
+    """One trial has ended; another one has a checkpoint, and more than half of its epochs before it."""
     found = states(place)
-    running = [name for name, each in found.items() if each["state"] == "running"]
+    running = [folder(place) / "trials" / name for name, each in found.items() if each["state"] == "running"]
     return any(each["state"] == "finished" for each in found.values()) and any(
-        list(folder(place).glob(f"trials/{name}/checkpoints/step-*/manifest.json")) for name in running
+        list(trial.glob("checkpoints/step-*/manifest.json")) and rounds(trial) < EPOCHS // 2 for trial in running
     )
+
+
+def rounds(trial):
+    path = trial / "rounds.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 def children_of(pid):

@@ -23,4 +23,5 @@ def test_every_public_name_is_there():
 
 def test_the_public_names_are_these():
     """A change of the public names is made on purpose: here, and in the changelog."""
-    assert distcore.__all__ == ["Outcome", "evaluate", "experiment", "load", "plan", "predict", "preprocess", "train"]
+    functions = ["evaluate", "experiment", "hyperopt", "load", "plan", "predict", "preprocess", "train"]
+    assert distcore.__all__ == ["Outcome", "SearchOutcome", *functions]

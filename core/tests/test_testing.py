@@ -17,6 +17,7 @@ KINDS = {
     "Feature": "features",
     "Model": "models",
     "Trainer": "trainers",
+    "ClusterProcessor": "",
     "Executor": "executors",
     "Extension": "extensions",
     "Plugin": "",
@@ -51,6 +52,7 @@ CAUGHT = [
     ("Trainer", "restless", "test_the_same_seed_gives_the_same_model"),
     ("Trainer", "amnesic", "test_evaluating_the_saved_model_gives_the_same_scores"),
     ("Trainer", "muddled", "test_a_loaded_model_predicts_every_row_in_order"),
+    ("ClusterProcessor", "inside", "test_no_task_runs_in_the_driver"),
     ("Executor", "repeating", "test_trials_that_ended_are_not_repeated_and_one_that_was_begun_goes_on"),
     ("Executor", "fragile", "test_a_trial_that_fails_or_dies_does_not_stop_the_others"),
     ("Executor", "mixing", "test_every_trial_runs_once_with_its_own_parameters"),
@@ -64,7 +66,8 @@ CAUGHT = [
 ]
 """(suite, broken plugin, the test that must fail)."""
 
-ALIASES = {"loose": "extensions", "heavy": "extensions", "stale": "extensions"}
+ALIASES = {"loose": "extensions", "heavy": "extensions", "stale": "extensions", "inside": "processors"}
+"""Where a broken plugin of a suite without a sound one stands. A sound processor over processes is a plugin's own."""
 
 
 def written(suite: str, plugin: str) -> str:

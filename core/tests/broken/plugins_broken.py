@@ -542,6 +542,7 @@ PROCESSORS = {
     "disordered": DisorderedProcessor,
     "rereading": RereadingProcessor,
     "ownbytes": OwnBytesProcessor,
+    "inside": Around,
 }
 LOADERS = {"sound": Around, "short": ShortLoader, "forgetful": ForgetfulLoader, "stubborn": StubbornLoader}
 TRAINERS = {
