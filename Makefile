@@ -6,13 +6,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
-PYTEST_ARGS ?= -n 2 --dist loadgroup
+PYTEST_ARGS ?= -n 2 --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
 PLAIN := core plugins/local_backend plugins/parquet_cache plugins/tabular_model
 
-.PHONY: help demo picture contrib horovod test faults lint types bench bench-ludwig docs wheels wheels-test clean
+.PHONY: help demo picture contrib horovod clusters test faults lint types bench bench-ludwig docs wheels wheels-test clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -57,11 +57,20 @@ $(VENV)/.horovod: $(VENV)/.developer plugins/horovod_backend/src/distcore_horovo
 
 horovod: $(VENV)/.horovod  ## build Horovod (or take the wheel that was built), and install it
 
-test: $(VENV)/.developer $(VENV)/.horovod build/contrib/.installed  ## set up, then run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+# A process for each file that starts a cluster, one after another: Ray does not forget the clusters that a process knew,
+# and two at once on two cores only wait for each other.
+CLUSTERS := $(shell grep -lr "mark.cluster" --include="test_*.py" tests core/tests plugins)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+clusters: $(VENV)/.developer $(VENV)/.horovod  ## set up, then run the tests on real Dask, Horovod and Ray clusters
+	@set -e; for each in $(CLUSTERS); do $(PYTEST) -q -m "cluster and not slow" $$each || [ $$? = 5 ]; done
+
+test: clusters build/contrib/.installed  ## set up, then run the tests
+	$(PYTEST) -m "not slow and not cluster" $(PYTEST_ARGS)
 
 faults: $(VENV)/.developer $(VENV)/.horovod  ## the whole fault sweeps: kills at every rename and fsync, full disks, bit flips
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+	@set -e; for each in $(CLUSTERS); do $(PYTEST) -m "cluster and slow" $$each || [ $$? = 5 ]; done
+	$(PYTEST) -m "slow and not cluster"
 
 lint: $(VENV)/.developer  ## style and the direction of dependencies
 	$(BIN)/ruff check .
