@@ -21,7 +21,8 @@ from distcore_local.options import BackendOptions as LocalOptions
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
 
-pytestmark = pytest.mark.cluster
+# Three minutes; what `make test` shows of gangs on Ray is in test_conformance.py and test_experiment.py.
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 FIXED = {"effective_batch_size": 32, "batch_size": "auto", "learning_rate_scaling": "constant", "epochs": 3}
 PLAIN = TinyRun(FIXED, strategy="distcore_local.trainers:DDP", dropout=0.0)

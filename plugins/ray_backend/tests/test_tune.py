@@ -28,6 +28,7 @@ class TestPlugin(PluginSuite):
     kind, name = "executors", "ray"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nodes")
 class TestTune(ExecutorSuite):
     name = backend = "ray"
@@ -154,6 +155,7 @@ def config(folder: Path, **executor):
     return data.config(str(folder / "cache"), backend=backend, hyperopt=section)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nodes")
 def test_trials_that_train_on_several_workers_are_those_of_one_machine(tmp_path):
     """A Ludwig section for Ray; the same trials, and the same scores, as by the local executor on the local backend."""
