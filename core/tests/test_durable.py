@@ -157,6 +157,27 @@ def test_commit_directory_replaces_as_a_whole_where_asked(tmp_path, there):
     assert not final.is_symlink()
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_name_that_cannot_be_forced_to_disk_is_taken_back(tmp_path, monkeypatch, there):
+    """The last step of all: what was there before has its name again, what should replace it has its own."""
+    real = os.fsync
+
+    def full(handle):
+        if os.readlink(f"/proc/self/fd/{handle}") == str(tmp_path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    (tmp_path / "t").mkdir()
+    if there:
+        (tmp_path / "final").mkdir()
+        (tmp_path / "final" / "old").write_bytes(b"1")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        commit_directory(tmp_path / "t", tmp_path / "final", replace=True)
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert found == (["final", "final/old", "t"] if there else ["t"])
+
+
 def test_a_replacement_that_fails_puts_the_old_folder_back(tmp_path):
     (tmp_path / "final").mkdir()
     (tmp_path / "final" / "old").write_bytes(b"1")

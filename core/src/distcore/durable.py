@@ -159,6 +159,7 @@ def commit_directory(
 
     synced: relative paths of files that are on disk already (`write_new_file` saw to that).
     replace: move a `final` that exists out of the way and delete it after; otherwise it is an OSError.
+    Where the last step fails too, forcing the new name to disk, the names are again as they were.
     """
     temporary, final = Path(temporary), Path(final)
     sync_tree(temporary, synced)
@@ -166,15 +167,19 @@ def commit_directory(
     if replace and os.path.lexists(final):
         old = final.with_name(f"{final.name}{REMOVING}{uuid.uuid4().hex}")
         os.rename(final, old)
+    renamed = False
     try:
         if final.exists():  # a rename would silently replace an empty folder
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
         os.rename(temporary, final)
+        renamed = True
+        sync_directory(final.parent)
     except BaseException:
+        if renamed:
+            os.rename(final, temporary)
         if old is not None:
             os.rename(old, final)
         raise
-    sync_directory(final.parent)
     if old is not None:
         _delete(old)
 
