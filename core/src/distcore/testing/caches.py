@@ -22,7 +22,7 @@ from distcore.plugins import Plugins
 class CacheFormatSuite:
     """Subclass with `name`, and `options` where the defaults are not what you want to try.
 
-    flips: how many single bits of a shard are changed, one after the other, each of which must be noticed."""
+    flips: how many single bits of each file are changed, one after the other, each of which must be noticed."""
 
     name: str
     options: Mapping[str, Any] = {}
@@ -99,20 +99,31 @@ class CacheFormatSuite:
         return []
 
     def test_no_damage_is_read_silently(self, shard: pa.Table, tmp_path: Path) -> None:
-        """Read through the cache, a shard that was cut, or has one bit changed, is an error that names its file."""
+        """Read through the cache, a file that was cut, or has one bit changed, is an error that names it: the shard, the
+        split map and the manifest."""
         plugins = Plugins()
         cache = _cache(tmp_path, PluginRef("caches", self.name, self.options), shard)
-        (path,) = (cache.folder / "train").iterdir()
-        with open_cache(cache, plugins) as reader:
-            assert reader.read("train", 0, shard.num_rows).num_rows == shard.num_rows
-        content = path.read_bytes()
+        paths = sorted(path for path in cache.folder.rglob("*") if path.is_file())
+        assert [path.parent.name for path in paths] == [cache.key, "rows", "train"]
+
+        def read() -> None:
+            with open_cache(cache, plugins) as reader:
+                assert len(reader.row_numbers("train")) == shard.num_rows
+                assert reader.read("train", 0, shard.num_rows).num_rows == shard.num_rows
+
+        read()
         dice = random.Random(self.name)
-        cuts = [0, len(content) // 3, len(content) - 1, *self.boundaries(content)]
-        places = [dice.randrange(len(content) * 8) for _ in range(self.flips)]
-        for damaged in chain((content[:cut] for cut in cuts), (_flipped(content, place) for place in places)):
-            path.write_bytes(damaged)
-            with open_cache(cache, plugins) as reader, pytest.raises(CacheError, match=path.name):
-                reader.read("train", 0, shard.num_rows)
+        for path in paths:
+            content = path.read_bytes()
+            between = [] if path.parent == cache.folder else self.boundaries(content)
+            cuts = [0, len(content) // 3, len(content) - 1, *between]
+            places = [dice.randrange(len(content) * 8) for _ in range(self.flips)]
+            for damaged in chain((content[:cut] for cut in cuts), (_flipped(content, place) for place in places)):
+                path.write_bytes(damaged)
+                with pytest.raises(CacheError, match=f"{path.parent.name}/{path.name}"):
+                    read()
+            path.write_bytes(content)
+        read()
 
     def _open(self, format: CacheFormat, shard: pa.Table) -> ShardReader:
         return format.open(io.BytesIO(_written(format, shard)))
