@@ -11,6 +11,7 @@
     │   ├── PluginIncompatible    written for another API version
     │   └── PluginBroken          it raised, exited or hung while it was loaded
     ├── CacheError                a cache that cannot be written, or read back whole
+    │   └── StoreError            a bucket that cannot be reached, or refuses
     ├── CheckpointError           no checkpoint can be read back whole
     └── TrainingError             training cannot go on (ranks disagree, the loss is not finite, a worker died)
 
@@ -99,6 +100,10 @@ class PluginBroken(PluginError):
 
 class CacheError(DistcoreError):
     """The cache cannot be written, or cannot be read back whole."""
+
+
+class StoreError(CacheError):
+    """A bucket cannot be reached or refuses; the message names the object and what the store said."""
 
 
 class CheckpointError(DistcoreError):
