@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from distcore.arrow import from_numpy, to_numpy
 from distcore.errors import CacheError
+from distcore_parquet import claims
 from distcore_parquet.options import ParquetOptions
 
 WRITE_BATCH = 1 << 16
@@ -36,6 +37,17 @@ class ParquetFormat:
 
         The bytes depend on the values and the options alone: not on chunks, slices, metadata or threads."""
         table = _normal(table)
+        start = target.tell()
+        self._write(target, table, self.options.compression)
+        if table.nbytes > claims.limit(target.tell() - start) // 2:
+            target.seek(start)
+            target.truncate()
+            self._write(target, table, "none")
+
+    def open(self, source: BinaryIO) -> ParquetShard:
+        return ParquetShard(source)
+
+    def _write(self, target: BinaryIO, table: pa.Table, compression: str) -> None:
         pq.write_table(
             table,
             target,
@@ -47,25 +59,8 @@ class ParquetFormat:
             write_batch_size=WRITE_BATCH,
             # Only a FixedSizeList needs Arrow's own schema to come back as it was.
             store_schema=any(pa.types.is_fixed_size_list(field.type) for field in table.schema),
-            **self._encodings(table.schema),
+            **_encodings(table.schema, compression),
         )
-
-    def open(self, source: BinaryIO) -> ParquetShard:
-        return ParquetShard(source)
-
-    def _encodings(self, schema: pa.Schema) -> dict[str, Any]:
-        """Compression and byte splitting of each column, by its path in the file."""
-        codec = self.options.compression
-        integers = [_leaf(field) for field in schema if not _is_float(field.type)]
-        floats = [_leaf(field) for field in schema if _is_float(field.type)]
-        if codec == "none":
-            return {"compression": "none"}
-        if codec == "zstd":
-            return {"compression": "zstd", "use_byte_stream_split": integers + floats}
-        return {
-            "compression": {**dict.fromkeys(integers, codec), **dict.fromkeys(floats, "none")},
-            "use_byte_stream_split": integers or False,
-        }
 
 
 class ParquetShard:
@@ -75,8 +70,10 @@ class ParquetShard:
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
+        size = claims.check_footer(source)
         self._file = pq.ParquetFile(source, page_checksum_verification=True)
         metadata = self._file.metadata
+        claims.check_pages(source, metadata, size)
         self.rows: int = metadata.num_rows
         self._starts = [0]
         for number in range(metadata.num_row_groups):
@@ -123,6 +120,20 @@ class ParquetShard:
     def _decode(self, groups: list[int], names: list[str] | None) -> pa.Table:
         table = self._file.read_row_groups(groups, columns=names)
         return table if names is None else table.select(names)
+
+
+def _encodings(schema: pa.Schema, codec: str) -> dict[str, Any]:
+    """Compression and byte splitting of each column, by its path in the file."""
+    integers = [_leaf(field) for field in schema if not _is_float(field.type)]
+    floats = [_leaf(field) for field in schema if _is_float(field.type)]
+    if codec == "none":
+        return {"compression": "none"}
+    if codec == "zstd":
+        return {"compression": "zstd", "use_byte_stream_split": integers + floats}
+    return {
+        "compression": {**dict.fromkeys(integers, codec), **dict.fromkeys(floats, "none")},
+        "use_byte_stream_split": integers or False,
+    }
 
 
 def _normal(table: pa.Table) -> pa.Table:
