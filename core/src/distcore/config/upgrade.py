@@ -44,7 +44,7 @@ _ANYWHERE = {"bias": "use_bias", "fc_size": "output_size"}
 
 def upgrade(document: Document) -> list[str]:
     """Change the document's values to today's spellings, in place; returns one note for each kind of change."""
-    work = _Upgrade(document)
+    work = Upgrade(document)
     work.move(("training",), ("trainer",))
     work.trainer()
     work.split()
@@ -55,7 +55,9 @@ def upgrade(document: Document) -> list[str]:
     return list(work.notes)
 
 
-class _Upgrade:
+class Upgrade:
+    """A document under way to today's spellings, and the notes on what was changed."""
+
     def __init__(self, document: Document) -> None:
         self.document = document
         self.notes: dict[str, None] = {}

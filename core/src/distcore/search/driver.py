@@ -79,7 +79,7 @@ class Search:
             log.info("Some parameters change the preprocessing, so each of its variants has a cache of its own.")
         self._remember(work, resume)
         session.started()
-        for note in planned.get("notes", ()):
+        for note in (*section.notes, *self.options.notes(), *planned.get("notes", ())):
             log.info("%s", note)
         log.info(
             "%s: %s the %s; %d trials, %d at once, chosen by %s, run by the executor %s.",

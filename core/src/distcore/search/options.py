@@ -131,9 +131,11 @@ AnyAlgorithm = Annotated[Variants | Optuna, Field(discriminator="type")]
 
 
 class ExecutorOptions(Options):
-    """What every executor understands; a plugin's own options model adds to it."""
+    """What every executor understands; a plugin's own options model adds to it.
 
-    ludwig_only: ClassVar[Mapping[str, Any]] = {"kubernetes_namespace": None}
+    unread: options of Ludwig's that change nothing here, and why; that is said where one of them is given."""
+
+    unread: ClassVar[Mapping[str, str]] = {"kubernetes_namespace": "trials write to a folder that every node sees"}
 
     num_samples: Count | None = Field(
         None, description="Trials, or rounds through the grid; default: 1 where there is a grid_search, else 10."
@@ -153,12 +155,18 @@ class ExecutorOptions(Options):
     scheduler: AnyScheduler = Field(
         default_factory=lambda: Fifo.model_validate({"type": "fifo"}), description="Stops bad trials early."
     )
+    kubernetes_namespace: str | None = Field(None, description="Ludwig's; it changes nothing here.")
+
+    def notes(self) -> list[str]:
+        """What to say of the options that change nothing."""
+        given = {name: why for name, why in self.unread.items() if getattr(self, name) is not None}
+        return [f"hyperopt.executor.{name} changes nothing here: {why}." for name, why in given.items()]
 
     @field_validator("scheduler", mode="before")
     @classmethod
     def _known_scheduler(cls, value: Any) -> Any:
         value = {"type": value} if isinstance(value, str) else value
-        if value is None or (isinstance(value, Mapping) and value.get("type") is None):
+        if value is None or value in ({}, {"type": None}):
             return {"type": "fifo"}
         return _refused(value, "scheduler", SCHEDULERS_NOT_HERE)
 

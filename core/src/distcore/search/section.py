@@ -16,6 +16,7 @@ from distcore.config.mistakes import dotted, nearest, problems_of, unknown_optio
 from distcore.contracts import JSON
 from distcore.errors import ConfigError, Mistake
 from distcore.search.folders import SECTION
+from distcore.search.older import upgrade_section
 from distcore.search.options import Hyperopt
 from distcore.search.space import SPACES, Space
 from distcore.search.substitute import WHOLE, Values, substitute, target
@@ -32,7 +33,8 @@ MOST_COMBINATIONS = 256
 class Section:
     """A config and what is searched in it.
 
-    values: the config without the section, in today's spellings, no default filled in. written: the section as given.
+    values: the config without the section, written: the section; both in today's spellings, no default filled in.
+    notes: older spellings of the section that were understood, for people.
     """
 
     values: Values
@@ -41,6 +43,7 @@ class Section:
     spaces: Mapping[str, Space]
     source: str = "config"
     places: Places = field(default_factory=Places, repr=False)
+    notes: tuple[str, ...] = ()
 
     def mistake(self, path: KeyPath, message: str) -> Mistake:
         return self.places.mistake((SECTION, *path), message)
@@ -62,6 +65,7 @@ def read_section(document: Document) -> Section:
 
     The document is brought to today's spellings in place."""
     config: RunConfig = load_config(document)
+    notes = tuple(upgrade_section(document))
     values = copy.deepcopy(document.values)
     written = values.pop(SECTION, None)
     places = config.places
@@ -73,7 +77,7 @@ def read_section(document: Document) -> Section:
     except ValidationError as error:
         mistakes = [places.mistake((SECTION, *path), message) for path, message in _problems(error, written)]
         raise ConfigError(mistakes, document.source) from error
-    section = Section(values, written, options, options.parameters, document.source, places)
+    section = Section(values, written, options, options.parameters, document.source, places, notes)
     mistakes = [*_targets(section), *_output_feature(section)]
     if mistakes:
         raise ConfigError(mistakes, document.source)

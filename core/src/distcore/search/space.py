@@ -75,9 +75,9 @@ class _Range(Space):
 
 
 class Uniform(_Range):
-    """Real numbers, uniform."""
+    """Real numbers, uniform; `float` is the word of Ludwig's example for Optuna."""
 
-    space: Literal["uniform"]
+    space: Literal["uniform", "float"]
     lower: Number = Field(description="Least value.")
     upper: Number = Field(description="Largest value.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -13,11 +13,11 @@ from distcore.search.options import ExecutorOptions
 class LocalOptions(ExecutorOptions):
     """`hyperopt.executor: {type: local}`."""
 
-    ludwig_only: ClassVar[Mapping[str, Any]] = {
-        "kubernetes_namespace": None,
-        "trial_driver_resources": None,
-        "storage": None,
-        "study_name": None,
+    unread: ClassVar[Mapping[str, str]] = {
+        **ExecutorOptions.unread,
+        "trial_driver_resources": "the process that looks after a trial on Ray is the trial itself on this machine",
+        "storage": "the study is study.journal in the search's folder, and --model_resume_path goes on with it",
+        "study_name": "a folder holds one study",
     }
 
     sampler: Literal["auto", "tpe", "random", "gp", "cmaes"] = Field(
@@ -28,6 +28,12 @@ class LocalOptions(ExecutorOptions):
     pruner: Literal["median", "hyperband"] | None = Field(
         None, description="Ludwig's short word for a scheduler: median_stopping_rule, or hyperband, by rounds."
     )
+
+    trial_driver_resources: dict[str, Annotated[float, Field(ge=0)]] | None = Field(
+        None, description="For the executor ray; it changes nothing here."
+    )
+    storage: str | None = Field(None, description="Ludwig's; it changes nothing here.")
+    study_name: str | None = Field(None, description="Ludwig's; it changes nothing here.")
 
     @field_validator("scheduler", mode="after")
     @classmethod
