@@ -6,7 +6,6 @@ table's memory. So the structure is HDF5's own, and the values are copied once, 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from h5py import h5d, h5f, h5fd, h5g, h5p
 from distcore.columns import Values
 from distcore_hdf5 import index
 from distcore_hdf5.index import Stored, StoredColumn
+from distcore_hdf5.sparse import SparseFile
 
 if TYPE_CHECKING:
     from distcore_hdf5.options import Hdf5Options
@@ -57,17 +57,15 @@ def image(columns: Sequence[Values], options: Hdf5Options, compress: bool) -> li
         for column in columns
     }
     block = index.block_bytes(index.encode(declared, LARGEST))
-    memory = io.BytesIO()
+    memory = SparseFile()
     with _created(memory, block, len(columns)) as file:
-        for column in columns:
-            _write(file, column, declared[column.name], options)
-        found = {name: _found(file, name, column) for name, column in declared.items()}
+        made = [_write(file, column, declared[column.name], options) for column in columns]
+        found = {column.name: stored for column, stored in zip(columns, made, strict=True)}
         file.flush()
         size = file.id.get_filesize()
-    structure = memory.getbuffer()
-    head = index.encode(found, size)
-    structure[: len(head)] = head
-    return list(_assembled(structure, _plain_values(columns, found), size))
+    memory.seek(0)
+    memory.write(index.encode(found, size))
+    return list(_assembled(memory, _plain_values(columns, found), size))
 
 
 def _declared(values: np.ndarray, options: Hdf5Options, compress: bool) -> Stored:
@@ -88,12 +86,12 @@ def _plain_values(columns: Sequence[Values], found: dict[str, StoredColumn]) -> 
                 yield stored.offset, little.reshape(-1).view(np.uint8).data
 
 
-def _assembled(structure: memoryview, values: Iterator[tuple[int, memoryview]], size: int) -> Iterator[memoryview]:
+def _assembled(structure: SparseFile, values: Iterator[tuple[int, memoryview]], size: int) -> Iterator[memoryview]:
     """The file from its start to its end: structure, and values at their places in it."""
     at = 0
     for offset, data in [*sorted(values, key=lambda each: each[0]), (size, memoryview(b""))]:
-        yield structure[at:offset]
-        yield memoryview(bytes(offset - max(at, min(offset, len(structure)))))
+        if at < offset:
+            yield structure.part(at, offset)
         yield data
         at = offset + len(data)
 
@@ -101,7 +99,7 @@ def _assembled(structure: memoryview, values: Iterator[tuple[int, memoryview]], 
 # ------------------------------------------------------------------ HDF5
 
 
-def _created(memory: io.BytesIO, block: int, columns: int) -> h5py.File:
+def _created(memory: SparseFile, block: int, columns: int) -> h5py.File:
     """An empty file that keeps the order of its columns. h5py's own `File` would note the time of its creation."""
     access, create = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.FILE_CREATE)
     access.set_libver_bounds(VERSION, VERSION)
@@ -119,47 +117,42 @@ def _timeless(create: Any) -> Any:
     return create
 
 
-def _write(group: h5py.Group, column: Values, stored: StoredColumn, options: Hdf5Options) -> None:
+def _write(group: h5py.Group, column: Values, stored: StoredColumn, options: Hdf5Options) -> StoredColumn:
+    """Make the datasets of a column; returns it with the places that HDF5 gave them."""
     name = quoted(column.name)
-    if column.offsets is not None and stored.offsets is not None:
-        made = h5g.create(group.id, name.encode(), gcpl=_timeless(h5p.create(h5p.GROUP_CREATE)))
-        group, name = h5py.Group(made), VALUES
-        _dataset(group, OFFSETS, column.offsets, stored.offsets, options)
-    _dataset(group, name, column.values, stored.values, options)
+    if column.offsets is None or stored.offsets is None:
+        return StoredColumn(_dataset(group, name, column.values, stored.values, options))
+    made = h5py.Group(h5g.create(group.id, name.encode(), gcpl=_timeless(h5p.create(h5p.GROUP_CREATE))))
+    offsets = _dataset(made, OFFSETS, column.offsets, stored.offsets, options)
+    return StoredColumn(_dataset(made, VALUES, column.values, stored.values, options), offsets)
 
 
-def _dataset(group: h5py.Group, name: str, values: np.ndarray, stored: Stored, options: Hdf5Options) -> None:
+def _dataset(group: h5py.Group, name: str, values: np.ndarray, stored: Stored, options: Hdf5Options) -> Stored:
     if stored.chunks:
-        group.create_dataset(
-            name,
-            data=values.astype(stored.dtype, copy=False),
-            chunks=(stored.chunk_rows, *stored.shape[1:]),
-            compression=options.compression_level or 1,
-            shuffle=True,
-            track_times=False,
-        )
-        return
+        return replace(stored, chunks=_chunks(group, name, values, stored, options))
     create = h5p.create(h5p.DATASET_CREATE)
     create.set_alloc_time(h5d.ALLOC_TIME_EARLY)
     create.set_fill_time(h5d.FILL_TIME_NEVER)
-    group.create_dataset(name, stored.shape, stored.dtype, dcpl=create, track_times=False)
+    made = group.create_dataset(name, stored.shape, stored.dtype, dcpl=create, track_times=False)
+    return replace(stored, offset=(made.id.get_offset() or 0) if stored.bytes else 0)
 
 
-def _found(file: h5py.File, name: str, column: StoredColumn) -> StoredColumn:
-    """The same column with the places that HDF5 gave it."""
-    if column.offsets is None:
-        return StoredColumn(_placed(file[quoted(name)], column.values))
-    group = file[quoted(name)]
-    return StoredColumn(_placed(group[VALUES], column.values), _placed(group[OFFSETS], column.offsets))
-
-
-def _placed(dataset: h5py.Dataset, stored: Stored) -> Stored:
-    if not stored.chunks:
-        return replace(stored, offset=(dataset.id.get_offset() or 0) if stored.bytes else 0)
+def _chunks(
+    group: h5py.Group, name: str, values: np.ndarray, stored: Stored, options: Hdf5Options
+) -> tuple[tuple[int, int], ...]:
+    """Have HDF5 compress a dataset; (offset, bytes) of each of its chunks."""
+    made = group.create_dataset(
+        name,
+        data=values.astype(stored.dtype, copy=False),
+        chunks=(stored.chunk_rows, *stored.shape[1:]),
+        compression=options.compression_level or 1,
+        shuffle=True,
+        track_times=False,
+    )
     chunks = {}
 
     def take(info: Any) -> None:
         chunks[info.chunk_offset[0]] = (info.byte_offset, info.size)
 
-    dataset.id.chunk_iter(take)
-    return replace(stored, chunks=tuple(chunks[start] for start in sorted(chunks)))
+    made.id.chunk_iter(take)
+    return tuple(chunks[start] for start in sorted(chunks))
