@@ -12,7 +12,7 @@ EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
 PLAIN := core plugins/local_backend plugins/parquet_cache plugins/tabular_model
 
-.PHONY: help demo picture contrib horovod clusters test faults lint types bench bench-ludwig docs wheels wheels-test clean
+.PHONY: help demo picture contrib horovod clusters test faults lint types bench bench-ludwig bench-tensorflow docs wheels wheels-test clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -82,12 +82,16 @@ types: $(VENV)/.developer  ## static types
 
 ENVIRONMENT = $(if $(wildcard .venv-$(1)/bin/python),--$(1) .venv-$(1)/bin/python)
 bench: $(VENV)/.bench  ## every stage beside its peers and floors; writes bench/results.json and bench/results.md
-	$(BIN)/python bench/run.py $(call ENVIRONMENT,ludwig) $(call ENVIRONMENT,plain) $(BENCH_ARGS)
+	$(BIN)/python bench/run.py $(call ENVIRONMENT,ludwig) $(call ENVIRONMENT,plain) $(call ENVIRONMENT,tensorflow) $(BENCH_ARGS)
 
 bench-ludwig: constraints.txt  ## environments of their own for Ludwig 0.17.8 (about 140 packages) and distcore, for bench
 	bench/ludwig.sh .venv-ludwig $(PYTHON)
 	@test -x .venv-plain/bin/python || $(PYTHON) -m venv .venv-plain
 	.venv-plain/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt $(PLAIN:%=--editable %)
+
+bench-tensorflow: constraints.txt  ## an environment of its own for TensorFlow (1.3 GB), the peer of tfrecord, for bench
+	@test -x .venv-tensorflow/bin/python || $(PYTHON) -m venv .venv-tensorflow
+	.venv-tensorflow/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt tensorflow-cpu==2.21.0 pyarrow pyyaml
 
 docs: $(VENV)/.installed  ## write the config reference and the hook reference from the code
 	$(BIN)/python docs/generate.py

@@ -1,7 +1,7 @@
 """`make bench`: every stage beside its peers and floors, in turn, in one run; writes results.json and results.md.
 
     python bench/run.py [--quick] [--stages preprocess,loader] [--data DIR] [--results DIR] [--ludwig PYTHON]
-        [--plain PYTHON] [--ahead]
+        [--plain PYTHON] [--tensorflow PYTHON] [--ahead]
 
 A stage that is measured again takes the place of its older figures; the others stay, each with its own conditions.
 Exits with 1 where a stage could not be measured. Being behind a target is told, and is no failure.
@@ -40,7 +40,9 @@ STAGES = (
 
 def main() -> int:
     arguments = parse()
-    bench = Bench(arguments.data.resolve(), arguments.quick, arguments.ludwig, arguments.plain)
+    bench = Bench(
+        arguments.data.resolve(), arguments.quick, arguments.ludwig, arguments.plain, arguments.tensorflow
+    )
     bench.data.mkdir(parents=True, exist_ok=True)
     if arguments.ahead:
         os.nice(-20)
@@ -100,6 +102,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--plain", default=sys.executable, help="a Python that has distcore and nothing it does not need"
     )
+    parser.add_argument("--tensorflow", default=os.environ.get("TENSORFLOW_PYTHON"), help="a Python that has TensorFlow")
     parser.add_argument("--ahead", action="store_true", help="run before everything else on the machine (root, Linux)")
     arguments = parser.parse_args()
     unknown = set(arguments.stages) - set(STAGES)

@@ -28,12 +28,14 @@ MORE_PLUGINS = {"PYTHONPATH": os.pathsep.join(filter(None, [str(HERE / "stamped"
 class Bench:
     """A run. data: folder for everything made here. quick: small rows, few rounds; ratios are told, not judged.
 
-    ludwig: a Python that has Ludwig, or None. plain: one that has distcore and what it needs, and nothing else."""
+    ludwig: a Python that has Ludwig, or None. plain: one that has distcore and what it needs, and nothing else.
+    tensorflow: one that has TensorFlow, or None."""
 
     data: Path
     quick: bool = False
     ludwig: str | None = None
     plain: str = sys.executable
+    tensorflow: str | None = None
 
     def pick(self, full: Any, quick: Any) -> Any:
         return quick if self.quick else full

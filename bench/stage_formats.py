@@ -5,13 +5,13 @@
 A shard of 10 float32 and 7 int32 columns (codes as skewed as those of these benchmarks) goes to a file in the page cache and
 comes back whole as columns, several times; rows a second are of the fastest. Ours also checks every checksum it has. Peers
 do what a user of the library would: pyarrow's `write_table` and `read_table`, a dataset a column with h5py, an `Example` a
-row with protobuf and google-crc32c, and with TensorFlow where it is installed (`TFRecordWriter`; `parse_example` on batches).
+row with protobuf and google-crc32c, and with TensorFlow in an environment of its own (`make bench-tensorflow`;
+`TFRecordWriter`, and `parse_example` on batches).
 """
 
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import os
 import struct
 import sys
@@ -125,6 +125,8 @@ def protobuf_examples(packed: bool = False) -> tuple[Write, Read]:
 def tensorflow_records(packed: bool = False) -> tuple[Write, Read]:
     import tensorflow as tf
 
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     kind = "GZIP" if packed else ""
     options = tf.io.TFRecordOptions(compression_type=kind, compression_level=1 if packed else None)
 
@@ -204,13 +206,16 @@ def seconds(work: Callable[[Path, pa.Table], Any], path: Path, table: pa.Table) 
 
 def measure(bench: Bench) -> list[Row]:
     """Each format beside its library, uncompressed or as it comes, and compressed."""
-    with_tensorflow = importlib.util.find_spec("tensorflow") is not None
-    names = [name for name in VARIANTS if with_tensorflow or not name.startswith("tensorflow")]
+    names = [name for name in VARIANTS if bench.tensorflow or not name.startswith("tensorflow")]
     rows, folder = bench.pick(262_144, 65_536), bench.data / "formats"
-    commands = {name: bench.script("stage_formats.py", name, folder, rows) for name in names}
+    pythons = {name: bench.tensorflow for name in names if name.startswith("tensorflow")}
+    commands = {
+        name: bench.script("stage_formats.py", name, folder, rows, python=pythons.get(name) or sys.executable)
+        for name in names
+    }
     found = bench.compare(commands, (5, 2), "read", ONE_THREAD)
     pairs = [("parquet", "pyarrow"), ("hdf5", "h5py"), ("tfrecord", "protobuf")]
-    if with_tensorflow:
+    if bench.tensorflow:
         pairs.append(("tfrecord", "tensorflow"))
     lines = []
     for ours, peer in pairs:
