@@ -16,7 +16,7 @@ from distcore import results
 from distcore.contracts import JSON, TrainJob, TrainResult
 from distcore.dataset import Data
 from distcore.prepare import check_storage, prepare
-from distcore.session import Session, describe, experiment_directory, open_session
+from distcore.session import Session, describe, experiment_directory, open_session, run_taken_over
 
 if TYPE_CHECKING:
     from distcore.artifact import Artifact
@@ -99,8 +99,9 @@ def _train(
         cache = prepare(session, data)
         if "skip_save_processed_input" in skip and session.built_cache:
             stack.callback(results.remove_cache, cache)
-        if model_resume_path is not None:
-            session.directory = Path(model_resume_path)
+        going_on = run_taken_over(session.backend) or model_resume_path
+        if going_on is not None:
+            session.directory = Path(going_on)
         else:
             session.directory = experiment_directory(output_directory, experiment_name, model_name)
             stack.enter_context(results.gone_if_refused(session.directory))

@@ -150,7 +150,8 @@ def resolved_session(
 
 
 def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
-    """The backend. A launcher's process that another one leads never comes back: it does its part, and ends."""
+    """The backend. A launcher's process that another one leads does its part, and ends; it comes back from there only
+    where it has to lead from now on, because the one that led is lost."""
     made: Backend = plugins.make("backends", name, options)
     follow = getattr(made, "follow", None)
     if follow is not None:
@@ -197,6 +198,12 @@ def experiment_directory(root: str | Path, experiment_name: str, model_name: str
             f"The results cannot be written to {base.parent}: {error.strerror}. "
             "Give another folder with --output_directory."
         ) from error
+
+
+def run_taken_over(backend: Backend) -> Path | None:
+    """The folder of the run that this call goes on with, in a process that took over from a lost one; else None."""
+    taken_over = getattr(backend, "taken_over", None)
+    return taken_over() if taken_over is not None else None
 
 
 def describe(session: Session, data: Mapping[str, Any]) -> JSON:

@@ -75,9 +75,13 @@ def finish(process, seconds=SECONDS):
             pass
 
 
+LAUNCHER = [sys.executable, "-m", "horovod.runner.launch"]
+"""horovodrun, of this Python."""
+
+
 def horovodrun(ranks):
     """The words before a command: the launcher without MPI."""
-    return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(ranks)]
+    return [*LAUNCHER, "--gloo", "-np", str(ranks)]
 
 
 def mpirun(ranks):
@@ -99,7 +103,9 @@ def distcore(*words):
 @pytest.fixture(scope="session")
 def launch():
     """`start`, `finish`, `horovodrun`, `mpirun` and `distcore`, for tests."""
-    return SimpleNamespace(start=start, finish=finish, horovodrun=horovodrun, mpirun=mpirun, distcore=distcore)
+    return SimpleNamespace(
+        start=start, finish=finish, launcher=LAUNCHER, horovodrun=horovodrun, mpirun=mpirun, distcore=distcore
+    )
 
 
 @pytest.fixture

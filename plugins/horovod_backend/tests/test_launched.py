@@ -118,15 +118,6 @@ def test_the_config_names_another_backend(launch, tiny):
     assert "--backend horovod" in ran.text, ran.text
 
 
-def test_elastic_is_refused_before_any_work(launch, tiny):
-    words = launch.distcore("train", "-c", "config.yaml", "--dataset", "data.csv")
-    elastic = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"}
-    process = launch.start(words, tiny, **elastic, HOROVOD_ELASTIC="1")
-    ran = launch.finish(process)
-    assert ran.code == 2
-    assert "not supported yet" in ran.text
-
-
 def started(launch, folder, words, beyond=0):
     """A run under way that has saved a checkpoint after more than `beyond` steps."""
     process = launch.start(words, folder)

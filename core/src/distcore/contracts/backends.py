@@ -76,7 +76,9 @@ class Backend(Protocol):
     One whose ranks are on other machines may also have
     - `relay(progress)`: in place of `training.relay.Relay`, for workers that share no file with this process;
     - `check_storage(read, written)`: raises UserError where a node cannot see one of {what it is: path of a file or
-      folder that is read, or of a folder that is written to}; called before work.
+      folder that is read, or of a folder that is written to}; called before work;
+    - `taken_over()`: asked once by each `train` and `experiment`; the folder of the run that the call goes on with,
+      where this process took over from one that led and is lost, else None.
     """
 
     name: str

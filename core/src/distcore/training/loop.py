@@ -123,7 +123,7 @@ class TrainLoop:
         batches = self.work.train.batches(state.epoch, first)
         for offset, batch in enumerate(batches):
             rows = plan.rows_of(first + offset)
-            asked = stepper.step(batch, rows, state.step, interrupt.asked or progress.stop)
+            asked = stepper.step(batch, rows, state.step, bool(interrupt.asked or progress.stop))
             state.rows += rows
             state.advance(plan.steps_per_epoch)
             progress.done = state.step
@@ -174,7 +174,11 @@ class TrainLoop:
         """After a ctrl-C: save where we are and say how to go on."""
         path = self.save()
         where = f"Stopped after step {self.state.step}."
-        if path is None:
+        if not self._first:
+            raise KeyboardInterrupt
+        if isinstance(self.progress.stop, str):
+            log.info("%s %s", where, self.progress.stop)
+        elif path is None:
             log.warning("%s No checkpoints are kept, so this run cannot be resumed.", where)
         else:
             log.warning("%s Go on from there with --model_resume_path %s", where, path.parent.parent)

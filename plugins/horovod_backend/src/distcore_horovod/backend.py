@@ -25,17 +25,16 @@ TASKS = 4
 def make(options: BackendOptions) -> Backend:
     """The backend of this process's surroundings. Raises UserError where Horovod cannot be used in them."""
     found = launched()
-    if found is not None and found.elastic:
-        raise UserError(
-            "horovodrun's elastic mode (--min-np, --host-discovery-script) is not supported yet. Start without it: "
-            "horovodrun -np N; a run that lost a rank goes on with --model_resume_path."
-        )
     if found is None:
         return Alone(options)
     from distcore_horovod.crew import crew
 
     joined = crew(found)
     assert joined is not None
+    if found.elastic:
+        from distcore_horovod.elastic_backend import Elastic
+
+        return Elastic(joined)
     return Joined(joined)
 
 
@@ -76,8 +75,12 @@ class Joined:
 
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
-        self.launched = crew.launched
         self._resources: Resources | None = None
+
+    @property
+    def launched(self) -> Launched:
+        """This process among the launcher's."""
+        return self.crew.launched
 
     def follow(self) -> None:
         """In every rank but 0: do what rank 0 asks until its process ends, then end too (SystemExit 0)."""

@@ -21,13 +21,13 @@ SECONDS = 2.0
 
 
 class Board:
-    """processes: of every rank. hosts: where they run."""
+    """store: the key-value store; None: nobody leaves words. hosts, processes: of every rank."""
 
     def __init__(self, store: Any, rank: int, hosts: list[str], processes: list[int]) -> None:
         self._store, self._rank, self._hosts, self._processes = store, rank, hosts, processes
 
     @classmethod
-    def open(cls, crew: Crew, processes: list[int]) -> Board:
+    def open(cls, crew: Crew) -> Board:
         """Rank 0 serves, and tells the others where."""
         from torch.distributed import TCPStore
 
@@ -46,10 +46,12 @@ class Board:
         host, port = crew.hvd.broadcast_object(address, root_rank=0, name="distcore.board")
         if store is None:
             store = TCPStore(host, port, is_master=False, timeout=wait, wait_for_workers=False)
-        return cls(store, crew.rank, crew.hosts, processes)
+        return cls(store, crew.rank, crew.hosts, crew.processes)
 
     def leave(self, words: str) -> None:
         """Say what this rank ends with; the first to speak is heard."""
+        if self._store is None:
+            return
         with suppress(Exception):  # the leader may be gone
             self._store.compare_set("first", "", f"{self._who(self._rank)} ended: {words}")
 
@@ -58,7 +60,7 @@ class Board:
         until = time.monotonic() + (SECONDS / 4 if ended else SECONDS)
         while True:
             with suppress(Exception):
-                if self._store.check(["first"]):
+                if self._store is not None and self._store.check(["first"]):
                     return str(self._store.get("first").decode()).rstrip(".") + "."
             gone = [rank for rank in range(len(self._hosts)) if self._gone(rank)]
             if gone:
@@ -70,7 +72,7 @@ class Board:
             time.sleep(0.05)
 
     def _who(self, rank: int) -> str:
-        return f"rank {rank} (process {self._processes[rank]} on {self._hosts[rank].rpartition('-')[0]})"
+        return named(rank, self._hosts[rank], self._processes[rank])
 
     def _gone(self, rank: int) -> bool:
         """Whether the rank's process on this machine is no more, or is a zombie."""
@@ -83,3 +85,8 @@ class Board:
         except (OSError, IndexError):
             return True
         return state in "ZX"
+
+
+def named(rank: int, host: str, process: int) -> str:
+    """A rank as people find it. host: as `rendezvous.machine` names it."""
+    return f"rank {rank} (process {process} on {host.rpartition('-')[0]})"

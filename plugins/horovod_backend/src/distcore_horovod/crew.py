@@ -2,7 +2,8 @@
 
 An order is a function with arguments that every rank calls with the crew, itself included. Orders travel as Horovod
 broadcasts, over connections that were made when all ranks met: no port is open for anybody else. Errors of a rank in a
-task are results; an error in a gang, where others wait in a collective, ends the crew (`fail`).
+task are results; an error in a gang, where others wait in a collective, ends the crew (`failure`). A crew whose ranks
+come and go is `elastic.ElasticCrew`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -30,6 +31,10 @@ STALL_SECONDS = "1800"
 log = logging.getLogger("distcore")
 
 
+class Broken(Exception):
+    """The ranks of an elastic crew cannot go on together: one is lost, or has failed. They meet again."""
+
+
 class Crew:
     """The processes that a launcher started, joined in Horovod. launched: who this is."""
 
@@ -43,15 +48,31 @@ class Crew:
         import horovod.torch as hvd
 
         self.launched, self.hvd = launched, hvd
-        refuse_without_mpi(launched, hvd)
-        hvd.init()
-        check_size(launched, hvd)
         self.over = False
-        hosts = hvd.allgather_object((machine(), os.getpid()), name="distcore.hosts")
-        self.hosts = [host for host, _ in hosts]
-        self.board = Board.open(self, [process for _, process in hosts])
-        if launched.rank == 0:
+        self.hosts: list[str] = []
+        self.processes: list[int] = []
+        self.meet()
+
+    def meet(self) -> None:
+        """Join the other ranks in Horovod; afterwards all know each other."""
+        refuse_without_mpi(self.launched, self.hvd)
+        self.hvd.init()
+        check_size(self.launched, self.hvd)
+        self.introduce(self.hvd.allgather_object((machine(), os.getpid()), name="distcore.hosts"))
+
+    def introduce(self, ranks: Sequence[tuple[str, int]]) -> None:
+        """Remember (machine, process) of every rank, in rank order, and open the board."""
+        self.hosts = [host for host, _ in ranks]
+        self.processes = [process for _, process in ranks]
+        self.board = self.open_board()
+        if self.rank == 0:
+            # Ours must run before Horovod's own, which hvd.init() registers: the last registered is the first to run.
+            atexit.unregister(self.end)
             atexit.register(self.end)
+
+    def open_board(self) -> Board:
+        """Where a rank that must end says why."""
+        return Board.open(self)
 
     @property
     def rank(self) -> int:
@@ -88,16 +109,23 @@ class Crew:
 
     # -------------------------------------------------------------- the followers
 
-    def follow(self) -> NoReturn:
+    def follow(self) -> None:
         """Carry out orders until the leader's process ends; then this one ends too, with exit code 0."""
-        logging.getLogger("distcore").setLevel(logging.WARNING)  # the leader tells the story
+        log.setLevel(logging.WARNING)  # the leader tells the story
         while order := self._told():
-            try:
-                function, arguments = cloudpickle.loads(order)
-            except Exception as error:  # noqa: BLE001 - the leader is told
-                self._gather(failed(self.rank, error))
-                continue
+            self._obey(order)
+        self._leave()
+
+    def _obey(self, order: bytes) -> None:
+        """Do this rank's part of an order, and give the leader what came of it."""
+        try:
+            function, arguments = cloudpickle.loads(order)
+        except Exception as error:  # noqa: BLE001 - the leader is told
+            self._gather(failed(self.rank, error))
+        else:
             self._gather(self._part_of(function, arguments))
+
+    def _leave(self) -> NoReturn:
         self.over = True
         self.hvd.shutdown()
         raise SystemExit(0)
@@ -117,7 +145,7 @@ class Crew:
         try:
             return function(self, *arguments)
         except Exception as error:
-            if self.over:
+            if self.over or isinstance(error, Broken):
                 raise
             return failed(self.rank, error)
 
@@ -140,7 +168,7 @@ class Crew:
         except HorovodInternalError as error:
             raise self.failure() from error
 
-    def failure(self) -> TrainingError:
+    def failure(self) -> Exception:
         """The crew is over; what the leader raises where Horovod says that it broke. A follower's process ends."""
         self.over = True
         if self.rank:
@@ -210,5 +238,10 @@ _crew: list[Crew] = []
 def crew(launched: Launched | None = None) -> Crew | None:
     """This process's crew; made once, where `launched` says that there is one."""
     if not _crew and launched is not None:
-        _crew.append(Crew(launched))
+        if launched.elastic:
+            from distcore_horovod.elastic import ElasticCrew
+
+            _crew.append(ElasticCrew(launched))
+        else:
+            _crew.append(Crew(launched))
     return _crew[0] if _crew else None

@@ -26,7 +26,7 @@ def run_part(crew: Crew, gang: Gang, meeting: tuple[str, int]) -> Any:
         return None
     member = Member(crew.rank, gang.ranks, crew.launched.local_rank)
     try:
-        with _says_why(crew), _surroundings(member, crew, gang, meeting):
+        with says_why(crew), surroundings(member, crew, gang, meeting):
             return gang.function(member, *gang.arguments)
     except HorovodInternalError as error:
         raise crew.failure() from error
@@ -52,20 +52,20 @@ def meeting_point(crew: Crew) -> tuple[str, int]:
 
 
 @contextmanager
-def _surroundings(member: Member, crew: Crew, gang: Gang, meeting: tuple[str, int]) -> Iterator[None]:
-    """Threads of a rank, and torch's variables, while the gang runs."""
+def surroundings(member: Member, crew: Crew, gang: Gang, meeting: tuple[str, int] | None = None) -> Iterator[None]:
+    """Threads of a rank, and torch's variables (where ranks may meet through them), while the gang runs."""
     import torch
 
     threads = torch.get_num_threads()
     share = max(1, len(os.sched_getaffinity(0)) // crew.local_size)
-    told = {
+    told: dict[str, Any] = {
         "RANK": member.rank,
         "WORLD_SIZE": member.world,
         "LOCAL_RANK": member.local_rank,
         "LOCAL_WORLD_SIZE": crew.local_size,
-        "MASTER_ADDR": meeting[0],
-        "MASTER_PORT": meeting[1],
     }
+    if meeting is not None:
+        told |= {"MASTER_ADDR": meeting[0], "MASTER_PORT": meeting[1]}
     before = {name: os.environ.get(name) for name in told}
     torch.set_num_threads(gang.threads or share)
     os.environ.update({name: str(value) for name, value in told.items()})
@@ -81,7 +81,7 @@ def _surroundings(member: Member, crew: Crew, gang: Gang, meeting: tuple[str, in
 
 
 @contextmanager
-def _says_why(crew: Crew) -> Iterator[None]:
+def says_why(crew: Crew) -> Iterator[None]:
     """A launcher ends all ranks (SIGTERM) when one died: let the leader say which, also while it waits in a collective.
 
     Python's handlers wait for the main thread; a thread that reads the wake-up pipe does not."""

@@ -50,11 +50,15 @@ def distcore_options_model(kind: str, name: str) -> type | None:
 
 @hookimpl
 def distcore_check(kind: str, name: str, options: Any) -> None:
-    """Horovod must be there, with torch support, built for the torch that is there."""
+    """Horovod must be there, with torch support, built for the torch that is there; and fit the launcher."""
     if kind == "trainers" and name == "horovod":
         from distcore_horovod.installed import require
 
         require()
+    if kind in ("trainers", "processors") and name == "horovod":
+        from distcore_horovod.elastic_backend import refuse
+
+        refuse(kind, options)
 
 
 @hookimpl
@@ -63,9 +67,10 @@ def distcore_detect() -> Detection | None:
     from distcore_horovod.launcher import launched
 
     found = launched()
-    if found is None or found.size == 1:
+    if found is None or (found.size == 1 and not found.elastic):
         return None
-    return Detection("horovod", 80, f"{found.by} started {found.size} processes; this is rank {found.rank}")
+    number = f"{found.size} process{'es' if found.size > 1 else ''}"
+    return Detection("horovod", 80, f"{found.by} started {number}; this is rank {found.rank}")
 
 
 @hookimpl

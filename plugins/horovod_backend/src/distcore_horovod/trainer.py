@@ -31,12 +31,16 @@ def make(options: TrainerOptions) -> HorovodTrainer:
 
 
 class HorovodTrainer(TorchTrainer):
-    """Under a launcher its ranks, whatever `num_workers` says; else a gang of the backend."""
+    """Under a launcher its ranks, whatever `num_workers` says; else a gang of the backend.
+
+    Where the launcher is elastic, `num_workers` is the number of ranks that batches are planned for."""
 
     def workers(self, backend: Backend) -> int:
-        """The launcher's ranks, else as TorchTrainer."""
+        """The launcher's ranks (the planned ones where it is elastic), else as TorchTrainer."""
         crew = getattr(backend, "launched", None)
-        return crew.size if crew is not None else super().workers(backend)
+        if crew is None:
+            return super().workers(backend)
+        return (self._given()[1] if crew.elastic else 0) or crew.size
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
         """As TorchTrainer's, with what stands against Horovod here."""
@@ -55,7 +59,7 @@ class HorovodTrainer(TorchTrainer):
                 "Leave out backend.type, or give --backend horovod."
             )
         given = self._given()[1]
-        if crew is not None and given not in (0, crew.size):
+        if crew is not None and not crew.elastic and given not in (0, crew.size):
             log.info(
                 "%s started %d ranks; backend.trainer.num_workers %d is for other backends.", crew.by, crew.size, given
             )

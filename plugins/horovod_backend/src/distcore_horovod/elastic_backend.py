@@ -1,0 +1,160 @@
+"""The backend `horovod` in horovodrun's elastic mode: training goes on from its last checkpoint as ranks come and go.
+
+A checkpoint is the commit: it holds the position (epoch, step), and a rank of any gang goes on from there with its
+share of the same global batches. Where hosts are added, training stops at the next step, saves one, and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.contracts import Gang, Member, Resources, TrainJob
+from distcore.errors import UserError
+from distcore.progress import Progress
+from distcore_horovod.backend import Joined
+from distcore_horovod.launcher import launched
+
+if TYPE_CHECKING:
+    from distcore_horovod.elastic import Changes, ElasticCrew
+
+STOPPED = "stopped"
+"""What a rank's part gives where training stopped at a checkpoint, as it was asked to."""
+
+
+def refuse(kind: str, options: Any) -> None:
+    """Raise UserError, before any work, where the plugin (of this kind) does not go with an elastic launcher."""
+    here = launched()
+    if here is None or not here.elastic:
+        return
+    if kind == "processors":
+        raise UserError(
+            "backend.processor horovod does not go with horovodrun's elastic mode: its ranks hold the rows between two "
+            "passes. Leave out backend.processor: rank 0 then prepares the data alone."
+        )
+    if kind == "trainers" and options.op != "average":
+        raise UserError(
+            f"backend.trainer.op {options.op} does not go with horovodrun's elastic mode: its gradients would change "
+            "with the number of ranks. Leave it out."
+        )
+
+
+class Elastic(Joined):
+    """Rank 0 runs the command, as without elasticity; after a loss its orders are given again."""
+
+    defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": "horovod"}
+    crew: ElasticCrew
+
+    def resources(self) -> Resources:
+        """Of the machines that are there now."""
+        self._resources = None
+        return super().resources()
+
+    def relay(self, progress: Progress) -> Watched:
+        """Rank 0 trains in the process that draws."""
+        return Watched(progress, self.crew.changes)
+
+    def taken_over(self) -> Path | None:
+        """The folder of the run that a lost leader began with this call. Raises UserError where it cannot be seen."""
+        if not self.crew.inherited:
+            return None
+        directory = self.crew.inherited.pop(0).directory
+        if directory is not None and not directory.is_dir():
+            raise UserError(
+                f"The process that led has begun the run in {directory}, which is not seen from here. "
+                "Give an --output_directory on storage that all hosts share."
+            )
+        return directory
+
+    def run_gang(self, gang: Gang) -> list[Any]:
+        """Run the function in all ranks that are there, from its last checkpoint whenever they have changed.
+
+        Raises what a rank's part raised: only the loss of a rank is survived."""
+        gang = self._planned(gang)
+        while True:
+            if self.crew.changes.told:
+                self.crew.meet_again()
+            found = self.crew.everywhere(run_elastic_part, gang)
+            if STOPPED not in found:
+                return found
+            if not self.crew.changes.told:
+                raise KeyboardInterrupt
+
+    def _planned(self, gang: Gang) -> Gang:
+        """The gang, with batches for the number of ranks that its run was begun with. Raises UserError where it could
+        not go on."""
+        if not gang.arguments or not isinstance(gang.arguments[0], TrainJob):
+            return gang
+        job = gang.arguments[0]
+        if job.trainer.name != "horovod":
+            raise UserError(
+                f"backend.trainer {job.trainer.name} cannot lose a rank. Under horovodrun's elastic mode leave out "
+                "backend.trainer, or name horovod."
+            )
+        if not job.save_checkpoints or job.directory is None:
+            raise UserError(
+                "horovodrun's elastic mode goes on from checkpoints, and none are kept. Leave out --skip_save_progress."
+            )
+        known = [run.planned for run in self.crew.runs if run.directory == job.directory]
+        job = replace(job, planned_workers=known[0] if known else gang.ranks)
+        return replace(gang, arguments=(job, *gang.arguments[1:]))
+
+
+def run_elastic_part(crew: ElasticCrew, gang: Gang) -> Any:
+    """This rank's part of the gang. Raises Broken where ranks must meet again."""
+    from horovod.common.exceptions import HorovodInternalError
+
+    from distcore_horovod.crew import Broken
+    from distcore_horovod.elastic import Run
+    from distcore_horovod.gang import says_why, surroundings
+
+    job = gang.arguments[0] if gang.arguments else None
+    if isinstance(job, TrainJob):
+        crew.begins(Run(job.directory, job.planned_workers))
+    member = Member(crew.rank, crew.size, crew.launched.local_rank)
+    try:
+        with says_why(crew), surroundings(member, crew, gang):
+            return gang.function(member, *gang.arguments)
+    except HorovodInternalError as error:
+        raise Broken from error
+    except KeyboardInterrupt:
+        return STOPPED
+    except Exception as error:
+        raise crew.failed_here(error) from error
+
+
+class Watched:
+    """A relay and its reporter in one: the progress that training reports to is the one that is drawn."""
+
+    def __init__(self, progress: Progress | None, changes: Changes | None) -> None:
+        self._progress, self._changes = progress, changes
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing was opened."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In the other ranks nothing is drawn."""
+        return (Watched, (None, None))
+
+    @property
+    def reporter(self) -> Watched:
+        """What rank 0 reports through."""
+        return self
+
+    @contextmanager
+    def reporting(self) -> Iterator[Progress]:
+        """The progress, which is asked to stop where the launcher's hosts change."""
+        if self._progress is None or self._changes is None:
+            yield Progress()
+            return
+        self._changes.watch(self._progress)
+        try:
+            yield self._progress
+        finally:
+            self._changes.watch(None)
