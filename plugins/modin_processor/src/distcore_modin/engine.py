@@ -7,6 +7,7 @@ unwrapped, and tasks are handed to its engine.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -16,6 +17,9 @@ from distcore.errors import UserError
 
 log = logging.getLogger("distcore")
 
+TOKENS = "RAY_AUTH_MODE"
+"""Whether Ray's clusters ask for tokens. Ray sets it when it starts one, and leaves it."""
+
 
 class ModinEngine:
     """The Ray that this process is connected to, the one RAY_ADDRESS names, or a new one here until `close`."""
@@ -24,7 +28,9 @@ class ModinEngine:
         import ray
 
         self._ours = not ray.is_initialized()
+        self._tokens = os.environ.get(TOKENS)
         if self._ours:
+            _read_settings_anew()
             address = os.environ.get("RAY_ADDRESS") or "local"
             if address == "local":
                 log.info("modin: no Ray cluster is connected, so one is started on this machine for preprocessing.")
@@ -81,6 +87,16 @@ class ModinEngine:
         if self._ours:
             self._ours = False
             ray.shutdown()
+            os.environ.pop(TOKENS, None)
+            if self._tokens is not None:
+                os.environ[TOKENS] = self._tokens
+
+
+def _read_settings_anew() -> None:
+    """Ray's native library remembers whether the cluster before this one used tokens, and would be dead to this one."""
+    native: Any = importlib.import_module("ray._raylet")
+    native.Config.initialize("")
+    native.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _require_ray() -> None:

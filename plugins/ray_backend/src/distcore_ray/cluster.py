@@ -6,15 +6,14 @@ import logging
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import Resources
 from distcore.errors import DistcoreError, UserError
+from distcore_ray import settings
 from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, is_loopback, probe
 
 if TYPE_CHECKING:
@@ -23,29 +22,19 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 3.0
 """How long the head of a named cluster may take to accept a connection."""
 
-LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""What Ray looks at, on every system, for whether a new cluster is on the loopback interface (0) or the network (1)."""
-
-QUIET = {
-    "RAY_TRAIN_METRICS_ENABLED": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
-}
-"""Ray's settings for the run, where the user has none: workers stay in their folder, a death is seen within half a
-second, and workers that found no room are asked for again (perhaps fewer) after 15 seconds, not 60."""
-
 log = logging.getLogger("distcore")
 
 
 @dataclass(frozen=True)
 class Connection:
-    """started: the cluster is ours and ends with us. ours: we called `ray.init`, so we call `ray.shutdown`."""
+    """started: the cluster is ours and ends with us. ours: we called `ray.init`, so we call `ray.shutdown`.
+
+    before: what `settings.begin` found."""
 
     address: str
     started: bool
     ours: bool
+    before: settings.Before = field(default_factory=dict)
 
 
 def target(options: BackendOptions) -> Found | None:
@@ -132,10 +121,13 @@ def connect(options: BackendOptions) -> Connection:
         log.info("Using the Ray cluster %s that this process is connected to.", address)
         return Connection(address, started=False, ours=False)
     found = target(options)
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    with _sigterm_kept():
-        return _start(options) if found is None else _join(found, options)
+    before = settings.begin()
+    try:
+        with settings.sigterm_kept():
+            return replace(_start(options) if found is None else _join(found, options), before=before)
+    except BaseException:
+        settings.end(before)
+        raise
 
 
 def _join(found: Found, options: BackendOptions) -> Connection:
@@ -144,7 +136,7 @@ def _join(found: Found, options: BackendOptions) -> Connection:
     # Ray looks for its own address inside a worker and finds a token by itself only for "auto"; a token is never sent
     # to an address that is not of this machine unless the user set RAY_AUTH_MODE.
     if found.address and is_loopback(found.address) and "RAY_AUTH_MODE" not in os.environ:
-        _use_token_of_this_machine()
+        settings.use_token_of_this_machine()
     try:
         ray.init(address=found.address or "auto", **_shared(options))
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -200,7 +192,7 @@ def _start_here(options: BackendOptions) -> None:
     import ray
 
     sizes = {name: getattr(options, name) for name in ("num_cpus", "num_gpus", "object_store_memory")}
-    with _on_loopback():
+    with settings.on_loopback():
         ray.init(
             address="local",
             include_dashboard=False,
@@ -218,18 +210,13 @@ def _shared(options: BackendOptions) -> dict[str, Any]:
     return given
 
 
-def _use_token_of_this_machine() -> None:
-    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
-
-    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-
-
 def disconnect(connection: Connection) -> None:
     """Leave the cluster; one that we started ends."""
     if connection.ours:
         import ray
 
         ray.shutdown()
+        settings.end(connection.before)
 
 
 def resources_of(nodes: list[dict[str, Any]]) -> Resources:
@@ -243,38 +230,6 @@ def resources_of(nodes: list[dict[str, Any]]) -> Resources:
         memory_bytes=int(sum(each.get("memory", 0) for each in alive)),
         workers=max(1, sum(count > 0 for count in cpus)),
     )
-
-
-@contextmanager
-def _on_loopback() -> Iterator[None]:
-    """What is started inside listens on the loopback interface alone; Ray takes the network's also for "local".
-
-    Its processes read the environment; this one read it when Ray was imported."""
-    from ray._private import ray_constants
-
-    before, read = os.environ.get(LOOPBACK_ONLY), ray_constants.ENABLE_RAY_CLUSTER
-    os.environ[LOOPBACK_ONLY], ray_constants.ENABLE_RAY_CLUSTER = "0", False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = read
-        if before is None:
-            del os.environ[LOOPBACK_ONLY]
-        else:
-            os.environ[LOOPBACK_ONLY] = before
-
-
-@contextmanager
-def _sigterm_kept() -> Iterator[None]:
-    """Put the handler of SIGTERM back that `ray.init` replaces."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def is_connected() -> bool:

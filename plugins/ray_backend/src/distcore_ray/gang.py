@@ -246,7 +246,8 @@ class _Watch:
         )
 
     def _explained(self, error: BaseException | None, news: News) -> str:
-        often = f" after {len(self.groups) - 1} restarts" if len(self.groups) > 1 else ""
+        restarts = len(self.groups) - 1
+        often = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts > 0 else ""
         if not self.groups:
             return (
                 f"Training did not start on the Ray cluster: {_first_line(error)}. Look at its state with `ray status`."

@@ -70,11 +70,11 @@ def _ask(nodes: list[dict[str, Any]], wanted: Mapping[str, tuple[str, int]], pla
     for reference in answered:
         missing = ray.get(reference)
         if missing:
-            node = asked[reference]
+            node, what, place = asked[reference], missing[0], places[missing[0]]
+            named = what if place in what else f"{what}: {place}"
             raise UserError(
-                f"The node {node['NodeManagerAddress']} of the Ray cluster does not see {missing[0]}: "
-                f"{places[missing[0]]}. Put it on a file system that every node mounts at the same path "
-                "(NFS, EFS, FSx, Lustre, …; docs/ray.md, Storage)."
+                f"The node {node['NodeManagerAddress']} of the Ray cluster does not see {named}. Put it on a file "
+                "system that every node mounts at the same path (NFS, EFS, FSx, Lustre, …; docs/ray.md, Storage)."
             )
 
 
