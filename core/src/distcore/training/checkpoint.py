@@ -119,9 +119,13 @@ def load(path: Path) -> Checkpoint:
     from safetensors import SafetensorError
 
     try:
-        return Checkpoint(path, step, read_tensors(path / TENSORS), json.loads((path / STATE).read_bytes()))
-    except (SafetensorError, ValueError) as error:
-        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+        tensors = read_tensors(path / TENSORS)
+    except (SafetensorError, OSError) as error:
+        raise _damaged(path / TENSORS, f"{type(error).__name__}: {error}") from error
+    try:
+        return Checkpoint(path, step, tensors, json.loads((path / STATE).read_bytes()))
+    except ValueError as error:
+        raise _damaged(path / STATE, f"{type(error).__name__}: {error}") from error
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:

@@ -38,11 +38,11 @@ def start_from(module: torch.nn.Module, path: Path) -> None:
 
     Raises ArtifactError where they do not fit."""
     if path.suffix == ".safetensors" and path.is_file():
-        load_weights(module, read_tensors(path), path)
+        load_weights(module, _tensors(path), path)
         return
     directory = find_model(path)
     manifest = read_manifest(directory)
-    load_weights(module, read_tensors(directory / _weights_file(directory, manifest)), directory)
+    load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)
 
 
 def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False) -> TorchPredictor:
@@ -62,8 +62,19 @@ def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False
         check(trust)
     with torch.random.fork_rng(devices=[]):
         module = model.build(features)
-    load_weights(module, read_tensors(directory / _weights_file(directory, manifest)), directory)
+    load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)
     return TorchPredictor(module, features)
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+
+    try:
+        return read_tensors(path)
+    except (SafetensorError, OSError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read as safetensors ({error}). Take it from a backup, or train again."
+        ) from error
 
 
 def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], where: Any) -> None:
