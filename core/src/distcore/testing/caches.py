@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import pickle
 import random
 from collections.abc import Mapping
 from itertools import chain
@@ -99,8 +101,9 @@ class CacheFormatSuite:
         return []
 
     def test_no_damage_is_read_silently(self, shard: pa.Table, tmp_path: Path) -> None:
-        """Read through the cache, a file that was cut, or has one bit changed, is an error that names it: the shard, the
-        split map and the manifest."""
+        """Read through the cache, a file that was cut, or has one bit changed, is an error that names it.
+
+        So with the shard, the split map and the manifest."""
         plugins = Plugins()
         cache = _cache(tmp_path, PluginRef("caches", self.name, self.options), shard)
         paths = sorted(path for path in cache.folder.rglob("*") if path.is_file())
@@ -125,8 +128,28 @@ class CacheFormatSuite:
             path.write_bytes(content)
         read()
 
+    @pytest.mark.parametrize("protocol", [0, 2, 5])
+    def test_a_pickle_in_place_of_a_shard_is_refused_and_not_run(self, tmp_path: Path, protocol: int) -> None:
+        """Also where a manifest vouches for it."""
+        mark = tmp_path / "mark"
+        format = PluginRef("caches", self.name, self.options)
+        cache = cache_holding(tmp_path / "cache", format, pickle.dumps(_Runs(mark), protocol))
+        with open_cache(cache) as reader, pytest.raises(CacheError, match=r"train/00000\."):
+            reader.read("train", 0, 1)
+        assert not mark.exists()
+
     def _open(self, format: CacheFormat, shard: pa.Table) -> ShardReader:
         return format.open(io.BytesIO(_written(format, shard)))
+
+
+class _Runs:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.folder),))
 
 
 def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1) -> Cache:
