@@ -99,7 +99,7 @@ class Data:
         reader = open_cache(cache)
         rows = {split: reader.rows(split) for split in SPLITS}
         reader.close()
-        return {**self.names(), **reader.manifest["source"], "rows": rows, "cache": str(cache.folder)}
+        return {**self.names(), **reader.manifest["source"], "rows": rows, "cache": cache.where}
 
 
 def _whole(dataset: Any) -> Any:

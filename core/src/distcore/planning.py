@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.contracts import JSON, SPLITS, Partition, Source, TrainJob
 from distcore.dataset import Data, JoinedSource
 from distcore.errors import CacheError, DataError
-from distcore.prepare import delimited, key_of, raw_columns, root_of, splitter_of
+from distcore.prepare import credentials_of, delimited, key_of, raw_columns, root_of, splitter_of
 from distcore.session import Session, limit_gpus, resolved_session
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def _described(session: Session, data: Data) -> JSON:
             f"{training['workers']} workers share one machine without GPUs; there one process with threads (the "
             "trainer local) is mostly as fast."
         )
-    if cache["state"] != "hit" and cache["bytes"] > cache["free_bytes"]:
+    free = cache["free_bytes"]
+    if cache["state"] != "hit" and free is not None and cache["bytes"] > free:
         notes.append(f"The cache needs more than is free in {cache['directory']}; name another with backend.cache_dir.")
     return {
         "config": session.config.source,
@@ -140,7 +141,8 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
     splitter = splitter_of(preprocessing, session.config.random_seed) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
     with data.open(raw, delimited(preprocessing)) as source:
-        where = Cache(os.path.abspath(root_of(session, data)), key_of(session, source, raw, given=splitter is None))
+        key = key_of(session, source, raw, given=splitter is None)
+        where = Cache.at(root_of(session, data), key, credentials_of(session))
         parts = source.parts if isinstance(source, JoinedSource) else [(None, source)]
         sizes = [(code, _size(part, session)) for code, part in parts]
         digest = source.digest()
@@ -162,8 +164,8 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
         "directory": where.directory,
         "key": where.key,
         "state": state,
-        "bytes": _folder_bytes(where.folder) if state == "hit" else round(encoded * used),
-        "free_bytes": shutil.disk_usage(_existing(Path(where.directory))).free,
+        "bytes": _stored_bytes(where) if state == "hit" else round(encoded * used),
+        "free_bytes": None if where.in_bucket else shutil.disk_usage(_existing(Path(where.directory))).free,
     }
     return dataset, cache, where
 
@@ -171,12 +173,14 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
 def _cached_rows(session: Session, cache: Cache) -> str | tuple[str, dict[str, int | None]]:
     """("hit", rows of each split); "miss"; or "damaged", which would be built again."""
     from distcore.cache import open_cache
-    from distcore.cache.manifest import check_files, read_manifest
+    from distcore.cache.files import CacheFiles, damage_of
 
-    if not cache.folder.exists():
+    files = CacheFiles(cache.store(), f"{cache.key}/")
+    if not files.store.list(files.folder):
         return "miss"
+    if damage_of(files, cache.key) is not None:
+        return "damaged"
     try:
-        check_files(cache.folder, read_manifest(cache.folder, cache.key))
         with open_cache(cache, session.plugins) as reader:
             return "hit", {split: reader.rows(split) for split in SPLITS}
     except CacheError:
@@ -263,8 +267,8 @@ def _bytes_of(dataset: Any) -> int | None:
     return sum(file.stat().st_size for file in files)
 
 
-def _folder_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def _stored_bytes(cache: Cache) -> int:
+    return sum(each.bytes for each in cache.store().list(f"{cache.key}/").values())
 
 
 def _existing(path: Path) -> Path:

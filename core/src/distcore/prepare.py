@@ -12,7 +12,7 @@ from distcore.encoding.splits import GivenSplitter, Splitter, make_splitter
 from distcore.sources.options import NULL_VALUES, DelimitedOptions
 
 if TYPE_CHECKING:
-    from distcore.cache import Cache, CacheBuilder
+    from distcore.cache import Cache, CacheBuilder, Credentials
     from distcore.config.preprocess_options import Preprocessing
     from distcore.session import Session
 
@@ -43,7 +43,13 @@ def prepare(session: Session, data: Data) -> Cache:
 
         built: list[float] = []
         cache = ensure_cache(
-            root_of(session, data), key, format_of(session), build, plugins=plugins, progress=session.progress
+            root_of(session, data),
+            key,
+            format_of(session),
+            build,
+            credentials=credentials_of(session),
+            plugins=plugins,
+            progress=session.progress,
         )
     if built:
         session.built_cache = True
@@ -155,3 +161,11 @@ def format_of(session: Session) -> PluginRef:
 def root_of(session: Session, data: Data) -> str:
     """The folder of caches: the config's, or beside the data."""
     return session.config.backend.cache_dir or data.cache_root()
+
+
+def credentials_of(session: Session) -> Credentials | None:
+    """What the store of caches is opened with; None: what the environment gives."""
+    from distcore.cache.store import Credentials
+
+    given = session.config.backend.cache_credentials
+    return Credentials(given) if given is not None else None

@@ -86,9 +86,12 @@ def check_weights(path: str | Path | None) -> None:
 
 def remove_cache(cache: Cache) -> None:
     """Remove a cache that this run built and was told not to keep, and its folder where nothing else lies in it."""
-    remove_directory(cache.folder)
-    with suppress(OSError):  # another cache lies there
-        Path(cache.directory).rmdir()
+    from distcore.cache import remove
+
+    remove(cache)
+    if not cache.in_bucket:
+        with suppress(OSError):  # another cache lies there
+            Path(cache.directory).rmdir()
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import pyarrow as pa
 from distcore import digests
 from distcore.arrow import from_numpy
 from distcore.cache import ensure_cache, open_cache, verify
-from distcore.cache import reader as cache_reader
+from distcore.cache import files as cache_files
 from distcore.contracts import SPLITS, Column, PluginRef
 from distcore.errors import CacheError, DistcoreError
 
@@ -69,7 +69,7 @@ class Build:
 
     def is_whole(self, cache):
         """Whether there is a cache; where there is, it must be whole."""
-        cache_reader._verified.clear()
+        cache_files._verified.clear()
         try:
             verify(cache)
         except CacheError:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore.cache import SHARD_ROWS, Cache, cache_key, ensure_cache, open_cache, verify
+from distcore.cache import files as cache_files
 from distcore.cache import reader as cache_reader
 from distcore.cache.manifest import sealed, unsealed
 from distcore.contracts import SPLITS, Column, PluginRef
@@ -88,7 +89,7 @@ def cache(tmp_path_factory):
 @pytest.fixture
 def copy(cache, tmp_path):
     """A cache of its own to damage, in a process that has verified nothing."""
-    cache_reader._verified.clear()
+    cache_files._verified.clear()
     shutil.copytree(cache.directory, tmp_path / "copy")
     return Cache(str(tmp_path / "copy"), KEY)
 
@@ -433,8 +434,8 @@ def read_part(cache, path):
 
 def test_a_shard_is_hashed_once_a_process(copy, monkeypatch):
     hashed = []
-    real = cache_reader.fast_digest
-    monkeypatch.setattr(cache_reader, "fast_digest", lambda file: hashed.append(file.name) or real(file))
+    real = cache_files.fast_digest
+    monkeypatch.setattr(cache_files, "fast_digest", lambda file: hashed.append(file.name) or real(file))
     for _ in range(2):
         reader = open_cache(copy)
         reader.read("train", 0, 5)

@@ -10,10 +10,11 @@ import uuid
 
 import pytest
 
+from distcore.addresses import local_folder, store_kind, without_password
 from distcore.cache import bucket as bucket_module
 from distcore.cache.bucket import Bucket
 from distcore.cache.retries import ATTEMPTS
-from distcore.cache.store import Credentials, kind_of, local_folder, open_store, without_password
+from distcore.cache.store import Credentials, open_store
 from distcore.errors import StoreError, UserError
 from distcore.testing.buckets import BUCKET, KEY, SECRET, Fault
 
@@ -149,7 +150,8 @@ def test_addresses_that_no_folder_has_are_refused(place):
 
 def test_kinds():
     assert [
-        kind_of(each) for each in ("a/b", "/a", "file:///a", "s3://b/c", "gs://b", "abfs://c@account/x", "memory://a")
+        store_kind(each)
+        for each in ("a/b", "/a", "file:///a", "s3://b/c", "gs://b", "abfs://c@account/x", "memory://a")
     ] == [*("file", "file", "file", "s3", "gs", "abfs", "memory")]
     assert str(local_folder("file:///tmp/a%20b")) == "/tmp/a%20b"
     assert local_folder("s3://b/c") is None

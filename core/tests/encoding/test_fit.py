@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distcore.cache import CacheBuilder, CacheReader, manifest
-from distcore.cache.manifest import read_manifest
+from distcore.cache.files import CacheFiles
+from distcore.cache.local_store import LocalStore
 from distcore.contracts import SPLITS, PluginRef
 from distcore.dataset import JoinedSource
 from distcore.encoding import shards
@@ -105,7 +106,8 @@ def build(folder, source, specifications=USUAL, split=None, threads=2, splitter=
     fitted = fit_and_encode(source, processor, features, splitter, builder, seed=42, **options)
     assert not list(builder.scratch.iterdir())
     builder.finish(fitted.columns.values(), fitted.metadata, {"digest": "d", "rows": fitted.source_rows}, fitted.rows)
-    return fitted, CacheReader(folder, read_manifest(folder, "key"), PLUGINS.make("caches", "parquet", {}))
+    files = CacheFiles(LocalStore(folder), "")
+    return fitted, CacheReader(files, files.manifest("key"), PLUGINS.make("caches", "parquet", {}))
 
 
 def digests(folder):

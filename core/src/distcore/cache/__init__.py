@@ -1,40 +1,28 @@
-"""The cache of encoded columns, keyed by content: hit or miss, one build at a time, whole or not at all.
+"""The cache of encoded columns, keyed by content: hit or miss, whole or not at all.
 
-<cache_dir>/<key>/manifest.json          written last; sizes and digests of everything else
-<cache_dir>/<key>/train/00000.parquet    the training rows among global rows [0, 262144)
-<cache_dir>/<key>/rows/00000.parquet     the split of each of these rows
-<cache_dir>/<key>.lock                   while a process builds it
-<cache_dir>/<key>.building-<random>/     where it builds; left by a process that was killed, removed by the next
+In a folder one process builds at a time (`local.py`); in a bucket one put decides whose build counts (`remote.py`).
+Whoever reads a cache needs its `Cache` alone, in whatever process.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distcore.addresses import is_url, local_folder
 from distcore.cache.builder import CacheBuilder
-from distcore.cache.locks import locked, locked_if_free
-from distcore.cache.manifest import (
-    CACHE_VERSION,
-    REBUILD,
-    SHARD_ROWS,
-    check_files,
-    delete_advice,
-    digest_of,
-    open_entry,
-    read_manifest,
-)
+from distcore.cache.files import CacheFiles, damage_of, files_of
+from distcore.cache.local import build_here
+from distcore.cache.manifest import CACHE_VERSION, KEY, KEY_LENGTH, SHARD_ROWS, digest_of
 from distcore.cache.reader import CacheReader
+from distcore.cache.store import Credentials, Store, open_store
 from distcore.contracts import JSON, PluginRef
 from distcore.digests import digest_open
-from distcore.durable import BUILDING, FULL, REMOVING, building_name, commit_directory, explained, remove_directory
+from distcore.durable import remove_directory
 from distcore.errors import CacheError
 
 if TYPE_CHECKING:
@@ -47,34 +35,54 @@ __all__ = [
     "Cache",
     "CacheBuilder",
     "CacheReader",
+    "Credentials",
     "cache_key",
     "ensure_cache",
     "open_cache",
+    "remove",
     "verify",
 ]
 
-KEY = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
-KEY_LENGTH = 40
-LEFT_OVER = re.compile(
-    rf"({KEY.pattern})(?:(?:{re.escape(BUILDING)}|{re.escape(REMOVING)})[0-9a-f]{{32}}|\.lock)", re.ASCII
-)
-"""Names of what a killed run leaves: folders under construction or being deleted, and the lock file."""
-
-WHAT = "the cache"
-ADVICE = "choose another folder with backend.cache_dir"
 log = logging.getLogger("distcore")
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Where a committed cache lies: directory/key/manifest.json. Pickles; `open_cache` reads it in any process."""
+    """Where a committed cache lies: below directory/key, in a folder or a bucket. `open_cache` reads it in any process.
+
+    Pickles, with the credentials of a bucket, which nothing shows."""
 
     directory: str
     key: str
+    credentials: Credentials | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def at(cls, root: str | os.PathLike[str], key: str, credentials: Credentials | None = None) -> Cache:
+        """The cache under a path or an address. Raises UserError for an address of no store."""
+        folder = local_folder(root)
+        if folder is not None:
+            return cls(str(folder), key)
+        return cls(os.fspath(root).rstrip("/"), key, credentials)
+
+    @property
+    def in_bucket(self) -> bool:
+        return is_url(self.directory)
 
     @property
     def folder(self) -> Path:
+        """The folder of one that lies on a disk. Raises ValueError for one in a bucket."""
+        if self.in_bucket:
+            raise ValueError(f"{self.where} is in a bucket")
         return Path(self.directory, self.key)
+
+    @property
+    def where(self) -> str:
+        """The folder, or the address without secrets: for people."""
+        return CacheFiles(self.store(), f"{self.key}/").home
+
+    def store(self) -> Store:
+        """What it lies in."""
+        return open_store(self.directory, self.credentials)
 
 
 def cache_key(
@@ -110,149 +118,83 @@ def ensure_cache(
     format: PluginRef,
     build: Callable[[CacheBuilder], None],
     *,
+    credentials: Credentials | None = None,
     plugins: Plugins | None = None,
     progress: Progress | None = None,
     on_hit: Callable[[Cache], None] | None = None,
 ) -> Cache:
-    """The cache `key` under `root`: the one that is there, or built by `build(builder)` and committed.
+    """The cache `key` under `root`, a path or an address such as s3://bucket/folder: the one that is there, or built
+    by `build(builder)` and committed.
 
     A hit is a manifest that is whole and files of the right size (contents are checked when they are read). A damaged
     cache is built anew as a whole, with a warning. When another process builds the same cache, waits for it and hits.
     `build` must call `builder.finish`; whatever it raises passes through, and nothing of its work stays.
-    Raises UserError where root cannot be written, CacheError where the disk is full; nothing is left in either case.
+    Raises UserError where root cannot be written, CacheError where the disk is full, StoreError where a bucket fails;
+    nothing is left in any case (of a bucket that does not even let delete: nothing that is ever read).
     """
     if not KEY.fullmatch(key):
         raise ValueError(f"{key!r} is no cache key")
-    cache = Cache(os.path.abspath(root), key)
-    if _damage(cache) is None:
-        return _hit(cache, on_hit)
-    directory = Path(cache.directory)
-    with ExitStack() as stack:
-        stack.enter_context(explained(directory, WHAT, advice=ADVICE, only=FULL | {errno.EROFS}))
-        with explained(directory, WHAT, advice=ADVICE):
-            stack.enter_context(_made(directory))
-            lock = directory / f"{key}.lock"
-            stack.enter_context(locked(lock, on_wait=lambda: _say_waiting(cache, progress)))
-        damage = _damage(cache)
-        if damage is None:
-            return _hit(cache, on_hit)
-        if cache.folder.exists():
-            log.warning("%s It is built again now.", damage.removesuffix(REBUILD).strip())
-        _sweep(directory, key)
-        _build(cache, format, build, plugins)
+    cache = Cache.at(root, key, credentials)
+    files = CacheFiles(cache.store(), f"{key}/")
+
+    def damage() -> str | None:
+        return damage_of(files, key)
+
+    def say_waiting() -> None:
+        if progress is not None:
+            progress.note = "waiting for another run that builds this cache"
+        log.warning("Another run is building the cache %s; waiting for it.", files.home)
+
+    built = False
+    if damage() is not None:
+        if cache.in_bucket:
+            from distcore.cache.remote import build_there
+
+            built = build_there(files, key, format, build, plugins, on_wait=say_waiting)
+        else:
+            built = build_here(cache.folder, format, build, plugins, damage=damage, on_wait=say_waiting)
+    if not built and on_hit is not None:
+        on_hit(cache)
     return cache
 
 
 def open_cache(cache: Cache, plugins: Plugins | None = None) -> CacheReader:
-    """Open a committed cache. Raises CacheError where its manifest is missing, torn, foreign or names strange files."""
-    manifest = read_manifest(cache.folder, cache.key)
+    """Open a committed cache. Raises CacheError where its manifest is missing, torn, foreign or names strange files,
+    StoreError where a bucket fails."""
+    files = CacheFiles(cache.store(), f"{cache.key}/")
+    manifest = files.manifest(cache.key)
     if plugins is None:
         from distcore.plugins import Plugins
 
         plugins = Plugins()
-    return CacheReader(
-        cache.folder, manifest, plugins.make("caches", manifest.format.name, dict(manifest.format.options))
-    )
+    format = plugins.make("caches", manifest.format.name, dict(manifest.format.options))
+    return CacheReader(files_of(files, manifest), manifest, format)
 
 
 def verify(cache: Cache) -> int:
     """Read every byte of a cache and compare sha256; returns the bytes read.
 
     Raises CacheError naming the first file that differs."""
-    manifest, total = read_manifest(cache.folder, cache.key), 0
+    files = CacheFiles(cache.store(), f"{cache.key}/")
+    manifest, total = files.manifest(cache.key), 0
+    files = files_of(files, manifest)
     for entry in manifest.files():
-        with open_entry(cache.folder, entry) as file:
+        with files.opened(entry) as file:
             found = digest_open(file)
         if found.sha256 != entry.sha256 or found.bytes != entry.bytes:
             raise CacheError(
-                f"{cache.folder / entry.file} of the cache is damaged: its sha256 should be {entry.sha256}, "
-                f"but is {found.sha256}. {delete_advice(cache.folder)}"
+                f"{files.where(entry)} of the cache is damaged: its sha256 should be {entry.sha256}, "
+                f"but is {found.sha256}. {files.advice()}"
             )
         total += found.bytes
     return total
 
 
-# ------------------------------------------------------------------ inside
-
-
-def _damage(cache: Cache) -> str | None:
-    """Why the cache cannot be used as it lies there; None: it can."""
-    try:
-        check_files(cache.folder, read_manifest(cache.folder, cache.key))
-    except CacheError as error:
-        return str(error)
-    return None
-
-
-def _hit(cache: Cache, on_hit: Callable[[Cache], None] | None) -> Cache:
-    if on_hit is not None:
-        on_hit(cache)
-    return cache
-
-
-def _build(cache: Cache, format: PluginRef, build: Callable[[CacheBuilder], None], plugins: Plugins | None) -> None:
-    folder = building_name(cache.folder)
-    try:
-        with explained(cache.directory, WHAT, advice=ADVICE):
-            folder.mkdir()
-        builder = CacheBuilder(folder, cache.key, format, plugins)
-        try:
-            build(builder)
-        finally:
-            builder.close()
-        if not builder.finished:
-            raise CacheError("The cache was not finished by what builds it. Report this.")
-        with explained(cache.directory, WHAT, advice=ADVICE):
-            commit_directory(folder, cache.folder, synced=builder.synced(), replace=True)
-    finally:
-        remove_directory(folder)
-
-
-def _say_waiting(cache: Cache, progress: Progress | None) -> None:
-    if progress is not None:
-        progress.note = "waiting for another run that builds this cache"
-    log.warning("Another run is building the cache %s; waiting for it.", cache.folder)
-
-
-@contextmanager
-def _made(directory: Path) -> Iterator[None]:
-    """The directory, made with its parents where it is missing; those made are gone again if nothing came of it."""
-    missing = []
-    for path in (directory, *directory.parents):
-        if path.exists():
-            break
-        missing.append(path)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        for path in missing:
-            try:
-                path.rmdir()
-            except OSError:
-                break  # someone else uses it by now
-        raise
-
-
-def _sweep(directory: Path, key: str) -> None:
-    """Remove what killed runs left: of this key, whose lock we hold, and of others whose lock is free."""
-    left: dict[str, list[Path]] = {}
-    for path in directory.iterdir():
-        found = LEFT_OVER.fullmatch(path.name)
-        # The folder may hold the user's own files: only names that nobody else would choose are ours.
-        if found and (found[1] == key or len(found[1]) == KEY_LENGTH):
-            left.setdefault(found[1], []).append(path)
-    for owner, paths in left.items():
-        if owner == key:
-            _remove_all(paths)
-            continue
-        with locked_if_free(directory / f"{owner}.lock") as free:
-            if free:
-                _remove_all(paths)
-
-
-def _remove_all(paths: list[Path]) -> None:
-    for path in paths:
-        if path.suffix != ".lock":  # that goes with the lock
-            log.info("Removing %s, left by a run that was killed.", path)
-            remove_directory(path)
+def remove(cache: Cache) -> None:
+    """Remove a cache so that no reader ever finds half of it: in a bucket its manifest goes first."""
+    if not cache.in_bucket:
+        remove_directory(cache.folder)
+        return
+    store = cache.store()
+    names = store.list(f"{cache.key}/")
+    store.delete(sorted(names, key=lambda name: name.count("/")))

@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
+from distcore.addresses import store_kind, without_password
 from distcore.cache.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
 from distcore.cache.retries import code_of, persistently, status_of
-from distcore.cache.store import NAME, SMALL, Credentials, Stat, checked, kind_of, without_password
+from distcore.cache.store import NAME, SMALL, Credentials, Stat, checked
 from distcore.errors import StoreError, UserError
 
 PIECE = 8 << 20
@@ -37,7 +38,7 @@ class Bucket:
     """A `Store` at an address. Pickles with its credentials; opened in each process when first used."""
 
     def __init__(self, url: str, credentials: Credentials | None = None) -> None:
-        self.kind = kind_of(url)
+        self.kind = store_kind(url)
         self.address = url.rstrip("/")
         self.url = without_password(self.address)
         self.credentials = credentials

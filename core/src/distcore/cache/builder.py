@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from distcore.arrow import from_numpy
 from distcore.cache.manifest import MANIFEST, SHARD_ROWS, FileEntry, Part, encode_manifest, file_name
 from distcore.contracts import JSON, SPLITS, CacheFormat, Column, PluginRef, Split
-from distcore.durable import Syncer, write_new_file
+from distcore.durable import Digest, Syncer, write_new_file
 from distcore.errors import CacheError
 
 if TYPE_CHECKING:
@@ -30,8 +30,12 @@ class CacheBuilder:
     """A cache under construction, in a folder that no reader looks into.
 
     Methods may be called from several threads; `close` ends what they left under way. A pickled copy writes shards from
-    another process on the same disk; hand its entries to `record` in the process where `finish` is called.
+    another process on the same disk (that of a `BucketBuilder`: on any machine); hand its entries to `record` in the
+    process where `finish` is called.
     """
+
+    version: str | None = None
+    """The folder of the files, where the cache has one for each version."""
 
     def __init__(self, folder: Path, key: str, format: PluginRef, plugins: Plugins | None = None) -> None:
         self.folder = folder
@@ -100,11 +104,7 @@ class CacheBuilder:
         rows: rows of each split, compared with what was written. Raises CacheError where something is missing."""
         files = sorted(self._entries.values(), key=lambda entry: (entry.part, entry.index))
         self._check(files, source, rows)
-        content = encode_manifest(self.key, self.format, columns, metadata, source, files)
-        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
-        if self._syncer is not None:
-            self._syncer.wait()
-        write_new_file(self.folder / MANIFEST, content)
+        self._seal(encode_manifest(self.key, self.format, columns, metadata, source, files, self.version))
         self.finished = True
 
     def close(self) -> None:
@@ -118,17 +118,28 @@ class CacheBuilder:
 
     # -------------------------------------------------------------- inside
 
+    def _store(self, name: str, fill: Callable[[BinaryIO], None]) -> Digest:
+        """Keep a file of the cache under its name, in place of what a retried task left there."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        return write_new_file(path, fill, self._syncer)
+
+    def _seal(self, manifest: bytes) -> None:
+        """Everything is written and checked; this is the manifest."""
+        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+        if self._syncer is not None:
+            self._syncer.wait()
+        write_new_file(self.folder / MANIFEST, manifest)
+
     def _write(self, part: Part, index: int, table: pa.Table) -> FileEntry:
         maker = self._format()
         name = file_name(part, index, maker.suffix)
-        path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.unlink(missing_ok=True)  # what a retried task left
 
         def fill(file: BinaryIO) -> None:
             maker.write(file, table)
 
-        digest = write_new_file(path, fill, self._syncer)
+        digest = self._store(name, fill)
         entry = FileEntry(part, index, name, table.num_rows, digest.bytes, digest.xxh3, digest.sha256)
         self.record([entry])
         return entry

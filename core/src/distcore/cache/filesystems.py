@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from distcore.cache.store import PACKAGES, Credentials
+from distcore.addresses import PACKAGES
+from distcore.cache.store import Credentials
 from distcore.errors import StoreError, UserError
 
 _memory = threading.Lock()

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from distcore.contracts import JSON, SPLITS, Column, PluginRef, Split
 from distcore.errors import CacheError
@@ -25,6 +22,9 @@ MANIFEST = "manifest.json"
 ROWS = "rows"
 """The folder of the split map, beside those of the splits."""
 
+KEY = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
+KEY_LENGTH = 40
+VERSION = re.compile(r"[0-9a-f]{32}", re.ASCII)
 FILE_NAME = re.compile(r"(train|validation|test|rows)/[0-9]{5,12}(\.[a-z0-9]{1,16}){1,3}", re.ASCII)
 HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 
@@ -47,7 +47,9 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest that was checked. document: the plain JSON it came from."""
+    """A manifest that was checked. document: the plain JSON it came from.
+
+    version: in a bucket, the folder beside the manifest that holds the files; in a folder they lie beside it."""
 
     key: str
     format: PluginRef
@@ -56,6 +58,7 @@ class Manifest:
     splits: dict[Split, tuple[FileEntry, ...]]
     split_map: tuple[FileEntry, ...]
     document: JSON
+    version: str | None = None
 
     def rows(self, split: Split) -> int:
         return sum(entry.rows for entry in self.splits[split])
@@ -87,8 +90,10 @@ def encode_manifest(
     metadata: Mapping[str, JSON],
     source: JSON,
     files: Sequence[FileEntry],
+    version: str | None = None,
 ) -> bytes:
-    """The bytes of manifest.json. Equal caches give equal bytes: nothing of time, machine or path is in it."""
+    """The bytes of manifest.json. Equal caches give equal bytes: nothing of time, machine or path is in it, but for the
+    random name of the folder of this version in a bucket."""
     splits = {}
     for split in SPLITS:
         shards = [_plain(entry) for entry in files if entry.part == split]
@@ -103,6 +108,7 @@ def encode_manifest(
         "shard_rows": SHARD_ROWS,
         "splits": splits,
         "split_map": [_plain(entry) for entry in files if entry.part == ROWS],
+        **({"folder": version} if version is not None else {}),
     }
     try:
         return sealed(document)
@@ -132,65 +138,19 @@ def unsealed(content: bytes) -> JSON:
     return document
 
 
-def read_manifest(folder: str | os.PathLike[str], key: str) -> Manifest:
-    """Read and check the manifest in a cache's folder. Raises CacheError: no such cache, or what is wrong with it."""
-    path = Path(folder, MANIFEST)
-    try:
-        with open_regular(path) as file:
-            content = file.read()
-    except FileNotFoundError:
-        raise CacheError(f"There is no cache at {folder}: {MANIFEST} is missing. {REBUILD}") from None
-    except OSError as error:
-        raise CacheError(f"{path} cannot be read ({error}). {REBUILD}") from error
+def parse_manifest(content: bytes, key: str, where: str) -> Manifest:
+    """Check a manifest's bytes. Raises CacheError saying what is wrong with the one at `where`."""
     try:
         return _parse(unsealed(content), key)
     except CacheError as error:
-        raise CacheError(f"{path} {error} {REBUILD}") from None
+        raise CacheError(f"{where} {error} {REBUILD}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise CacheError(f"{path} is damaged ({reason}). {REBUILD}") from error
+        raise CacheError(f"{where} is damaged ({reason}). {REBUILD}") from error
 
 
 REBUILD = "Run the same command again: the cache is rebuilt; or delete its folder."
 """What to do about damage that the next run sees by itself: in the manifest, or in the sizes of files."""
-
-
-def delete_advice(folder: Path) -> str:
-    """What to do about damage that only reading shows, and that would be a hit again."""
-    return f"Delete the folder {folder} and run again: the cache is rebuilt."
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a plain file for reading; a link, a device, a pipe or a folder in its place is an OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(f"{path} is not a plain file")
-    return os.fdopen(handle, "rb")
-
-
-def open_entry(folder: Path, entry: FileEntry) -> BinaryIO:
-    """Open one file of a cache, of the size that the manifest says. Raises CacheError naming file and what differs."""
-    path = folder / entry.file
-    try:
-        if path.parent.is_symlink():
-            raise OSError(f"{path.parent} is a link, not a folder")
-        file = open_regular(path)
-    except FileNotFoundError:
-        raise CacheError(f"{path} of the cache is missing; {entry.bytes} bytes were expected. {REBUILD}") from None
-    except OSError as error:
-        raise CacheError(f"{path} of the cache cannot be read ({error}). {REBUILD}") from error
-    found = os.fstat(file.fileno()).st_size
-    if found != entry.bytes:
-        file.close()
-        raise CacheError(f"{path} of the cache is damaged: {entry.bytes} bytes were expected, {found} found. {REBUILD}")
-    return file
-
-
-def check_files(folder: Path, manifest: Manifest) -> None:
-    """Every file is there, plain, and as long as the manifest says. Raises CacheError."""
-    for entry in manifest.files():
-        open_entry(folder, entry).close()
 
 
 def _plain(entry: FileEntry) -> JSON:
@@ -207,6 +167,9 @@ def _parse(document: JSON, key: str) -> Manifest:
         splits[split] = _entries(split, document["splits"][split]["shards"])
         if document["splits"][split]["rows"] != sum(entry.rows for entry in splits[split]):
             raise ValueError(f"the rows of {split} do not add up")
+    version = document.get("folder")
+    if version is not None and not (isinstance(version, str) and VERSION.fullmatch(version)):
+        raise ValueError(f"it names the folder {version!r}, which is none of a cache")
     columns = [Column(each["name"], each["dtype"], each["width"]) for each in document["columns"]]
     return Manifest(
         key=key,
@@ -216,6 +179,7 @@ def _parse(document: JSON, key: str) -> Manifest:
         splits=splits,
         split_map=_entries("rows", document["split_map"]),
         document=document,
+        version=version,
     )
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import bisect
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +13,9 @@ import pyarrow as pa
 
 from distcore.arrow import to_numpy
 from distcore.cache.builder import SPLIT_CODES, SPLIT_COLUMN
-from distcore.cache.manifest import SHARD_ROWS, FileEntry, Manifest, delete_advice, open_entry
+from distcore.cache.files import CacheFiles
+from distcore.cache.manifest import SHARD_ROWS, FileEntry, Manifest
 from distcore.contracts import JSON, SPLITS, CacheFormat, Column, ShardReader, Split
-from distcore.digests import fast_digest
 from distcore.errors import CacheError
 
 if TYPE_CHECKING:
@@ -29,9 +27,6 @@ OPEN_SHARDS = 16
 PIECE_ROWS = 65_536
 """Rows that `iter` reads at once to cut small batches from."""
 
-_verified: set[tuple[int, ...]] = set()
-"""Files whose bytes this process has hashed and found whole: device, inode, size, time of change, expected hash."""
-
 
 class CacheReader:
     """An open cache. Positions count the rows of a split, from 0, in the order of their global rows.
@@ -39,8 +34,8 @@ class CacheReader:
     manifest: the plain document. metadata: {feature: metadata}. columns: {name: Column}. May be shared by threads.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, format: CacheFormat) -> None:
-        self.folder = folder
+    def __init__(self, files: CacheFiles, manifest: Manifest, format: CacheFormat) -> None:
+        self._files = files
         self.manifest: JSON = manifest.document
         self.metadata: dict[str, JSON] = manifest.metadata
         self.columns: dict[str, Column] = manifest.columns
@@ -74,11 +69,20 @@ class CacheReader:
             entry = self._manifest.splits[split][shard]
             batches.append(self._read_shard(entry, start - starts[shard], end - starts[shard], names))
             start, shard = end, shard + 1
-        return _joined(batches, [self.columns[name] for name in names], self.folder)
+        return _joined(batches, [self.columns[name] for name in names], self._files)
+
+    def expect(self, split: Split, start: int, stop: int) -> None:
+        """Rows [start, stop) of the split will be read next, in order: where files must be fetched, that begins now."""
+        first, last = (bisect.bisect_right(self._starts[split], row) - 1 for row in (start, stop - 1))
+        entries = self._manifest.splits[split][first : last + 1] if start < stop else ()
+        with self._lock:
+            entries = tuple(entry for entry in entries if entry.file not in self._open)
+        self._files.expect(entries)
 
     def iter(self, split: Split, batch_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The split in order, `batch_rows` at a time (the last batch may be shorter)."""
         piece = max(PIECE_ROWS // batch_rows, 1) * batch_rows
+        self.expect(split, 0, self.rows(split))
         for begin in range(0, self.rows(split), piece):
             end = min(begin + piece, self.rows(split))
             batch = self.read(split, begin, end, columns)
@@ -88,6 +92,7 @@ class CacheReader:
     def row_numbers(self, split: Split) -> np.ndarray:
         """Global row number of each position of the split: int64, ascending."""
         found = [np.zeros(0, np.int64)]
+        self._files.expect(self._manifest.split_map)
         for entry in self._manifest.split_map:
             batch = self._read_shard(entry, 0, entry.rows, [SPLIT_COLUMN])
             codes = to_numpy(batch.column(0))
@@ -95,8 +100,8 @@ class CacheReader:
         numbers = np.concatenate(found)
         if len(numbers) != self.rows(split):
             raise CacheError(
-                f"The cache at {self.folder} contradicts itself: {self.rows(split)} rows of {split}, "
-                f"{len(numbers)} in its split map. {delete_advice(self.folder)}"
+                f"The cache at {self._files.home} contradicts itself: {self.rows(split)} rows of {split}, "
+                f"{len(numbers)} in its split map. {self._files.advice()}"
             )
         return numbers
 
@@ -107,6 +112,7 @@ class CacheReader:
             self._open.clear()
         for shard in shards:
             shard.close()
+        self._files.close()
 
     def __enter__(self) -> CacheReader:
         return self
@@ -123,7 +129,7 @@ class CacheReader:
         for name in names:
             if name not in self.columns:
                 raise CacheError(
-                    f"The cache at {self.folder} has no column {name!r}; it has {', '.join(self.columns)}. "
+                    f"The cache at {self._files.home} has no column {name!r}; it has {', '.join(self.columns)}. "
                     "Ask for one of these."
                 )
         return names
@@ -136,23 +142,30 @@ class CacheReader:
                     continue
                 if shard.reader is None:
                     shard.reader = self._opened(entry)
-                with _Decoding(self.folder, entry):
+                with _Decoding(self._files, entry):
                     return shard.reader.read(start, stop, names)
 
     def _shard(self, entry: FileEntry) -> _Shard:
         with self._lock:
-            shard = self._open.setdefault(entry.file, _Shard())
+            shard = self._open.setdefault(entry.file, _Shard(entry.bytes))
             self._open.move_to_end(entry.file)
-            oldest = self._open.popitem(last=False)[1] if len(self._open) > OPEN_SHARDS else None
-        if oldest is not None:
-            oldest.close()
+            oldest = [self._open.popitem(last=False)[1] for _ in range(self._too_many())]
+        for each in oldest:
+            each.close()
         return shard
 
+    def _too_many(self) -> int:
+        """How many of the open shards must be closed, but for the newest."""
+        sizes, most = [shard.bytes for shard in self._open.values()], self._files.most_bytes
+        number = max(0, len(sizes) - OPEN_SHARDS)
+        while most is not None and number < len(sizes) - 1 and sum(sizes[number:]) > most:
+            number += 1
+        return number
+
     def _opened(self, entry: FileEntry) -> ShardReader:
-        file = open_entry(self.folder, entry)
+        file = self._files.open(entry)
         try:
-            check_content(file, self.folder, entry)
-            with _Decoding(self.folder, entry):
+            with _Decoding(self._files, entry):
                 reader = self._format.open(file)
                 if reader.rows != entry.rows:
                     raise ValueError(f"{entry.rows} rows were expected, {reader.rows} found")
@@ -165,7 +178,8 @@ class CacheReader:
 class _Shard:
     """A shard that is open, or about to be, and the lock of whoever reads it."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self.bytes = size
         self.lock = threading.Lock()
         self.reader: ShardReader | None = None
         self.closed = False
@@ -178,32 +192,11 @@ class _Shard:
                 self.reader = None
 
 
-def check_content(file: Any, folder: Path, entry: FileEntry) -> None:
-    """Hash the open file once a process, and leave it at its start. Raises CacheError where the bytes changed."""
-    status = os.fstat(file.fileno())
-    identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, int(entry.xxh3, 16))
-    if identity in _verified:
-        return
-    try:
-        length, found = fast_digest(file)
-        file.seek(0)
-    except OSError as error:
-        raise CacheError(
-            f"{folder / entry.file} of the cache cannot be read ({error}). {delete_advice(folder)}"
-        ) from error
-    if length != entry.bytes or found != entry.xxh3:
-        raise CacheError(
-            f"{folder / entry.file} of the cache is damaged: its xxh3 should be {entry.xxh3}, but is {found}. "
-            f"{delete_advice(folder)}"
-        )
-    _verified.add(identity)
-
-
 class _Decoding:
     """Whatever a format raises on damaged bytes becomes a CacheError that names the file."""
 
-    def __init__(self, folder: Path, entry: FileEntry) -> None:
-        self.folder, self.entry = folder, entry
+    def __init__(self, files: CacheFiles, entry: FileEntry) -> None:
+        self.files, self.entry = files, entry
 
     def __enter__(self) -> None:
         return None
@@ -212,8 +205,8 @@ class _Decoding:
         # A plugin may raise anything on bytes that are not its own; only what is no fault of the file passes.
         if isinstance(error, Exception) and not isinstance(error, MemoryError | CacheError):
             raise CacheError(
-                f"{self.folder / self.entry.file} of the cache cannot be decoded ({type(error).__name__}: {error}). "
-                f"{delete_advice(self.folder)}"
+                f"{self.files.where(self.entry)} of the cache cannot be decoded ({type(error).__name__}: {error}). "
+                f"{self.files.advice()}"
             ) from error
 
 
@@ -226,7 +219,7 @@ def arrow_type(column: Column) -> pa.DataType:
     return value if column.width == 1 else pa.list_(element, column.width)
 
 
-def _joined(batches: list[pa.RecordBatch], columns: list[Column], folder: Path) -> pa.RecordBatch:
+def _joined(batches: list[pa.RecordBatch], columns: list[Column], files: CacheFiles) -> pa.RecordBatch:
     """The batches one below the other, their types checked against the manifest."""
     if not batches:
         empty = [pa.nulls(0, arrow_type(column)) for column in columns]
@@ -235,7 +228,7 @@ def _joined(batches: list[pa.RecordBatch], columns: list[Column], folder: Path) 
         if not _fits(found, column):
             raise CacheError(
                 f"Column {column.name!r} of the cache is {found}, but its manifest says {arrow_type(column)}. "
-                f"{delete_advice(folder)}"
+                f"{files.advice()}"
             )
     if len(batches) == 1:
         return batches[0]

@@ -26,25 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from distcore.errors import UserError
-
-SCHEMES: Mapping[str, str] = {
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gs",
-    "gcs": "gs",
-    "abfs": "abfs",
-    "abfss": "abfs",
-    "az": "abfs",
-    "file": "file",
-    "memory": "memory",
-}
-"""The schemes of a cache_dir, and what kind of store each is. Whatever else there is, is not contacted."""
-
-PACKAGES = {"s3": "distcore[s3]", "gs": "distcore[gs]", "abfs": "distcore[abfs]"}
+from distcore.addresses import local_folder
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{0,127}){0,7}", re.ASCII)
-SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.:-]*)://")
 
 SMALL = 64 << 20
 """Most bytes that `read` takes into memory."""
@@ -110,44 +94,6 @@ class Store(Protocol):
     def delete(self, names: Iterable[str]) -> None: ...
 
 
-def is_url(place: str | os.PathLike[str]) -> bool:
-    """Whether a cache_dir is an address rather than a path."""
-    return SCHEME.match(os.fspath(place)) is not None
-
-
-def kind_of(place: str | os.PathLike[str]) -> str:
-    """ "s3", "gs", "abfs", "memory", or "file" for a path. Contacts nothing.
-
-    Raises UserError for whatever is no store (http, chained protocols, …) or an address that no object can have."""
-    found = SCHEME.match(os.fspath(place))
-    if found is None:
-        return "file"
-    scheme, rest = found[1].lower(), os.fspath(place)[found.end() :]
-    if scheme not in SCHEMES:
-        known = ", ".join(f"{each}://" for each in ("s3", "gs", "abfs", "file", "memory"))
-        raise UserError(
-            f"{scheme}:// is no store for caches. Nothing was contacted. Give a folder, or an address that begins "
-            f"with one of {known}."
-        )
-    if any(part in (".", "..") for part in rest.split("/")) or any(mark in rest for mark in "?#\\\0\n"):
-        raise UserError(
-            f"{without_password(place)} is no address of a folder in a store: it holds '..', '?' or '#'. "
-            "Nothing was contacted. Give a plain address such as s3://bucket/folder."
-        )
-    if SCHEMES[scheme] not in ("file", "memory") and not rest.partition("/")[0]:
-        raise UserError(f"{scheme}://{rest} names no bucket. Give an address such as {scheme}://bucket/folder.")
-    return SCHEMES[scheme]
-
-
-def local_folder(place: str | os.PathLike[str]) -> Path | None:
-    """The absolute folder that a path or a file:// address names; None for a bucket."""
-    if kind_of(place) != "file":
-        return None
-    text = os.fspath(place)
-    found = SCHEME.match(text)
-    return Path(os.path.abspath(text[found.end() :] if found else text))
-
-
 def open_store(place: str | os.PathLike[str], credentials: Credentials | None = None) -> Store:
     """The store at a path or an address. Contacts nothing yet.
 
@@ -160,14 +106,6 @@ def open_store(place: str | os.PathLike[str], credentials: Credentials | None = 
     from distcore.cache.bucket import Bucket
 
     return Bucket(os.fspath(place), credentials)
-
-
-def without_password(url: str | os.PathLike[str]) -> str:
-    """The address without user and password. An abfs container before its `@` stays: that is no secret."""
-    scheme, mark, rest = os.fspath(url).partition("://")
-    host, slash, path = rest.partition("/")
-    user, at, place = host.rpartition("@")
-    return f"{scheme}{mark}{place if ':' in user else user + at + place}{slash}{path}"
 
 
 def checked(name: str) -> str:

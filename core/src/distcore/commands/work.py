@@ -30,7 +30,7 @@ def preprocess(arguments: Namespace) -> int:
         random_seed=arguments.random_seed,
         view=shown(arguments.logging_level),
     )
-    print(cache.folder)
+    print(cache.where)
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from distcore.addresses import store_kind
 from distcore.config import (
     DEFAULT_SEED,
     BackendConfig,
@@ -23,7 +24,7 @@ from distcore.config.preprocess_options import Preprocessing
 from distcore.config.read_features import read_features
 from distcore.config.train_options import TrainerOptions
 from distcore.config.upgrade import upgrade
-from distcore.errors import Mistake
+from distcore.errors import Mistake, UserError
 from distcore.plugins import DEFAULTS
 
 SECTIONS = (
@@ -220,13 +221,23 @@ class Reader:
         return BackendConfig(
             type=self.text(("backend", "type"), section.get("type")),
             options={name: value for name, value in section.items() if name not in known},
-            cache_dir=self.text(("backend", "cache_dir"), section.get("cache_dir")),
+            cache_dir=self._place(("backend", "cache_dir"), section.get("cache_dir")),
             cache_format=cache_format,
             cache_credentials=self._credentials(section.get("cache_credentials")),
             processor=self._reference(("backend", "processor"), section.get("processor")),
             trainer=self._reference(("backend", "trainer"), section.get("trainer")),
             loader=self._reference(("backend", "loader"), section.get("loader")),
         )
+
+    def _place(self, path: KeyPath, value: Any) -> str | None:
+        """A folder, or the address of a store. One with a password is told by `_passwords`, with all others."""
+        text = self.text(path, value)
+        if text is not None and not PASSWORD.match(text):
+            try:
+                store_kind(text)
+            except UserError as error:
+                self.wrong(path, str(error))
+        return text
 
     def _credentials(self, value: Any) -> dict[str, Any] | None:
         """A mapping, or a path to JSON. No message shows anything of what is in them."""

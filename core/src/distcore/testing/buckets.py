@@ -55,14 +55,15 @@ class Fault:
 class Proxy:
     """url: the endpoint as a client sees it. seen: (method, path) of every request. faults: what is to come.
 
-    pause: called with (method, path) before a request reaches the store, for tests that stop the world there."""
+    pause: called with (method, path, before) when a request is about to reach the store and again when it was carried
+    out but not yet answered, for tests that stop or kill somebody there."""
 
     store: tuple[str, int]
     url: str = ""
     seen: list[tuple[str, str]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    pause: Callable[[str, str], None] | None = None
+    pause: Callable[[str, str, bool], None] | None = None
 
     def options(self, **more: Any) -> dict[str, Any]:
         """Credentials that lead here."""
@@ -96,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
         proxy, body = self.server.proxy, self._body()
         fault = proxy.take(self.command, self.path)
         if proxy.pause is not None:
-            proxy.pause(self.command, self.path)
+            proxy.pause(self.command, self.path, True)
         if fault.kind in ANSWERS:
             status, content = ANSWERS[fault.kind]
             self._answer(status, {}, content)
@@ -104,6 +105,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.kind == "slow":
             time.sleep(fault.seconds)
         status, headers, content = self._forward(proxy, body, fault)
+        if proxy.pause is not None:
+            proxy.pause(self.command, self.path, False)
         if fault.kind == "reset":
             self._head(status, headers, len(content))
             self.wfile.write(content[: len(content) // 2])

@@ -118,6 +118,7 @@ class PackedLoader:
             store = FileStore(self._layout, self._request.scratch)
         try:
             stop, count = deal.first_row + deal.rows, max(1, min(READ_ROWS, READ_BYTES // self._row_bytes))
+            self._request.reader.expect(self._request.split, deal.first_row, stop)
             for start in range(deal.first_row, stop, count):
                 store.append(self._read(start, min(start + count, stop)))
             store.finish()
@@ -133,6 +134,8 @@ class PackedLoader:
         keep = (self._options.fully_executed is True or self._passes > 0) and self._fits_memory()
         self._passes += 1
         count = self._steps_in_piece(self._request.batch_size)
+        if not self._kept:
+            self._request.reader.expect(self._request.split, start * self._request.batch_size, self._lanes.rows)
         for first in range(start - start % count, self.steps, count):
             piece = self._kept.get(first) or self._read_piece(first, min(first + count, self.steps))
             if keep:

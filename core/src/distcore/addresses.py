@@ -1,0 +1,78 @@
+"""Addresses of stores, such as s3://bucket/folder: which there are, and what none may hold. Contacts nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from distcore.errors import UserError
+
+SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.:-]*)://")
+
+SCHEMES: Mapping[str, str] = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "az": "abfs",
+    "file": "file",
+    "memory": "memory",
+}
+"""The schemes of stores, and what kind of store each is. Whatever else there is, is not contacted."""
+
+PACKAGES = {"s3": "distcore[s3]", "gs": "distcore[gs]", "abfs": "distcore[abfs]"}
+
+
+def is_url(place: str | os.PathLike[str]) -> bool:
+    """Whether a cache_dir is an address rather than a path."""
+    return SCHEME.match(os.fspath(place)) is not None
+
+
+def store_kind(place: str | os.PathLike[str]) -> str:
+    """ "s3", "gs", "abfs", "memory", or "file" for a path. Contacts nothing.
+
+    Raises UserError for whatever is no store (http, chained protocols, …) or an address that no object can have."""
+    found = SCHEME.match(os.fspath(place))
+    if found is None:
+        return "file"
+    scheme, rest = found[1].lower(), os.fspath(place)[found.end() :]
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{each}://" for each in ("s3", "gs", "abfs", "file", "memory"))
+        raise UserError(
+            f"{scheme}:// is no store for caches. Nothing was contacted. Give a folder, or an address that begins "
+            f"with one of {known}."
+        )
+    if any(part in (".", "..") for part in rest.split("/")) or any(mark in rest for mark in "?#\\\0\n"):
+        raise UserError(
+            f"{without_password(place)} is no address of a folder in a store: it holds '..', '?' or '#'. "
+            "Nothing was contacted. Give a plain address such as s3://bucket/folder."
+        )
+    if ":" in rest.partition("/")[0].rpartition("@")[0]:
+        raise UserError(
+            f"{without_password(place)} was given with a password in it, which would be shown wherever the address is. "
+            "Give it in backend.cache_credentials instead."
+        )
+    if SCHEMES[scheme] not in ("file", "memory") and not rest.partition("/")[0]:
+        raise UserError(f"{scheme}://{rest} names no bucket. Give an address such as {scheme}://bucket/folder.")
+    return SCHEMES[scheme]
+
+
+def local_folder(place: str | os.PathLike[str]) -> Path | None:
+    """The absolute folder that a path or a file:// address names; None for a bucket."""
+    if store_kind(place) != "file":
+        return None
+    text = os.fspath(place)
+    found = SCHEME.match(text)
+    return Path(os.path.abspath(text[found.end() :] if found else text))
+
+
+def without_password(url: str | os.PathLike[str]) -> str:
+    """The address without user and password. An abfs container before its `@` stays: that is no secret."""
+    scheme, mark, rest = os.fspath(url).partition("://")
+    host, slash, path = rest.partition("/")
+    user, at, place = host.rpartition("@")
+    return f"{scheme}{mark}{place if ':' in user else user + at + place}{slash}{path}"

@@ -1,0 +1,128 @@
+"""The files of one committed cache, in a folder or a bucket: opened by what the manifest says of each, and checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from distcore.cache.local_store import LocalStore
+from distcore.cache.manifest import MANIFEST, REBUILD, FileEntry, Manifest, parse_manifest
+from distcore.cache.store import Store
+from distcore.digests import fast_digest
+from distcore.durable import FULL
+from distcore.errors import CacheError, StoreError
+
+_verified: set[tuple[int, ...]] = set()
+"""Local files whose bytes this process has hashed and found whole: device, inode, size, time of change, hash."""
+
+
+class CacheFiles:
+    """Files below a folder of a store ("<key>/", or "" for the store itself), for one reader.
+
+    home: the cache's folder, for people. most_bytes: what a reader may keep open at once; None: any number."""
+
+    most_bytes: int | None = None
+
+    def __init__(self, store: Store, folder: str, home: str | None = None) -> None:
+        self.store = store
+        self.folder = folder
+        self.home = home or (store.where(folder).rstrip("/") if folder else store.url)
+
+    def manifest(self, key: str) -> Manifest:
+        """Read and check the manifest. Raises CacheError: no such cache, or what is wrong with it."""
+        name = self.folder + MANIFEST
+        where = self.store.where(name)
+        try:
+            return parse_manifest(self.store.read(name), key, where)
+        except FileNotFoundError:
+            raise CacheError(f"There is no cache at {self.home}: {MANIFEST} is missing. {REBUILD}") from None
+        except OSError as error:
+            raise CacheError(f"{where} cannot be read ({error}). {REBUILD}") from error
+
+    def where(self, entry: FileEntry) -> str:
+        """The whole path or address of a file."""
+        return self.store.where(self.folder + entry.file)
+
+    def opened(self, entry: FileEntry) -> BinaryIO:
+        """A file of the size that the manifest says. Raises CacheError naming file and what differs."""
+        where = self.where(entry)
+        try:
+            file = self.store.open(self.folder + entry.file, entry.bytes)
+        except FileNotFoundError:
+            raise CacheError(f"{where} of the cache is missing; {entry.bytes} bytes were expected. {REBUILD}") from None
+        except OSError as error:
+            if error.errno in FULL:  # the disk that it was fetched to
+                raise
+            raise CacheError(f"{where} of the cache cannot be read ({error}). {REBUILD}") from error
+        found = os.fstat(file.fileno()).st_size
+        if found != entry.bytes:
+            file.close()
+            raise CacheError(
+                f"{where} of the cache is damaged: {entry.bytes} bytes were expected, {found} found. {REBUILD}"
+            )
+        return file
+
+    def open(self, entry: FileEntry) -> BinaryIO:
+        """A file whose bytes are those of the manifest, at its start. Hashed once a process. Raises CacheError."""
+        file = self.opened(entry)
+        try:
+            status = os.fstat(file.fileno())
+            identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, int(entry.xxh3, 16))
+            if identity not in _verified:
+                self.compare(file, entry)
+                _verified.add(identity)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def compare(self, file: BinaryIO, entry: FileEntry) -> None:
+        """Hash an open file, and leave it at its start. Raises CacheError where the bytes are others."""
+        where = self.where(entry)
+        try:
+            length, found = fast_digest(file)
+            file.seek(0)
+        except OSError as error:
+            raise CacheError(f"{where} of the cache cannot be read ({error}). {self.advice()}") from error
+        if length != entry.bytes or found != entry.xxh3:
+            raise CacheError(
+                f"{where} of the cache is damaged: its xxh3 should be {entry.xxh3}, but is {found}. {self.advice()}"
+            )
+
+    def check(self, manifest: Manifest) -> None:
+        """Every file is there, plain, and as long as the manifest says. Raises CacheError."""
+        for entry in manifest.files():
+            self.opened(entry).close()
+
+    def expect(self, entries: Sequence[FileEntry]) -> None:
+        """These files will be opened next, in this order; nothing to do where they are here already."""
+
+    def close(self) -> None:
+        """Drop what was fetched and not opened."""
+
+    def advice(self) -> str:
+        """What to do about damage that only reading shows, and that would be a hit again."""
+        return f"Delete the folder {self.home} and run again: the cache is rebuilt."
+
+
+def damage_of(files: CacheFiles, key: str) -> str | None:
+    """Why the cache cannot be used as it lies there; None: it can. Raises StoreError where that cannot be told."""
+    try:
+        manifest = files.manifest(key)
+        files_of(files, manifest).check(manifest)
+    except StoreError:
+        raise
+    except CacheError as error:
+        return str(error)
+    return None
+
+
+def files_of(files: CacheFiles, manifest: Manifest) -> CacheFiles:
+    """The files that a manifest names: beside it, or in the folder of its version."""
+    folder = files.folder + (f"{manifest.version}/" if manifest.version is not None else "")
+    if isinstance(files.store, LocalStore):
+        return CacheFiles(files.store, folder, files.home)
+    from distcore.cache.fetching import FetchedFiles
+
+    return FetchedFiles(files.store, folder, files.home)

@@ -1,0 +1,106 @@
+"""Show others that a process is at work on something in a store, and wait while another one is.
+
+Nothing depends on a lease: it saves work, and a conditional put decides. Who holds one changes its object every BEAT
+seconds; who waits watches by its own clock whether it still changes, so machines need not agree on the time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+
+from distcore.cache.store import Store
+from distcore.errors import StoreError
+
+BEAT = 5.0
+"""Seconds between two changes of a lease that is held."""
+
+PATIENCE = 30.0
+"""Seconds without a change after which its holder counts as dead."""
+
+LOOK = 1.0
+"""Seconds between two looks of who waits."""
+
+
+class Lease:
+    """`with Lease(store, name) as lease: lease.acquire(…)`; let go of at the end, if it was acquired."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self._id = uuid.uuid4().hex
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def acquire(self, until: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
+        """Hold the lease, after whoever holds it now; False as soon as `until()`, asked while waiting, is true.
+
+        on_wait: called once before waiting. Raises StoreError where the store cannot decide who holds it."""
+        seen, since, waited = b"", time.monotonic(), False
+        while not self.store.create(self.name, self._content(0)):
+            if until():
+                return False
+            if not waited:
+                on_wait()
+                waited = True
+            found = self._found()
+            if found != seen:
+                seen, since = found, time.monotonic()
+            elif time.monotonic() - since > PATIENCE:
+                self.store.delete([self.name])
+                continue
+            time.sleep(LOOK)
+        self._prove()
+        self._thread = threading.Thread(target=self._beat, name="distcore-lease", daemon=True)
+        self._thread.start()
+        return True
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is None:
+            return
+        self._done.set()
+        self._thread.join()
+        with suppress(StoreError):  # it stops changing, which says the same
+            self.store.delete([self.name])
+
+    # -------------------------------------------------------------- inside
+
+    def _content(self, beat: int) -> bytes:
+        who = {"id": self._id, "host": socket.gethostname(), "process": os.getpid(), "beat": beat}
+        return json.dumps(who).encode()
+
+    def _found(self) -> bytes:
+        try:
+            return self.store.read(self.name)
+        except FileNotFoundError:
+            return b""
+
+    def _prove(self) -> None:
+        """Some stores take a conditional put and ignore its condition: the name is taken, so this one must fail."""
+        if self.store.create(self.name, self._content(-1)):
+            with suppress(StoreError):
+                self.store.delete([self.name])
+            raise StoreError(
+                f"The store at {self.store.url} ignores the condition of a put (If-None-Match), so that two builders "
+                "of a cache could not be told apart. Nothing was built. Use a store that keeps it (S3 itself, "
+                "Google's, Azure's, MinIO), or a folder as backend.cache_dir."
+            )
+
+    def _beat(self) -> None:
+        beat = 0
+        while not self._done.wait(BEAT):
+            beat += 1
+            with suppress(StoreError):  # others may take it for dead, and then build too: wasted, not wrong
+                self.store.write(self.name, self._content(beat))
