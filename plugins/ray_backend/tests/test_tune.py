@@ -12,14 +12,8 @@ import pyarrow.parquet
 import pytest
 
 import distcore
-from distcore.config.document import parse
-from distcore.contracts import Resources
-from distcore.errors import ConfigError, UserError
-from distcore.plugins import Plugins
-from distcore.search.section import check_candidates, read_section
+from distcore.errors import UserError
 from distcore.testing import ExecutorSuite, PluginSuite, data
-from distcore_ray.tune_options import TuneOptions
-from distcore_ray.tune_resources import at_once, need_of
 
 pytestmark = pytest.mark.cluster
 
@@ -32,105 +26,6 @@ class TestPlugin(PluginSuite):
 @pytest.mark.usefixtures("nodes")
 class TestTune(ExecutorSuite):
     name = backend = "ray"
-
-
-# ------------------------------------------------------------------ the arithmetic
-
-
-class OnRay:
-    """As the backend ray, of which the arithmetic asks nothing else."""
-
-    name, distributed = "ray", True
-
-
-def fitting(cpus: int, gpus: int = 0, workers: int = 1, each=None, **options):
-    options = TuneOptions.model_validate(options)
-    job = ExecutorSuite().job(Path("unused"), [{}] * 8, workers=workers, resources_per_worker=each or {})
-    return at_once(options, job, Resources(cpus, gpus), need_of(options, job, OnRay()))
-
-
-def test_as_many_trials_as_fit():
-    assert fitting(8) == 8
-    assert fitting(8, workers=2) == 4
-    assert fitting(8, workers=2, each={"CPU": 2}) == 2
-    assert fitting(8, workers=2, trial_driver_resources={"CPU": 1}) == 2
-    assert fitting(8, gpus=2, workers=1, each={"CPU": 1, "GPU": 1}) == 2
-    assert fitting(8, workers=2, max_concurrent_trials=3) == 3
-
-
-@pytest.mark.parametrize(
-    ("given", "arithmetic"),
-    [
-        ({"cpus": 4, "workers": 2, "max_concurrent_trials": 3}, r"3 trials at once × .0 for itself \+ 2 workers × 1 CPUs. = 6 CPUs.*cluster has 4.*max_concurrent_trials to 2"),
-        ({"cpus": 4, "workers": 4, "trial_driver_resources": {"CPU": 1}}, r"1 for itself \+ 4 workers × 1 = 5 CPUs, but the Ray cluster has 4"),
-        ({"cpus": 8, "gpus": 1, "workers": 2, "each": {"CPU": 1, "GPU": 1}}, r"2 workers × 1 = 2 GPUs, but the Ray cluster has 1"),
-        ({"cpus": 4, "workers": 2, "cpu_resources_per_trial": 3}, r"cpu_resources_per_trial is 3.*2 workers × 1 CPUs"),
-    ],
-)  # fmt: skip
-def test_trials_that_would_wait_for_each_other_for_ever_are_refused(given, arithmetic):
-    with pytest.raises(UserError, match=arithmetic):
-        fitting(**given)
-
-
-def test_hyperband_which_pauses_trials_is_refused():
-    with pytest.raises(ConfigError, match=r"hyperband pauses.*async_hyperband"):
-        Plugins().make("executors", "ray", {"scheduler": {"type": "hyperband"}})
-
-
-# Ludwig's own automl defaults, put together as its automl does: base_automl_config.yaml and combiner/concat_config.yaml.
-LUDWIGS = """
-input_features:
-  - {name: x0, type: number}
-  - {name: colour, type: category}
-output_features:
-  - {name: y, type: binary}
-combiner:
-  type: concat
-trainer:
-  batch_size: auto #256
-  learning_rate: auto #.001
-hyperopt:
-  parameters:
-    combiner.num_fc_layers:
-      space: randint
-      lower: 1
-      upper: 4
-    combiner.output_size:
-      space: choice
-      categories: [128, 256]
-    combiner.dropout:
-      space: uniform
-      lower: 0.0
-      upper: 0.1
-    trainer.learning_rate:
-      space: loguniform
-      lower: 0.00002
-      upper: 0.001
-    trainer.batch_size:
-      space: choice
-      categories: [64, 128, 256, 512, 1024]
-  search_alg:
-    type: variant_generator
-  executor:
-    type: ray
-    num_samples: 10
-    time_budget_s: 7200
-    scheduler:
-      type: async_hyperband
-      time_attr: time_total_s
-      max_t: 7200
-      grace_period: 72
-      reduction_factor: 5
-"""
-
-
-def test_ludwigs_own_section_is_read_as_it_is():
-    section = read_section(parse(LUDWIGS))
-    plugins = Plugins()
-    assert check_candidates(section, plugins, "local")
-    options = plugins.validate("executors", "ray", section.options.executor.model_extra)
-    assert options.num_samples == 10
-    assert options.scheduler.reduction_factor == 5
 
 
 # ------------------------------------------------------------------ searches
@@ -185,11 +80,13 @@ def test_more_trials_than_fit_are_refused_before_anything_is_left_behind(tmp_pat
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("nodes")
-def test_a_killed_driver_goes_on_where_it_was(tmp_path):
+def test_a_killed_driver_goes_on_where_it_was(tmp_path, backend):
     """No finished trial is repeated, an interrupted one goes on from its checkpoint, and there are as many as asked."""
     written = config(tmp_path, num_samples=3, max_concurrent_trials=1)
+    if backend == "local":  # each trial trains in its own process on the cluster
+        written["backend"] = {"type": "local", "cache_dir": str(tmp_path / "cache")}
     written["trainer"] = {"epochs": 30, "early_stop": -1, "batch_size": 64}
     (tmp_path / "config.json").write_text(json.dumps(written))
     pyarrow.parquet.write_table(data.table(), tmp_path / "data.parquet")

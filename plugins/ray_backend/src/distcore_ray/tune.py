@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import JSON, Axis, Backend, SearchJob
-from distcore.errors import DistcoreError, UserError
+from distcore.contracts import JSON, Backend, SearchJob
+from distcore.errors import DistcoreError
 from distcore.search.trial import ENDED, TRIALS, begin_record, end_record, read_record
-from distcore.search.variants import draw
-from distcore_ray.tune_resources import Need, at_once, need_of
+from distcore_ray.tune_resources import Need, Node, at_once, need_of
+from distcore_ray.tune_search import algorithm, optuna_search, searcher
 from distcore_ray.tune_trial import claim
 
 if TYPE_CHECKING:
@@ -45,23 +45,17 @@ class TuneExecutor:
 
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
         """Raises UserError, with the arithmetic, where trials would wait for each other's resources for ever."""
-        found = at_once(self.options, job, self._resources(backend), need_of(self.options, job, backend))
+        found = at_once(self.options, job, _nodes(backend), need_of(self.options, job, backend))
         if job.variants is None:
-            _optuna()
-        return {"at_once": found, "algorithm": _algorithm(job), "notes": []}
+            optuna_search()
+        return {"at_once": found, "algorithm": algorithm(job), "notes": []}
 
     def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
         """Run what has not ended yet: the trials' records say that, Tune's own state is of this run alone."""
         with _connected(backend):
             need = need_of(self.options, job, backend)
-            beside = at_once(self.options, job, self._resources(backend), need)
+            beside = at_once(self.options, job, _nodes(backend), need)
             _Run(job, self.options, need, beside, told).run()
-
-    def _resources(self, backend: Backend) -> Any:
-        if getattr(backend, "distributed", False):
-            return backend.resources()
-        with _connected(backend) as ray_backend:
-            return ray_backend.resources()
 
 
 class _Run:
@@ -88,7 +82,7 @@ class _Run:
             metric="score",
             mode="max" if self.job.goal == "maximize" else "min",
             scheduler=self._scheduler(),
-            search_alg=None if self.job.variants is not None else _searcher(self.job, self._begun()),
+            search_alg=None if self.job.variants is not None else searcher(self.job, self._begun()),
             num_samples=1 if self.job.variants is not None else len(numbers),
             max_concurrent_trials=self.beside,
             time_budget_s=self.options.time_budget_s,
@@ -192,91 +186,45 @@ def _why(trial: Any) -> str:
     return f"its process on the cluster ended: {lines[0] if lines else 'Ray gives no reason'}"
 
 
-# ------------------------------------------------------------------ Tune's words
-
-
-def _algorithm(job: SearchJob) -> str:
-    if job.variants is not None:
-        return "grid search" if any(axis.grid for axis in job.axes.values()) else "random search"
-    return "tpe"
-
-
-def _space(job: SearchJob) -> dict[str, Any]:
-    return {name: _domain(axis) for name, axis in job.axes.items()}
-
-
-def _domain(axis: Axis) -> Any:
-    """An axis as Tune has it. Its upper ends are outside for whole numbers, unless there are steps."""
-    from ray import tune
-
-    if axis.kind == "choice":
-        return tune.choice(list(range(int(axis.high) + 1)))
-    if axis.kind == "int":
-        low, high = int(axis.low), int(axis.high)
-        if axis.step is not None:
-            return tune.qrandint(low, high, int(axis.step))
-        return tune.lograndint(low, high + 1) if axis.log else tune.randint(low, high + 1)
-    if axis.step is not None:
-        return tune.quniform(axis.low, axis.high, axis.step)
-    return tune.loguniform(axis.low, axis.high) if axis.log else tune.uniform(axis.low, axis.high)
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-        from ray.tune.search.optuna import OptunaSearch
-    except ImportError as error:
-        raise UserError(
-            f"hyperopt.search_alg: optuna is not installed ({error}): pip install optuna, or use variant_generator."
-        ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return OptunaSearch
-
-
-def _searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
-    """Optuna, or chance; asked first for the trials that were begun before, and told of those that ended."""
-    going_on = [dict(each["raw"]) for each in begun if each["state"] not in ENDED]
-    points = [*going_on, *(_whole(job, each, number) for number, each in enumerate(job.points) if number >= len(begun))]
-    kind, seed = _optuna(), (job.seed + len(begun)) % (1 << 32)
-    search = kind(
-        space=kind.convert_search_space(_space(job)),
-        seed=seed,
-        metric="score",
-        mode="max" if job.goal == "maximize" else "min",
-        points_to_evaluate=points or None,
-    )
-    for each in begun:
-        if each["state"] in ENDED and each.get("score") is not None:
-            search.add_evaluated_point(dict(each["raw"]), each["score"])
-    return search
-
-
-def _whole(job: SearchJob, point: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """A point with the parameters that it leaves out drawn: Tune's Optuna takes whole ones only."""
-    return {name: point.get(name, axis.at(draw(job.seed, number, name))) for name, axis in job.axes.items()}
-
-
 def _here() -> Any:
     from distcore_ray.shipping import Place
 
     return Place.here()
 
 
+def _nodes(backend: Backend) -> list[Node]:
+    """CPUs and GPUs of each node that trials may run on. Nothing is started to know it."""
+    with _on_ray(backend) as asked:
+        found = asked.resources()
+        if found.nodes == 1:
+            return [(float(found.cpus), float(found.gpus))]
+        import ray
+
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return [(float(each.get("CPU", 0)), float(each.get("GPU", 0))) for each in alive]
+
+
 @contextmanager
-def _connected(backend: Backend) -> Iterator[Any]:
-    """A Ray backend that has joined or started its cluster: the run's own, or one beside another backend."""
-    if getattr(backend, "name", "") == "ray":
-        connect: Any = getattr(backend, "connect", None)
+def _connected(backend: Backend) -> Iterator[None]:
+    """The cluster is joined, or started."""
+    with _on_ray(backend) as joining:
+        connect: Any = getattr(joining, "connect", None)
         if connect is None:
             raise DistcoreError("The backend ray cannot be asked to join its cluster. Report this.")
         connect()
+        yield
+
+
+@contextmanager
+def _on_ray(backend: Backend) -> Iterator[Any]:
+    """A Ray backend: the run's own, or one beside another backend, which is closed again."""
+    if getattr(backend, "name", "") == "ray":
         yield backend
         return
     from distcore_ray.backend import RayBackend
     from distcore_ray.options import BackendOptions
 
     made = RayBackend(BackendOptions.model_validate({}))
-    made.connect()
     try:
         yield made
     finally:

@@ -1,16 +1,25 @@
 """What a trial needs of the cluster, and how many fit beside each other: the arithmetic that keeps trials from waiting
-for each other for ever."""
+for each other for ever. A worker lies on one node, so it is done node by node."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import Backend, Resources, SearchJob
+from distcore.contracts import Backend, SearchJob
 from distcore.errors import UserError
 
 if TYPE_CHECKING:
     from distcore_ray.tune_options import TuneOptions
+
+Node = tuple[float, float]
+"""CPUs and GPUs of a node, or of what lies on one."""
+
+UNITS = ("CPUs", "GPUs")
+NOWHERE = 1 << 30
+"""More workers than any cluster holds: stands for a way of lying that there is not."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +27,9 @@ class Need:
     """driver: what the trial itself holds. workers × each: what it asks for besides, while it holds that; 0 where it
     trains in its own process."""
 
-    driver: tuple[float, float]
+    driver: Node
     workers: int
-    each: tuple[float, float]
+    each: Node
 
     def total(self, kind: int) -> float:
         """CPUs (0) or GPUs (1) of one trial."""
@@ -32,7 +41,7 @@ class Need:
         return found if any(self.driver) else {"cpu": 0, "memory": 1}
 
     def sum(self, kind: int) -> str:
-        """`0 + 2 workers × 1`."""
+        """`0 for itself + 2 workers × 1`."""
         if not self.workers:
             return f"{self.driver[kind]:g}"
         return f"{self.driver[kind]:g} for itself + {self.workers} workers × {self.each[kind]:g}"
@@ -57,32 +66,81 @@ def need_of(options: TuneOptions, job: SearchJob, backend: Backend) -> Need:
     return Need((float(driver.get("CPU", 0.0)), float(driver.get("GPU", 0.0))), job.workers, each)
 
 
-def at_once(options: TuneOptions, job: SearchJob, cluster: Resources, need: Need) -> int:
-    """How many trials run beside each other. Raises UserError where one does not fit, or fewer than are asked for."""
-    has = (cluster.cpus, cluster.gpus)
-    fit = min((int(has[kind] / need.total(kind) + 1e-9) for kind in (0, 1) if need.total(kind)), default=job.trials)
+def at_once(options: TuneOptions, job: SearchJob, nodes: Sequence[Node], need: Need) -> int:
+    """How many trials run beside each other on these nodes, wherever Ray puts what they hold.
+
+    Raises UserError where one does not fit, or fewer than are asked for."""
+    most = min(job.algorithm.get("max_concurrent") or job.trials, job.trials)
+    fit = _fit(nodes, need, most)
     if fit < 1:
-        kind = 0 if need.total(0) > has[0] else 1
         raise UserError(
-            f"A trial needs {_words(need, kind)}, but the Ray cluster has {has[kind]}: it would wait for ever. "
+            f"A trial needs {_too_much(nodes, need, 1)}: it would wait for ever. "
             "Lower backend.trainer.num_workers, resources_per_worker or the resources per trial, or add nodes."
         )
-    most = min(job.algorithm.get("max_concurrent") or job.trials, job.trials)
     wanted: Any = options.max_concurrent_trials
     if wanted in ("auto", None):
-        return min(fit, most)
+        return fit
     wanted = min(int(wanted), most)
     if wanted > fit and need.workers:
-        kind = 0 if wanted * need.total(0) > has[0] else 1
-        unit = ("CPUs", "GPUs")[kind]
         raise UserError(
-            f"{wanted} trials at once × ({need.sum(kind)} {unit}) = {wanted * need.total(kind):g} {unit}, but the Ray "
-            f"cluster has {has[kind]}: trials that have begun would wait for workers that others hold. "
+            f"{_too_much(nodes, need, wanted)}: trials that have begun would wait for workers that others hold. "
             f"Set hyperopt.executor.max_concurrent_trials to {fit} or auto, or add nodes."
         )
     return min(wanted, fit)
 
 
-def _words(need: Need, kind: int) -> str:
-    unit = ("CPUs", "GPUs")[kind]
-    return f"{need.sum(kind)} = {need.total(kind):g} {unit}" if need.workers else f"{need.total(kind):g} {unit}"
+def _fit(nodes: Sequence[Node], need: Need, most: int) -> int:
+    """The most trials, up to `most`, that have room at once."""
+    if not need.workers:
+        return min(most, sum(times(node, need.driver, most) for node in nodes))
+    crowd = bisect_left(range(1, most + 1), True, key=lambda count: _room(nodes, need, count) < count * need.workers)
+    return crowd  # one less than the first number of trials that have not
+
+
+def _room(nodes: Sequence[Node], need: Need, trials: int) -> int:
+    """Workers that the nodes hold once so many trials hold what they do for themselves, where that lies worst;
+    -1 where the nodes do not hold even that."""
+    many = trials * need.workers
+    if not any(need.driver):
+        return sum(times(node, need.each, many) for node in nodes)
+    worst = [0] + [NOWHERE] * trials  # by how many trials lie on the nodes so far
+    for node in nodes:
+        most = times(node, need.driver, trials)
+        here = [times(_less(node, need.driver, count), need.each, many) for count in range(most + 1)]
+        worst = [
+            min(worst[lie - count] + here[count] for count in range(min(lie, most) + 1)) for lie in range(trials + 1)
+        ]
+    return worst[trials] if worst[trials] < NOWHERE else -1
+
+
+def times(node: Node, each: Node, most: int) -> int:
+    """How often `each` fits on the node, up to `most`."""
+    return min((int(has / amount + 1e-9) for has, amount in zip(node, each, strict=True) if amount), default=most)
+
+
+def _less(node: Node, each: Node, count: int) -> Node:
+    return node[0] - count * each[0], node[1] - count * each[1]
+
+
+def _too_much(nodes: Sequence[Node], need: Need, trials: int) -> str:
+    """The arithmetic: of the whole cluster where that is too small, else of its nodes."""
+    for kind, unit in enumerate(UNITS):
+        asked, has = trials * need.total(kind), sum(node[kind] for node in nodes)
+        if asked > has + 1e-9:
+            return f"{_together(need.sum(kind), kind, need, trials)}{asked:g} {unit}, but the Ray cluster has {has:g}"
+    kind = 1 if need.each[1] or need.driver[1] else 0
+    shapes = ", ".join(f"{node[kind]:g}" for node in nodes)
+    if not need.workers:
+        return f"{need.driver[kind]:g} {UNITS[kind]} on one node, but the Ray cluster's nodes have {shapes}"
+    held = f", beside {trials} × {need.driver[kind]:g} for the trials themselves," if any(need.driver) else ""
+    return (
+        f"{trials * need.workers} workers with {need.each[kind]:g} {UNITS[kind]} on one node each{held} but the Ray "
+        f"cluster's nodes have {shapes}: room for {max(0, _room(nodes, need, trials))} such workers"
+    )
+
+
+def _together(each: str, kind: int, need: Need, trials: int) -> str:
+    """`3 trials at once × (0 for itself + 2 workers × 1 CPUs) = `; nothing where the sum says it all."""
+    if trials > 1:
+        return f"{trials} trials at once × ({each} {UNITS[kind]}) = "
+    return f"{each} = " if need.workers else ""

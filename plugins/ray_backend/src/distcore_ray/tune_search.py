@@ -1,0 +1,74 @@
+"""Core's axes in Tune's words, and Optuna as Tune runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from distcore.contracts import Axis, SearchJob
+from distcore.errors import UserError
+from distcore.search.trial import ENDED
+from distcore.search.variants import draw
+
+
+def algorithm(job: SearchJob) -> str:
+    """How trials are chosen, for people."""
+    if job.variants is not None:
+        return "grid search" if any(axis.grid for axis in job.axes.values()) else "random search"
+    return "tpe"
+
+
+def _space(job: SearchJob) -> dict[str, Any]:
+    return {name: _domain(axis) for name, axis in job.axes.items()}
+
+
+def _domain(axis: Axis) -> Any:
+    """An axis as Tune has it. Its upper ends are outside for whole numbers, unless there are steps."""
+    from ray import tune
+
+    if axis.kind == "choice":
+        return tune.choice(list(range(int(axis.high) + 1)))
+    if axis.kind == "int":
+        low, high = int(axis.low), int(axis.high)
+        if axis.step is not None:
+            return tune.qrandint(low, high, int(axis.step))
+        return tune.lograndint(low, high + 1) if axis.log else tune.randint(low, high + 1)
+    if axis.step is not None:
+        return tune.quniform(axis.low, axis.high, axis.step)
+    return tune.loguniform(axis.low, axis.high) if axis.log else tune.uniform(axis.low, axis.high)
+
+
+def optuna_search() -> Any:
+    """Tune's OptunaSearch. Raises UserError where Optuna is not installed."""
+    try:
+        import optuna
+        from ray.tune.search.optuna import OptunaSearch
+    except ImportError as error:
+        raise UserError(
+            f"hyperopt.search_alg: optuna is not installed ({error}): pip install optuna, or use variant_generator."
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return OptunaSearch
+
+
+def searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
+    """Optuna, or chance; asked first for the trials that were begun before, and told of those that ended."""
+    going_on = [dict(each["raw"]) for each in begun if each["state"] not in ENDED]
+    points = [*going_on, *(_whole(job, each, number) for number, each in enumerate(job.points) if number >= len(begun))]
+    kind, seed = optuna_search(), (job.seed + len(begun)) % (1 << 32)
+    search = kind(
+        space=kind.convert_search_space(_space(job)),
+        seed=seed,
+        metric="score",
+        mode="max" if job.goal == "maximize" else "min",
+        points_to_evaluate=points or None,
+    )
+    for each in begun:
+        if each["state"] in ENDED and each.get("score") is not None:
+            search.add_evaluated_point(dict(each["raw"]), each["score"])
+    return search
+
+
+def _whole(job: SearchJob, point: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """A point with the parameters that it leaves out drawn: Tune's Optuna takes whole ones only."""
+    return {name: point.get(name, axis.at(draw(job.seed, number, name))) for name, axis in job.axes.items()}
