@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,13 +31,31 @@ class Nodes:
         self.cluster = Cluster()
         self.nodes = [self.add(each) for each in cpus]
         os.environ["RAY_ADDRESS"] = self.cluster.address
+        self.over = threading.Event()
+        self.reaper = threading.Thread(target=self._reap, daemon=True)
+        self.reaper.start()
 
     def add(self, cpus: int):
         return self.cluster.add_node(num_cpus=cpus, include_dashboard=False, object_store_memory=100 << 20)
 
+    def fill(self, count: int) -> None:
+        """Add nodes of one CPU until so many are alive beside the head; those that died are forgotten."""
+        for node in [each for each in self.cluster.worker_nodes if not each.remaining_processes_alive()]:
+            self.cluster.remove_node(node, allow_graceful=False)
+        while len(self.cluster.worker_nodes) < count:
+            self.add(1)
+
+    def _reap(self) -> None:
+        """Workers live until the process of their node's manager is gone, and one that nobody has waited for is not."""
+        while not self.over.wait(0.1):
+            for node in list(self.cluster.worker_nodes):
+                list(node.dead_processes())
+
     def close(self) -> None:
         import ray
 
+        self.over.set()
+        self.reaper.join()
         ray.shutdown()
         self.cluster.shutdown()
         os.environ.clear()
@@ -52,9 +71,17 @@ def nodes() -> Iterator[Nodes]:
     made.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_nodes() -> Iterator[Nodes]:
-    """A head without CPUs and three nodes with one each, for a test that takes some away."""
+    """A head without CPUs and three nodes with one each, for tests that take some away."""
     made = Nodes([0, 1, 1, 1])
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Nodes]:
+    """A head without CPUs, for a test that brings its own nodes."""
+    made = Nodes([0])
     yield made
     made.close()

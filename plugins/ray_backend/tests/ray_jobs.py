@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from distcore.errors import UserError
+from distcore.testing.jobs import DiesOnce
 from distcore.testing.loops import train_tiny
 
 
@@ -51,31 +52,12 @@ def exit_with(member, code):
     time.sleep(300)
 
 
-def train_and_lose_a_node(member, run, folder):
-    """As train_tiny; in the first attempt a rank that is not on the head's node waits at step 8 for its node to go."""
-    begun = Path(folder, "begun")
-    node = node_of_this()
-    if not begun.exists() and node and member.rank == member.world - 1:
-        train_until(run, 8, lambda: (begun.write_text(node), time.sleep(600)))
-    return train_tiny(member, run)
+class TakesItsNode(DiesOnce):
+    """A task's function that kills the manager of its node, and so the node, where `DiesOnce` kills its process."""
 
-
-def node_of_this():
-    """Ray's id of the node that this rank runs on: its worker was told."""
-    return os.environ["RAY_NODE_ID"]
-
-
-def train_until(run, step, action):
-    """From now on a loader of `run` calls the action before that step."""
-    from distcore.testing import loops
-
-    made = loops.TinyLoader.batches
-
-    def batches(self, epoch, start=0):
-        self.actions.setdefault(step, action)
-        return made(self, epoch, start)
-
-    loops.TinyLoader.batches = batches
+    def die(self):
+        os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)
+        time.sleep(600)
 
 
 def die_once(item):

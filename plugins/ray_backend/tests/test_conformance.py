@@ -1,4 +1,4 @@
-"""distcore-ray holds what every backend must hold, on a cluster of three nodes."""
+"""distcore-ray holds what every backend must hold, on a cluster of three nodes: a minute and a half of gangs."""
 
 import pytest
 
@@ -11,6 +11,7 @@ class TestPlugin(PluginSuite):
     kind, name = "backends", "ray"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nodes")
 class TestBackend(BackendSuite):
     name = "ray"

@@ -16,6 +16,7 @@ import pytest
 from distcore.contracts import Block, ShardPlan, Source
 from distcore.encoding.shards import ShardWriter
 from distcore.errors import DataError
+from distcore.session import Session
 from distcore.testing import data, jobs
 from distcore.testing.processors import EDGES, PLANS, ProcessorSuite, digested
 
@@ -29,10 +30,7 @@ class ClusterProcessorSuite(ProcessorSuite):
 
     @pytest.fixture(autouse=True)
     def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("distcore.tasks.TARGET_BYTES", PARTITION_BYTES)
-        monkeypatch.setattr("distcore.tasks.SMALLEST_BYTES", PARTITION_BYTES // 8)
-        monkeypatch.setattr("distcore.encoding.fit.SHARD_ROWS", SHARD_ROWS)
-        monkeypatch.setattr("distcore.cache.builder.SHARD_ROWS", SHARD_ROWS)
+        small_pieces(monkeypatch)
 
     def test_no_task_runs_in_the_driver(self, tmp_path: Path) -> None:
         for number, options in enumerate(self.variants):
@@ -52,15 +50,13 @@ class ClusterProcessorSuite(ProcessorSuite):
     def test_workers_that_are_killed_cost_nothing_but_time(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from distcore.session import Session
-
         reference = self.built("local", tmp_path / "reference", {}, SPLITS[0])
-        made = Session.make
         for number, options in enumerate(self.variants[:2]):
             folder = tmp_path / str(number)
             folder.mkdir()
-            monkeypatch.setattr(Session, "make", lambda session, kind, _at=folder: _Hurt(made(session, kind), str(_at)))
-            assert self.built(self.name, folder, options, SPLITS[0]) == reference
+            with monkeypatch.context() as patched:
+                hurt(patched, folder)
+                assert self.built(self.name, folder, options, SPLITS[0]) == reference
             assert {path.name for path in folder.glob("died-*")} == {"died-BlockStatistics", "died-ShardWriter"}
 
     def test_the_first_mistake_in_the_data_is_told_as_the_local_processor_tells_it(self, tmp_path: Path) -> None:
@@ -98,6 +94,25 @@ class ClusterProcessorSuite(ProcessorSuite):
         return digested(config, str(dataset))
 
 
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut a file of a few thousand rows into many partitions and several shards."""
+    monkeypatch.setattr("distcore.tasks.TARGET_BYTES", PARTITION_BYTES)
+    monkeypatch.setattr("distcore.tasks.SMALLEST_BYTES", PARTITION_BYTES // 8)
+    monkeypatch.setattr("distcore.encoding.fit.SHARD_ROWS", SHARD_ROWS)
+    monkeypatch.setattr("distcore.cache.builder.SHARD_ROWS", SHARD_ROWS)
+
+
+def hurt(monkeypatch: pytest.MonkeyPatch, folder: Path, death: type[jobs.DiesOnce] = jobs.DiesOnce) -> None:
+    """From now on one task of a processor's first pass dies, and one that writes a shard; marks lie in the folder."""
+    made = Session.make
+
+    def make(session: Session, kind: str, **context: Any) -> Any:
+        found = made(session, kind, **context)
+        return _Hurt(found, str(folder), death) if kind == "processors" else found
+
+    monkeypatch.setattr(Session, "make", make)
+
+
 def _feature(name: str, kind: str, **preprocessing: str) -> dict[str, Any]:
     return {"name": name, "type": kind, "preprocessing": preprocessing}
 
@@ -119,8 +134,8 @@ SPLITS = (
 class _Hurt:
     """A processor, one worker of which dies while it folds, and one while it writes."""
 
-    def __init__(self, inner: Any, folder: str) -> None:
-        self.inner, self.folder = inner, folder
+    def __init__(self, inner: Any, folder: str, death: type[jobs.DiesOnce]) -> None:
+        self.inner, self.folder, self.death = inner, folder, death
 
     def scan(self, source: Source, scratch: Path | None = None) -> int:
         found: int = self.inner.scan(source, scratch)
@@ -128,11 +143,11 @@ class _Hurt:
         return found
 
     def fold(self, partial: Callable[[Block], Any], merge: Callable[[Any, Any], Any]) -> Any:
-        return self.inner.fold(jobs.DiesOnce(partial, DYING_BLOCK, self.folder, os.getpid()), merge)
+        return self.inner.fold(self.death(partial, DYING_BLOCK, self.folder, os.getpid()), merge)
 
     def write_shards(self, plans: Sequence[ShardPlan], write: Callable[..., Any]) -> list[Any]:
         if isinstance(write, ShardWriter):
-            write = jobs.DiesOnce(write, DYING_SHARD, self.folder, os.getpid())
+            write = self.death(write, DYING_SHARD, self.folder, os.getpid())
         found: list[Any] = self.inner.write_shards(plans, write)
         return found
 

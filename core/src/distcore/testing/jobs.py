@@ -146,8 +146,12 @@ class DiesOnce:
                 path = Path(builder.folder, "rows", f"{self.index:05d}.parquet")
                 path.parent.mkdir(exist_ok=True)
                 path.write_bytes(b"PAR1 half of it")
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.die()
         return self.function(item, *rest)
+
+    def die(self) -> None:
+        """End this process; another suite may take more with it."""
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _first(self) -> bool:
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.contracts import JSON, Backend, SearchJob
 from distcore.errors import DistcoreError
 from distcore.search.trial import ENDED, TRIALS, begin_record, end_record, read_record
+from distcore_ray.cluster import is_connected
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
 from distcore_ray.tune_search import algorithm, optuna_search, searcher
 from distcore_ray.tune_trial import claim
@@ -26,6 +27,9 @@ QUIET = {
     "TUNE_MAX_PENDING_TRIALS_PG": "1",
 }
 """Tune's settings where the user has none: no files of its own beside ours, no tables on the terminal."""
+
+MOST_NODES = 256
+"""Nodes of a kind that a growing cluster is taken to have at most, where it names no bound."""
 
 STATE = "tune"
 """Folder, in the search's, of what Tune itself keeps."""
@@ -196,12 +200,25 @@ def _nodes(backend: Backend) -> list[Node]:
     """CPUs and GPUs of each node that trials may run on. Nothing is started to know it."""
     with _on_ray(backend) as asked:
         found = asked.resources()
-        if found.nodes == 1:
+        if not is_connected():
             return [(float(found.cpus), float(found.gpus))]
         import ray
 
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return [(float(each.get("CPU", 0)), float(each.get("GPU", 0))) for each in alive]
+        return [(float(each.get("CPU", 0)), float(each.get("GPU", 0))) for each in _may_come() or alive]
+
+
+def _may_come() -> list[Mapping[str, float]]:
+    """The resources of every node of a cluster that grows, once it has grown; of another one, nothing."""
+    from ray._private.state import state
+
+    config = state.get_cluster_config()
+    groups = config.node_group_configs if config is not None else ()
+    return [
+        dict(group.resources)
+        for group in groups
+        for _ in range(MOST_NODES if group.max_count < 0 else min(group.max_count, MOST_NODES))
+    ]
 
 
 @contextmanager
