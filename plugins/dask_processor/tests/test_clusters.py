@@ -31,6 +31,8 @@ class TestOnDask(ClusterProcessorSuite):
         monkeypatch.setattr(type(self), "variants", (here, {**here, "persist": False}, {**here, "parallelism": 7}))
 
 
+# What `make test` shows of Dask on Ray is in distcore-ray's test_losses.py: the same bytes, with nodes that are lost.
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 class TestOnRay(ClusterProcessorSuite):
     name = "dask"

@@ -48,6 +48,7 @@ def expected(model, large, tmp_path_factory):
     return written(folder)
 
 
+@pytest.mark.slow
 def test_an_evaluation_has_the_bytes_of_one_in_one_process(model, large, expected, tmp_path):
     distcore.evaluate(model, large, output_directory=tmp_path, backend="ray", view="none")
     assert written(tmp_path) == expected
