@@ -71,6 +71,41 @@ def raising(backend, folder):
         return {"error": str(error)}
 
 
+def reduced(member, options):
+    """This rank's gradients of two parameters (its share of a mean over all rows), and what became of them."""
+    import torch
+
+    from distcore_horovod.options import TrainerOptions
+    from distcore_horovod.strategy import HorovodStrategy
+
+    strategy = HorovodStrategy(TrainerOptions(use_gpu=False, **options))
+    strategy.setup(member)
+    module = torch.nn.Linear(5, 3)
+    strategy.prepare(module)
+    random = torch.Generator().manual_seed(member.rank)
+    for each in module.parameters():
+        each.grad = torch.randn(each.shape, generator=random) / member.world
+    mine = [each.grad.flatten().tolist() for each in module.parameters()]
+    strategy.reduce()
+    found = [each.grad.flatten().tolist() for each in module.parameters()]
+    strategy.teardown()
+    return {"mine": mine, "found": found}
+
+
+def formulas(backend, folder):
+    named = {
+        "average": {},
+        "sum": {"op": "sum"},
+        "fp16": {"compression": "fp16"},
+        "predivided": {"gradient_predivide_factor": 4.0},
+        "predivided fp16": {"gradient_predivide_factor": 4.0, "compression": "fp16"},
+    }
+    if backend.launched.by == "mpirun":
+        named["adasum"] = {"op": "adasum"}
+    ranks = backend.resources().workers
+    return {name: backend.run_gang(Gang(reduced, (options,), ranks=ranks)) for name, options in named.items()}
+
+
 def rows(backend, folder):
     found = {}
     for name, edges in {"many": EDGES, "one": (0, 100), "two": (0, 50, 100)}.items():

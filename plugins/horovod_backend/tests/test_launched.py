@@ -79,6 +79,23 @@ def test_four_ranks_have_the_scores_of_one_process(launch, tiny):
         assert found["y"][name] == pytest.approx(value, rel=1e-3), name
 
 
+@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("horovodrun", marks=pytest.mark.slow)])
+def test_adasum_trains_under_mpirun_and_is_refused_without_mpi(launch, tiny, launcher):
+    config = yaml.safe_load((tiny / "config.yaml").read_text())
+    config["backend"]["trainer"] = {"op": "adasum"}
+    (tiny / "config.yaml").write_text(yaml.safe_dump(config))
+    words = launch.distcore("experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results")
+    ran = launch.finish(launch.start([*getattr(launch, launcher)(2), *words], tiny))
+    if launcher == "horovodrun":
+        assert ran.code != 0
+        assert "adasum needs MPI" in ran.text, ran.text
+        return
+    assert ran.code == 0, ran.text
+    statistics = json.loads((tiny / "results" / "experiment_run" / "training_statistics.json").read_text())
+    losses = statistics["validation"]["combined"]["loss"]
+    assert losses[-1] < losses[0], losses
+
+
 def test_predict_and_evaluate_take_part_and_keep_the_order(launch, tiny, by_ddp):
     import pyarrow.parquet
 

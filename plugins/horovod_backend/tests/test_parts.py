@@ -5,10 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from distcore.contracts import Member
+import distcore
+from distcore.contracts import Gang, Member, PluginRef, TrainJob
 from distcore.errors import UserError
+from distcore.plugins import Plugins
+from distcore.progress import Progress
+from distcore.testing import data
 from distcore_horovod import build, diagnose, installed
 from distcore_horovod.crew import check_size, refuse_without_mpi
+from distcore_horovod.elastic import Changes, Run
+from distcore_horovod.elastic_backend import Elastic, Watched
 from distcore_horovod.launcher import GANG, Launched, launched
 from distcore_horovod.options import TrainerOptions
 from distcore_horovod.rendezvous import slot
@@ -64,6 +70,75 @@ def test_how_gradients_travel(options, wire):
     found = Wire.of(TrainerOptions.model_validate(options), 4)
     assert found == wire
     assert found.plain == (not found.half and found.before == 1.0)
+
+
+@pytest.mark.parametrize(("given", "rate"), [({}, 0.004), ({"learning_rate_scaling": "constant"}, 0.001)])
+def test_the_learning_rate_grows_with_the_ranks(given, rate, tmp_path):
+    """As Horovod's users expect, unless the config says otherwise; so does a launcher's number of ranks."""
+    config = data.config(str(tmp_path), trainer={"learning_rate": 0.001, **given})
+    config["backend"]["trainer"] = {"type": "horovod", "num_workers": 4, "use_gpu": False}
+    training = distcore.plan(config, dataset=data.table())["training"]
+    assert (training["workers"], training["learning_rate"]) == (4, pytest.approx(rate))
+    trainer = Plugins().make("trainers", "horovod", {"num_workers": 4})
+    assert trainer.workers(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun"))) == 2
+    assert trainer.workers(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun", True))) == 4
+
+
+@pytest.fixture
+def elastic_launcher(monkeypatch):
+    for name, value in {**GLOO, "HOROVOD_ELASTIC": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("elastic_launcher")
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        ("processors", {}, "Leave out backend.processor"),
+        ("trainers", {"op": "sum"}, "op sum does not go with horovodrun's elastic mode"),
+    ],
+)
+def test_what_an_elastic_launcher_cannot_do_is_refused_before_any_work(kind, options, said):
+    with pytest.raises(UserError, match=said):
+        Plugins().check(kind, "horovod", options)
+    Plugins().check("trainers", "horovod", {})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "kept", "said"),
+    [
+        ("ddp", True, "ddp cannot lose a rank"),
+        ("horovod", False, "Leave out --skip_save_progress"),
+        ("horovod", True, None),
+    ],
+)
+def test_a_run_that_could_not_go_on_is_refused(trainer, kept, said, tmp_path):
+    """And one that can is planned for the ranks that it was begun with, however many there are now."""
+    crew = SimpleNamespace(runs=(Run(tmp_path, 3),))
+    job = TrainJob({}, None, None, PluginRef("trainers", trainer, {}), tmp_path, seed=7, save_checkpoints=kept)
+    gang = Gang(print, (job, None), ranks=2)
+    if said is None:
+        assert Elastic(crew)._planned(gang).arguments[0].planned_workers == 3
+    else:
+        with pytest.raises(UserError, match=said):
+            Elastic(crew)._planned(gang)
+
+
+def test_news_of_other_hosts_stop_training_whenever_they_come():
+    """Before it begins, or while it is under way; those that came before the ranks met are no news."""
+    changes, progress = Changes(), Progress()
+    changes.on_hosts_updated(1, None)
+    assert changes.told
+    changes.forget()
+    with Watched(progress, changes).reporting() as shown:
+        assert not shown.stop
+        changes.on_hosts_updated(2, None)
+        assert "other hosts" in shown.stop
+    with Watched(progress, changes).reporting() as shown:
+        assert shown.stop
+    changes.forget()
+    with Watched(progress, changes).reporting() as shown:
+        assert not shown.stop
 
 
 def test_a_horovod_without_mpi_under_mpirun_is_refused(monkeypatch):

@@ -67,9 +67,17 @@ class Board:
                 verb = "has" if len(gone) == 1 else "have"
                 return f"{', '.join(map(self._who, gone))} {verb} ended without a word (killed, or out of memory?)."
             if time.monotonic() > until:
-                known = "the launcher asked for it" if ended else "a rank on another machine has ended"
+                known = "the launcher asked for it" if ended else f"{self._elsewhere()} has ended, or is not reached"
                 return f"{known}; the launcher's own lines say more."
             time.sleep(0.05)
+
+    def _elsewhere(self) -> str:
+        """The rank on another machine, or, of several, one of them."""
+        others = [rank for rank, host in enumerate(self._hosts) if host != self._hosts[self._rank]]
+        if len(others) == 1:
+            return self._who(others[0])
+        machines = sorted({self._hosts[rank].rpartition("-")[0] for rank in others})
+        return f"a rank on {' or '.join(machines)}" if machines else "a rank"
 
     def _who(self, rank: int) -> str:
         return named(rank, self._hosts[rank], self._processes[rank])
