@@ -23,7 +23,7 @@ from distcore.cache.store import Credentials, Store, open_store
 from distcore.contracts import JSON, PluginRef
 from distcore.digests import digest_open
 from distcore.durable import remove_directory
-from distcore.errors import CacheError
+from distcore.errors import CacheError, StoreError
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
@@ -38,6 +38,7 @@ __all__ = [
     "Credentials",
     "cache_key",
     "ensure_cache",
+    "examine",
     "open_cache",
     "remove",
     "verify",
@@ -171,22 +172,38 @@ def open_cache(cache: Cache, plugins: Plugins | None = None) -> CacheReader:
     return CacheReader(files_of(files, manifest), manifest, format)
 
 
+def examine(cache: Cache) -> tuple[int, list[str]]:
+    """Read every byte of a cache and compare sha256; returns the bytes read, and of each damaged file what is wrong.
+
+    Raises CacheError where the manifest cannot be read, StoreError where a bucket fails."""
+    files = CacheFiles(cache.store(), f"{cache.key}/")
+    manifest, total, damaged = files.manifest(cache.key), 0, []
+    files = files_of(files, manifest)
+    for entry in manifest.files():
+        try:
+            with files.opened(entry) as file:
+                found = digest_open(file)
+        except StoreError:
+            raise
+        except CacheError as error:
+            damaged.append(str(error))
+            continue
+        total += found.bytes
+        if found.sha256 != entry.sha256 or found.bytes != entry.bytes:
+            damaged.append(
+                f"{files.where(entry)} of the cache is damaged: its sha256 should be {entry.sha256}, "
+                f"but is {found.sha256}. {files.advice()}"
+            )
+    return total, damaged
+
+
 def verify(cache: Cache) -> int:
     """Read every byte of a cache and compare sha256; returns the bytes read.
 
     Raises CacheError naming the first file that differs."""
-    files = CacheFiles(cache.store(), f"{cache.key}/")
-    manifest, total = files.manifest(cache.key), 0
-    files = files_of(files, manifest)
-    for entry in manifest.files():
-        with files.opened(entry) as file:
-            found = digest_open(file)
-        if found.sha256 != entry.sha256 or found.bytes != entry.bytes:
-            raise CacheError(
-                f"{files.where(entry)} of the cache is damaged: its sha256 should be {entry.sha256}, "
-                f"but is {found.sha256}. {files.advice()}"
-            )
-        total += found.bytes
+    total, damaged = examine(cache)
+    if damaged:
+        raise CacheError(damaged[0])
     return total
 
 

@@ -112,6 +112,11 @@ class CacheBuilder:
         if self._syncer is not None:
             self._syncer.close()
 
+    def sync(self) -> None:
+        """Return when every file that was written here is on disk. Raises the error of one that could not be forced."""
+        if self._syncer is not None:
+            self._syncer.wait()
+
     def synced(self) -> set[str]:
         """Relative paths of the files that were forced to disk before the manifest was written."""
         return {MANIFEST, *self._entries}
@@ -128,8 +133,7 @@ class CacheBuilder:
     def _seal(self, manifest: bytes) -> None:
         """Everything is written and checked; this is the manifest."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
-        if self._syncer is not None:
-            self._syncer.wait()
+        self.sync()
         write_new_file(self.folder / MANIFEST, manifest)
 
     def _write(self, part: Part, index: int, table: pa.Table) -> FileEntry:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import BinaryIO
 
 from distcore.cache.local_store import LocalStore
@@ -15,6 +17,10 @@ from distcore.errors import CacheError, StoreError
 
 _verified: set[tuple[int, ...]] = set()
 """Local files whose bytes this process has hashed and found whole: device, inode, size, time of change, hash."""
+
+
+DAMAGED = "damaged.json"
+"""Beside the files: names of those that a reader found damaged, for the run that repairs them."""
 
 
 class CacheFiles:
@@ -86,6 +92,7 @@ class CacheFiles:
         except OSError as error:
             raise CacheError(f"{where} of the cache cannot be read ({error}). {self.advice()}") from error
         if length != entry.bytes or found != entry.xxh3:
+            self.note_damage(entry)
             raise CacheError(
                 f"{where} of the cache is damaged: its xxh3 should be {entry.xxh3}, but is {found}. {self.advice()}"
             )
@@ -101,9 +108,24 @@ class CacheFiles:
     def close(self) -> None:
         """Drop what was fetched and not opened."""
 
+    def note_damage(self, entry: FileEntry) -> None:
+        """Leave word for the run that repairs; where nothing can be written there, it must find out by itself."""
+        with suppress(OSError, StoreError):
+            names = sorted({*noted_damage(self), entry.file})
+            self.store.write(self.folder + DAMAGED, json.dumps(names).encode())
+
     def advice(self) -> str:
-        """What to do about damage that only reading shows, and that would be a hit again."""
-        return f"Delete the folder {self.home} and run again: the cache is rebuilt."
+        """What to do about damage that only reading shows."""
+        return f"Run again with the data: what is damaged is made again. Or delete the folder {self.home}."
+
+
+def noted_damage(files: CacheFiles) -> list[str]:
+    """Names of the files that readers found damaged."""
+    try:
+        found = json.loads(files.store.read(files.folder + DAMAGED))
+    except (FileNotFoundError, ValueError):
+        return []
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def damage_of(files: CacheFiles, key: str) -> str | None:

@@ -25,7 +25,7 @@ def open_filesystem(address: str, kind: str, credentials: Credentials | None) ->
         config = {"retries": {"total_max_attempts": 1, "mode": "standard"}, **options.pop("config_kwargs", {})}
         options["config_kwargs"] = config
     if kind != "memory":
-        options |= {"skip_instance_cache": True, "use_listings_cache": False}
+        options["use_listings_cache"] = False
     shown = address.partition("://")[0]
     try:
         files, root = fsspec.core.url_to_fs(address, **options)

@@ -12,6 +12,7 @@ key deletes those that are a day old by the store's own clock.
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import tempfile
 import uuid
@@ -38,6 +39,9 @@ LEASE = "building.json"
 
 DEAD_AFTER = 24 * 3600.0
 """Seconds by the store's clock after whose last write a version that no manifest names counts as a dead builder's."""
+
+NAMED = re.compile(rb'"folder": "([0-9a-f]{32})"')
+"""The version in the bytes of a manifest that may be damaged."""
 
 log = logging.getLogger("distcore")
 
@@ -137,7 +141,12 @@ def _commit(store: Store, builder: BucketBuilder, damaged: bytes | None) -> bool
     manifest = f"{builder.key}/{MANIFEST}"
     if damaged is not None and _found(store, manifest) == damaged:
         store.delete([manifest])
-    return store.create(manifest, builder.manifest)
+    if not store.create(manifest, builder.manifest):
+        return False
+    if damaged is not None and (old := NAMED.search(damaged)):
+        with suppress(StoreError):
+            store.delete(store.list(f"{builder.key}/{old[1].decode()}/"))
+    return True
 
 
 def _give_up(store: Store, builder: BucketBuilder) -> None:
