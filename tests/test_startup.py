@@ -73,6 +73,12 @@ def test_plugin_modules_load_nothing_heavy() -> None:
     assert not loaded & (HEAVY - {"stevedore"})
 
 
+def test_whoever_starts_a_gang_does_not_load_torch() -> None:
+    """Its ranks do; they would wait for it."""
+    code = "from distcore.plugins import Plugins\nPlugins().make('trainers', 'ddp', {'num_workers': 2}).strategy"
+    assert not modules_after(code) & ({"torch"} | ENGINES)
+
+
 def test_preprocessing_loads_neither_torch_nor_pandas(tmp_path) -> None:
     code = preprocess_code(tmp_path)
     assert not modules_after(code) & ({"torch", "pandas"} | ENGINES)

@@ -10,9 +10,9 @@ import torch
 
 from distcore.testing.loops import TinyRun, train_tiny
 from distcore_local import shared_memory
-from distcore_local.trainers import DDP
+from distcore_local.ddp import DDP
 
-STRATEGY = "distcore_local.trainers:DDP"
+STRATEGY = "distcore_local.ddp:DDP"
 
 
 def several(member, runs):

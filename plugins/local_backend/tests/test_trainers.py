@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import distcore
 from distcore.errors import TrainingError, UserError
 from distcore.testing import data
-from distcore_local.trainers import DDP
+from distcore_local.ddp import DDP
 
 DDP_OF_TWO = {"type": "ddp", "num_workers": 2, "use_gpu": False, "resources_per_worker": {"CPU": 1}}
 TRAINER = {"epochs": 3, "effective_batch_size": 64, "learning_rate": 0.01, "learning_rate_scaling": "constant"}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from distcore.contracts import JSON, Backend, FeatureSet, Gang, Member, Predictor, TrainJob, TrainResult
 from distcore.errors import CacheError, TrainingError, UserError
 from distcore.progress import Progress
-from distcore.training.checkpoint import list_checkpoints
 from distcore.training.plan import TrainPlan
 
 if TYPE_CHECKING:
@@ -228,6 +227,8 @@ def train_options(job: TrainJob) -> TrainerOptions:
 
 def checkpoints_of(directory: Path) -> Path:
     """The folder of checkpoints: the one in an experiment's folder, or the folder itself."""
+    from distcore.training.checkpoint import list_checkpoints
+
     inner = directory / CHECKPOINTS
     return inner if inner.is_dir() or not list_checkpoints(directory) else directory
 
@@ -242,6 +243,8 @@ def _keeps_checkpoints(job: TrainJob) -> bool:
 
 
 def _last_checkpoint(job: TrainJob) -> str:
+    from distcore.training.checkpoint import list_checkpoints  # with torch, which a gang's driver does without
+
     found = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
     if not found:
         return "No checkpoint was saved."

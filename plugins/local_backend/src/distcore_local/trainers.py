@@ -1,36 +1,37 @@
-"""The trainers `local` (one process, all threads) and `ddp` (a process for each GPU or CPU, or those of torchrun)."""
+"""The trainers `local` (one process, all threads) and `ddp` (a process for each GPU or CPU, or those of torchrun).
+
+No torch here: the process that starts a gang has no use for it, and importing it would keep the ranks waiting."""
 
 from __future__ import annotations
 
-import logging
-import os
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed as dist
-
-from distcore.contracts import JSON, Backend, Member, TrainJob
-from distcore.training.flat import Exchange
-from distcore.training.strategy import FlatStrategy, SingleProcess, choose_device
+from distcore.contracts import JSON, Backend, TrainJob
 from distcore.training.trainer import TorchTrainer, launched_member
-from distcore_local import shared_memory
 
 if TYPE_CHECKING:
+    from distcore.training.strategy import Strategy
     from distcore_local.options import TrainerOptions
-
-TIMEOUT = timedelta(minutes=30)
-"""How long a collective waits for the slowest rank: a checkpoint or an evaluation may lie between two steps."""
-
-log = logging.getLogger("distcore")
 
 
 def make(name: str, options: TrainerOptions) -> TorchTrainer:
     """The trainer `local` or `ddp`."""
     if name == "local":
-        return LocalTrainer(partial(SingleProcess, options.use_gpu), options)
-    return DDPTrainer(partial(DDP, options.use_gpu), options, partial(default_workers, use_gpu=options.use_gpu))
+        return LocalTrainer(partial(_single, options.use_gpu), options)
+    return DDPTrainer(partial(_ddp, options.use_gpu), options, partial(default_workers, use_gpu=options.use_gpu))
+
+
+def _single(use_gpu: Any) -> Strategy:
+    from distcore.training.strategy import SingleProcess
+
+    return SingleProcess(use_gpu)
+
+
+def _ddp(use_gpu: Any) -> Strategy:
+    from distcore_local.ddp import DDP
+
+    return DDP(use_gpu)
 
 
 def default_workers(backend: Backend, use_gpu: Any = "auto") -> int:
@@ -49,6 +50,8 @@ class LocalTrainer(TorchTrainer):
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
         """As TorchTrainer's, with the threads."""
+        import torch
+
         found = super().plan(job, backend)
         if self.options.num_workers not in (None, 1):
             found["notes"].append(
@@ -73,64 +76,4 @@ class DDPTrainer(TorchTrainer):
         return {**found, "collectives": "gloo and shared memory" if on_cpu else "nccl"}
 
 
-class DDP(FlatStrategy):
-    """torch.distributed: gloo on CPUs, nccl on GPUs, and shared memory for ranks of one machine without GPUs."""
-
-    def __init__(self, use_gpu: Any = "auto") -> None:
-        super().__init__()
-        self.use_gpu = use_gpu
-        self._control: Any = None
-        self._owns = False
-
-    def setup(self, member: Member) -> None:
-        self.member = member
-        self.device = choose_device(self.use_gpu, member.local_rank)
-        if not dist.is_initialized():
-            backend = "nccl" if self.device.type == "cuda" else "gloo"
-            store = _fresh_store(member)
-            dist.init_process_group(backend, store=store, rank=member.rank, world_size=member.world, timeout=TIMEOUT)
-            self._owns = True
-        # Objects travel through the CPU, also where gradients go from GPU to GPU.
-        self._control = dist.new_group(backend="gloo", timeout=TIMEOUT) if self.device.type == "cuda" else None
-
-    def all_reduce(self, values: torch.Tensor) -> None:
-        dist.all_reduce(values)
-
-    def gather(self, value: Any) -> list[Any]:
-        found: list[Any] = [None] * self.member.world
-        dist.all_gather_object(found, value, group=self._control)
-        return found
-
-    def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
-        world = self.member.world
-        local_world = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
-        if self.device.type == "cpu" and world > 1 and shared_memory.possible(world, numel, dtype, local_world):
-            try:
-                return shared_memory.SharedSum(self.member.rank, world, numel, dtype, self.gather)
-            except OSError as error:
-                log.info("Gradients go through gloo: shared memory cannot be used (%s).", error)
-        return super().exchange(numel, dtype)
-
-    def teardown(self) -> None:
-        super().teardown()
-        if self._owns and dist.is_initialized():
-            dist.destroy_process_group()
-            self._owns = False
-
-
-_stores: list[Any] = []
-"""The connection to the launcher's store, once made, and one entry for each group that used it."""
-
-
-def _fresh_store(member: Member) -> Any:
-    """The launcher's key-value store under a prefix of its own.
-
-    Neither a second run in a process nor a gang that was started again may find addresses of the one before."""
-    if not _stores:
-        _stores.append(next(iter(dist.rendezvous("env://", member.rank, member.world, timeout=TIMEOUT)))[0])
-    _stores.append(None)
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"distcore-{attempt}-{len(_stores)}", _stores[0])
-
-
-__all__ = ["DDP", "DDPTrainer", "LocalTrainer", "default_workers", "launched_member", "make"]
+__all__ = ["DDPTrainer", "LocalTrainer", "default_workers", "launched_member", "make"]
