@@ -1,7 +1,9 @@
 """Ludwig's `experiment` on the same config and data; run by a Python that has Ludwig, never by ours.
 
-    PYTHON bench/peer_ludwig.py CONFIG DATASET HOLDOUT SEED OUT_DIR
+    PYTHON bench/peer_ludwig.py CONFIG DATASET HOLDOUT SEED OUT_DIR [WORKERS CPUS]
 
+WORKERS, CPUS: on its backend `ray` with so many workers of a CPU each, on a cluster of this machine that is told to
+have so many CPUs; else on its backend `local`.
 Ludwig imports torchvision, torchaudio and torchcodec whatever the features are. Their wheels for CUDA cannot be loaded
 beside a torch for the CPU, so where that is so, empty modules stand in for them: nothing here uses images or sound.
 """
@@ -74,8 +76,17 @@ def stand_in() -> tuple[str, ...]:
     return names
 
 
+def on_ray(workers: int, cpus: int) -> dict[str, Any]:
+    """Start a cluster; Ludwig's `backend` section for it."""
+    import ray
+
+    ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="error")
+    trainer = {"use_gpu": False, "num_workers": workers, "resources_per_worker": {"CPU": 1}}
+    return {"type": "ray", "processor": {"type": "dask"}, "trainer": trainer}
+
+
 def main() -> None:
-    config, dataset, holdout, seed, out = sys.argv[1:6]
+    config, dataset, holdout, seed, out, *cluster = sys.argv[1:]
     stand_in()
     started = time.perf_counter()
     from ludwig.api import LudwigModel
@@ -83,7 +94,8 @@ def main() -> None:
     imported = time.perf_counter()
     import yaml
 
-    model = LudwigModel(yaml.safe_load(Path(config).read_text()), logging_level=30, backend="local")
+    backend = on_ray(*map(int, cluster)) if cluster else "local"
+    model = LudwigModel(yaml.safe_load(Path(config).read_text()), logging_level=30, backend=backend)
     _, statistics, _, _ = model.experiment(dataset=dataset, random_seed=int(seed), output_directory=out)
     done = time.perf_counter()
     figures: dict[str, Any] = {"imports": imported - started, "seconds": done - imported}

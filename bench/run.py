@@ -31,6 +31,8 @@ STAGES = (
     "train",
     "ddp",
     "horovod",
+    "ray",
+    "ray_experiment",
     "predict",
     "experiment",
     "quality",
@@ -40,9 +42,7 @@ STAGES = (
 
 def main() -> int:
     arguments = parse()
-    bench = Bench(
-        arguments.data.resolve(), arguments.quick, arguments.ludwig, arguments.plain, arguments.tensorflow
-    )
+    bench = Bench(arguments.data.resolve(), arguments.quick, arguments.ludwig, arguments.plain, arguments.tensorflow)
     bench.data.mkdir(parents=True, exist_ok=True)
     if arguments.ahead:
         os.nice(-20)
@@ -102,7 +102,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--plain", default=sys.executable, help="a Python that has distcore and nothing it does not need"
     )
-    parser.add_argument("--tensorflow", default=os.environ.get("TENSORFLOW_PYTHON"), help="a Python that has TensorFlow")
+    parser.add_argument(
+        "--tensorflow", default=os.environ.get("TENSORFLOW_PYTHON"), help="a Python that has TensorFlow"
+    )
     parser.add_argument("--ahead", action="store_true", help="run before everything else on the machine (root, Linux)")
     arguments = parser.parse_args()
     unknown = set(arguments.stages) - set(STAGES)

@@ -1,0 +1,76 @@
+"""A whole `experiment` on Ray, 200 k rows from Parquet: preprocess, train 3 epochs, evaluate, predict; nothing cached.
+
+    python bench/stage_ray_experiment.py DATA OUT_DIR
+
+Ours is the command line with `backend: ray`, Ludwig's a script of one call on its backend `ray`; both start a cluster of
+this machine, preprocess with Dask, and train with two workers of a CPU each and batch 1024. Wall seconds of whole processes.
+Ludwig's cluster is told to have four CPUs: with the machine's two its workers hold both, and the tasks that read their
+data wait for ever. `cpu` and `others` are not to be read here: Ray's own processes count as others.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+from measure import emit
+from results import Row, at_least, row
+from setting import CONFIG, HERE, ONE_THREAD, Bench, config
+
+TITLE = "whole experiments on Ray"
+WORLD, CPUS = 2, 4
+
+
+def main() -> None:
+    """Ours, in a folder of its own, so that nothing is cached."""
+    data, out = sys.argv[1], Path(sys.argv[2]) / str(os.getpid())
+    out.mkdir(parents=True)
+    written = out / "config.yaml"
+    backend = {"type": "ray", "cache_dir": str(out / "cache"), "trainer": {"num_workers": WORLD}}
+    written.write_text(yaml.safe_dump(config(backend=backend)))
+    command = [str(Path(sys.executable).with_name("distcore")), "experiment", "--config", str(written)]
+    command += ["--dataset", data, "--output_directory", str(out)]
+    started = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wall = time.perf_counter() - started
+    shutil.rmtree(out)
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    emit(wall=wall)  # of the command alone, not of this script around it
+
+
+def measure(bench: Bench) -> list[Row]:
+    if bench.ludwig is None:
+        raise RuntimeError("There is no Ludwig to compare with: make bench-ludwig, then make bench.")
+    data, out = bench.parquet(200_000), bench.data / "ludwig"
+    peer = [
+        bench.ludwig,
+        str(HERE / "peer_ludwig.py"),
+        str(CONFIG),
+        str(data),
+        "-",
+        "42",
+        str(out),
+        str(WORLD),
+        str(CPUS),
+    ]
+    commands = {
+        "distcore": bench.script("stage_ray_experiment.py", data, bench.data / "experiment"),
+        "ludwig": peer,
+    }
+    found = bench.compare(commands, (2, 1), "wall", ONE_THREAD)
+    is_ludwig = "Ludwig 0.17.8, backend ray"
+    line = row(found, "wall time", "distcore", "ludwig", "wall", "s", at_least(4), inverse=True, peer_is=is_ludwig)
+    imports, work = found.median("ludwig", "imports"), found.median("ludwig", "seconds")
+    line.note = f"Ludwig's imports {imports:.1f} s, its experiment {work:.1f} s"
+    return [line, row(found, "peak memory", "distcore", "ludwig", "peak_mb", "MB", peer_is=is_ludwig)]
+
+
+if __name__ == "__main__":
+    main()
