@@ -466,6 +466,47 @@ backend:
   loader: {fully_executed: false, window_size_bytes: 500000}
 """,
     ),
+    "a regression with layers behind the output, by the names of Ludwig's tutorials": (
+        "wine",
+        f"""
+trainer: {{epochs: 1, batch_size: 32, early_stop: 50, learning_rate: 0.001, optimizer: {{type: rmsprop}}}}
+input_features:{NUMBERS}
+  - {{name: quality, type: category}}
+output_features:
+  - name: score
+    type: number
+    decoder: {{num_fc_layers: 2, output_size: 64, activation: tanh, dropout: 0.1}}
+defaults:
+  number: {{decoder: {{norm: layer}}}}
+""",
+    ),
+    "what Ludwig found from the data is found again": (
+        "reviews",
+        """
+input_features:
+  - {name: runtime, type: number, encoder: {type: dense, input_size: 1, num_layers: 2, output_size: 4}, proc_column: runtime_a1}
+  - {name: content_rating, type: category, encoder: {type: dense, vocab: [<UNK>, PG, R, NR], embedding_size: 3}}
+  - {name: review_content, type: text, encoder: {type: embed, vocab: [<UNK>, the], max_sequence_length: 256, embedding_size: 4}}
+output_features:
+  - {name: class, type: category, num_classes: 4, input_size: 256, decoder: {type: classifier, input_size: 256, num_classes: 4}}
+trainer: {epochs: 1}
+""",
+    ),
+    "options beside a switch that is off": (
+        "titanic",
+        """
+input_features: [{name: Fare, type: number}]
+output_features: [{name: Survived, type: binary}]
+trainer:
+  epochs: 1
+  increase_batch_size_on_plateau: 0
+  increase_batch_size_on_plateau_patience: 10
+  increase_batch_size_on_plateau_rate: 1.5
+  increase_batch_size_on_plateau_max: 512
+  loss_balancing_alpha: 2.0
+  learning_rate_scheduler: {decay: cosine, polynomial_power: 2.0, max_lr: 0.1}
+""",
+    ),
     "the whole training set in one step": (
         "titanic",
         """
@@ -569,6 +610,10 @@ def test_hyperopt_is_said_to_be_left_out_by_train(place, datasets):
         ("base_model: meta-llama/Llama-2-7b", r"base_model"),
         ("model_type: gbm", r"gbm.*backend\.trainer"),
         ("trainer: {increase_batch_size_on_plateau: 2}", r"increase_batch_size_on_plateau"),
+        ("trainer: {loss_balancing: famo, loss_balancing_alpha: 2.0}", r"`?loss_balancing'.*loss_balancing_alpha"),
+        ("trainer: {learning_rate_scheduler: {decay: one_cycle, max_lr: 0.1}}", r"one_cycle.*cosine"),
+        ("output_features: [{name: Survived, type: number, decoder: passthrough}]", r"passthrough.*regressor"),
+        ("input_features: [{name: Name, type: text, encoder: mamba2}]", r"mamba2.*parallel_cnn, embed"),
     ],
 )
 def test_what_is_not_carried_out_is_said_by_name(place, datasets, change, expected):

@@ -71,7 +71,10 @@ def test_an_optimizer_is_a_word_or_a_section_and_its_options_are_torchs(name: st
             {"learning_rate_scheduler": {"decay_rate": 2}},
             "section.learning_rate_scheduler.decay_rate: should be less than",
         ),
-        ({"learning_rate_scheduler": {"max_lr": 1}}, "Ludwig's option 'max_lr' is not carried out here"),
+        (
+            {"learning_rate_scheduler": {"decay": "one_cycle", "max_lr": 1}},
+            "decay: 'one_cycle' is known in Ludwig, but not",
+        ),
         ({"gradient_clipping": {"clipvalue": -1}}, "section.gradient_clipping.clipvalue: should be greater than"),
         (
             {"loss_balancing": "famo"},
@@ -228,3 +231,10 @@ import sys, distcore.config, distcore.config.read, distcore.config.resolver
 print([name for name in ("torch", "pyarrow", "pandas", "numpy") if name in sys.modules])
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600).stdout == "[]\n"
+
+
+def test_what_ludwig_reads_with_another_option_alone_changes_nothing_while_that_one_is_off() -> None:
+    beside = {"loss_balancing_alpha": 9.0, "increase_batch_size_on_plateau_patience": 1, "model_soup_top_k": 2}
+    plain = TrainerOptions.model_validate({})
+    assert TrainerOptions.model_validate({**beside, "learning_rate_scheduler": {"max_lr": 1}}) == plain
+    assert len(told(TrainerOptions, loss_balancing="famo", **beside)) == 2

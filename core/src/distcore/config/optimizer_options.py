@@ -16,19 +16,31 @@ class Options(BaseModel):
 
     ludwig_only: options that Ludwig has and that are not carried out, with Ludwig's defaults; at its default one is
     accepted and dropped, at any other value `mistakes` tells what it is.
+    read_with: of these, options that Ludwig reads with another one alone: {option: the other}. While that one is at
+    its default (or is refused for itself), they change nothing at any value.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     ludwig_only: ClassVar[Mapping[str, Any]] = {}
+    read_with: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _drop_defaults_of_ludwig(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        return {
-            name: each for name, each in values.items() if name not in cls.ludwig_only or each != cls.ludwig_only[name]
-        }
+        return {name: each for name, each in values.items() if not cls._changes_nothing(name, values)}
+
+    @classmethod
+    def _changes_nothing(cls, name: str, values: Mapping[str, Any]) -> bool:
+        """Whether an option is Ludwig's alone and, with these values beside it, says nothing."""
+        if name not in cls.ludwig_only:
+            return False
+        switch = cls.read_with.get(name)
+        if switch is not None:
+            off = cls.ludwig_only.get(switch)
+            return switch not in cls.ludwig_only or values.get(switch, off) == off
+        return bool(values[name] == cls.ludwig_only[name])
 
 
 def _no_boolean(value: Any) -> Any:

@@ -34,6 +34,7 @@ class LearningRateScheduler(Options):
         "wsd_stable_fraction": 0.8,
         "wsd_decay_fraction": 0.1,
     }
+    read_with: ClassVar[Mapping[str, str]] = dict.fromkeys(ludwig_only, "decay")
 
     decay: Literal["linear", "exponential", "cosine"] | None = Field(
         None, description="linear: to 0 at the end of training; exponential: by decay_rate every decay_steps; cosine: "
@@ -54,6 +55,15 @@ class LearningRateScheduler(Options):
     t_0: Count | None = Field(None, description="Steps before the first cosine restart; default: a checkpoint's.")
     t_mult: Count = Field(1, description="Each cosine period is this many times the one before.")
     eta_min: Fraction = Field(0.0, description="Smallest learning rate of the cosine decay.")
+
+    @field_validator("decay", mode="before")
+    @classmethod
+    def _known_to_ludwig(cls, value: Any) -> Any:
+        if value in ("one_cycle", "inverse_sqrt", "polynomial", "wsd"):
+            raise ValueError(
+                f"{value!r} is known in Ludwig, but not carried out here; what is: linear, exponential, cosine"
+            )
+        return value
 
 
 class GradientClipping(Options):
@@ -81,6 +91,24 @@ class BatchSizes(NamedTuple):
 
 CountOrAuto = Count | Literal["auto"]
 
+_PLATEAU = {
+    "increase_batch_size_on_plateau_patience": 5,
+    "increase_batch_size_on_plateau_rate": 2.0,
+    "increase_batch_size_eval_metric": "loss",
+    "increase_batch_size_eval_split": "training",
+}
+_BALANCING = {
+    "loss_balancing_alpha": 1.5,
+    "loss_balancing_lr": 0.01,
+    "loss_balancing_preference_vector": None,
+    "loss_balancing_tchebycheff_weight": 0.5,
+}
+_PRETRAINING = {
+    "contrastive_pretrain_temperature": 0.07,
+    "contrastive_pretrain_projection_dim": 128,
+    "contrastive_pretrain_learnable_temperature": True,
+}
+
 
 class TrainerOptions(Options):
     """The `trainer` section."""
@@ -90,25 +118,23 @@ class TrainerOptions(Options):
         "eval_steps": None,
         "enable_profiling": False,
         "increase_batch_size_on_plateau": 0,
-        "increase_batch_size_on_plateau_patience": 5,
-        "increase_batch_size_on_plateau_rate": 2.0,
-        "increase_batch_size_eval_metric": "loss",
-        "increase_batch_size_eval_split": "training",
         "bucketing_field": None,
         "enable_gradient_checkpointing": False,
         "layers_to_freeze_regex": None,
         "loss_balancing": "none",
-        "loss_balancing_alpha": 1.5,
-        "loss_balancing_lr": 0.01,
-        "loss_balancing_preference_vector": None,
-        "loss_balancing_tchebycheff_weight": 0.5,
         "modality_dropout": 0.0,
         "model_soup": None,
         "model_soup_top_k": 5,
         "contrastive_pretrain_epochs": 0,
-        "contrastive_pretrain_temperature": 0.07,
-        "contrastive_pretrain_projection_dim": 128,
-        "contrastive_pretrain_learnable_temperature": True,
+        **_PLATEAU,
+        **_BALANCING,
+        **_PRETRAINING,
+    }
+    read_with: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(_PLATEAU, "increase_batch_size_on_plateau"),
+        **dict.fromkeys(_BALANCING, "loss_balancing"),
+        **dict.fromkeys(_PRETRAINING, "contrastive_pretrain_epochs"),
+        "model_soup_top_k": "model_soup",
     }
 
     epochs: Count = Field(100, description="Passes over the training split; train_steps overrides it.")

@@ -40,6 +40,8 @@ _TEXT = {
     "char_vocab_file": "vocab_file",
 }
 _ANYWHERE = {"bias": "use_bias", "fc_size": "output_size"}
+_DECODER = {name: f"fc_{name}" for name in ("output_size", "norm", "norm_params", "activation", "dropout")}
+"""What Ludwig's own examples give a decoder without the `fc_` that its schema has."""
 
 
 def upgrade(document: Document) -> list[str]:
@@ -177,6 +179,7 @@ class Upgrade:
             if "weight_regularization" in feature and feature["weight_regularization"] is None:
                 self.drop((*path, "weight_regularization"), "it is null")
             self._rename(feature, path)
+            self._decoder((*path, "decoder"))
 
     def defaults(self) -> None:
         """Sections of single types, wherever they stand, end in `defaults.<type>`."""
@@ -196,6 +199,7 @@ class Upgrade:
                 self.wrap((*path, name))
             self.drop((*path, "type"), "the section's name says the type")
             self._rename(section, path)
+            self._decoder((*path, "decoder"))
             if kind in ("text", "sequence"):
                 self._text((*path, "preprocessing"))
 
@@ -238,6 +242,10 @@ class Upgrade:
 
     def _text(self, path: KeyPath) -> None:
         for old, new in _TEXT.items():
+            self.move((*path, old), (*path, new))
+
+    def _decoder(self, path: KeyPath) -> None:
+        for old, new in _DECODER.items():
             self.move((*path, old), (*path, new))
 
     def _rename(self, section: dict[str, Any], path: KeyPath) -> None:

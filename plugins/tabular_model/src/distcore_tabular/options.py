@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from distcore_tabular.options_network import Options, refuse
+from distcore_tabular.options_network import COMPUTED, Options, refuse
 from distcore_tabular.options_parts import (
     BinaryEncoder,
     BinaryLoss,
@@ -58,7 +58,6 @@ Text = Annotated[str, BeforeValidator(_as_text)]
 Reduce = Literal["last", "sum", "mean", "avg", "max", "concat", "attention", "attention_pooling", "none", "None"] | None
 NEIGHBOURS = ("bfill", "ffill", "drop_row")
 OldSpelling = BeforeValidator(_old_spelling)
-COMPUTED = "Found from the data; what is given is not read."
 
 # ------------------------------------------------------------------ preprocessing
 
@@ -161,8 +160,8 @@ class OutputOptions(Options):
     reduce_dependencies: Reduce = Field("sum", description="Read with dependencies alone.")
     reduce_input: Reduce = Field("sum", description="Accepted; the combiner gives a vector, so nothing is reduced.")
     active: Annotated[bool, only(True)] = Field(True, description="Not carried out: only true.")
-    input_size: Annotated[int | None, only(None)] = Field(None, description="Follows from the combiner: only null.")
-    num_classes: Annotated[int | None, only(None)] = Field(None, description="Follows from the data: only null.")
+    input_size: Any = Field(None, description=COMPUTED)
+    num_classes: Any = Field(None, description=COMPUTED)
 
 
 class NumberInputOptions(InputOptions):

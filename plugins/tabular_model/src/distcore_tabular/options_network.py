@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+COMPUTED = "Found from the data; what is given is not read."
+
 COMBINERS = (
     "comparator",
     "cross_attention",

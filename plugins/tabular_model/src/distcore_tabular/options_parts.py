@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
 
 from distcore_tabular.options_network import (
+    COMPUTED,
     Activation,
     Dropout,
     FCLayerOptions,
@@ -82,9 +83,6 @@ class EncoderOptions(Options):
     adapter: Annotated[dict[str, Any] | None, only(None)] = Field(None, description="Not carried out: only null.")
 
 
-Vocabulary = Annotated[list[str] | None, only(None)]
-
-
 class PassthroughOptions(EncoderOptions):
     """`encoder: {type: passthrough}`: the value as it is."""
 
@@ -96,13 +94,13 @@ class DenseOptions(EncoderOptions, FCStackOptions):
 
     type: Literal["dense"] = "dense"
     num_layers: int = Field(1, ge=1, description="Fully connected layers, where `fc_layers` is not given.")
-    input_size: Annotated[int | None, only(None)] = Field(None, description="It is 1: only null.")
+    input_size: Any = Field(None, description=COMPUTED)
 
 
 class EmbeddingOptions(EncoderOptions):
     """What the encoders `dense` and `sparse` of a category share."""
 
-    vocab: Vocabulary = Field(None, description="Follows from the data: only null.")
+    vocab: Any = Field(None, description=COMPUTED)
     dropout: Dropout = Field(0.0, description="Probability of dropping a value of the vector.")
     embedding_initializer: Initializer | None = Field(
         None, description="Default: uniform in ±0.05 (±1 where not trained). Ludwig's: {type: uniform, a: -1, b: 1}."
@@ -129,7 +127,7 @@ class CategorySparseOptions(EmbeddingOptions):
 class OneHotOptions(EncoderOptions):
     """`encoder: {type: onehot}` of a category: a one at the value's place, never learned."""
 
-    vocab: Vocabulary = Field(None, description="Follows from the data: only null.")
+    vocab: Any = Field(None, description=COMPUTED)
     type: Literal["onehot"] = "onehot"
 
 
@@ -166,7 +164,7 @@ class DecoderOptions(Options):
     use_bias: bool = Field(True, description="Whether the last layer has a bias.")
     weights_initializer: Initializer = "xavier_uniform"
     bias_initializer: Initializer = "zeros"
-    input_size: Annotated[int | None, only(None)] = Field(None, description="Follows from the combiner: only null.")
+    input_size: Any = Field(None, description=COMPUTED)
 
 
 class RegressorOptions(DecoderOptions):
@@ -179,14 +177,16 @@ class ClassifierOptions(DecoderOptions):
     """`decoder: {type: classifier}` of a category: a linear unit for each class."""
 
     type: Literal["classifier"] = "classifier"
-    num_classes: Annotated[int | None, only(None)] = Field(None, description="Follows from the data: only null.")
+    num_classes: Any = Field(None, description=COMPUTED)
     calibration: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
     mc_dropout_samples: Annotated[int, only(0)] = Field(0, description="Not carried out: only 0.")
 
 
-Regressor = Annotated[RegressorOptions, by_type("regressor", ("regressor",))]
+Regressor = Annotated[RegressorOptions, by_type("regressor", ("regressor",), ("passthrough",))]
 BinaryRegressor = Annotated[RegressorOptions, by_type("regressor", ("regressor",), ("mlp_classifier",))]
-Classifier = Annotated[ClassifierOptions, by_type("classifier", ("classifier",), ("mlp_classifier",))]
+Classifier = Annotated[
+    ClassifierOptions, by_type("classifier", ("classifier",), ("mlp_classifier", "category_extractor"))
+]
 
 # ------------------------------------------------------------------ losses
 

@@ -10,7 +10,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from distcore_tabular.options import UNKNOWN, InputOptions, OldSpelling
-from distcore_tabular.options_network import Activation, Dropout, FCLayerOptions, Initializer, Norm, Options, refuse
+from distcore_tabular.options_network import (
+    COMPUTED,
+    Activation,
+    Dropout,
+    FCLayerOptions,
+    Initializer,
+    Norm,
+    Options,
+    refuse,
+)
 
 PADDING, START, STOP = "<PAD>", "<SOS>", "<EOS>"
 
@@ -34,7 +43,8 @@ PRETRAINED_ENCODERS = (
     "xlnet",
 )
 SEQUENCE_ENCODERS = (
-    *("stacked_cnn", "stacked_parallel_cnn", "rnn", "cnnrnn", "transformer", "mamba", "tf_idf", "passthrough"),
+    *("stacked_cnn", "stacked_parallel_cnn", "rnn", "cnnrnn", "transformer", "mamba", "mamba2", "jamba"),
+    *("tf_idf", "passthrough"),
 )
 
 TokenizerName = Literal["space", "space_punct", "characters", "underscore", "comma", "untokenized", "stripped"]
@@ -65,7 +75,6 @@ class LudwigOptions(Options):
 
 
 _PRETRAINED = "pretrained models are not supported"
-_NO_CHOICE = "it is not for users to choose"
 
 
 def _nothing_said(value: Any) -> Any:
@@ -123,8 +132,7 @@ class EmbeddingOptions(LudwigOptions):
     """What the encoders of tokens have in common."""
 
     not_carried_out: ClassVar[dict[str, tuple[Any, str]]] = {
-        "vocab": (None, _NO_CHOICE),
-        "skip": (False, _NO_CHOICE),
+        "skip": (False, "every encoder is used"),
         "adapter": (None, _PRETRAINED),
         "pretrained_embeddings": (None, _PRETRAINED),
         "embeddings_on_cpu": (False, "embeddings lie where the model lies"),
@@ -134,7 +142,7 @@ class EmbeddingOptions(LudwigOptions):
     embedding_size: int = Field(256, ge=1, description="Size of a token's vector, at most the vocabulary's.")
     embeddings_trainable: bool = Field(True, description="Whether the vectors are learned.")
     dropout: Dropout = Field(0.0, description="Probability of dropping a value.")
-    vocab: list[str] | None = None
+    vocab: Any = Field(None, description=COMPUTED)
     skip: bool = False
     adapter: dict[str, Any] | None = None
     pretrained_embeddings: str | None = None
@@ -157,12 +165,7 @@ class TextEmbed(EmbeddingOptions):
     type: Literal["embed"] = "embed"
     weights_initializer: Initializer = Field("uniform", description="Of the tokens' vectors.")
     reduce_output: Reduction = Field("sum", description="How the tokens' vectors become one; padding does not count.")
-    max_sequence_length: int | None = None
-
-    not_carried_out: ClassVar[dict[str, tuple[Any, str]]] = {
-        **EmbeddingOptions.not_carried_out,
-        "max_sequence_length": (None, "it is taken from preprocessing"),
-    }
+    max_sequence_length: Any = Field(None, description=COMPUTED)
 
 
 class ConvLayer(Options):
@@ -182,7 +185,6 @@ class ParallelCNN(EmbeddingOptions):
     not_carried_out: ClassVar[dict[str, tuple[Any, str]]] = {
         **EmbeddingOptions.not_carried_out,
         "representation": ("dense", "one-hot vectors of a whole vocabulary do not go into convolutions here"),
-        "max_sequence_length": (None, "it is taken from preprocessing"),
         "should_embed": (True, "tokens are always embedded"),
         "norm": (None, "padding would count in a norm over positions; give it to fc_layers or to the combiner"),
         "norm_params": (None, "there is no norm"),
@@ -207,7 +209,7 @@ class ParallelCNN(EmbeddingOptions):
     activation: Activation = Field("relu", description="Activation of each layer.")
     norm: Norm = None
     norm_params: dict[str, Any] | None = None
-    max_sequence_length: int | None = None
+    max_sequence_length: Any = Field(None, description=COMPUTED)
     should_embed: bool = True
 
     @model_validator(mode="after")
