@@ -130,7 +130,7 @@ hyperopt:
     max_concurrent_trials: auto
     trial_driver_resources: {CPU: 1, GPU: 0}
     kubernetes_namespace: ray
-    scheduler: {type: async_hyperband, time_attr: training_iteration, reduction_factor: 4}
+    scheduler: {type: async_hyperband, time_attr: time_total_s, max_t: 3600, grace_period: 72, reduction_factor: 5}
 """,
     "before Ray": """\
 hyperopt:
@@ -159,6 +159,7 @@ def test_a_section_in_ludwigs_words_runs_as_it_is(place, name, said):
     done = good(place)
     assert [each["state"] for each in results(place)] == ["finished"] * 2
     assert all(each in done.err for each in said)
+    assert "Warning" not in done.err
     place.good("predict", "--model_path", folder(place))
 
 

@@ -72,7 +72,9 @@ class Study:
 
     def report(self, trial: Trial, value: float, time: int) -> bool:
         """Tell a round's value at a time; True: the trial should be stopped."""
-        trial.report(value, time)
+        known = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        if time not in known:  # the first of two rounds in a second: Optuna takes no other
+            trial.report(value, time)
         return bool(trial.should_prune())
 
     def tell(self, trial: Trial, state: str, score: float | None) -> None:
