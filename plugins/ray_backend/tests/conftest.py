@@ -2,12 +2,19 @@
 
 import os
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from distcore_ray.cluster import started_processes
+
+STARTS = 4
+"""Ray gives the start of a node half a minute."""
 
 
 class Nodes:
@@ -36,7 +43,19 @@ class Nodes:
         self.reaper.start()
 
     def add(self, cpus: int):
-        return self.cluster.add_node(num_cpus=cpus, include_dashboard=False, object_store_memory=100 << 20)
+        """A node; tried again where its parts waited in vain for each other, as they do on a busy machine."""
+        left = STARTS
+        while True:
+            before = started_processes()
+            try:
+                return self.cluster.add_node(num_cpus=cpus, include_dashboard=False, object_store_memory=100 << 20)
+            except Exception as error:  # Ray raises a bare Exception
+                for pid in started_processes() - before:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                left -= 1
+                if not left or "timed out during startup" not in str(error):
+                    raise
 
     def fill(self, count: int) -> None:
         """Add nodes of one CPU until so many are alive beside the head; those that died are forgotten."""

@@ -157,13 +157,13 @@ def _join(found: Found, options: BackendOptions) -> Connection:
 def _start(options: BackendOptions) -> Connection:
     import ray
 
-    before = _children()
+    before = started_processes()
     try:
         _start_here(options)
     except Exception as first:  # noqa: BLE001 - as Ray raises; its parts wait too short for each other on a busy machine
         log.info("A Ray cluster did not start (%s); trying once more.", first)
         ray.shutdown()
-        for left in _children() - before:  # Ray knows a cluster only once it has started
+        for left in started_processes() - before:  # Ray knows a cluster only once it has started
             with suppress(ProcessLookupError):
                 os.kill(left, signal.SIGKILL)
         try:
@@ -182,7 +182,7 @@ def _start(options: BackendOptions) -> Connection:
     return Connection(str(ray.get_runtime_context().gcs_address), started=True, ours=True)
 
 
-def _children() -> set[int]:
+def started_processes() -> set[int]:
     """The processes that this one has started and that have not ended; where /proc does not tell, none."""
     files = Path("/proc/self/task").glob("*/children")
     return {int(each) for file in files for each in file.read_text().split()}
