@@ -11,6 +11,9 @@ from distcore.errors import UserError
 
 SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.:-]*)://")
 
+FOLDER_LIKE_ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:/")
+"""An address, also one that went through a `Path` and lost a slash."""
+
 SCHEMES: Mapping[str, str] = {
     "s3": "s3",
     "s3a": "s3",
@@ -68,6 +71,16 @@ def local_folder(place: str | os.PathLike[str]) -> Path | None:
     text = os.fspath(place)
     found = SCHEME.match(text)
     return Path(os.path.abspath(text[found.end() :] if found else text))
+
+
+def must_be_local(place: str | os.PathLike[str], what: str) -> None:
+    """Raise UserError, before anything is made, where an address stands in a folder's place. what: "--model_path"."""
+    if FOLDER_LIKE_ADDRESS.match(os.fspath(place)) and not os.path.exists(place):
+        raise UserError(
+            f"{what} is {without_password(place)}, but models, checkpoints and results lie in folders: of all "
+            "that distcore writes, only caches (backend.cache_dir) may lie in a bucket. Give a folder, and copy that "
+            "folder afterwards."
+        )
 
 
 def without_password(url: str | os.PathLike[str]) -> str:

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from distcore.addresses import must_be_local
 from distcore.contracts import JSON, Predictor, TrainJob
 from distcore.digests import digest_file
 from distcore.durable import DirectoryBuilder, explained, write_new_file
@@ -111,6 +112,7 @@ def open_artifact(path: str | Path, *, plugins: Plugins | None = None, trust: bo
 
 def find_model(path: str | Path) -> Path:
     """The folder with model.json: the path itself, or `model/` in it."""
+    must_be_local(path, "The model's path")
     path = Path(path)
     for candidate in (path, path / "model"):
         if (candidate / NAME).is_file():

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distcore.addresses import must_be_local
 from distcore.contracts import JSON
 from distcore.durable import explained, remove_directory, write_file
 from distcore.errors import DistcoreError, TrainingError, UserError
@@ -54,6 +55,7 @@ def config_to_resume(config: Any, resume: str | Path | None) -> Any:
         if config is None:
             raise UserError("No config was given. Give one with --config or --config_str; `distcore init` writes one.")
         return config
+    must_be_local(resume, "--model_resume_path")
     path = Path(resume) / "description.json"
     if not path.is_file():
         raise UserError(
@@ -84,6 +86,18 @@ def check_weights(path: str | Path | None) -> None:
         read_manifest(find_model(path))
 
 
+def check_folder(folder: str | Path) -> None:
+    """Raise UserError, before any work, where results cannot come into the folder: a file is in its place or above."""
+    for each in (Path(folder), *Path(folder).parents):
+        if each.is_dir():
+            return
+        if each.exists():
+            raise UserError(
+                f"The results cannot be written to {folder}: {each} is a file. "
+                "Give another folder with --output_directory."
+            )
+
+
 def remove_cache(cache: Cache) -> None:
     """Remove a cache that this run built and was told not to keep, and its folder where nothing else lies in it."""
     from distcore.cache import remove
@@ -97,6 +111,7 @@ def remove_cache(cache: Cache) -> None:
 @contextmanager
 def as_before(folder: str | Path) -> Iterator[None]:
     """Remove, when the work fails, whichever folders of the path it made and left empty."""
+    must_be_local(folder, "--output_directory")
     missing = [each for each in (Path(folder), *Path(folder).parents) if not each.exists()]
     try:
         yield

@@ -440,6 +440,7 @@ def killed_at(number, before, proxy, ensure):
             if len(changes) == number:
                 os.kill(child, signal.SIGKILL)
                 os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+                raise ConnectionAbortedError  # the proxy goes no further with this request
 
     proxy.pause = pause
     born.set()

@@ -158,7 +158,7 @@ class Search:
         """Write what this search is, or refuse to go on with another one in its folder."""
         path = work.directory / SEARCH
         mine = {
-            "config": {**work.config, SECTION: self.section.written},
+            "config": {**without_credentials(work.config), SECTION: self.section.written},
             "data": self.data.names(),
             "cache": work.cache.key if work.cache is not None else None,
             "random_seed": self.session.config.random_seed,
@@ -250,6 +250,14 @@ def workers_of(session: Session) -> tuple[int, Mapping[str, float], bool]:
 def _uses_gpu(options: Any, session: Session) -> bool:
     asked = getattr(options, "use_gpu", False)
     return bool(session.backend.resources().gpus) if asked == "auto" else bool(asked)
+
+
+def without_credentials(values: Mapping[str, Any]) -> JSON:
+    """A config as it was written, but for what no file may hold."""
+    backend = values.get("backend")
+    if not isinstance(backend, Mapping):
+        return dict(values)
+    return {**values, "backend": {name: each for name, each in backend.items() if name != "cache_credentials"}}
 
 
 def data_part(config: RunConfig, plugins: Plugins) -> JSON:
