@@ -38,31 +38,31 @@ FILES = {"rows/00000.parquet", "rows/00001.parquet", "train/00000.parquet", "tra
 }
 
 
-def encoded():
-    values = np.arange(ROWS, dtype=np.int32)
+def encoded(rows=ROWS):
+    values = np.arange(rows, dtype=np.int32)
     return values, np.where(values % 10 < 8, -1, values % 10 - 8).astype(np.int8)
 
 
-def build(builder, through=lambda builder: builder):
-    values, splits = encoded()
+def build(builder, through=lambda builder: builder, rows=ROWS):
+    values, splits = encoded(rows)
     (builder.scratch / "spill").write_bytes(b"1")
-    for index in range(2):
+    for index in range(-(-rows // SHARD_ROWS)):
         part = slice(index * SHARD_ROWS, (index + 1) * SHARD_ROWS)
         writer = through(builder)
         for code, split in enumerate(("train", "validation")):
             kept = from_numpy(values[part][splits[part] == code])
             builder.record([writer.write_shard(split, index, pa.Table.from_arrays([kept], names=["x"]))])
         builder.record([writer.write_split_map(index, splits[part])])
-    builder.finish([Column("x", "int32")], {}, {"digest": "d", "rows": ROWS})
+    builder.finish([Column("x", "int32")], {}, {"digest": "d", "rows": rows})
 
 
 def refuse(builder):
     raise AssertionError("built where a hit was due")
 
 
-def assert_whole(cache):
+def assert_whole(cache, rows=ROWS):
     verify(cache)
-    values, splits = encoded()
+    values, splits = encoded(rows)
     with open_cache(cache) as reader:
         for code, split in enumerate(("train", "validation")):
             assert reader.read(split, 0, reader.rows(split)).column(0).equals(from_numpy(values[splits == code]))
@@ -420,6 +420,14 @@ def test_eight_processes_build_one_cache(s3, tmp_path):
 # ------------------------------------------------------------------ killed
 
 
+FEW = 3_000
+FEW_FILES = {"rows/00000.parquet", "train/00000.parquet", "validation/00000.parquet"}
+
+
+def small(builder):
+    build(builder, rows=FEW)
+
+
 def killed_at(number, before, proxy, ensure):
     """Build in a forked process that is killed when its number-th request that changes the bucket is about to reach the
     store, or was carried out there. True where it got to its end before."""
@@ -428,7 +436,7 @@ def killed_at(number, before, proxy, ensure):
     child = os.fork()
     if child == 0:
         try:
-            ensure()
+            ensure(small)
             os._exit(0)
         finally:
             os._exit(1)
@@ -450,7 +458,7 @@ def killed_at(number, before, proxy, ensure):
     return status == 0
 
 
-@pytest.mark.parametrize("state", ["nothing", "damaged"])
+@pytest.mark.parametrize("state", ["nothing", pytest.param("damaged", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_killed_at_any_change_of_the_bucket_the_next_run_reads_or_builds(s3, ensure, state, before, monkeypatch):
     """Enumerated: every put and delete of a build, until one gets to its end."""
@@ -462,24 +470,24 @@ def test_killed_at_any_change_of_the_bucket_the_next_run_reads_or_builds(s3, ens
         for name in objects(client):
             client.delete_object(Bucket=BUCKET, Key=f"some/caches/{KEY}/{name}")
         if state == "damaged":
-            ensure()
+            ensure(small)
             victim = next(name for name in objects(client) if name.endswith("train/00000.parquet"))
             client.delete_object(Bucket=BUCKET, Key=f"some/caches/{KEY}/{victim}")
         if killed_at(number, before, proxy, ensure):
             break
         hit = []
-        ensure(on_hit=hit.append)
-        assert_whole(cache)
+        ensure(small, on_hit=hit.append)
+        assert_whole(cache, FEW)
         hits += len(hit)
         left = set(objects(client)) - {"building.json"}
         version = unsealed(objects(client)["manifest.json"])["folder"]
-        assert left >= {"manifest.json"} | {f"{version}/{name}" for name in FILES}
+        assert left >= {"manifest.json"} | {f"{version}/{name}" for name in FEW_FILES}
         if not hit:
-            assert_nothing_but(client)
+            assert_nothing_but(client, FEW_FILES)
     # At least the lease and its proof, the files, the manifest, and the end of the lease.
-    assert number - 1 >= 2 + len(FILES) + 1 + 1 + (state == "damaged")
+    assert number - 1 >= 2 + len(FEW_FILES) + 1 + 1 + (state == "damaged")
     assert hits == (1 if before else 2)
-    assert_nothing_but(client)
+    assert_nothing_but(client, FEW_FILES)
 
 
 def main():

@@ -104,7 +104,8 @@ def build_there(
         damaged = _found(store, f"{key}/{MANIFEST}")
         if damaged is not None:
             log.warning("%s It is built again now.", damage.removesuffix(REBUILD).strip())
-        _sweep(store, key, lease)
+        with suppress(StoreError):  # a courtesy, which may not be permitted here
+            _sweep(store, key, lease)
         with tempfile.TemporaryDirectory(prefix="distcore-building-", ignore_cleanup_errors=True) as folder:
             builder = BucketBuilder(store, key, format, plugins, Path(folder))
             try:

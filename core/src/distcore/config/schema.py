@@ -13,7 +13,7 @@ from distcore.config import DEFAULT_SEED
 from distcore.config.preprocess_options import Preprocessing
 from distcore.config.train_options import TrainerOptions
 from distcore.errors import DistcoreError
-from distcore.plugins import DEFAULTS
+from distcore.offers import DEFAULTS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -132,10 +132,13 @@ class _Builder:
     def backend(self) -> JSON:
         properties: JSON = {
             "type": {"type": ["string", "null"], "description": "Where work runs; default: what is detected."},
-            "cache_dir": {"type": ["string", "null"], "description": "Folder or URL; default: beside the dataset."},
+            "cache_dir": {
+                "type": ["string", "null"],
+                "description": "Folder, or address of a store; default: beside the dataset.",
+            },
             "cache_credentials": {
                 "type": ["object", "string", "null"],
-                "description": "Options of the cache's file system, or the path of a JSON file with them. Never shown.",
+                "description": "What the store is opened with, or the path of a JSON file with it. Never shown.",
             },
             "cache_format": self.reference("caches", DEFAULTS["caches"], "How encoded columns lie in files."),
             "processor": self.reference("processors", "", "What turns rows into encoded columns."),
