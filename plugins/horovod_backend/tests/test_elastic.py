@@ -6,6 +6,7 @@ The hosts are two names of the loopback, because a launcher gives up a host when
 import json
 import os
 import signal
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -214,27 +215,20 @@ def test_both_hosts_are_lost_and_the_run_can_be_resumed(elastic):
 
 
 @pytest.mark.slow
-def test_predictions_go_on_when_the_process_that_led_is_lost(elastic):
-    """Without training: the one that is left answers in the same order."""
-    import pyarrow.parquet
-
-    import distcore
-
-    elastic.hurry()
+@pytest.mark.parametrize("victim", [3, 4])
+def test_tasks_of_a_lost_rank_are_done_again(elastic, victim):
+    """Of one that followed (it has the odd ones), and of the one that led: results in order, once."""
     elastic.hosts(A, B)
-    assert elastic.launch.finish(elastic.train(2, "train")).code == 0
-    expected = distcore.load(elastic.folder / "results/experiment_run").predict(str(elastic.folder / "data.csv"))
-    words = ["predict", "-m", "results/experiment_run", "--dataset", "data.csv", "-od", "predictions"]
-    ran = elastic.launch.finish(elastic.start(2, *elastic.launch.distcore(*words)))
+    (elastic.folder / "victim").write_text(str(victim))
+    ran = elastic.launch.finish(elastic.start(2, sys.executable, JOBS, "deadly", str(elastic.folder)))
     assert ran.code == 0, ran.text
-    found = pyarrow.parquet.read_table(elastic.folder / "predictions" / "predictions.parquet")
-    assert found["y_predictions"].to_pylist() == expected["y_predictions"].to_pylist()
+    (found,) = [json.loads(line.partition("FOUND")[2]) for line in ran.text.splitlines() if "FOUND" in line]
+    assert found == {"rank": 0, "items": list(range(10)), "workers": 1}
+    assert ("leads from now on" in ran.text) == (victim % 2 == 0), ran.text
 
 
 def test_a_rank_that_raises_ends_all(elastic):
     """An error is no loss: it would meet every other rank too."""
-    import sys
-
     elastic.hosts(A, B)
     ran = elastic.launch.finish(elastic.start(2, sys.executable, JOBS, "raising", str(elastic.folder)))
     assert "rank 1 (process" in ran.text, ran.text
