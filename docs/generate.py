@@ -9,7 +9,8 @@ from pathlib import Path
 from distcore import hooks
 from distcore.config.schema import reference_markdown
 from distcore.listeners import EVENTS
-from distcore.plugins import KINDS, Plugins, all_offers
+from distcore.offers import KINDS, all_offers
+from distcore.plugins import Plugins
 
 HERE = Path(__file__).parent
 MEMBERS = (

@@ -9,7 +9,7 @@ import pytest
 
 from distcore import doctor
 from distcore.cli import main
-from distcore.plugins import KINDS, all_offers
+from distcore.offers import KINDS, all_offers
 
 PLUGIN = """
 from distcore.hooks import hookimpl

@@ -7,7 +7,8 @@ import pytest
 
 from distcore.cli import main
 from distcore.inventory import rows
-from distcore.plugins import KINDS, Plugins
+from distcore.offers import KINDS
+from distcore.plugins import Plugins
 
 OFFENDERS = {
     "crashes": ("import ctypes; ctypes.string_at(0)", "ended the interpreter"),

@@ -111,7 +111,7 @@ def test_a_plugin_that_hangs_at_import_is_a_row_and_the_others_are_listed(tmp_pa
 
 def test_a_plugin_that_hangs_at_import_stops_the_run_that_asked_for_it(tmp_path: Path) -> None:
     distribution(tmp_path, "sleeper", "import time; time.sleep(600)")
-    answer = python(tmp_path, "import distcore.plugins as p; p.IMPORT_SECONDS = 1.0\n" + RESOLVE.strip()).stdout
+    answer = python(tmp_path, "import distcore.loading as p; p.IMPORT_SECONDS = 1.0\n" + RESOLVE.strip()).stdout
     assert answer.startswith("PluginBroken")
     assert "took longer than 1 s" in answer
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from distcore.plugins import Offer, Plugins
+from distcore.offers import Offer
+from distcore.plugins import Plugins
 
 START_SECONDS = 60.0
 """How long the child itself may take to start; it is no plugin's fault where a machine is busy."""

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from distcore.asking import ask
 from distcore.inventory import rows
-from distcore.plugins import KINDS, Offer, Plugins
+from distcore.offers import KINDS, Offer
+from distcore.plugins import Plugins
 
 MINIMUM = {"torch": (2, 10), "pyarrow": (14, 0, 1)}
 """Oldest versions without a known way to run code from a data file."""

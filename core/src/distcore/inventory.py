@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distcore.asking import ask
-from distcore.plugins import KINDS, Offer, Plugins, all_offers
+from distcore.offers import KINDS, Offer, all_offers
+from distcore.plugins import Plugins
 
 IMPORT_SECONDS = 10.0
 """How long one plugin may take to load while listing."""

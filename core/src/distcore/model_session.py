@@ -12,7 +12,8 @@ from typing import Any
 from distcore.artifact import Artifact, open_artifact
 from distcore.contracts import JSON, Backend
 from distcore.errors import UserError
-from distcore.plugins import DEFAULTS, Plugins
+from distcore.offers import DEFAULTS
+from distcore.plugins import Plugins
 from distcore.progress import Progress
 from distcore.session import choose_backend, limit_gpus, make_backend, under_way
 

@@ -6,9 +6,8 @@ fsspec URL, or any object with Arrow's PyCapsule interface (pandas, polars, pyar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +15,12 @@ from distcore import results
 from distcore.contracts import JSON, TrainJob, TrainResult
 from distcore.dataset import Data
 from distcore.prepare import check_storage, prepare
+from distcore.requests import AnswerRequest, TrainRequest
 from distcore.session import Session, describe, experiment_directory, open_session, run_taken_over
 
 if TYPE_CHECKING:
     from distcore.artifact import Artifact
     from distcore.cache import Cache
-    from distcore.config import RunConfig
-
-SAVE_ALL: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Outcome:
 
 def experiment(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
     """Train, then evaluate and predict the test split; everything lies in one folder. Arguments: see `train`."""
-    return _train(config, dataset, "experiment", **arguments)
+    return _train(TrainRequest(command="experiment", config=config, dataset=dataset, **arguments))
 
 
 def train(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
@@ -58,66 +55,49 @@ def train(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
     skip: names of what not to save (`skip_save_…`). data_format: "auto" finds it. view: how to draw progress:
     "interactive" (bars on a terminal and in Jupyter), "auto" (there bars, else lines), "bars", "lines" or "none".
     """
-    return _train(config, dataset, "train", **arguments)
+    return _train(TrainRequest(command="train", config=config, dataset=dataset, **arguments))
 
 
-def _train(
-    config: Any,
-    dataset: Any,
-    command: str,
-    *,
-    training_set: Any = None,
-    validation_set: Any = None,
-    test_set: Any = None,
-    data_format: str | None = None,
-    backend: str | None = None,
-    random_seed: int | None = None,
-    gpus: Any = None,
-    output_directory: str | Path = "results",
-    experiment_name: str = "experiment",
-    model_name: str = "run",
-    model_load_path: str | Path | None = None,
-    model_resume_path: str | Path | None = None,
-    model: Any = None,
-    skip: frozenset[str] | set[str] = SAVE_ALL,
-    view: str = "interactive",
-) -> Outcome:
-    data = Data(dataset, training_set, validation_set, test_set, data_format)
-    config = results.config_to_resume(config, model_resume_path)
-    weights = None
-    if model is not None:
-        config, weights = with_model(config, model, saved="skip_save_model" not in skip)
-    if "skip_save_log" in skip:
-        config = without_extensions(config)
-    results.check_weights(model_load_path)
+def _train(asked: TrainRequest) -> Outcome:
+    data = asked.data
+    config, weights = asked.to_run()
+    results.check_weights(asked.model_load_path)
+    results.check_folder(asked.results)
     with ExitStack() as stack:
-        stack.enter_context(results.as_before(output_directory))
+        stack.enter_context(results.as_before(asked.output_directory))
         session = stack.enter_context(
-            open_session(command, config, backend=backend, random_seed=random_seed, gpus=gpus, view=view)
+            open_session(
+                asked.command,
+                config,
+                backend=asked.backend,
+                random_seed=asked.random_seed,
+                gpus=asked.gpus,
+                view=asked.view,
+            )
         )
-        check_storage(session, data, model_resume_path or output_directory)
+        check_storage(session, data, asked.results)
         cache = prepare(session, data)
-        if "skip_save_processed_input" in skip and session.built_cache:
+        if "skip_save_processed_input" in asked.skip and session.built_cache:
             stack.callback(results.remove_cache, cache)
-        going_on = run_taken_over(session.backend) or model_resume_path
+        going_on = run_taken_over(session.backend) or asked.model_resume_path
         if going_on is not None:
             session.directory = Path(going_on)
         else:
-            session.directory = experiment_directory(output_directory, experiment_name, model_name)
+            session.directory = experiment_directory(asked.output_directory, asked.experiment_name, asked.model_name)
             stack.enter_context(results.gone_if_refused(session.directory))
-        if weights is not None:
-            model_load_path = results.write_weights(session.directory, weights)
-        return _train_and_save(session, cache, data, model_load_path, model_resume_path, skip)
+        start = asked.model_load_path if weights is None else results.write_weights(session.directory, weights)
+        return _train_and_save(session, cache, asked, start)
 
 
-def _train_and_save(session: Session, cache: Cache, data: Data, load: Any, resume: Any, skip: Any) -> Outcome:
+def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: Any) -> Outcome:
     """Fit, and fill the experiment's folder; for an experiment, also score and predict the test split."""
     assert session.directory is not None
-    description = describe(session, data.description(cache))
+    skip, resume = asked.skip, asked.model_resume_path
+    description = describe(session, asked.data.description(cache))
     session.started()
     if resume is None:
         results.write(session, "description.json", description, skip, "skip_save_training_description")
-    trained = fit(session, cache, load, resume, skip)
+    trained = fit(session, cache, start, resume, skip)
     if resume is not None:  # not before it is known that this is the run of that folder
         results.write(session, "description.json", description, skip, "skip_save_training_description")
     results.write(session, "training_statistics.json", trained.statistics, skip, "skip_save_training_statistics")
@@ -129,24 +109,6 @@ def _train_and_save(session: Session, cache: Cache, data: Data, load: Any, resum
     if "skip_save_model" in skip:
         results.remove_model(trained.model)
     return outcome
-
-
-def without_extensions(config: Any) -> RunConfig:
-    """The config with nobody who listens, and so nobody who logs."""
-    from distcore.config import load_config
-
-    return replace(load_config(config), extensions=())
-
-
-def with_model(config: Any, model: Any, saved: bool) -> tuple[RunConfig, Mapping[str, Any] | None]:
-    """The config with a class or an instance given from Python as its model, and the instance's weights."""
-    from distcore.config import Ref, load_config
-    from distcore.plugins import Plugins
-
-    read = load_config(config)
-    section, weights = Plugins(read.plugins_block).describe_model(model, saved)
-    options = {name: value for name, value in section.items() if name != "type"}
-    return replace(read, model=Ref(section["type"], options)), weights
 
 
 def preprocess(
@@ -169,13 +131,13 @@ def preprocess(
         return prepare(session, data)
 
 
-def fit(session: Session, cache: Cache, load: Any, resume: Any, skip: Any = SAVE_ALL) -> TrainResult:
+def fit(session: Session, cache: Cache, load: Any, resume: Any, skip: Any = ()) -> TrainResult:
     """Fit a model on the cache's training split with the config's trainer."""
     trainer = session.make("trainers")
     return trainer.fit(train_job(session, cache, load, resume, skip), session.backend, session.progress)
 
 
-def train_job(session: Session, cache: Cache, load: Any = None, resume: Any = None, skip: Any = SAVE_ALL) -> TrainJob:
+def train_job(session: Session, cache: Cache, load: Any = None, resume: Any = None, skip: Any = ()) -> TrainJob:
     """Everything a trainer is told."""
     return TrainJob(
         config=session.config.as_json(),
@@ -220,7 +182,7 @@ def predict(model_path: str | Path, dataset: Any, **arguments: Any) -> Path | No
     """Predict every row of a dataset, in its order, into `<output_directory>/predictions.parquet`; returns that path.
 
     Arguments: see `evaluate`."""
-    return _answer("predict", model_path, dataset, **arguments)[0]
+    return _answer(AnswerRequest(command="predict", model_path=model_path, dataset=dataset, **arguments))[0]
 
 
 def evaluate(model_path: str | Path, dataset: Any, **arguments: Any) -> JSON:
@@ -230,45 +192,38 @@ def evaluate(model_path: str | Path, dataset: Any, **arguments: Any) -> JSON:
     batch_size: rows of a forward pass. backend: a name, or {"type": name, option: value}; one whose tasks run on other
     machines gets the dataset in pieces. trust: see `load`. The other arguments: see `train`.
     """
-    return _answer("evaluate", model_path, dataset, **arguments)[1]
+    return _answer(AnswerRequest(command="evaluate", model_path=model_path, dataset=dataset, **arguments))[1]
 
 
-def _answer(
-    command: str,
-    model_path: str | Path,
-    dataset: Any,
-    *,
-    data_format: str | None = None,
-    batch_size: int | None = None,
-    backend: str | Mapping[str, Any] | None = None,
-    gpus: Any = None,
-    trust: bool = False,
-    output_directory: str | Path = "results",
-    skip: frozenset[str] | set[str] = SAVE_ALL,
-    view: str = "interactive",
-) -> tuple[Path | None, JSON]:
+def _answer(asked: AnswerRequest) -> tuple[Path | None, JSON]:
     """(the predictions' file, the metrics: empty for `predict`)."""
     from distcore.evaluation import Evaluation
     from distcore.model_session import open_model
     from distcore.prediction import Request, answered_here, rows_of
 
-    directory = Path(output_directory)
-    path = None if "skip_save_predictions" in skip else directory / "predictions.parquet"
-    listen = "skip_save_log" not in skip
+    directory, path = Path(asked.output_directory), asked.predictions
+    results.check_folder(directory)
     opened = open_model(
-        command, model_path, directory, backend=backend, trust=trust, gpus=gpus, listen=listen, view=view
+        asked.command,
+        asked.model_path,
+        directory,
+        backend=asked.backend,
+        trust=asked.trust,
+        gpus=asked.gpus,
+        listen="skip_save_log" not in asked.skip,
+        view=asked.view,
     )
     with results.as_before(directory), opened as session:
-        evaluation = Evaluation(session.artifact.features) if command == "evaluate" else None
+        evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
         answered = answered_here
         if session.distributed:
             from distcore.pieces import answered_in_pieces as answered
-        request = Request(dataset, data_format, rows_of(batch_size), decode=path is not None)
-        session.progress.begin(command)
+        request = Request(asked.dataset, asked.data_format, rows_of(asked.batch_size), decode=path is not None)
+        session.progress.begin(asked.command)
         with answered(session, request, evaluation) as predictions:
             rows = results.predictions(path, predictions, session.artifact.features)
             statistics = evaluation.statistics() if evaluation is not None else {}
-            if evaluation is not None and "skip_save_eval_stats" not in skip:
+            if evaluation is not None and "skip_save_eval_stats" not in asked.skip:
                 results.write_json(directory / "test_statistics.json", statistics)
         if path is not None:
             session.plugins.manager.hook.predictions_written(path=path, rows=rows)

@@ -16,7 +16,7 @@ from distcore.config.document import Document, Places
 from distcore.config.preprocess_options import Preprocessing
 from distcore.config.train_options import TrainerOptions
 from distcore.errors import ConfigError, DistcoreError
-from distcore.plugins import DEFAULTS
+from distcore.offers import DEFAULTS
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins

@@ -25,7 +25,7 @@ from distcore.config.read_features import read_features
 from distcore.config.train_options import TrainerOptions
 from distcore.config.upgrade import upgrade
 from distcore.errors import Mistake, UserError
-from distcore.plugins import DEFAULTS
+from distcore.offers import DEFAULTS
 
 SECTIONS = (
     *("input_features", "output_features", "preprocessing", "combiner", "trainer", "defaults", "backend", "model"),
