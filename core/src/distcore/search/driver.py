@@ -16,7 +16,8 @@ from distcore.contracts import JSON, SearchJob
 from distcore.dataset import Data
 from distcore.errors import ConfigError, Mistake, PluginNotFound, TrainingError
 from distcore.features import Features
-from distcore.plugins import DEFAULTS, Plugins
+from distcore.offers import DEFAULTS
+from distcore.plugins import Plugins
 from distcore.prepare import data_options, prepare
 from distcore.search.checks import check_objective, check_split
 from distcore.search.folders import SEARCH, SECTION, refuse_another
