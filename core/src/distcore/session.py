@@ -15,7 +15,8 @@ from distcore.contracts import JSON, Backend, PluginRef
 from distcore.errors import UserError
 from distcore.features import Features
 from distcore.listeners import listening
-from distcore.plugins import DEFAULTS, Plugins
+from distcore.offers import DEFAULTS
+from distcore.plugins import Plugins
 from distcore.progress import Progress
 from distcore.progress_view import ProgressView
 from distcore.threads import patient_threads
