@@ -25,7 +25,7 @@ from distcore.cache import lease as cache_lease
 from distcore.cache.manifest import sealed, unsealed
 from distcore.cache.store import open_store
 from distcore.contracts import Column, PluginRef
-from distcore.errors import CacheError, StoreError
+from distcore.errors import CacheError, StoreError, UserError
 from distcore.testing.buckets import BUCKET, SECRET, Fault
 
 KEY = "00ff" * 10
@@ -139,11 +139,13 @@ def test_no_scratch_is_left(ensure, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_in_memory(s3):
+def test_in_memory():
     place = "memory://caches"
     cache = ensure_cache(place, KEY, FORMAT, build)
     assert_whole(cache)
     assert ensure_cache(place, KEY, FORMAT, refuse) == cache
+    with pytest.raises(UserError, match="is the memory of one process"):
+        pickle.dumps(cache)
     remove(cache)
     assert open_store(place).list() == {}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.addresses import is_url, local_folder
+from distcore.addresses import is_url, local_folder, store_kind
 from distcore.cache.builder import CacheBuilder
 from distcore.cache.files import CacheFiles, damage_of, files_of
 from distcore.cache.local import build_here
@@ -23,7 +23,7 @@ from distcore.cache.store import Credentials, Store, open_store
 from distcore.contracts import JSON, PluginRef
 from distcore.digests import digest_open
 from distcore.durable import remove_directory
-from distcore.errors import CacheError, StoreError
+from distcore.errors import CacheError, StoreError, UserError
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
@@ -80,6 +80,14 @@ class Cache:
     def where(self) -> str:
         """The folder, or the address without secrets: for people."""
         return CacheFiles(self.store(), f"{self.key}/").home
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if is_url(self.directory) and store_kind(self.directory) == "memory":
+            raise UserError(
+                f"{self.directory} is the memory of one process, and this work runs in several. Give a folder or a "
+                "bucket in backend.cache_dir."
+            )
+        return Cache, (self.directory, self.key, self.credentials)
 
     def store(self) -> Store:
         """What it lies in."""

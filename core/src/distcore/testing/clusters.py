@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from distcore.cache.remote import BucketBuilder
 from distcore.contracts import Block, ShardPlan, Source
 from distcore.encoding.shards import ShardWriter
 from distcore.errors import DataError
 from distcore.session import Session
-from distcore.testing import data, jobs
+from distcore.testing import buckets, data, jobs
 from distcore.testing.processors import EDGES, PLANS, ProcessorSuite, digested
 
 SHARD_ROWS = 450
@@ -59,6 +60,17 @@ class ClusterProcessorSuite(ProcessorSuite):
                 assert self.built(self.name, folder, options, SPLITS[0]) == reference
             assert {path.name for path in folder.glob("died-*")} == {"died-BlockStatistics", "died-ShardWriter"}
 
+    def test_workers_put_their_shards_into_a_bucket_themselves(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("moto")
+        reference = self.built("local", tmp_path / "reference", {}, SPLITS[0])
+        monkeypatch.setattr(BucketBuilder, "_store", lambda *_: pytest.fail("the driver put a shard"))
+        with buckets.s3_server() as (proxy, _):
+            for number, options in enumerate(self.variants[:2]):
+                there = {"cache_dir": f"s3://{buckets.BUCKET}/{number}", "cache_credentials": proxy.options()}
+                assert self.built(self.name, tmp_path / str(number), options, SPLITS[0], backend=there) == reference
+
     def test_the_first_mistake_in_the_data_is_told_as_the_local_processor_tells_it(self, tmp_path: Path) -> None:
         import pyarrow.csv
 
@@ -80,9 +92,15 @@ class ClusterProcessorSuite(ProcessorSuite):
         assert re.search(r"data\.csv, line 1501: ", next(iter(told)))
 
     def built(
-        self, processor: str, folder: Path, options: Mapping[str, Any], split: Any, dataset: Path | None = None
+        self,
+        processor: str,
+        folder: Path,
+        options: Mapping[str, Any],
+        split: Any,
+        dataset: Path | None = None,
+        backend: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
-        """Digests of the cache of a csv file, or of `dataset`."""
+        """Digests of the cache of a csv file, or of `dataset`. backend: more options of that section."""
         import pyarrow.csv
 
         if dataset is None:
@@ -90,7 +108,7 @@ class ClusterProcessorSuite(ProcessorSuite):
             pyarrow.csv.write_csv(data.table(self.rows), dataset)
         config = data.config(str(folder), input_features=FEATURES, output_features=TARGETS)
         config["preprocessing"] = {"split": split}
-        config["backend"]["processor"] = {"type": processor, **options}
+        config["backend"] |= {"processor": {"type": processor, **options}, **(backend or {})}
         return digested(config, str(dataset))
 
 

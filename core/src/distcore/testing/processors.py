@@ -97,6 +97,8 @@ def digested(config: Mapping[str, Any], dataset: pa.Table | str) -> dict[str, st
     import distcore
 
     cache = distcore.preprocess(config, dataset=dataset)
-    files = sorted(path for path in cache.folder.rglob("*") if path.is_file() and path.name != "manifest.json")
+    store = cache.store()
+    files = [name for name in sorted(store.list(f"{cache.key}/")) if not name.endswith("manifest.json")]
     assert files
-    return {str(path.relative_to(cache.folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    # In a bucket they lie in the folder of a version: two parts of the name are the split and the shard.
+    return {"/".join(name.split("/")[-2:]): hashlib.sha256(store.read(name)).hexdigest() for name in files}
