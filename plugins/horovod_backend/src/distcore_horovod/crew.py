@@ -38,6 +38,9 @@ class Broken(Exception):
 class Crew:
     """The processes that a launcher started, joined in Horovod. launched: who this is."""
 
+    ended_by_launcher = "Training stopped"
+    """What it means where the launcher ends the leader's process."""
+
     def __init__(self, launched: Launched) -> None:
         require()
         os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_SECONDS)

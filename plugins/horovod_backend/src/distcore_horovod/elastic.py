@@ -88,6 +88,8 @@ class ElasticCrew(Crew):
 
     changes: whether the launcher has told of other hosts."""
 
+    ended_by_launcher = "The launcher has ended this rank; where others are left, they go on"
+
     def __init__(self, launched: Launched) -> None:
         self.runs: tuple[Run, ...] = ()
         self.inherited: list[Run] = []

@@ -95,7 +95,8 @@ def says_why(crew: Crew) -> Iterator[None]:
         while number := os.read(reading, 1):
             if number[0] == signal.SIGTERM and not crew.over:
                 crew.over = True
-                print(f"distcore: Training stopped: {crew.board.reason(ended=True)}", file=sys.stderr, flush=True)
+                said = f"distcore: {crew.ended_by_launcher}: {crew.board.reason(ended=True)}"
+                print(said, file=sys.stderr, flush=True)
                 os._exit(1)
 
     before = signal.signal(signal.SIGTERM, lambda signum, frame: None)
