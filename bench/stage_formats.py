@@ -213,7 +213,7 @@ def measure(bench: Bench) -> list[Row]:
         name: bench.script("stage_formats.py", name, folder, rows, python=pythons.get(name) or sys.executable)
         for name in names
     }
-    found = bench.compare(commands, (5, 2), "read", ONE_THREAD)
+    found = bench.compare(commands, (3, 2), "read", ONE_THREAD)
     pairs = [("parquet", "pyarrow"), ("hdf5", "h5py"), ("tfrecord", "protobuf")]
     if bench.tensorflow:
         pairs.append(("tfrecord", "tensorflow"))

@@ -1,7 +1,7 @@
 """The command line. Parsing costs a few milliseconds; each command imports what it needs when it is called.
 
 Exit codes: 0 done, 2 the user's input or config is wrong, 1 anything else. Errors go to stderr, without a traceback
-unless `--debug` is given. Every flag may be spelt with underscores (Ludwig's way) or dashes.
+unless `--debug` is given. `flags.py` has the options.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from distcore import flags
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
@@ -103,158 +105,6 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _flag(parser: Any, name: str, *short: str, **options: Any) -> None:
-    """Add `--some_name` and `--some-name` as one option."""
-    dashed = name.replace("_", "-")
-    parser.add_argument(*short, f"--{name}", *([f"--{dashed}"] if dashed != name else []), dest=name, **options)
-
-
-def _config_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("config")
-    _flag(group, "config", "-c", metavar="FILE", help="the YAML config")
-    _flag(group, "config_str", "-cs", metavar="YAML", help="the config as text")
-    _flag(group, "backend", metavar="NAME", help="where to run; overrides the config")
-    _flag(group, "random_seed", "-rs", type=int, metavar="N", help="seed of every random number (default: 42)")
-    _flag(group, "logging_level", "-l", default="info", metavar="LEVEL", help="critical, error, warning, info or debug")
-
-
-def _data_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("data")
-    _flag(
-        group,
-        "dataset",
-        metavar="PATH",
-        help="dataset to be split: csv, tsv, parquet, json lines, feather; path or URL",
-    )
-    _flag(group, "training_set", metavar="PATH", help="training set, where the split is given")
-    _flag(group, "validation_set", metavar="PATH", help="validation set")
-    _flag(group, "test_set", metavar="PATH", help="test set")
-    _flag(group, "data_format", metavar="FORMAT", help="auto (default), csv, tsv, parquet, jsonl, feather")
-
-
-def _output_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("results")
-    _flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
-    _flag(group, "experiment_name", default="experiment", metavar="NAME")
-    _flag(group, "model_name", default="run", metavar="NAME")
-
-
-def _skip_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    group = parser.add_argument_group("what not to save")
-    for name, what in _SKIPS.items():
-        if name in names:
-            _flag(group, name, action="store_true", help=f"do not save {what}")
-
-
-_SKIPS = {
-    "skip_save_training_description": "description.json",
-    "skip_save_training_statistics": "training_statistics.json",
-    "skip_save_model": "the model",
-    "skip_save_progress": "checkpoints; a run that is stopped cannot be resumed",
-    "skip_save_log": "what extensions log",
-    "skip_save_processed_input": "the cache; it is removed when the run ends",
-    "skip_save_predictions": "predictions.parquet",
-    "skip_save_eval_stats": "test_statistics.json",
-    "skip_save_report": "report.html",
-    "skip_save_hyperopt_statistics": "hyperopt_statistics.json and the report",
-}
-
-
-def _train_flags(parser: argparse.ArgumentParser) -> None:
-    _config_flags(parser)
-    _data_flags(parser)
-    _output_flags(parser)
-    group = parser.add_argument_group("model")
-    _flag(group, "model_load_path", "-mlp", metavar="DIR", help="start from the weights of this model")
-    _flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the run in this experiment folder")
-    _flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
-    _skip_flags(parser, [name for name in _SKIPS if name != "skip_save_hyperopt_statistics"])
-
-
-def _hyperopt_flags(parser: argparse.ArgumentParser) -> None:
-    _config_flags(parser)
-    _data_flags(parser)
-    group = parser.add_argument_group("results")
-    _flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
-    _flag(group, "experiment_name", default="hyperopt", metavar="NAME", help="default: hyperopt")
-    _flag(group, "model_name", default="run", metavar="NAME")
-    group = parser.add_argument_group("search")
-    _flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the search in this folder")
-    _flag(group, "resume", action="store_true", help="go on with the search that lies where this one would, if any")
-    _flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
-    skips = [name for name in _SKIPS if name != "skip_save_predictions"]
-    _skip_flags(parser, ["skip_save_hyperopt_statistics", *skips])
-
-
-def _model_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("model")
-    _flag(group, "model_path", "-m", required=True, metavar="DIR", help="the model folder, or the experiment's folder")
-    _flag(group, "trust", action="store_true", help="run the model's own class even from outside installed plugins")
-    _flag(group, "batch_size", "-bs", type=int, metavar="N", help="rows of a batch")
-    _flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
-    _flag(group, "backend", metavar="NAME", help="where to run (default: what is detected, else local)")
-    _flag(group, "logging_level", "-l", default="info", metavar="LEVEL")
-    _flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
-    data = parser.add_argument_group("data")
-    _flag(data, "dataset", required=True, metavar="PATH", help="the rows to read")
-    _flag(data, "data_format", metavar="FORMAT", help="auto (default), csv, tsv, parquet, jsonl, feather")
-
-
-def _predict_flags(parser: argparse.ArgumentParser) -> None:
-    _model_flags(parser)
-    _skip_flags(parser, ["skip_save_predictions", "skip_save_log"])
-
-
-def _evaluate_flags(parser: argparse.ArgumentParser) -> None:
-    _model_flags(parser)
-    _skip_flags(parser, ["skip_save_predictions", "skip_save_eval_stats", "skip_save_log"])
-
-
-def _preprocess_flags(parser: argparse.ArgumentParser) -> None:
-    _config_flags(parser)
-    _data_flags(parser)
-
-
-def _plan_flags(parser: argparse.ArgumentParser) -> None:
-    _config_flags(parser)
-    _data_flags(parser)
-    _flag(parser, "json", action="store_true", help="print JSON")
-    _flag(parser, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
-
-
-def _init_flags(parser: argparse.ArgumentParser) -> None:
-    _flag(parser, "dataset", required=True, metavar="PATH", help="the data to look at")
-    _flag(
-        parser,
-        "target",
-        "-t",
-        required=True,
-        action="append",
-        metavar="COLUMN",
-        help="what to predict; may be given again",
-    )
-    _flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")
-    _flag(parser, "data_format", metavar="FORMAT")
-
-
-def _plugins_flags(parser: argparse.ArgumentParser) -> None:
-    _flag(parser, "json", action="store_true", help="print JSON, an object a row")
-    _flag(parser, "timeout", type=float, default=10.0, metavar="SECONDS", help="deadline for one plugin's import")
-
-
-def _doctor_flags(parser: argparse.ArgumentParser) -> None:
-    _flag(parser, "json", action="store_true", help="print JSON")
-
-
-def _schema_flags(parser: argparse.ArgumentParser) -> None:
-    _flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")
-
-
-def _report_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", metavar="DIR", help="the experiment's folder")
-    _flag(parser, "output", "-o", metavar="FILE", help="default: report.html in that folder")
-
-
 # ------------------------------------------------------------------ the commands
 
 
@@ -270,18 +120,19 @@ def _handler(module: str, function: str) -> Callable[[argparse.Namespace], int]:
 
 
 _COMMANDS: list[tuple[str, list[str], str, Callable[[argparse.ArgumentParser], None], Callable[[Any], int]]] = [
-    ("experiment", [], "train, then evaluate and predict the test split", _train_flags, _handler("work", "experiment")),
-    ("train", [], "preprocess and fit a model", _train_flags, _handler("work", "train")),
-    ("hyperopt", [], "search the space of the hyperopt section", _hyperopt_flags, _handler("search", "hyperopt")),
-    ("preprocess", [], "build the cache and stop", _preprocess_flags, _handler("work", "preprocess")),
-    ("evaluate", ["test"], "metrics of a model on a dataset", _evaluate_flags, _handler("work", "evaluate")),
-    ("predict", [], "predictions of a model on a dataset", _predict_flags, _handler("work", "predict")),
-    ("plan", [], "say what would run, where, through which plugins and why", _plan_flags, _handler("look", "plan")),
-    ("init", [], "write a commented config by looking at data", _init_flags, _handler("look", "init")),
-    ("plugins", [], "list the installed plugins and their state", _plugins_flags, _handler("look", "plugins")),
-    ("doctor", [], "check the machine and each plugin's parts", _doctor_flags, _handler("look", "doctor")),
-    ("schema", [], "print the JSON Schema of what is installed", _schema_flags, _handler("look", "schema")),
-    ("report", [], "write report.html from an experiment's folder", _report_flags, _handler("look", "report")),
+    ("experiment", [], "train, then evaluate and predict the test split", flags.train, _handler("work", "experiment")),
+    ("train", [], "preprocess and fit a model", flags.train, _handler("work", "train")),
+    ("hyperopt", [], "search the space of the hyperopt section", flags.hyperopt, _handler("search", "hyperopt")),
+    ("preprocess", [], "build the cache and stop", flags.preprocess, _handler("work", "preprocess")),
+    ("evaluate", ["test"], "metrics of a model on a dataset", flags.evaluate, _handler("work", "evaluate")),
+    ("predict", [], "predictions of a model on a dataset", flags.predict, _handler("work", "predict")),
+    ("plan", [], "say what would run, where, through which plugins and why", flags.plan, _handler("look", "plan")),
+    ("init", [], "write a commented config by looking at data", flags.init, _handler("look", "init")),
+    ("plugins", [], "list the installed plugins and their state", flags.plugins, _handler("look", "plugins")),
+    ("doctor", [], "check the machine and each plugin's parts", flags.doctor, _handler("look", "doctor")),
+    ("schema", [], "print the JSON Schema of what is installed", flags.schema, _handler("look", "schema")),
+    ("report", [], "write report.html from an experiment's folder", flags.report, _handler("look", "report")),
+    ("cache", [], "list, verify and prune the caches of a folder or bucket", flags.cache, _handler("cache", "cache")),
 ]
 
 

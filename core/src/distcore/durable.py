@@ -33,6 +33,7 @@ __all__ = [
     "digest_file",
     "explained",
     "human_bytes",
+    "move_file",
     "remove_directory",
     "storage_error",
     "sync_directory",
@@ -137,6 +138,18 @@ def write_file(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO
         raise
     sync_directory(path.parent)
     return digest
+
+
+def move_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Give a file that is on disk another name on the same disk, in place of whatever has it; its folder is made.
+
+    Raises OSError; then either name is as it was."""
+    folder = Path(target).parent
+    if not folder.exists():
+        folder.mkdir()
+        sync_directory(folder.parent)
+    os.replace(source, target)
+    sync_directory(folder)
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from distcore.contracts import JSON, PluginRef, Source
@@ -13,6 +14,7 @@ from distcore.sources.options import NULL_VALUES, DelimitedOptions
 
 if TYPE_CHECKING:
     from distcore.cache import Cache, CacheBuilder, Credentials
+    from distcore.cache.manifest import Manifest
     from distcore.config.preprocess_options import Preprocessing
     from distcore.session import Session
 
@@ -21,7 +23,9 @@ def prepare(session: Session, data: Data) -> Cache:
     """The cache of this data under this config. A hit reads the data once, to digest it, and no more.
 
     Raises DataError or UserError naming the place in the data, CacheError where the cache cannot be written."""
-    from distcore.cache import ensure_cache
+    from distcore.cache import Cache, ensure_cache
+    from distcore.cache.repair import repair
+    from distcore.cache.use import begin_use
 
     config, plugins = session.config, session.plugins
     if getattr(session.backend, "distributed", False):
@@ -41,16 +45,24 @@ def prepare(session: Session, data: Data) -> Cache:
             fill(session, data, source, chosen, builder)
             built.append(time.monotonic() - started)
 
+        def make(builder: CacheBuilder, manifest: Manifest, shards: Collection[int]) -> None:
+            fill_again(session, source, chosen, builder, manifest, shards)
+
         built: list[float] = []
-        cache = ensure_cache(
-            root_of(session, data),
-            key,
-            format_of(session),
-            build,
-            credentials=credentials_of(session),
-            plugins=plugins,
-            progress=session.progress,
-        )
+        repair(Cache.at(root_of(session, data), key, credentials_of(session)), make, plugins)
+        use = None
+        while use is None:  # removed by somebody between the two
+            cache = ensure_cache(
+                root_of(session, data),
+                key,
+                format_of(session),
+                build,
+                credentials=credentials_of(session),
+                plugins=plugins,
+                progress=session.progress,
+            )
+            use = begin_use(cache)
+        session.closing.callback(use.close)
     if built:
         session.built_cache = True
         announce(session, cache, built[0])
@@ -92,6 +104,34 @@ def fill(session: Session, data: Data, source: Source, splitter: Splitter, build
     )
     origin: JSON = {"digest": source.digest(), "rows": fitted.source_rows}
     builder.finish(fitted.columns.values(), fitted.metadata, origin, fitted.rows)
+    session.progress.end()
+
+
+def fill_again(
+    session: Session,
+    source: Source,
+    splitter: Splitter,
+    builder: CacheBuilder,
+    manifest: Manifest,
+    shards: Collection[int],
+) -> None:
+    """Encode the shards of these numbers once more, through a builder that knows what they should be."""
+    from distcore.encoding.fit import encode_again
+
+    config = session.config
+    encode_again(
+        source,
+        session.make("processors"),
+        session.features,
+        splitter,
+        builder,
+        manifest.metadata,
+        shards,
+        seed=config.random_seed,
+        sample_ratio=config.preprocessing.sample_ratio,
+        sample_size=config.preprocessing.sample_size,
+        progress=session.progress,
+    )
     session.progress.end()
 
 

@@ -6,8 +6,8 @@ import logging
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,6 +32,7 @@ class Session:
     """One command under way.
 
     reason: why this backend. directory: the experiment's folder, where there is one. built_cache: no cache was there.
+    closing: what ends with the command, such as the use of its cache.
     """
 
     command: str
@@ -44,6 +45,7 @@ class Session:
     progress: Progress
     directory: Path | None = None
     built_cache: bool = False
+    closing: ExitStack = field(default_factory=ExitStack)
 
     def started(self) -> None:
         """Tell who listens that the work begins."""
@@ -91,7 +93,8 @@ def open_session(
         log.info("%s: %s", session.config.source, note)
     with under_way(session, [each.as_json() for each in session.config.extensions], view):
         session.check()
-        yield session
+        with session.closing:
+            yield session
 
 
 class UnderWay(Protocol):

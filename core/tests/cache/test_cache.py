@@ -453,7 +453,7 @@ def test_damage_that_keeps_the_size_is_a_hit_but_not_read(copy, cache):
     ensure_cache(copy.directory, KEY, FORMAT, refuse)
     with pytest.raises(CacheError, match=r"xxh3 should be [0-9a-f]{16}, but is") as caught:
         open_cache(copy).read("train", 0, 1)
-    assert str(caught.value).endswith(f"Delete the folder {copy.folder} and run again: the cache is rebuilt.")
+    assert str(caught.value).endswith(f"what is damaged is made again. Or delete the folder {copy.folder}.")
     shutil.rmtree(copy.folder)
     ensure_cache(copy.directory, KEY, FORMAT, build_from(cache))
     assert content(copy.folder) == content(cache.folder)

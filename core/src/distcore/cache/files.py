@@ -29,6 +29,8 @@ class CacheFiles:
     home: the cache's folder, for people. most_bytes: what a reader may keep open at once; None: any number."""
 
     most_bytes: int | None = None
+    notes = True
+    """Whether damage that is met is noted beside the files, for the run that repairs."""
 
     def __init__(self, store: Store, folder: str, home: str | None = None) -> None:
         self.store = store
@@ -110,6 +112,8 @@ class CacheFiles:
 
     def note_damage(self, entry: FileEntry) -> None:
         """Leave word for the run that repairs; where nothing can be written there, it must find out by itself."""
+        if not self.notes:
+            return
         with suppress(OSError, StoreError):
             names = sorted({*noted_damage(self), entry.file})
             self.store.write(self.folder + DAMAGED, json.dumps(names).encode())

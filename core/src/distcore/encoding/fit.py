@@ -7,7 +7,7 @@ unmodified, and it takes one pass. `shards.py` holds the pure functions that a p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,41 @@ def fit_and_encode(
     _check_rows(rows, total, sample is not None, dataset)
     columns = {each.feature.name: each.feature.column(metadata[each.feature.name]) for each in bound}
     return Fitted(metadata, columns, rows, total)
+
+
+def encode_again(
+    source: Source,
+    processor: Processor,
+    features: Features,
+    splitter: Splitter,
+    builder: CacheBuilder,
+    metadata: Mapping[str, JSON],
+    shards: Collection[int],
+    *,
+    seed: int = 0,
+    sample_ratio: float = 1.0,
+    sample_size: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Read the source once, and write the shards of these numbers again, with the metadata that was fitted before.
+
+    The other arguments must be those of `fit_and_encode` at that time; then the shards' bytes are too."""
+    bound = [Bound(feature, features.source_columns[feature.name]) for feature in features]
+    _tell(progress, "read", None)
+    processor.scan(source, builder.scratch)
+    try:
+        _, block_rows = processor.fold(BlockStatistics((), progress), merge_states(()))
+        total = sum(block_rows)
+        splitter.place(block_rows)
+        recipe = Recipe(tuple(bound), _sample(seed, sample_ratio, sample_size, total))
+        plans = plan_shards(total)
+        around, carries = _survey(processor, plans, recipe, splitter)
+        again = [plan for plan in plans if plan.index in shards]
+        _tell(progress, "encode", sum(plan.stop - plan.start for plan in again))
+        writer = ShardWriter(recipe, metadata, splitter, tuple(carries), around, builder, progress)
+        _write(processor, again, writer)
+    finally:
+        processor.close()
 
 
 def plan_shards(rows: int) -> list[ShardPlan]:

@@ -1,0 +1,208 @@
+"""The options of each command. Every flag may be spelt with underscores (Ludwig's way) or dashes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+
+def flag(parser: Any, name: str, *short: str, **options: Any) -> None:
+    """Add `--some_name` and `--some-name` as one option."""
+    dashed = name.replace("_", "-")
+    parser.add_argument(*short, f"--{name}", *([f"--{dashed}"] if dashed != name else []), dest=name, **options)
+
+
+def config(parser: argparse.ArgumentParser) -> None:
+    """What every command that has a config takes."""
+    group = parser.add_argument_group("config")
+    flag(group, "config", "-c", metavar="FILE", help="the YAML config")
+    flag(group, "config_str", "-cs", metavar="YAML", help="the config as text")
+    flag(group, "backend", metavar="NAME", help="where to run; overrides the config")
+    flag(group, "random_seed", "-rs", type=int, metavar="N", help="seed of every random number (default: 42)")
+    flag(group, "logging_level", "-l", default="info", metavar="LEVEL", help="critical, error, warning, info or debug")
+
+
+def data(parser: argparse.ArgumentParser) -> None:
+    """The dataset, or the sets of a given split."""
+    group = parser.add_argument_group("data")
+    flag(
+        group,
+        "dataset",
+        metavar="PATH",
+        help="dataset to be split: csv, tsv, parquet, json lines, feather; path or URL",
+    )
+    flag(group, "training_set", metavar="PATH", help="training set, where the split is given")
+    flag(group, "validation_set", metavar="PATH", help="validation set")
+    flag(group, "test_set", metavar="PATH", help="test set")
+    flag(group, "data_format", metavar="FORMAT", help="auto (default), csv, tsv, parquet, jsonl, feather")
+
+
+def output(parser: argparse.ArgumentParser) -> None:
+    """Where the results go."""
+    group = parser.add_argument_group("results")
+    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
+    flag(group, "experiment_name", default="experiment", metavar="NAME")
+    flag(group, "model_name", default="run", metavar="NAME")
+
+
+def skip(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """The named `skip_save_…` flags."""
+    group = parser.add_argument_group("what not to save")
+    for name, what in SKIPS.items():
+        if name in names:
+            flag(group, name, action="store_true", help=f"do not save {what}")
+
+
+SKIPS = {
+    "skip_save_training_description": "description.json",
+    "skip_save_training_statistics": "training_statistics.json",
+    "skip_save_model": "the model",
+    "skip_save_progress": "checkpoints; a run that is stopped cannot be resumed",
+    "skip_save_log": "what extensions log",
+    "skip_save_processed_input": "the cache; it is removed when the run ends",
+    "skip_save_predictions": "predictions.parquet",
+    "skip_save_eval_stats": "test_statistics.json",
+    "skip_save_report": "report.html",
+    "skip_save_hyperopt_statistics": "hyperopt_statistics.json and the report",
+}
+
+
+def train(parser: argparse.ArgumentParser) -> None:
+    """Of `train`."""
+    config(parser)
+    data(parser)
+    output(parser)
+    group = parser.add_argument_group("model")
+    flag(group, "model_load_path", "-mlp", metavar="DIR", help="start from the weights of this model")
+    flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the run in this experiment folder")
+    flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
+    skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
+
+
+def hyperopt(parser: argparse.ArgumentParser) -> None:
+    """Of `hyperopt`."""
+    config(parser)
+    data(parser)
+    group = parser.add_argument_group("results")
+    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
+    flag(group, "experiment_name", default="hyperopt", metavar="NAME", help="default: hyperopt")
+    flag(group, "model_name", default="run", metavar="NAME")
+    group = parser.add_argument_group("search")
+    flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the search in this folder")
+    flag(group, "resume", action="store_true", help="go on with the search that lies where this one would, if any")
+    flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
+    skips = [name for name in SKIPS if name != "skip_save_predictions"]
+    skip(parser, ["skip_save_hyperopt_statistics", *skips])
+
+
+def model(parser: argparse.ArgumentParser) -> None:
+    """A saved model and the rows it is asked about."""
+    group = parser.add_argument_group("model")
+    flag(group, "model_path", "-m", required=True, metavar="DIR", help="the model folder, or the experiment's folder")
+    flag(group, "trust", action="store_true", help="run the model's own class even from outside installed plugins")
+    flag(group, "batch_size", "-bs", type=int, metavar="N", help="rows of a batch")
+    flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
+    flag(group, "backend", metavar="NAME", help="where to run (default: what is detected, else local)")
+    flag(group, "logging_level", "-l", default="info", metavar="LEVEL")
+    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
+    data = parser.add_argument_group("data")
+    flag(data, "dataset", required=True, metavar="PATH", help="the rows to read")
+    flag(data, "data_format", metavar="FORMAT", help="auto (default), csv, tsv, parquet, jsonl, feather")
+
+
+def predict(parser: argparse.ArgumentParser) -> None:
+    """Of `predict`."""
+    model(parser)
+    skip(parser, ["skip_save_predictions", "skip_save_log"])
+
+
+def evaluate(parser: argparse.ArgumentParser) -> None:
+    """Of `evaluate`."""
+    model(parser)
+    skip(parser, ["skip_save_predictions", "skip_save_eval_stats", "skip_save_log"])
+
+
+def preprocess(parser: argparse.ArgumentParser) -> None:
+    """Of `preprocess`."""
+    config(parser)
+    data(parser)
+
+
+def plan(parser: argparse.ArgumentParser) -> None:
+    """Of `plan`."""
+    config(parser)
+    data(parser)
+    flag(parser, "json", action="store_true", help="print JSON")
+    flag(parser, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
+
+
+def init(parser: argparse.ArgumentParser) -> None:
+    """Of `init`."""
+    flag(parser, "dataset", required=True, metavar="PATH", help="the data to look at")
+    flag(
+        parser,
+        "target",
+        "-t",
+        required=True,
+        action="append",
+        metavar="COLUMN",
+        help="what to predict; may be given again",
+    )
+    flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")
+    flag(parser, "data_format", metavar="FORMAT")
+
+
+def plugins(parser: argparse.ArgumentParser) -> None:
+    """Of `plugins`."""
+    flag(parser, "json", action="store_true", help="print JSON, an object a row")
+    flag(parser, "timeout", type=float, default=10.0, metavar="SECONDS", help="deadline for one plugin's import")
+
+
+def doctor(parser: argparse.ArgumentParser) -> None:
+    """Of `doctor`."""
+    flag(parser, "json", action="store_true", help="print JSON")
+
+
+def schema(parser: argparse.ArgumentParser) -> None:
+    """Of `schema`."""
+    flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")
+
+
+def report(parser: argparse.ArgumentParser) -> None:
+    """Of `report`."""
+    parser.add_argument("directory", metavar="DIR", help="the experiment's folder")
+    flag(parser, "output", "-o", metavar="FILE", help="default: report.html in that folder")
+
+
+def cache(parser: argparse.ArgumentParser) -> None:
+    """Of `cache`."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    for name, text, fill in _CACHE:
+        action = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
+        action.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+        group = action.add_argument_group("where the caches lie")
+        flag(group, "cache_dir", metavar="DIR", help="folder, or address such as s3://bucket/folder")
+        flag(group, "config", "-c", metavar="FILE", help="the config that names it, and its credentials")
+        flag(group, "dataset", metavar="PATH", help="the dataset beside which they lie by default")
+        flag(action, "json", action="store_true", help="print JSON")
+        fill(action)
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("keys", metavar="KEY", nargs="*", help="caches by the beginning of their keys; default: all")
+
+
+def _prune(parser: argparse.ArgumentParser) -> None:
+    rules = parser.add_argument_group("what goes, of what no run uses")
+    flag(rules, "older_than", type=float, metavar="DAYS", help="caches that were not used for so many days")
+    flag(rules, "keep", metavar="SIZE", help="those used longest ago, until no more than SIZE (such as 20GB) is left")
+    flag(rules, "unused", action="store_true", help="every cache that is not in use now")
+    flag(parser, "dry_run", action="store_true", help="only tell what would be removed")
+
+
+_CACHE = [
+    ("list", "show the caches: key, state, format, rows, size, age, who uses them", lambda parser: None),
+    ("verify", "read every byte and compare sha256; exit code 1 where a file is damaged", _verify),
+    ("prune", "remove what killed builders left, and the caches that a rule lets go; never one in use", _prune),
+]
