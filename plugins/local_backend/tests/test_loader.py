@@ -33,18 +33,25 @@ EVERY_WORLD = (1, 2, 3, 4, 8, 16)
 
 
 class TableReader:
-    """A `CacheReader` over rows that are a function of their position, counting what is read."""
+    """A `CacheReader` over rows that are a function of their position, counting what is read.
+
+    What is read must have been announced by `expect`, from the first passes on: a bucket's files are fetched by it."""
 
     def __init__(self, rows: int) -> None:
         self.columns = COLUMNS
         self.count = rows
         self.read_rows = 0
         self.fail_at: int | None = None
+        self.announced = (0, 0)
 
     def rows(self, split):
         return self.count
 
+    def expect(self, split, start, stop):
+        self.announced = (start, stop)
+
     def read(self, split, start, stop, columns=None):
+        assert "words" in columns or self.announced[0] <= start <= stop <= self.announced[1]
         if self.fail_at is not None and stop > self.fail_at:
             raise CacheError("train/00003.parquet of the cache is damaged. Run preprocess again.")
         self.read_rows += stop - start

@@ -134,9 +134,10 @@ class PackedLoader:
         keep = (self._options.fully_executed is True or self._passes > 0) and self._fits_memory()
         self._passes += 1
         count = self._steps_in_piece(self._request.batch_size)
+        begin = start - start % count
         if not self._kept:
-            self._request.reader.expect(self._request.split, start * self._request.batch_size, self._lanes.rows)
-        for first in range(start - start % count, self.steps, count):
+            self._request.reader.expect(self._request.split, begin * self._request.batch_size, self._lanes.rows)
+        for first in range(begin, self.steps, count):
             piece = self._kept.get(first) or self._read_piece(first, min(first + count, self.steps))
             if keep:
                 self._kept[first] = piece
