@@ -5,6 +5,7 @@ The hosts are two names of the loopback, because a launcher gives up a host when
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.cluster
 RECORDED = Path(__file__).with_name("recorded")
 JOBS = str(Path(__file__).with_name("crew_jobs.py"))
 A, B = "localhost:1", "127.0.0.1:1"
-EPOCHS = 40
+EPOCHS = 30
 
 
 @pytest.fixture
@@ -29,6 +30,7 @@ def elastic(launch, tiny):
     config["input_features"].append({"name": "z", "type": "number"})
     config["trainer"] = {
         "epochs": EPOCHS,
+        "steps_per_checkpoint": 3,  # of the 7 of an epoch: positions within an epoch
         "effective_batch_size": 64,
         "learning_rate_scaling": "constant",
         "early_stop": -1,
@@ -128,8 +130,13 @@ def undisturbed(job):
     return outcome.test_statistics, sorted(rows)
 
 
-def as_undisturbed(job):
-    """One folder of results, with the scores of a run that nobody disturbed; every row was used once in every epoch."""
+def as_undisturbed(job, ran):
+    """One folder of results, with the scores of a run that nobody disturbed; every row was used once in every epoch; and
+    it went on from a checkpoint, not from the beginning."""
+    gone_on = [int(step) for step in re.findall(r"Going on after step (\d+) ", ran.text)]
+    assert gone_on, ran.text
+    assert min(gone_on) > 0, ran.text
+    assert [each[1:3] for each in job.records()].count((0, 0)) <= 2, "begun anew"
     assert [path.name for path in job.folder.glob("results/*")] == ["experiment_run"]
     found = json.loads((job.folder / "results" / "experiment_run" / "test_statistics.json").read_text())
     expected, rows = undisturbed(job)
@@ -155,7 +162,7 @@ def test_a_host_joins_and_the_one_that_led_is_lost(elastic):
     assert "has joined. Going on with 2 ranks" in ran.text, ran.text
     assert f"rank 0 (process {victim} on " in ran.text, ran.text
     assert "leads from now on" in ran.text, ran.text
-    as_undisturbed(elastic)
+    as_undisturbed(elastic, ran)
 
 
 def test_one_of_two_hosts_is_lost(elastic):
@@ -170,7 +177,7 @@ def test_one_of_two_hosts_is_lost(elastic):
     assert ran.code == 0, ran.text
     assert f"rank 1 (process {victim} on " in ran.text, ran.text
     assert re_done(elastic.records()), "no batch was repeated: was anybody lost?"
-    as_undisturbed(elastic)
+    as_undisturbed(elastic, ran)
 
 
 def re_done(records):
@@ -193,7 +200,7 @@ def test_a_host_that_the_launcher_takes_out(elastic, stays):
     elastic.hurry()
     ran = elastic.launch.finish(process)
     assert ran.code == 0, ran.text
-    as_undisturbed(elastic)
+    as_undisturbed(elastic, ran)
 
 
 @pytest.mark.slow
@@ -211,7 +218,7 @@ def test_both_hosts_are_lost_and_the_run_can_be_resumed(elastic):
     ran = elastic.launch.finish(elastic.train(2, "experiment", "-mrp", "results/experiment_run"))
     assert ran.code == 0, ran.text
     assert f"Going on after step {reached} " in ran.text, ran.text
-    as_undisturbed(elastic)
+    as_undisturbed(elastic, ran)
 
 
 @pytest.mark.slow
