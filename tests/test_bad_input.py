@@ -151,6 +151,7 @@ def test_nan_is_a_missing_value_and_no_number(place):
     [
         (["--dataset", "a.csv", "--training_set", "b.csv"], r"Both .*dataset.* and .*training_set"),
         (["--training_set", "nothing.csv"], r"nothing\.csv: no such file"),
+        (["--training_set", " "], r"name of a dataset is empty"),
         (["--logging_level", "loud"], r"no logging level 'loud'"),
         (["--gpus", "many"], r"--gpus 'many'"),
         (["--backend", "ray"], r"pip install distcore-ray"),  # blocked below
@@ -562,9 +563,8 @@ def test_no_pickle_lies_in_what_is_written(place):
 def test_results_that_cannot_be_written(place, trained, command):
     """The folder would lie inside a file."""
     more = [] if command == "train" else ["--model_path", trained]
-    place.good("preprocess")
     message = place.refused(command, *more, "--output_directory", place.folder / "data.csv" / "results")
-    assert re.search(r"data\.csv/results.*--output_directory", message)
+    assert re.search(r"data\.csv/results: .*data\.csv is a file.*--output_directory", message)
 
 
 def test_another_run_is_not_resumed_and_stays_as_it_was(place):

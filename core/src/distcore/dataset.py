@@ -33,6 +33,8 @@ class Data:
 
     def __post_init__(self) -> None:
         given = self.given()
+        if any(isinstance(each, str) and not each.strip() for each in (self.dataset, *(each for _, each in given))):
+            raise UserError("The name of a dataset is empty. Give a path, a glob or an address.")
         if self.dataset is None and self.training_set is None:
             missing = "a training set" if given else "a dataset"
             raise UserError(

@@ -7,7 +7,7 @@ fsspec URL, or any object with Arrow's PyCapsule interface (pandas, polars, pyar
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ class Outcome:
 
     directory: Path
     model: Path | None
-    training_statistics: JSON
+    training_statistics: JSON = field(repr=False)
     test_statistics: JSON | None = None
     predictions: Path | None = None
 

@@ -89,3 +89,12 @@ def test_ticks_cover_the_range_with_round_steps(low: float, high: float) -> None
 
 def test_a_line_chart_of_nothing_is_nothing() -> None:
     assert charts.lines({"a": [(0, float("nan"))]}, "x", "t") == ""
+
+
+def test_a_series_has_the_same_colour_in_every_chart_and_a_flat_one_lies_in_the_middle() -> None:
+    alone = charts.lines({"training": [], "validation": [(1.0, 1.0), (2.0, 1.0)]}, "evaluation", "accuracy")
+    assert charts.COLOURS[1] in alone
+    assert charts.COLOURS[0] not in alone
+    assert ">validation</span>" in alone
+    assert ">training</span>" not in alone
+    assert charts.ticks(1, 1)[0] < 1 < charts.ticks(1, 1)[-1]

@@ -287,3 +287,15 @@ def test_open_source_is_what_refuses(put):
     """Mistakes that the head shows are told before any row is read."""
     with pytest.raises(DataError):
         open_source(put("a,b,a\n1,x,2\n"), AB)
+
+
+def test_a_missing_value_may_have_blanks_around_it_where_a_number_may(tmp_path):
+    text = "a,b\n 1 , x\n NA , NA \n\t,y\n-2,z\n"
+    (tmp_path / "data.csv").write_text(text)
+    tables = [{"a": [" 1 ", " NA ", "\t", "-2"], "b": [" x", " NA ", "y", "z"]}, str(tmp_path / "data.csv")]
+    for table in tables:
+        dataset = table if isinstance(table, str) else pa.table(table)
+        [part] = open_source(dataset, {"a": "number", "b": "category"}).partitions(1 << 30)
+        found = part.read()
+        assert found.column("a").to_pylist() == [1.0, None, None, -2.0]
+        assert found.column("b").to_pylist() == [" x", " NA ", "y", "z"]  # a text with blanks is another text

@@ -88,7 +88,7 @@ def _scores(test: JSON) -> Iterator[str]:
 
 
 def _curves(training: JSON) -> Iterator[str]:
-    """One chart for each output and metric, with a line for each split."""
+    """One chart for each output and metric, with a line for each split, of one colour in every chart."""
     figures: dict[tuple[str, str], dict[str, list[charts.Point]]] = {}
     for split, outputs in training.items():
         if not isinstance(outputs, Mapping):
@@ -97,7 +97,7 @@ def _curves(training: JSON) -> Iterator[str]:
             for metric, values in metrics.items():
                 points = [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
                 if points:
-                    figures.setdefault((output, metric), {})[split] = points
+                    figures.setdefault((output, metric), {each: [] for each in training})[split] = points
     if figures:
         yield '<h2>Learning curves</h2><div class="row">'
         for (output, metric), series in figures.items():

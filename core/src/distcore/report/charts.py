@@ -53,7 +53,8 @@ class Frame:
 
 
 def lines(series: Mapping[str, Sequence[Point]], x_label: str, title: str, y_label: str = "") -> str:
-    """One line with dots a series, each point with its value on hover; a legend below."""
+    """One line with dots a series, each point with its value on hover; a legend below. A series without points keeps
+    its colour."""
     points = [point for each in series.values() for point in each if math.isfinite(point[1])]
     if not points:
         return ""
@@ -61,6 +62,8 @@ def lines(series: Mapping[str, Sequence[Point]], x_label: str, title: str, y_lab
     marks, legend = [], []
     for colour, (name, each) in zip(_colours(len(series)), series.items(), strict=True):
         finite = [point for point in each if math.isfinite(point[1])]
+        if not finite:
+            continue
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (frame.at(*point) for point in finite))
         marks.append(f'<polyline points="{path}" style="stroke:{colour}"/>')
         for point in finite:
@@ -70,7 +73,7 @@ def lines(series: Mapping[str, Sequence[Point]], x_label: str, title: str, y_lab
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" style="fill:{colour}"><title>{hover}</title></circle>'
             )
         legend.append(f'<span><i style="background:{colour}"></i>{escape(name)}</span>')
-    key = f'<div class="legend">{"".join(legend)}</div>' if len(series) > 1 else ""
+    key = f'<div class="legend">{"".join(legend)}</div>'
     return f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}{key}</figure>"
 
 
@@ -140,9 +143,10 @@ def heat_table(labels: Sequence[str], counts: Sequence[Sequence[int]], title: st
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers that cover [low, high]: steps of 1, 2 or 5 times a power of ten."""
+    """Round numbers that cover [low, high]: steps of 1, 2 or 5 times a power of ten; one value is in the middle."""
     if not high > low:
-        high = low + (abs(low) or 1.0)
+        around = abs(low) / 2 or 0.5
+        low, high = low - around, low + around
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)

@@ -26,8 +26,9 @@ def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> 
         near = difflib.get_close_matches(name, names, n=1) or [each for each in names if each.strip() == name.strip()]
         hints.append(f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name))
     listed = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    absent = "is no column" if len(missing) == 1 else "are no columns"
     raise DataError(
-        f"{shown}: there is no column {', '.join(hints)}; it has {listed}. Correct the name in the data, or in the "
+        f"{shown}: there {absent} {', '.join(hints)}; it has {listed}. Correct the name in the data, or in the "
         "config (a feature's `name` or `column`, or that of the split)."
     )
 

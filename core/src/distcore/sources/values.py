@@ -141,7 +141,7 @@ def _take_mask(mask: np.ndarray, indices: pa.Array) -> np.ndarray:
 def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np.ndarray | None]:
     """Texts as the csv reader would parse them, and "True" and "False" as 1 and 0."""
     texts = _without(texts, null_values)
-    trimmed = pc.utf8_trim(texts, BLANKS)
+    trimmed = _without(pc.utf8_trim(texts, BLANKS), null_values)
     try:
         return trimmed.cast(pa.float64()), None
     except pa.ArrowInvalid:
