@@ -78,6 +78,7 @@ def test_a_gang_that_lost_a_rank_meets_again(tmp_path):
     assert len(jobs.attempts(tmp_path, 1)) == 2
 
 
+@pytest.mark.slow
 def test_compression_and_predivision_train_alike(by_ddp, tmp_path):
     for number, option in enumerate(({"compression": "fp16"}, {"gradient_predivide_factor": 4.0})):
         found = fitted(tmp_path / str(number), {"type": "horovod", **option})

@@ -234,6 +234,7 @@ def test_tasks_of_a_lost_rank_are_done_again(elastic, victim):
     assert ("leads from now on" in ran.text) == (victim % 2 == 0), ran.text
 
 
+@pytest.mark.slow
 def test_a_rank_that_raises_ends_all(elastic):
     """An error is no loss: it would meet every other rank too."""
     elastic.hosts(A, B)
