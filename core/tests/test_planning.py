@@ -137,7 +137,7 @@ def test_workers_on_one_machine_without_gpus_get_a_word(folder, monkeypatch):
     changed["backend"]["trainer"] = {"type": "ddp", "num_workers": 3, "use_gpu": False}
     planned = distcore.plan(changed, data.table(), gpus=-1)
     assert planned["training"]["workers"] == 3
-    assert any("3 workers share one machine" in note for note in planned["notes"])
+    assert any("threads of one process are faster" in note for note in planned["notes"])
     trainer = next(each for each in planned["plugins"] if each["role"] == "trainers")
     assert (trainer["name"], trainer["why"]) == ("ddp", "named in the config")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"

@@ -61,11 +61,6 @@ def _described(session: Session, data: Data) -> JSON:
     trainer = session.make("trainers")
     training = trainer.plan(_job(session, where, expected), session.backend)
     notes = [*session.config.notes, *training.get("notes", ())]
-    if training.get("workers", 1) > 1 and resources.nodes == 1 and not resources.gpus:
-        notes.append(
-            f"{training['workers']} workers share one machine without GPUs; there one process with threads (the "
-            "trainer local) is mostly as fast."
-        )
     free = cache["free_bytes"]
     if cache["state"] != "hit" and free is not None and cache["bytes"] > free:
         notes.append(f"The cache needs more than is free in {cache['directory']}; name another with backend.cache_dir.")
