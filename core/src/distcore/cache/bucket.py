@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from distcore.addresses import store_kind, without_password
 from distcore.cache.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
-from distcore.cache.retries import code_of, persistently, status_of
+from distcore.cache.retries import persistently, status_of
 from distcore.cache.store import NAME, SMALL, Credentials, Stat, checked
 from distcore.errors import StoreError, UserError
 
@@ -68,14 +68,12 @@ class Bucket:
         root, folder = self._root(), prefix.rstrip("/")
 
         def ask(files: Any, start: str) -> dict[str, Any]:
-            try:
-                return cast("dict[str, Any]", files.find(f"{start}/", detail=True))
-            except FileNotFoundError as error:
-                if code_of(error) == "NoSuchBucket":  # a mistake, not an empty folder
-                    raise PermissionError(f"there is no such bucket: {error}") from error
-                return {}
+            return cast("dict[str, Any]", files.find(f"{start}/", detail=True))
 
-        found = self._ask(folder, "listed", ask)
+        try:
+            found = self._ask(folder, "listed", ask)
+        except FileNotFoundError:  # some filesystems say this of an empty folder
+            return {}
         start = f"{root}/{folder}/" if folder else f"{root}/"
         return {
             path[len(root) + 1 :]: Stat(int(each["size"]), modified(each))
@@ -115,7 +113,12 @@ class Bucket:
         """Upload a file; large ones in parts, which are given up again when that fails."""
         options = UPLOAD.get(self.kind, {})
         try:
-            self._ask(checked(name), "written", lambda files, target: files.put_file(str(path), target, **options))
+            self._ask(
+                checked(name),
+                "written",
+                lambda files, target: files.put_file(str(path), target, **options),
+                absence=False,
+            )
         except BaseException:
             if path.stat().st_size >= ONE_PUT:
                 with suppress(StoreError):  # the next build gives them up, and the error under way matters more
@@ -124,7 +127,7 @@ class Bucket:
 
     def write(self, name: str, content: bytes) -> None:
         """Write or replace an object."""
-        self._ask(checked(name), "written", lambda files, path: files.pipe_file(path, content))
+        self._ask(checked(name), "written", lambda files, path: files.pipe_file(path, content), absence=False)
 
     def create(self, name: str, content: bytes) -> bool:
         """One conditional put (If-None-Match, generation 0). Whatever is said of it, what lies there then decides."""
@@ -143,7 +146,7 @@ class Bucket:
                 return found == content
             return True
 
-        return self._ask(checked(name), "created", attempt)
+        return self._ask(checked(name), "created", attempt, absence=False)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects, one request each; the last error is raised once all were tried."""
@@ -197,11 +200,11 @@ class Bucket:
     def _path(self, name: str) -> str:
         return f"{self._root()}/{checked(name)}"
 
-    def _ask(self, name: str, doing: str, work: Callable[[Any, str], T]) -> T:
+    def _ask(self, name: str, doing: str, work: Callable[[Any, str], T], absence: bool = True) -> T:
         """work(filesystem, path of the object), persistently."""
         path = self._path(name) if name else self._root()
         files = self._files()[0]
-        return persistently(lambda: work(files, path), self.where(name), doing, self._secrets)
+        return persistently(lambda: work(files, path), self.where(name), doing, self._secrets, absence=absence)
 
     def _range(self, name: str, start: int, stop: int) -> bytes:
         """Bytes [start, stop) of an object, or those of them that there are."""

@@ -36,18 +36,22 @@ T = TypeVar("T")
 log = logging.getLogger("distcore")
 
 
-def persistently(work: Callable[[], T], where: str, doing: str, secrets: Iterable[str] = ()) -> T:
+def persistently(
+    work: Callable[[], T], where: str, doing: str, secrets: Iterable[str] = (), *, absence: bool = True
+) -> T:
     """work(), again where it failed for a reason that may pass.
 
-    FileNotFoundError and FileExistsError pass through: they are answers. Raises StoreError naming `where` (the object),
-    `doing` ("read") and the cause."""
+    absence: that there is no such object is an answer, and FileNotFoundError passes through; that there is no such
+    bucket never is. Raises StoreError naming `where` (the object), `doing` ("read") and the cause."""
     wait = FIRST_WAIT
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return work()
-        except (FileNotFoundError, FileExistsError, DistcoreError):
+        except DistcoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - each store's library raises its own kinds
+        except Exception as error:  # each store's library raises its own kinds
+            if isinstance(error, FileNotFoundError) and absence and code_of(error) != "NoSuchBucket":
+                raise
             if attempt == ATTEMPTS or not may_pass(error):
                 give_up(error, where, doing, attempt, secrets)
             log.debug("%s could not be %s (%s), attempt %d.", where, doing, type(error).__name__, attempt)
