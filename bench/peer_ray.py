@@ -1,10 +1,9 @@
 """A Ray Train V2 script of the same model, as Ray's documentation has them: two workers, DDP, fused Adam.
 
-    python bench/peer_ray.py PACKED STEPS SCRATCH ROUND
+    python bench/peer_ray.py PACKED STEPS SCRATCH
 
-Its cluster is the one that RAY_ADDRESS names, else one of this machine, without a dashboard. ROUND: steps after which a
-checkpoint is reported to Ray Train, or 0 for none; the last weights are written in either case. Each rank writes the
-times at which it took its batches to SCRATCH/by_hand-<pid>.<rank>, as the loader `stamped` does.
+Its cluster is the one that RAY_ADDRESS names, else one of this machine, without a dashboard. Each rank writes the times
+at which it took its batches to SCRATCH/by_hand-<pid>.<rank>, as the loader `stamped` does; rank 0 the last weights.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -30,38 +28,22 @@ def worker(settings: dict[str, Any]) -> None:
     from ray.train.torch import prepare_model
 
     context = train.get_context()
-    rank, every = context.get_world_rank(), settings["round"]
+    rank = context.get_world_rank()
     feed = handmade.Feed(handmade.load(settings["packed"]), settings["steps"], BATCH, rank, context.get_world_size())
     model = prepare_model(handmade.network())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
     loss_of = torch.nn.functional.binary_cross_entropy_with_logits
-    for step, (numbers, codes, target) in enumerate(feed, start=1):
+    for numbers, codes, target in feed:
         loss = loss_of(model(numbers, codes), target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if every and step % every == 0:
-            report(model, optimizer, step, float(loss), rank)
     Path(f"{settings['out']}.{rank}").write_text(json.dumps(feed.stamps))
     if rank == 0:
         torch.save(model.module.state_dict(), f"{settings['out']}.weights")
 
 
-def report(model: Any, optimizer: Any, step: int, loss: float, rank: int) -> None:
-    """The checkpoint of a round, by rank 0; every rank has to report."""
-    import torch
-    from ray import train
-
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = None
-        if rank == 0:
-            state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-            torch.save(state, f"{folder}/state.pt")
-            checkpoint = train.Checkpoint.from_directory(folder)
-        train.report({"loss": loss, "step": step}, checkpoint=checkpoint)
-
-
-def main(packed: str, steps: int, scratch: str, every: int) -> list[list[float]]:
+def main(packed: str, steps: int, scratch: str) -> list[list[float]]:
     """Run it; the stamps of every rank."""
     import ray
     from ray.train import RunConfig, ScalingConfig
@@ -73,7 +55,7 @@ def main(packed: str, steps: int, scratch: str, every: int) -> list[list[float]]
     out = f"{scratch}/by_hand-{os.getpid()}"
     TorchTrainer(
         worker,
-        train_loop_config={"packed": packed, "steps": steps, "out": out, "round": every},
+        train_loop_config={"packed": packed, "steps": steps, "out": out},
         scaling_config=ScalingConfig(num_workers=WORLD),
         run_config=RunConfig(storage_path=f"{out}-storage"),
     ).fit()
@@ -83,7 +65,7 @@ def main(packed: str, steps: int, scratch: str, every: int) -> list[list[float]]
 if __name__ == "__main__":
     from measure import emit
 
-    stamps = main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    stamps = main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
     emit(
         rows_per_second=sum(handmade.rate(each, BATCH) for each in stamps),
         start_seconds=max(each[1] for each in stamps) - float(os.environ["BENCH_STARTED"]),

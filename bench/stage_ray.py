@@ -1,10 +1,10 @@
 """Training by two workers on Ray, a thread each, batch 1024 a worker, 3 epochs of 200 k rows. Ours against a script.
 
-    python bench/stage_ray.py VARIANT DATA CACHE_DIR PACKED SCRATCH STEPS ROUND
+    python bench/stage_ray.py ours DATA CACHE_DIR SCRATCH STEPS
 
 Ours is `distcore train` with `backend: ray`; the script (`peer_ray.py`) is Ray Train V2's TorchTrainer with DDP and fused
-Adam. Both find their data prepared, and both write the last weights; with checkpoints, ours keeps its own every epoch and
-the script reports one to Ray Train. Each either starts a cluster of this machine or joins one that is there. Rows a
+Adam. Both find their data prepared, keep no checkpoints on the way, and write the last weights. Each either starts a
+cluster of this machine or joins one that is there. Rows a
 second are of both workers together, between batch 50 and the last; the start is from the command to the end of the first
 step; end to end is the whole process, imports and the end of the cluster among it. `cpu` and `others` are not to be read
 here: Ray's own processes count as others.
@@ -41,7 +41,7 @@ TOKEN = {"RAY_AUTH_MODE": "token"}
 # ------------------------------------------------------------------ what is run
 
 
-def ours(data: str, cache: str, scratch: str, steps: int, checkpoints: bool) -> None:
+def ours(data: str, cache: str, scratch: str, steps: int) -> None:
     """`distcore train --backend ray`."""
     folder = Path(scratch)
     stamps, written = folder / f"stamps-{os.getpid()}", folder / f"config-{os.getpid()}.yaml"
@@ -50,7 +50,7 @@ def ours(data: str, cache: str, scratch: str, steps: int, checkpoints: bool) -> 
     written.write_text(yaml.safe_dump(made))
     out = folder / f"results-{os.getpid()}"
     command = [distcore(), "train", "--config", str(written), "--dataset", data, "--output_directory", str(out)]
-    command += ["--skip_save_report", *([] if checkpoints else ["--skip_save_progress"])]
+    command += ["--skip_save_report", "--skip_save_progress"]
     began = time.time()
     finished(command)
     wall = time.time() - began
@@ -105,8 +105,8 @@ def main() -> None:
     if sys.argv[1] == "cluster":
         cluster()
     else:
-        data, cache, scratch, steps, checkpoints = sys.argv[2:7]
-        ours(data, cache, scratch, int(steps), checkpoints == "checkpoints")
+        data, cache, scratch, steps = sys.argv[2:6]
+        ours(data, cache, scratch, int(steps))
 
 
 # ------------------------------------------------------------------ what is compared
@@ -116,27 +116,17 @@ def measure(bench: Bench) -> list[Row]:
     data, cache, packed = prepared(bench, ROWS)
     scratch = bench.data / "ray"
     scratch.mkdir(exist_ok=True)
-    per_epoch = -(-ROWS // (BATCH * WORLD))
-    steps = EPOCHS * per_epoch
+    steps = EPOCHS * -(-ROWS // (BATCH * WORLD))
     environment: dict[str, Any] = {**ONE_THREAD, **MORE_PLUGINS}
-
-    def pair(checkpoints: bool) -> dict[str, list[str]]:
-        kept = "checkpoints" if checkpoints else "no"
-        return {
-            "distcore_ray": bench.script("stage_ray.py", "ours", data, cache, scratch, steps, kept),
-            "by_hand": bench.script("peer_ray.py", packed, steps, scratch, per_epoch if checkpoints else 0),
-        }
-
-    alone = bench.compare(pair(False), ROUNDS, "start_seconds", environment)
-    kept = bench.compare(pair(True), ROUNDS, "start_seconds", environment)
+    commands = {
+        "distcore_ray": bench.script("stage_ray.py", "ours", data, cache, scratch, steps),
+        "by_hand": bench.script("peer_ray.py", packed, steps, scratch),
+    }
+    alone = bench.compare(commands, ROUNDS, "start_seconds", environment)
     with cluster_there() as address:
         joined = {**environment, **TOKEN, "RAY_ADDRESS": address}
-        there = bench.compare(pair(False), ROUNDS, "start_seconds", joined)
-    return [
-        *lines(alone, "a cluster of its own"),
-        *lines(there, "a cluster that is there"),
-        lines(kept, "a cluster of its own, with checkpoints")[-1],
-    ]
+        there = bench.compare(commands, ROUNDS, "start_seconds", joined)
+    return [*lines(alone, "a cluster of its own"), *lines(there, "a cluster that is there")]
 
 
 def lines(found: Comparison, where: str) -> list[Row]:
