@@ -1,4 +1,4 @@
-"""The executor's options: Ludwig's own section is read as it is, what Tune would pause is refused."""
+"""What the executor reads without a cluster: its options, Ludwig's own section, the nodes that a cluster may yet have."""
 
 import pytest
 
@@ -67,3 +67,21 @@ def test_ludwigs_own_section_is_read_as_it_is():
     options = plugins.validate("executors", "ray", section.options.executor.model_extra)
     assert options.num_samples == 10
     assert options.scheduler.reduction_factor == 5
+
+
+def test_a_cluster_that_grows_counts_with_the_nodes_that_may_come(monkeypatch):
+    """As Ray tells it of autoscalers; of a cluster without one it tells nothing."""
+    from ray._private.state import state
+    from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
+
+    from distcore_ray import tune
+
+    groups = [
+        NodeGroupConfig(name="head", resources={"CPU": 0}, max_count=0),
+        NodeGroupConfig(name="cpu", resources={"CPU": 8}, max_count=2),
+        NodeGroupConfig(name="gpu", resources={"CPU": 4, "GPU": 1}, max_count=-1),
+    ]
+    monkeypatch.setattr(state, "get_cluster_config", lambda: ClusterConfig(node_group_configs=groups))
+    assert tune._may_come() == [{"CPU": 8}] * 2 + [{"CPU": 4, "GPU": 1}] * tune.MOST_NODES
+    monkeypatch.setattr(state, "get_cluster_config", lambda: None)
+    assert tune._may_come() == []

@@ -22,7 +22,7 @@ from distcore.contracts import Member
 from distcore.errors import DistcoreError
 from distcore.progress import Progress
 from distcore.training.relay import Numbers
-from distcore_ray.shipping import Place, packed, unpacked
+from distcore_ray.shipping import Place, packed_result, unpacked
 
 SECONDS = 0.4
 """How often the numbers of training are told."""
@@ -118,7 +118,7 @@ def main(descriptor: int) -> None:
     log.addHandler(_LogToWorker(line, f"Rank {member.rank}: " if member.rank else ""))
     try:
         function, arguments = unpacked(orders.payload)
-        line.say("result", packed(function(member, *arguments)))
+        line.say("result", packed_result(function(member, *arguments)))
     except KeyboardInterrupt:
         line.say("stopped")
     except (Exception, SystemExit) as error:

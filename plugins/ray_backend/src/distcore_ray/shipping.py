@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +35,14 @@ def packed(value: Any) -> bytes:
     return bytes(cloudpickle.dumps(value))
 
 
+def packed_result(value: Any) -> bytes:
+    """The value as bytes, in a process that need not import Ray for it: only what has no name elsewhere needs that."""
+    try:
+        return pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return packed(value)
+
+
 def unpacked(data: bytes) -> Any:
     """What `packed` was given."""
-    from ray import cloudpickle
-
-    return cloudpickle.loads(data)
+    return pickle.loads(data)  # noqa: S301 - what our own processes sent each other, as Ray itself does
