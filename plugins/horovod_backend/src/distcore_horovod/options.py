@@ -35,7 +35,8 @@ class TrainerOptions(Options):
     num_workers: Workers | tuple[Workers, Workers] | None = Field(
         None,
         description="Ranks; default: one a GPU, else one a CPU (on a cluster: one a node). Under horovodrun or mpirun "
-        "the launcher's number counts. [fewest, most]: a cluster's backend goes on with fewer after a loss.",
+        "the launcher's number counts; where ranks come and go there, batches are planned for this many. "
+        "[fewest, most]: a cluster's backend goes on with fewer after a loss.",
     )
     resources_per_worker: dict[str, float] = Field(
         default_factory=dict, description="CPU: intra-op threads of a rank; on Ray also what is reserved for it."
@@ -45,7 +46,7 @@ class TrainerOptions(Options):
         3,
         ge=0,
         description="How often a gang starts again from the last checkpoint after a rank died. Under horovodrun and "
-        "mpirun the launcher ends all ranks: go on with --model_resume_path.",
+        "mpirun the launcher ends all ranks: go on with --model_resume_path, or use horovodrun's elastic mode.",
     )
     compression: Literal["none", "fp16"] = Field(
         "none", description="fp16: gradients travel as 16-bit floats, half the bytes."
