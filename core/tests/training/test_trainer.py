@@ -93,6 +93,19 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, caplog):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_whoever_asks_to_stop_may_give_the_reason(tmp_path, caplog):
+    """Where it goes on by itself, nobody is told how to; the checkpoint is of the step that was under way."""
+    whole = in_process(TinyRun(OPTIONS))
+    run = TinyRun(OPTIONS, checkpoints=str(tmp_path))
+    loop = tiny_loop(run, SingleProcess())[0]
+    loop.progress.stop = "More rows have come."
+    with caplog.at_level(logging.INFO, "distcore"), pytest.raises(KeyboardInterrupt):
+        loop.run()
+    assert "Stopped after step 1. More rows have come." in caplog.text
+    assert "--model_resume_path" not in caplog.text
+    same(in_process(run), whole)
+
+
 def test_a_damaged_newest_checkpoint_costs_steps_but_no_bits(tmp_path, caplog):
     whole = in_process(TinyRun(OPTIONS))
     run = TinyRun(OPTIONS, checkpoints=str(tmp_path), kill={0: 30})
