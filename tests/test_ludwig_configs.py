@@ -492,6 +492,17 @@ output_features:
 trainer: {epochs: 1}
 """,
     ),
+    "losses for classes that are rare": (
+        "adult",
+        """
+input_features: [{name: age, type: number}, {name: education, type: category}]
+output_features:
+  - {name: income, type: binary, preprocessing: {fallback_true_label: " >50K"}, loss: {type: focal, alpha: 0.4, gamma: 1.0}}
+  - {name: workclass, type: category, loss: {type: focal}}
+  - {name: occupation, type: category, loss: {type: poly, epsilon: 2.0, weight: 0.5}}
+trainer: {epochs: 1, batch_size: 32}
+""",
+    ),
     "options beside a switch that is off": (
         "titanic",
         """

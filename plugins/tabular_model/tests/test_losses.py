@@ -15,8 +15,10 @@ from distcore_tabular.options_parts import (
     BinaryLossOptions,
     CategoryLossOptions,
     ClassifierOptions,
+    FocalOptions,
     HuberOptions,
     NumberLossOptions,
+    PolyOptions,
     RegressorOptions,
 )
 
@@ -107,6 +109,27 @@ def test_robust_lambda_and_confidence_penalty_of_a_category() -> None:
         math.log(4), abs=1e-6
     )
     assert loss(sure, target, CategoryLossOptions(confidence_penalty=2.0)).item() == pytest.approx(2.0, abs=1e-6)
+
+
+def test_focal_and_poly_losses_are_those_of_their_papers() -> None:
+    logits, target = torch.tensor([[0.0, 1.0], [2.0, -1.0]]), torch.tensor([1, -1])
+    p = logits.softmax(-1)[0, 1].item()
+    focal, poly = FocalOptions(gamma=1.5), PolyOptions(epsilon=0.5)
+    rows = losses.category(logits, target, focal)
+    assert rows.tolist() == pytest.approx([(1 - p) ** 1.5 * -math.log(p), 0.0])
+    rows = losses.category(logits, target, poly)
+    assert rows.tolist() == pytest.approx([-math.log(p) + 0.5 * (1 - p), 0.0])
+    q = 1 / (1 + math.exp(-0.5))
+    rows = losses.binary(torch.tensor([0.5, 0.5]), torch.tensor([1, 0]), FocalOptions(alpha=0.3))
+    assert rows.tolist() == pytest.approx([0.3 * (1 - q) ** 2 * -math.log(q), 0.7 * q**2 * -math.log(1 - q)])
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_a_focal_loss_has_a_gradient_where_a_row_is_certain(gamma: float) -> None:
+    logits = torch.tensor([[40.0, -40.0], [0.3, 0.1]], requires_grad=True)
+    losses.category(logits, torch.tensor([0, 1]), FocalOptions(gamma=gamma)).sum().backward()
+    assert torch.isfinite(logits.grad).all()
+    assert logits.grad[1].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

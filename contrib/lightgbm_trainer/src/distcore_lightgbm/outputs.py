@@ -23,6 +23,8 @@ OF_LOSS = {
 """LightGBM's objective for a number's `loss.type`; any other is squared error, whose root is least where it is."""
 
 KINDS = ("binary", "category", "number")
+NETWORKS_ONLY = ("focal", "poly")
+"""Losses that LightGBM has no objective for."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,12 @@ def outputs_of(features: Features) -> list[Output]:
             f"The trainer lightgbm cannot predict {', '.join(unknown)}. It predicts features of the types "
             f"{', '.join(KINDS)}; use the trainer local or ddp for others."
         )
+    for each in features.outputs:
+        if each.options.loss.type in NETWORKS_ONLY:
+            raise UserError(
+                f"The trainer lightgbm has no loss {each.options.loss.type!r}, which {each.name!r} asks for. Leave the "
+                "loss out, or use the trainer local or ddp."
+            )
     return [
         Output(each.name, kinds[each.name], each.options.loss, features.metadata[each.name])
         for each in features.outputs

@@ -244,7 +244,7 @@ class BinaryNetwork(OneValueNetwork):
         """Loss of each row, [B]. target: [B] of 0 and 1."""
         from distcore_tabular import losses
 
-        return losses.binary_weighted_cross_entropy(logits, target, self.feature.options.loss)
+        return losses.binary(logits, target, self.feature.options.loss)
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """accuracy, precision, recall, specificity (all at the threshold), roc_auc, loss."""

@@ -74,7 +74,8 @@ class CategoryFeature:
             "missing": unknown if missing is None else code.get(missing, unknown),
         }
         if self.role == "output":
-            metadata["class_weights"] = class_weights(self.name, self.options.loss.class_weights, labels, rows)
+            given = getattr(self.options.loss, "class_weights", None)
+            metadata["class_weights"] = class_weights(self.name, given, labels, rows)
         return metadata
 
     def column(self, metadata: JSON) -> Column:
@@ -182,9 +183,7 @@ class CategoryNetwork:
         """Loss of each row, [B]. target: codes [B]; 0 for a row whose target is NO_CLASS."""
         from distcore_tabular import losses
 
-        return losses.softmax_cross_entropy(
-            logits, target, self.feature.options.loss, self._class_weights(metadata, logits)
-        )
+        return losses.category(logits, target, self.feature.options.loss, self._class_weights(metadata, logits))
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """accuracy (mean over classes, as in Ludwig), accuracy_micro, hits_at_k, roc_auc (one against the rest)

@@ -49,6 +49,27 @@ def is_root(options: Any) -> bool:
     return bool(options.type.startswith("root_"))
 
 
+def binary(logits: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:
+    """Losses of a binary, [B]. logits: [B]; target: [B] of 0 and 1."""
+    if options.type != "focal":
+        return binary_weighted_cross_entropy(logits, target, options)
+    target = target.float()
+    rows = F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
+    return (options.alpha * target + (1.0 - options.alpha) * (1.0 - target)) * _focal(rows, options.gamma)
+
+
+def category(
+    logits: torch.Tensor, target: torch.Tensor, options: Any, weights: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Losses of a category, [B]; as `softmax_cross_entropy`, which alone has weights of classes."""
+    if options.type == "softmax_cross_entropy":
+        return softmax_cross_entropy(logits, target, options, weights)
+    target = target.long()
+    rows = F.cross_entropy(logits.float(), target.clamp_min(0), reduction="none")
+    rows = _focal(rows, options.gamma) if options.type == "focal" else rows + options.epsilon * (1.0 - (-rows).exp())
+    return rows * (target >= 0)
+
+
 def binary_weighted_cross_entropy(logits: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:
     """Cross entropy of a binary, [B]. logits: [B]; target: [B] of 0 and 1.
 
@@ -80,6 +101,11 @@ def softmax_cross_entropy(
         entropy = -(log_p.exp() * log_p).sum(-1)
         rows = rows + options.confidence_penalty * (1.0 - entropy / math.log(classes))
     return rows * known
+
+
+def _focal(rows: torch.Tensor, gamma: float) -> torch.Tensor:
+    """(1 - p)^gamma times the cross entropy -log p. The base is kept above 0, where a root has no gradient."""
+    return (1.0 - (-rows).exp()).clamp_min(TINY) ** gamma * rows
 
 
 def _robust(rows: torch.Tensor, robust_lambda: float, classes: int) -> torch.Tensor:

@@ -242,6 +242,21 @@ class CategoryLossOptions(LossOptions):
     class_similarities_temperature: Annotated[float, only(0)] = Field(0, description="Not carried out: only 0.")
 
 
+class FocalOptions(LossOptions):
+    """`loss: {type: focal}` of a binary or a category (Lin et al., 2017): rows that are easy count less."""
+
+    type: Literal["focal"] = "focal"
+    alpha: float = Field(0.25, ge=0, le=1, description="Weight of true rows, 1 - alpha of false ones; binary only.")
+    gamma: Weight = Field(2.0, description="How fast easy rows lose weight; 0: not at all.")
+
+
+class PolyOptions(LossOptions):
+    """`loss: {type: poly}` of a category (Leng et al., 2022): the cross entropy and epsilon (1 - p)."""
+
+    type: Literal["poly"] = "poly"
+    epsilon: Weight = Field(1.0, description="Weight of 1 - p, where p is the probability of the row's class.")
+
+
 NUMBER_LOSSES = (
     "mean_squared_error",
     "mean_absolute_error",
@@ -250,14 +265,17 @@ NUMBER_LOSSES = (
     "root_mean_squared_percentage_error",
     "huber",
 )
-OTHER_LOSSES = ("corn", "entropic_open_set", "objectosphere", "focal", "poly", "sparsemax", "entmax15")
+OTHER_LOSSES = ("corn", "entropic_open_set", "objectosphere", "sparsemax", "entmax15")
 NumberLoss = Annotated[
     NumberLossOptions | HuberOptions, Discriminator("type"), by_type("mean_squared_error", NUMBER_LOSSES)
 ]
 BinaryLoss = Annotated[
-    BinaryLossOptions,
-    by_type("binary_weighted_cross_entropy", ("binary_weighted_cross_entropy",), OTHER_LOSSES),
+    BinaryLossOptions | FocalOptions,
+    Discriminator("type"),
+    by_type("binary_weighted_cross_entropy", ("binary_weighted_cross_entropy", "focal"), OTHER_LOSSES),
 ]
 CategoryLoss = Annotated[
-    CategoryLossOptions, by_type("softmax_cross_entropy", ("softmax_cross_entropy",), OTHER_LOSSES)
+    CategoryLossOptions | FocalOptions | PolyOptions,
+    Discriminator("type"),
+    by_type("softmax_cross_entropy", ("softmax_cross_entropy", "focal", "poly"), OTHER_LOSSES),
 ]
