@@ -26,6 +26,7 @@ from setting import HERE, Bench
 STAGES = (
     "preprocess",
     "formats",
+    "store",
     "dask",
     "loader",
     "train",

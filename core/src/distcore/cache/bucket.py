@@ -19,7 +19,7 @@ from distcore.cache.retries import persistently, status_of
 from distcore.cache.store import NAME, SMALL, Credentials, Stat, checked
 from distcore.errors import StoreError, UserError
 
-PIECE = 8 << 20
+PIECE = 16 << 20
 """Bytes of one request for a large object."""
 
 REQUESTS = 8

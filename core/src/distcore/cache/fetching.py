@@ -15,7 +15,7 @@ from distcore.cache.store import Store
 from distcore.durable import FULL, explained
 from distcore.errors import CacheError
 
-AHEAD_FILES, AHEAD_BYTES = 4, 256 << 20
+AHEAD_FILES, AHEAD_BYTES = 8, 256 << 20
 """Most files, and bytes of files, that are fetched before they are asked for; one file always is."""
 
 OPEN_BYTES = 1 << 30
