@@ -17,10 +17,9 @@ import ray_runs
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ENDED = 130
-"""The exit code of a command that ctrl-C stopped, on every backend."""
+"""The exit code of a command that ctrl-C stopped; it and the words are those of the local backend (tests/test_kills.py)."""
 
 BACKENDS = {
-    "here": {"type": "local"},
     "cluster": {"type": "ray"},
     "own-cluster": {"type": "ray", "address": "local", "num_cpus": 2, "object_store_memory": 100 << 20},
 }
@@ -50,14 +49,29 @@ def words(place, name, backend, *more):
     return [sys.executable, "-m", "distcore.cli", "train", *map(str, [*given, "--experiment_name", name, *more])]
 
 
+STARTED = []
+
+
+@pytest.fixture(autouse=True)
+def _none_is_left():
+    yield
+    for driver in STARTED:
+        if driver.poll() is None:
+            driver.kill()
+            driver.wait()
+    STARTED.clear()
+
+
 def start(place, name, backend="cluster", *more):
-    return subprocess.Popen(
+    driver = subprocess.Popen(
         words(place, name, backend, *more),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+    STARTED.append(driver)
+    return driver
 
 
 def gone_on(place, name):
@@ -71,8 +85,7 @@ def gone_on(place, name):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(place, whole, backend):
-    """A terminal's, which every process of the group hears. One message and one exit code, wherever the gang trains; what
-    goes on ends with the bits of an undisturbed run."""
+    """A terminal's, which every process of the group hears. What goes on ends with the bits of an undisturbed run."""
     name = f"stopped-{backend}"
     driver = start(place, name, backend)
     ray_runs.until(lambda: ray_runs.checkpoints(place / f"{name}_run") or driver.poll() is not None)

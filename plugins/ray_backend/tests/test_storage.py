@@ -54,20 +54,40 @@ def blind(head):
     """blind(folder): adds a node that finds nothing in the folder, until the test ends."""
     started = []
 
-    def add(folder):
+    def alive():
         import ray
 
-        before = len([each for each in ray.nodes() if each["Alive"]])
-        ray_command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
-        words = [*ENTER, "sh", "-c", HIDE, str(folder), *ray_command, f"--address={head.cluster.address}"]
-        words += ["--min-worker-port=0", "--max-worker-port=0", "--object-store-memory=100000000"]
-        started.append(subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True))
-        ray_runs.until(lambda: len([each for each in ray.nodes() if each["Alive"]]) > before, 120)
+        return len([each for each in ray.nodes() if each["Alive"]])
+
+    def add(folder):
+        before = alive()
+        command = [
+            *ENTER,
+            "sh",
+            "-c",
+            HIDE,
+            str(folder),
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            "--block",
+        ]
+        command += [f"--address={head.cluster.address}", "--num-cpus=1", "--object-store-memory=100000000"]
+        command += ["--min-worker-port=0", "--max-worker-port=0"]
+
+        def joined():
+            if not started or started[-1].poll() is not None:  # it gives itself half a minute, and may be too slow
+                started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True))
+            return alive() > before
+
+        ray_runs.until(joined)
 
     yield add
     for process in started:
-        os.killpg(process.pid, signal.SIGINT)  # SIGTERM drains the node for half a minute
-        process.wait(60)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)  # SIGTERM drains the node for half a minute
+            process.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +15,7 @@ from ray.exceptions import RayError
 
 from distcore.contracts import Gang
 from distcore.errors import TrainingError, UserError
+from distcore.training.interrupt import Interrupt
 from distcore_ray import worker
 from distcore_ray.desk import News
 from distcore_ray.failures import first_cause
@@ -155,10 +155,13 @@ class _Watch:
 
     def until(self, fit: _Fit) -> list[Any]:
         """Wait for the end. Raises as `run`."""
-        while fit.is_alive():
-            self._patiently(lambda: fit.join(LOOK_SECONDS))
-            self._look(self._news())
-        news = self._news()
+        with Interrupt() as interrupt:
+            while fit.is_alive():
+                fit.join(LOOK_SECONDS)
+                if interrupt.asked and not self.asked_to_stop:
+                    self._ask_to_stop()
+                self._look(self._news())
+            news = self._news()
         self._look(news)
         refused = next((each.error for each in news.failures if each.error is not None), None)
         if refused is not None:
@@ -179,16 +182,13 @@ class _Watch:
             ) from error
         return news
 
-    def _patiently(self, wait: Callable[[], None]) -> None:
-        """Wait; the first ctrl-C asks the ranks to stop, where there are any."""
-        try:
-            wait()
-        except KeyboardInterrupt:
-            if self.asked_to_stop or not self.groups:
-                raise
-            self.asked_to_stop = True
-            self.desk.stop.remote()
-            log.warning("Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for it.")
+    def _ask_to_stop(self) -> None:
+        """After the first ctrl-C, where there are ranks; raises KeyboardInterrupt where there are none yet."""
+        if not self.groups:
+            raise KeyboardInterrupt
+        self.asked_to_stop = True
+        self.desk.stop.remote()
+        log.warning("Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for it.")
 
     def _look(self, news: News) -> None:
         """Tell of new groups and what they logged, and give up where none finds room."""

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -43,7 +44,8 @@ def run(config: dict[str, Any]) -> None:
     )
     try:
         if ray.get(desk.sit.remote(seat)):
-            connection.send(Orders(config["place"], member, config["payload"], config["level"]))
+            with suppress(OSError):  # it has died already, which is found out below
+                connection.send(Orders(config["place"], member, config["payload"], config["level"]))
             _watch(desk, seat, process, connection)
     finally:
         connection.close()
@@ -111,7 +113,8 @@ def _watch(desk: Any, seat: Seat, process: subprocess.Popen[bytes], connection: 
             if leave:
                 return
             if stop and ending is None:
-                connection.send("stop")
+                with suppress(OSError):
+                    connection.send("stop")
     _ended(desk, seat, process, ending)
 
 
