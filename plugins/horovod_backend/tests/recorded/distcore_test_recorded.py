@@ -49,7 +49,7 @@ class Recorded:
     def batches(self, epoch, start=0):
         for step, batch in enumerate(self.inner.batches(epoch, start), start):
             if (self.folder / "slow").exists():
-                time.sleep(0.1)
+                time.sleep(0.25)
             said = [time.monotonic_ns(), epoch, step, self.member.rank, self.member.world, batch["z"].tolist()]
             self.file.write(json.dumps(said) + "\n")
             self.file.flush()
