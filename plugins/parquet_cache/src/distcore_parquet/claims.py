@@ -26,7 +26,7 @@ compression where a shard would be beyond it."""
 TYPES = ("FLOAT", "INT32")
 DATA_PAGE = 0
 PLAIN, BYTE_STREAM_SPLIT = 0, 9
-HEADER_BYTES = 128
+HEADER_BYTES = 96
 """More than any page header of ours takes: they have no statistics."""
 
 BOOLEANS, BYTE, INTEGERS, BINARY, STRUCT = {1: True, 2: False}, 3, (4, 5, 6), 8, 12
