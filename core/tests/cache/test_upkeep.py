@@ -7,19 +7,23 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from faulty_builds import Build, ended, forked, listing, shard, until
 
-from distcore.cache import Cache, ensure_cache, upkeep
+from distcore.arrow import from_numpy
+from distcore.cache import Cache, Credentials, ensure_cache, upkeep
 from distcore.cache import use as uses
 from distcore.cache.catalogue import catalogue
 from distcore.cache.locks import locked
+from distcore.cache.repair import repair
 from distcore.cache.store import open_store
 from distcore.cache.upkeep import Rules, prune
 from distcore.cache.use import begin_use
 from distcore.errors import UserError
+from distcore.testing.buckets import BUCKET, Fault
 
 build = Build("parquet", 2000)
 KEYS = [digit * 40 for digit in "abc"]
@@ -316,3 +320,47 @@ def test_a_folder_that_cannot_be_changed_is_told(tmp_path, monkeypatch):
     (decision,) = prune(tmp_path, ALL)
     assert decision.what == "kept"
     assert "cannot be removed" in decision.why
+
+
+# ------------------------------------------------------------------ over HTTP
+
+
+def test_a_bucket_over_http(s3, monkeypatch):
+    """Uses, repair, expiry by the store's clock, and an empty bucket in the end."""
+    proxy, client = s3
+    place, credentials = f"s3://{BUCKET}/caches", Credentials(proxy.options())
+    cache = ensure_cache(place, KEYS[0], build.format, build, credentials=credentials)
+    use, store = begin_use(cache), cache.store()
+    (entry,) = catalogue(place, credentials)
+    assert entry.in_use
+    assert entry.users[0].endswith(f":{os.getpid()}")
+    assert [each.what for each in prune(place, ALL, credentials)] == ["kept"]
+    use.close()
+    (name,) = (name for name in store.list() if "/test/" in name)
+    content = store.read(name)
+    store.write(name, content[:-1])
+    assert [entry.state for entry in catalogue(place, credentials)] == ["damaged"]
+
+    def make(builder, manifest, shards):
+        values, splits = build.encoded()
+        builder.record([builder.write_shard("test", 0, pa.table({"x": from_numpy(values[splits == 2])}))])
+
+    assert repair(cache, make) == 1
+    assert store.read(name) == content
+    killed = begin_use(cache)
+    killed._done.set()
+    assert [each.what for each in prune(place, ALL, credentials)] == ["kept"]
+    monkeypatch.setattr(uses, "EXPIRY", -60.0)
+    assert [each.what for each in prune(place, ALL, credentials)] == ["removed"]
+    assert client.list_objects_v2(Bucket=BUCKET).get("KeyCount") == 0
+
+
+def test_who_may_only_read_is_not_seen_and_reads(s3):
+    proxy, _ = s3
+    place = f"s3://{BUCKET}/caches"
+    cache = ensure_cache(place, KEYS[0], build.format, build, credentials=Credentials(proxy.options()))
+    proxy.expect(Fault("denied", "PUT", "reading-"))
+    use = begin_use(cache)
+    build.assert_whole(cache)
+    use.close()
+    assert not catalogue(place, Credentials(proxy.options()))[0].in_use
