@@ -80,7 +80,8 @@ def on_ray(workers: int, cpus: int) -> dict[str, Any]:
     """Start a cluster; Ludwig's `backend` section for it."""
     import ray
 
-    ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="error")
+    everywhere = {"worker_process_setup_hook": stand_in}
+    ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="error", runtime_env=everywhere)
     trainer = {"use_gpu": False, "num_workers": workers, "resources_per_worker": {"CPU": 1}}
     return {"type": "ray", "processor": {"type": "dask"}, "trainer": trainer}
 
