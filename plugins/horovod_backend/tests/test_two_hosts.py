@@ -45,18 +45,24 @@ def weights(folder):
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
 
 
+def by_ddp(config, folder):
+    """The same training by two ranks of ddp on this machine, into `expected`."""
+    import distcore
+
+    trainer = {"type": "ddp", "num_workers": 2, "use_gpu": False}
+    config["backend"] |= {"type": "local", "cache_dir": str(folder / "alone"), "trainer": trainer}
+    distcore.train(config, dataset=str(folder / "data.csv"), output_directory=folder / "expected")
+
+
 @pytest.mark.parametrize("launcher", ["horovodrun", pytest.param("mpirun", marks=pytest.mark.slow)])
 def test_an_experiment_on_two_hosts_has_the_bits_of_two_ranks_of_ddp_on_one(launch, tiny, hosts, on_two, launcher):
     """And the gradients went over the cable."""
-    import distcore
-
     before = hosts[1].bytes_received()
     words = launch.distcore("experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results")
     ran = launch.finish(launch.start([*on_two(launcher, tiny), *words], tiny))
     assert ran.code == 0, ran.text
     config = yaml.safe_load((tiny / "config.yaml").read_text())
-    config["backend"] |= {"type": "local", "trainer": {"type": "ddp", "num_workers": 2, "use_gpu": False}}
-    distcore.experiment(config, dataset=str(tiny / "data.csv"), output_directory=tiny / "expected")
+    by_ddp(config, tiny)
     assert weights(tiny / "results") == weights(tiny / "expected")
     steps = max(int(path.name[5:]) for path in tiny.glob("results/*/checkpoints/step-*"))
     gradients = sum(path.stat().st_size for path in tiny.glob("expected/*/model/weights.safetensors"))
@@ -116,8 +122,6 @@ def test_a_rank_that_is_killed_on_the_other_host_is_named(launch, tiny, hosts, o
 @pytest.mark.slow
 def test_ranks_without_a_launcher_meet_on_a_network_only_where_it_is_allowed(launch, tiny, hosts):
     """Two processes with torchrun's variables, one a host: refused on both before training, then the bits of ddp."""
-    import distcore
-
     config = yaml.safe_load((tiny / "config.yaml").read_text())
     for allowed in (False, True):
         config["backend"] |= {"type": "local", "trainer": {"type": "horovod", "allow_network": allowed}}
@@ -133,8 +137,7 @@ def test_ranks_without_a_launcher_meet_on_a_network_only_where_it_is_allowed(lau
             assert [each.code for each in ran] == [2, 2], ran[0].text + ran[1].text
             assert all("allow_network: true" in each.text for each in ran), ran[0].text
     assert [each.code for each in ran] == [0, 0], ran[0].text + ran[1].text
-    config["backend"] |= {"trainer": {"type": "ddp", "num_workers": 2, "use_gpu": False}}
-    distcore.train(config, dataset=str(tiny / "data.csv"), output_directory=tiny / "expected")
+    by_ddp(config, tiny)
     assert weights(tiny / "results-0") == weights(tiny / "expected")
 
 
