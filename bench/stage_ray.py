@@ -4,10 +4,9 @@
 
 Ours is `distcore train` with `backend: ray`; the script (`peer_ray.py`) is Ray Train V2's TorchTrainer with DDP and fused
 Adam. Both find their data prepared, keep no checkpoints on the way, and write the last weights. Each either starts a
-cluster of this machine or joins one that is there. Rows a
-second are of both workers together, between batch 50 and the last; the start is from the command to the end of the first
-step; end to end is the whole process, imports and the end of the cluster among it. `cpu` and `others` are not to be read
-here: Ray's own processes count as others.
+cluster of this machine or joins one that is there. Rows a second are of both workers together, between batch 50 and the
+last; the start is from the command to the end of the first step; end to end is the whole process, imports and the end of
+the cluster among it. `cpu` and `others` are not to be read here: Ray's own processes count as others.
 """
 
 from __future__ import annotations
