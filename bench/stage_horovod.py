@@ -83,7 +83,7 @@ def ours(data: str, cache: str, scratch: str, steps: int) -> None:
     made = training(cache, stamps, {"train_steps": steps}, trainer={"type": "horovod"})
     made["backend"]["type"] = "horovod"
     written.write_text(yaml.safe_dump(made))
-    horovodrun(command_of(written, data, scratch))
+    horovodrun([sys.executable, __file__, "--ahead", *command_of(written, data, scratch)])
     rates = [handmade.rate(json.loads(Path(f"{stamps}.{rank}").read_text()), BATCH) for rank in range(WORLD)]
     emit(rows_per_second=sum(rates))
 
@@ -138,6 +138,9 @@ def main() -> None:
     if sys.argv[1] == "--rank":
         rank_by_hand(sys.argv[2], int(sys.argv[3]))
         return
+    if sys.argv[1] == "--ahead":  # horovodrun gives each rank a session of its own
+        keep_ahead()
+        os.execv(sys.argv[2], sys.argv[2:])
     if sys.argv[1] == "--inside":
         inside(sys.argv[2:])
         return
