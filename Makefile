@@ -12,7 +12,7 @@ EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
 PLAIN := core plugins/local_backend plugins/parquet_cache plugins/tabular_model
 
-.PHONY: help demo picture contrib horovod clusters test faults lint types bench bench-ludwig bench-tensorflow docs wheels wheels-test clean
+.PHONY: help demo picture contrib horovod clusters test faults lint types bench bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -103,11 +103,21 @@ wheels: $(VENV)/.installed  ## build a wheel of every distribution into dist/
 	@rm -rf dist && mkdir dist
 	$(foreach member,$(MEMBERS),$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./$(member) &&) true
 
+WHEELS := build/wheels-venv/bin
+FROM_WHEELS := $(WHEELS)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --find-links dist
+PENGUINS := $(CURDIR)/$(WHEELS)/distcore experiment --config ../examples/penguins/config.yaml --dataset ../examples/penguins/penguins.csv
 wheels-test: wheels  ## install the wheels in an environment of their own and train there
-	rm -rf build/wheels-venv && $(PYTHON) -m venv build/wheels-venv
-	build/wheels-venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --find-links dist distcore
-	cd build && wheels-venv/bin/distcore experiment --config ../examples/penguins/config.yaml \
-	  --dataset ../examples/penguins/penguins.csv --output_directory wheels-results
+	rm -rf build/wheels-venv build/wheels-results && $(PYTHON) -m venv build/wheels-venv
+	$(FROM_WHEELS) distcore
+	cd build && $(PENGUINS) --output_directory wheels-results
+
+wheels-test-ray: wheels-test  ## put distcore-ray's wheel beside it, and train the same on Ray
+	cd build && ! $(PENGUINS) --output_directory wheels-results --experiment_name early --backend ray 2> early.txt
+	grep -q "pip install distcore-ray" build/early.txt
+	$(FROM_WHEELS) distcore-ray
+	$(WHEELS)/distcore plugins
+	cd build && $(PENGUINS) --output_directory wheels-results --experiment_name ray --backend ray
+	cmp build/wheels-results/experiment_run/predictions.parquet build/wheels-results/ray_run/predictions.parquet
 
 clean:  ## remove everything that was built here
 	rm -rf $(VENV) build dist results .pytest_cache .mypy_cache .ruff_cache
