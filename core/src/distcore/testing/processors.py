@@ -93,12 +93,12 @@ def digests(processor: str, folder: Path, options: Mapping[str, Any], dataset: p
 
 
 def digested(config: Mapping[str, Any], dataset: pa.Table | str) -> dict[str, str]:
-    """sha256 of every file of the cache that this config builds, but for the manifest."""
+    """sha256 of every file of the cache that this config builds, but for the manifest and notes of its use."""
     import distcore
 
     cache = distcore.preprocess(config, dataset=dataset)
     store = cache.store()
-    files = [name for name in sorted(store.list(f"{cache.key}/")) if not name.endswith("manifest.json")]
+    files = [name for name in sorted(store.list(f"{cache.key}/")) if not name.endswith(".json")]
     assert files
     # In a bucket they lie in the folder of a version: two parts of the name are the split and the shard.
     return {"/".join(name.split("/")[-2:]): hashlib.sha256(store.read(name)).hexdigest() for name in files}
