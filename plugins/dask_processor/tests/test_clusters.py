@@ -39,6 +39,7 @@ class TestOnRay(ClusterProcessorSuite):
     variants: ClassVar = ({}, {"persist": False}, {"parallelism": 7})
 
 
+@pytest.mark.slow
 def test_what_comes_back_to_the_driver_does_not_grow_with_the_rows(dask_cluster, tmp_path, monkeypatch):
     """Bytes of every value that the engine hands to the driver, for two sizes."""
     import distcore

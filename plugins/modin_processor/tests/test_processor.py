@@ -56,6 +56,7 @@ def test_another_engine_of_modin_is_refused(monkeypatch):
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_ray_is_started_and_stopped_with_the_processor_as_often_as_it_takes(tmp_path, monkeypatch):
     import ray
 
