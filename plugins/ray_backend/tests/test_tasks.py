@@ -28,6 +28,20 @@ def test_resources_are_those_of_all_nodes(backend):
     assert found.memory_bytes > 0
 
 
+def test_a_node_that_is_lost_before_it_is_asked_for_files_is_no_error(backend, tmp_path, monkeypatch):
+    """Ray lists a node as alive for a while after its death."""
+    import ray
+
+    from distcore_ray import storage
+
+    backend.resources()
+    listed = ray.nodes()
+    lost = {**listed[0], "NodeID": "ab" * 28, "NodeManagerAddress": "lost.example"}
+    monkeypatch.setattr(storage.ray, "nodes", lambda: [*listed, lost])
+    (tmp_path / "data.csv").write_text("a\n1\n")
+    storage.check({"the dataset": str(tmp_path / "data.csv")}, {"the results": str(tmp_path)})
+
+
 def test_a_task_that_was_killed_runs_again(backend, tmp_path):
     assert list(backend.map(ray_jobs.die_once, [(each, str(tmp_path)) for each in range(6)])) == [0, 10, 20, 30, 40, 50]
 

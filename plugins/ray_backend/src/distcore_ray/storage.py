@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Mapping
@@ -9,12 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import (
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    TaskUnschedulableError,
+    WorkerCrashedError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distcore.errors import UserError
 
+log = logging.getLogger("distcore")
+
 SECONDS = 60.0
 """How long a node may take to answer; one that does not is not asked (it may just be starting)."""
+
+GONE = (TaskUnschedulableError, NodeDiedError, LocalRayletDiedError, WorkerCrashedError, ObjectLostError)
+"""What Ray says of a task on a node that died a moment ago, while it was still in the list of those alive."""
 
 
 def check(read: Mapping[str, str], written: Mapping[str, str]) -> None:
@@ -68,7 +81,11 @@ def _ask(nodes: list[dict[str, Any]], wanted: Mapping[str, tuple[str, int]], pla
     for reference in late:
         ray.cancel(reference)
     for reference in answered:
-        missing = ray.get(reference)
+        try:
+            missing = ray.get(reference)
+        except GONE:
+            log.info("Node %s was lost before it could be asked.", asked[reference]["NodeManagerAddress"])
+            continue
         if missing:
             node, what, place = asked[reference], missing[0], places[missing[0]]
             named = what if place in what else f"{what}: {place}"
