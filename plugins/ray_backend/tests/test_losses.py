@@ -47,7 +47,7 @@ def connected(own_nodes):
     made.close()
 
 
-@pytest.mark.parametrize("processor", ["dask", "modin"])
+@pytest.mark.parametrize("processor", ["dask", pytest.param("modin", marks=pytest.mark.slow)])
 def test_a_node_lost_while_rows_are_read_and_one_while_shards_are_written_change_no_byte(
     own_nodes, tmp_path, monkeypatch, processor
 ):

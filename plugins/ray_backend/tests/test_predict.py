@@ -54,6 +54,7 @@ def test_an_evaluation_has_the_bytes_of_one_in_one_process(model, large, expecte
     assert written(tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_under_a_prediction_costs_nothing_but_time(nodes, model, large, expected, tmp_path):
     """Killed once the first piece is there and others are under way."""
     seen, over = {}, threading.Event()

@@ -80,7 +80,8 @@ def test_more_trials_than_fit_are_refused_before_anything_is_left_behind(tmp_pat
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["local", "ray"])
 @pytest.mark.usefixtures("nodes")
 def test_a_killed_driver_goes_on_where_it_was(tmp_path, backend):
     """No finished trial is repeated, an interrupted one goes on from its checkpoint, and there are as many as asked."""
