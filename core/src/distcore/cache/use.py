@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distcore.cache.locks import BUSY
 from distcore.cache.manifest import MANIFEST
 from distcore.cache.store import Stat, Store
 from distcore.errors import StoreError
@@ -40,8 +41,6 @@ USED = "used.json"
 """What a use leaves in a bucket: its last change tells when the cache was used last."""
 
 LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-BUSY = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
-
 
 log = logging.getLogger("distcore")
 
