@@ -88,7 +88,7 @@ def by_boto3(endpoint: str, then: Callable[[bytes], Any] = len) -> Callable[[], 
     import boto3
     from botocore.config import Config
 
-    from distcore.cache.bucket import REQUESTS
+    from distcore.stores.bucket import REQUESTS
 
     settings = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "us-east-1"}
     client = boto3.client("s3", endpoint_url=endpoint, config=Config(max_pool_connections=REQUESTS), **settings)

@@ -11,19 +11,23 @@ imports that class, so a class from outside the installed plugins needs `trust`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from distcore.addresses import must_be_local
 from distcore.contracts import JSON, Predictor, TrainJob
 from distcore.digests import digest_file
 from distcore.durable import DirectoryBuilder, explained, write_new_file
 from distcore.errors import ArtifactError, TrainingError
 from distcore.features import Features
+from distcore.mirror import MODEL, Mirror
 from distcore.plugins import Plugins
+from distcore.stores import Credentials
+from distcore.stores.addresses import folder_or_address
 from distcore.threads import patient_threads
 
 if TYPE_CHECKING:
@@ -39,9 +43,13 @@ NAME = "model.json"
 
 @dataclass
 class Artifact:
-    """An open model. manifest: model.json."""
+    """An open model. manifest: model.json.
 
-    directory: Path
+    place: its folder, or the bucket that it was copied from. digest: sha256 of model.json, which holds those of the
+    other files."""
+
+    place: Path | Mirror
+    digest: str
     manifest: JSON
     features: Features
     predictor: Predictor
@@ -75,6 +83,7 @@ def write_artifact(
     """Write a model folder whole, replacing the one that is there; returns its path.
 
     files: what the trainer saves, by file name. extra: what the trainer wants to read back (`manifest["extra"]`).
+    Where the job's results lie in a bucket, it is copied there too.
     Raises TrainingError where the disk is full; an older model is then as it was.
     """
     with explained(directory, "the model", TrainingError), DirectoryBuilder(directory, replace=True) as folder:
@@ -93,32 +102,68 @@ def write_artifact(
             "extra": extra or {},
         }
         write_new_file(folder / NAME, (json.dumps(manifest, indent=1) + "\n").encode())
+    if job.mirror is not None:
+        job.mirror.put_folder(directory.name, directory, NAME)
     return directory
 
 
-def open_artifact(path: str | Path, *, plugins: Plugins | None = None, trust: bool = False) -> Artifact:
-    """Check and open a model folder, or the experiment's folder around it.
+def open_artifact(
+    path: str | Path | Mirror,
+    *,
+    plugins: Plugins | None = None,
+    trust: bool = False,
+    credentials: Credentials | None = None,
+) -> Artifact:
+    """Check and open a model folder, or the experiment's folder around it: here or in a bucket.
 
+    credentials: of the bucket; None: what the environment gives.
     Raises ArtifactError where a file is missing, cut, swapped or foreign, or names a class that is not trusted."""
     patient_threads()
-    directory = find_model(path)
-    manifest = read_manifest(directory)
-    plugins = plugins or Plugins()
-    features = Features.from_json(manifest, plugins)
-    trainer = plugins.make("trainers", manifest["trainer"]["type"], manifest["trainer"]["options"])
-    predictor = trainer.load(directory, features, trust=trust)
-    return Artifact(directory, manifest, features, predictor, plugins)
+    plugins, place = plugins or Plugins(), model_place(path, credentials)
+    with model_here(place) as found:
+        directory = find_model(found)
+        manifest = read_manifest(directory)
+        digest = digest_file(directory / NAME).sha256
+        features = Features.from_json(manifest, plugins)
+        trainer = plugins.make("trainers", manifest["trainer"]["type"], manifest["trainer"]["options"])
+        predictor = trainer.load(directory, features, trust=trust)
+    return Artifact(directory if isinstance(place, Path) else place, digest, manifest, features, predictor, plugins)
 
 
-def find_model(path: str | Path) -> Path:
+@contextmanager
+def model_here(place: Path | Mirror) -> Iterator[Path]:
+    """A model's folder, or the experiment's around it, on this machine: what is in a bucket is copied for the block.
+
+    What is said of the copy is said of what was copied."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="distcore-model-") as folder:
+        for name in ("", MODEL):
+            with suppress(FileNotFoundError):
+                place.get_folder(name, Path(folder, MODEL), NAME)
+                break
+        try:
+            yield Path(folder)
+        except ArtifactError as error:
+            raise ArtifactError(str(error).replace(folder, place.url)) from error
+
+
+def model_place(path: str | Path | Mirror, credentials: Credentials | None = None) -> Path | Mirror:
+    """Where a model lies: a folder of this machine, or one in a bucket. Arguments: see `open_artifact`."""
+    if isinstance(path, Mirror):
+        return path
+    place = folder_or_address(path, "The model's path")
+    return place if isinstance(place, Path) else Mirror.at(place, credentials)
+
+
+def find_model(path: Path) -> Path:
     """The folder with model.json: the path itself, or `model/` in it."""
-    must_be_local(path, "The model's path")
-    path = Path(path)
-    for candidate in (path, path / "model"):
+    for candidate in (path, path / MODEL):
         if (candidate / NAME).is_file():
             return candidate
     raise ArtifactError(
-        f"{path} holds no model: there is no {NAME} in it or in {path / 'model'}. "
+        f"{path} holds no model: there is no {NAME} in it or in {path / MODEL}. "
         "Give the folder that `distcore train` wrote, or train again without --skip_save_model."
     )
 

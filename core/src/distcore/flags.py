@@ -41,7 +41,7 @@ def data(parser: argparse.ArgumentParser) -> None:
 def output(parser: argparse.ArgumentParser) -> None:
     """Where the results go."""
     group = parser.add_argument_group("results")
-    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
+    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="folder or address; default: results")
     flag(group, "experiment_name", default="experiment", metavar="NAME")
     flag(group, "model_name", default="run", metavar="NAME")
 
@@ -105,7 +105,8 @@ def model(parser: argparse.ArgumentParser) -> None:
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
     flag(group, "backend", metavar="NAME", help="where to run (default: what is detected, else local)")
     flag(group, "logging_level", "-l", default="info", metavar="LEVEL")
-    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
+    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="folder or address; default: results")
+    flag(group, "credentials", metavar="FILE", help="JSON: what the bucket of model or results is opened with")
     data = parser.add_argument_group("data")
     flag(data, "dataset", required=True, metavar="PATH", help="the rows to read")
     flag(data, "data_format", metavar="FORMAT", help="auto (default), csv, tsv, parquet, jsonl, feather")
@@ -171,8 +172,9 @@ def schema(parser: argparse.ArgumentParser) -> None:
 
 def report(parser: argparse.ArgumentParser) -> None:
     """Of `report`."""
-    parser.add_argument("directory", metavar="DIR", help="the experiment's folder")
+    parser.add_argument("directory", metavar="DIR", help="the experiment's folder, or its address in a bucket")
     flag(parser, "output", "-o", metavar="FILE", help="default: report.html in that folder")
+    flag(parser, "credentials", metavar="FILE", help="JSON: what the bucket is opened with")
 
 
 def cache(parser: argparse.ArgumentParser) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 from distcore.artifact import Artifact, open_artifact
 from distcore.contracts import JSON, Backend
 from distcore.errors import UserError
+from distcore.mirror import Mirror
 from distcore.offers import DEFAULTS
 from distcore.plugins import Plugins
 from distcore.progress import Progress
 from distcore.session import choose_backend, limit_gpus, make_backend, under_way
+from distcore.stores import Credentials
 
 log = logging.getLogger("distcore")
 
@@ -25,7 +27,7 @@ class ModelSession:
     """One command on a saved model under way.
 
     reason: why this backend. trust: whether the model may be of a class from outside the installed plugins.
-    directory: where results go.
+    directory: where results go. mirror: the bucket that they are copied to, or None.
     """
 
     command: str
@@ -36,6 +38,7 @@ class ModelSession:
     reason: str
     progress: Progress
     directory: Path | None
+    mirror: Mirror | None = None
 
     @property
     def plugins(self) -> Plugins:
@@ -58,6 +61,8 @@ def open_model(
     path: str | Path,
     directory: Path,
     *,
+    mirror: Mirror | None = None,
+    credentials: Credentials | None = None,
     backend: str | Mapping[str, Any] | None = None,
     trust: bool = False,
     gpus: Any = None,
@@ -66,14 +71,15 @@ def open_model(
 ) -> Iterator[ModelSession]:
     """Open a model, choose the backend, let the model's extensions listen; close everything at the end.
 
+    mirror: the bucket that what comes into the directory is copied to. credentials: of the bucket the model lies in.
     backend: a name, or {"type": name, option: value}; None: the one that is detected, else `local`. The one that the
     model was trained on is not asked for: a model must open where its cluster is not."""
     limit_gpus(gpus)
     plugins = Plugins()
     name, reason, options = _chosen(backend, plugins)
-    artifact = open_artifact(path, plugins=plugins, trust=trust)
+    artifact = open_artifact(path, plugins=plugins, trust=trust, credentials=credentials)
     made = make_backend(plugins, name, options)
-    session = ModelSession(command, artifact, trust, made, name, reason, Progress(), directory)
+    session = ModelSession(command, artifact, trust, made, name, reason, Progress(), directory, mirror)
     if name != DEFAULTS["backends"]:
         log.info("Backend %s: %s.", name, reason)
     with under_way(session, _listeners(artifact) if listen else [], view):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.contracts import JSON, SPLITS, Partition, Source, TrainJob
 from distcore.dataset import Data, JoinedSource
 from distcore.errors import CacheError, DataError
-from distcore.prepare import credentials_of, delimited, key_of, raw_columns, root_of, splitter_of
+from distcore.prepare import delimited, key_of, raw_columns, root_of, splitter_of
 from distcore.session import Session, limit_gpus, resolved_session
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
     raw = raw_columns(session, splitter)
     with data.open(raw, delimited(preprocessing)) as source:
         key = key_of(session, source, raw, given=splitter is None)
-        where = Cache.at(root_of(session, data), key, credentials_of(session))
+        where = Cache.at(root_of(session, data), key, session.config.backend.credentials)
         parts = source.parts if isinstance(source, JoinedSource) else [(None, source)]
         sizes = [(code, _size(part, session)) for code, part in parts]
         digest = source.digest()

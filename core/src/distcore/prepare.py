@@ -13,7 +13,7 @@ from distcore.encoding.splits import GivenSplitter, Splitter, make_splitter
 from distcore.sources.options import NULL_VALUES, DelimitedOptions
 
 if TYPE_CHECKING:
-    from distcore.cache import Cache, CacheBuilder, Credentials
+    from distcore.cache import Cache, CacheBuilder
     from distcore.cache.manifest import Manifest
     from distcore.config.preprocess_options import Preprocessing
     from distcore.session import Session
@@ -49,7 +49,7 @@ def prepare(session: Session, data: Data) -> Cache:
             fill_again(session, source, chosen, builder, manifest, shards)
 
         built: list[float] = []
-        repair(Cache.at(root_of(session, data), key, credentials_of(session)), make, plugins)
+        repair(Cache.at(root_of(session, data), key, session.config.backend.credentials), make, plugins)
         use = None
         while use is None:  # removed by somebody between the two
             cache = ensure_cache(
@@ -57,7 +57,7 @@ def prepare(session: Session, data: Data) -> Cache:
                 key,
                 format_of(session),
                 build,
-                credentials=credentials_of(session),
+                credentials=session.config.backend.credentials,
                 plugins=plugins,
                 progress=session.progress,
             )
@@ -201,11 +201,3 @@ def format_of(session: Session) -> PluginRef:
 def root_of(session: Session, data: Data) -> str:
     """The folder of caches: the config's, or beside the data."""
     return session.config.backend.cache_dir or data.cache_root()
-
-
-def credentials_of(session: Session) -> Credentials | None:
-    """What the store of caches is opened with; None: what the environment gives."""
-    from distcore.cache.store import Credentials
-
-    given = session.config.backend.cache_credentials
-    return Credentials(given) if given is not None else None

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from distcore import results
 from distcore.dataset import Data
+from distcore.errors import UserError
+from distcore.stores import Credentials, read_credentials
+from distcore.stores.addresses import folder_or_address
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
+    from distcore.mirror import Mirror
 
 Location = str | Path
 
@@ -45,21 +49,34 @@ class TrainRequest:
         return Data(self.dataset, self.training_set, self.validation_set, self.test_set, self.data_format)
 
     @property
-    def results(self) -> Location:
-        """The folder that will be written to, or the one around it."""
-        return self.model_resume_path or self.output_directory
+    def output(self) -> Path | str:
+        """The folder of experiments, or the address of one in a bucket. Raises UserError."""
+        return folder_or_address(self.output_directory, "--output_directory")
 
-    def to_run(self) -> tuple[Any, Mapping[str, Any] | None]:
+    @property
+    def going_on(self) -> Path | str | None:
+        """The folder, or the address, of the run to go on with. Raises UserError."""
+        return folder_or_address(self.model_resume_path, "--model_resume_path") if self.model_resume_path else None
+
+    def to_run(self) -> tuple[RunConfig, Mapping[str, Any] | None]:
         """(the config, the weights of a model given from Python): of the run to go on with where no config is given;
         with nobody who listens, and so nobody who logs, where no log is to be saved."""
-        from distcore.config import load_config
-
-        config, weights = results.config_to_resume(self.config, self.model_resume_path), None
+        config, weights = results.config_to_resume(self.config, self.going_on), None
         if self.model is not None:
             config, weights = with_model(config, self.model, saved="skip_save_model" not in self.skip)
         if "skip_save_log" in self.skip:
-            config = replace(load_config(config), extensions=())
+            config = replace(config, extensions=())
         return config, weights
+
+    def start(self, config: RunConfig) -> Path | Mirror | None:
+        """The model to start from. Raises ArtifactError, before any work, where there is no whole one."""
+        if self.model_load_path is None:
+            return None
+        from distcore.artifact import model_place
+
+        place = model_place(self.model_load_path, config.backend.credentials)
+        results.check_weights(place)
+        return place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +94,25 @@ class AnswerRequest:
     output_directory: Location = "results"
     skip: Collection[str] = frozenset()
     view: str = "interactive"
+    credentials: Any = field(default=None, repr=False)
 
     @property
-    def predictions(self) -> Path | None:
-        """The file of the predictions, or None where they are not to be saved."""
-        return None if "skip_save_predictions" in self.skip else Path(self.output_directory) / "predictions.parquet"
+    def output(self) -> Path | str:
+        """The folder of the results, or the address of one in a bucket. Raises UserError."""
+        return folder_or_address(self.output_directory, "--output_directory")
+
+    @property
+    def opened_with(self) -> Credentials | None:
+        """What buckets are opened with; None: what the environment gives. Raises UserError."""
+        return given_credentials(self.credentials)
+
+
+def given_credentials(value: Any) -> Credentials | None:
+    """What buckets are opened with: of a mapping, the path of a JSON file, or None. Raises UserError."""
+    try:
+        return read_credentials(value)
+    except ValueError as error:
+        raise UserError(f"--credentials: {error}.") from None
 
 
 def with_model(config: Any, model: Any, saved: bool) -> tuple[RunConfig, Mapping[str, Any] | None]:

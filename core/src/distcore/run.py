@@ -7,7 +7,7 @@ fsspec URL, or any object with Arrow's PyCapsule interface (pandas, polars, pyar
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,29 +15,37 @@ from distcore import results
 from distcore.contracts import JSON, TrainJob, TrainResult
 from distcore.dataset import Data
 from distcore.prepare import check_storage, prepare
-from distcore.requests import AnswerRequest, TrainRequest
-from distcore.session import Session, describe, experiment_directory, open_session, run_taken_over
+from distcore.requests import AnswerRequest, TrainRequest, given_credentials
+from distcore.session import Session, describe, open_session, run_taken_over
 
 if TYPE_CHECKING:
     from distcore.artifact import Artifact
     from distcore.cache import Cache
+    from distcore.mirror import Mirror
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What `train` and `experiment` give back.
 
-    directory: the experiment's folder. model: its model folder, or None where it was not saved.
+    directory: the experiment's folder. model: its model folder, or None where it was not saved. Where results go to a
+    bucket, these and `predictions` are addresses.
     training_statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
     test_statistics: {output feature: {metric: number}}, None for `train`.
     predictions: the file, or None.
     """
 
-    directory: Path
-    model: Path | None
+    directory: Path | str
+    model: Path | str | None
     training_statistics: JSON = field(repr=False)
     test_statistics: JSON | None = None
-    predictions: Path | None = None
+    predictions: Path | str | None = None
+
+    def in_bucket(self, mirror: Mirror) -> Outcome:
+        """The same, with the addresses of what lies in the mirror."""
+        model = mirror.store.where(results.MODEL) if self.model is not None else None
+        predictions = mirror.store.where(results.PREDICTIONS) if self.predictions is not None else None
+        return replace(self, directory=mirror.url, model=model, predictions=predictions)
 
 
 def experiment(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
@@ -61,10 +69,10 @@ def train(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
 def _train(asked: TrainRequest) -> Outcome:
     data = asked.data
     config, weights = asked.to_run()
-    results.check_weights(asked.model_load_path)
-    results.check_folder(asked.results)
+    start = asked.start(config)
+    results.check_place(asked.going_on or asked.output, config.backend.credentials)
     with ExitStack() as stack:
-        stack.enter_context(results.as_before(asked.output_directory))
+        stack.enter_context(results.as_before(asked.output))
         session = stack.enter_context(
             open_session(
                 asked.command,
@@ -75,40 +83,39 @@ def _train(asked: TrainRequest) -> Outcome:
                 view=asked.view,
             )
         )
-        check_storage(session, data, asked.results)
+        check_storage(session, data, asked.going_on or asked.output)
         cache = prepare(session, data)
         if "skip_save_processed_input" in asked.skip and session.built_cache:
             stack.callback(results.remove_cache, cache)
-        going_on = run_taken_over(session.backend) or asked.model_resume_path
-        if going_on is not None:
-            session.directory = Path(going_on)
-        else:
-            session.directory = experiment_directory(asked.output_directory, asked.experiment_name, asked.model_name)
-            stack.enter_context(results.gone_if_refused(session.directory))
-        start = asked.model_load_path if weights is None else results.write_weights(session.directory, weights)
+        going_on = run_taken_over(session.backend) or asked.going_on
+        stack.enter_context(results.run_folder(session, asked, going_on))
+        if weights is not None:
+            start = results.write_weights(session, weights)
         return _train_and_save(session, cache, asked, start)
 
 
-def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: Any) -> Outcome:
+def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: Path | Mirror | None) -> Outcome:
     """Fit, and fill the experiment's folder; for an experiment, also score and predict the test split."""
     assert session.directory is not None
-    skip, resume = asked.skip, asked.model_resume_path
+    skip, resuming = asked.skip, asked.going_on is not None
     description = describe(session, asked.data.description(cache))
     session.started()
-    if resume is None:
-        results.write(session, "description.json", description, skip, "skip_save_training_description")
-    trained = fit(session, cache, start, resume, skip)
-    if resume is not None:  # not before it is known that this is the run of that folder
-        results.write(session, "description.json", description, skip, "skip_save_training_description")
+    if not resuming:
+        results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
+    trained = fit(session, cache, start, resuming, skip)
+    if resuming:  # not before it is known that this is the run of that folder
+        results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
     results.write(session, "training_statistics.json", trained.statistics, skip, "skip_save_training_statistics")
-    outcome = Outcome(session.directory, trained.model, trained.statistics)
+    trained = replace(trained, model=results.model_here(session, trained.model))
+    test, path = None, None
     if session.command == "experiment":
-        outcome = _finish_experiment(session, cache, trained, skip)
+        test, path = _evaluate_test_split(session, cache, trained.model, skip)
     if "skip_save_report" not in skip:
         results.report(session.directory)
     if "skip_save_model" in skip:
-        results.remove_model(trained.model)
-    return outcome
+        results.remove_model(session, trained.model)
+    found = Outcome(session.directory, trained.model, trained.statistics, test, path)
+    return found if session.mirror is None else found.in_bucket(session.mirror)
 
 
 def preprocess(
@@ -131,13 +138,17 @@ def preprocess(
         return prepare(session, data)
 
 
-def fit(session: Session, cache: Cache, load: Any, resume: Any, skip: Any = ()) -> TrainResult:
-    """Fit a model on the cache's training split with the config's trainer."""
+def fit(session: Session, cache: Cache, load: Path | Mirror | None, resume: bool, skip: Any = ()) -> TrainResult:
+    """Fit a model on the cache's training split with the config's trainer.
+
+    load: the model to start from. resume: go on from the checkpoints in the session's folder."""
     trainer = session.make("trainers")
     return trainer.fit(train_job(session, cache, load, resume, skip), session.backend, session.progress)
 
 
-def train_job(session: Session, cache: Cache, load: Any = None, resume: Any = None, skip: Any = ()) -> TrainJob:
+def train_job(
+    session: Session, cache: Cache, load: Path | Mirror | None = None, resume: bool = False, skip: Any = ()
+) -> TrainJob:
     """Everything a trainer is told."""
     return TrainJob(
         config=session.config.as_json(),
@@ -146,24 +157,25 @@ def train_job(session: Session, cache: Cache, load: Any = None, resume: Any = No
         trainer=session.reference("trainers"),
         directory=session.directory,
         seed=session.config.random_seed,
-        resume=Path(resume) if resume is not None else None,
-        initial_weights=Path(load) if load is not None else None,
+        resume=session.directory if resume else None,
+        initial_weights=load,
         save_checkpoints="skip_save_progress" not in skip,
         plugins_block=tuple(session.plugins.block),
+        mirror=session.mirror,
     )
 
 
-def _finish_experiment(session: Session, cache: Cache, trained: TrainResult, skip: Any) -> Outcome:
-    """Evaluate and predict the test split in one pass over it."""
+def _evaluate_test_split(session: Session, cache: Cache, model: Path, skip: Any) -> tuple[JSON, Path | None]:
+    """Evaluate and predict the test split in one pass over it: (the metrics, the predictions' file)."""
     from distcore.artifact import open_artifact
     from distcore.cache import open_cache
     from distcore.evaluation import Evaluation
     from distcore.prediction import split_batches
 
     assert session.directory is not None
-    artifact = open_artifact(trained.model, plugins=session.plugins, trust=True)
+    artifact = open_artifact(model, plugins=session.plugins, trust=True)
     evaluation = Evaluation(artifact.features, "test")
-    path = None if "skip_save_predictions" in skip else session.directory / "predictions.parquet"
+    path = None if "skip_save_predictions" in skip else session.directory / results.PREDICTIONS
     with open_cache(cache, session.plugins) as reader:
         session.progress.begin("test", total=reader.rows("test"))
         rows = session.config.trainer.eval_batch_size
@@ -175,10 +187,10 @@ def _finish_experiment(session: Session, cache: Cache, trained: TrainResult, ski
     results.write(session, "test_diagnostics.json", evaluation.drawings(), skip, "skip_save_eval_stats")
     if path is not None:
         session.plugins.manager.hook.predictions_written(path=path, rows=evaluation.rows)
-    return Outcome(session.directory, trained.model, trained.statistics, statistics, path)
+    return statistics, path
 
 
-def predict(model_path: str | Path, dataset: Any, **arguments: Any) -> Path | None:
+def predict(model_path: str | Path, dataset: Any, **arguments: Any) -> Path | str | None:
     """Predict every row of a dataset, in its order, into `<output_directory>/predictions.parquet`; returns that path.
 
     Arguments: see `evaluate`."""
@@ -190,30 +202,36 @@ def evaluate(model_path: str | Path, dataset: Any, **arguments: Any) -> JSON:
 
     Also written, with predictions, to `<output_directory>/test_statistics.json` and `predictions.parquet`.
     batch_size: rows of a forward pass. backend: a name, or {"type": name, option: value}; one whose tasks run on other
-    machines gets the dataset in pieces. trust: see `load`. The other arguments: see `train`.
+    machines gets the dataset in pieces. trust, credentials: see `load`. The other arguments: see `train`.
     """
     return _answer(AnswerRequest(command="evaluate", model_path=model_path, dataset=dataset, **arguments))[1]
 
 
-def _answer(asked: AnswerRequest) -> tuple[Path | None, JSON]:
+def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
     """(the predictions' file, the metrics: empty for `predict`)."""
     from distcore.evaluation import Evaluation
     from distcore.model_session import open_model
     from distcore.prediction import Request, answered_here, rows_of
 
-    directory, path = Path(asked.output_directory), asked.predictions
-    results.check_folder(directory)
-    opened = open_model(
-        asked.command,
-        asked.model_path,
-        directory,
-        backend=asked.backend,
-        trust=asked.trust,
-        gpus=asked.gpus,
-        listen="skip_save_log" not in asked.skip,
-        view=asked.view,
-    )
-    with results.as_before(directory), opened as session:
+    output, credentials = asked.output, asked.opened_with
+    results.check_place(output, credentials)
+    with ExitStack() as stack:
+        directory, mirror = stack.enter_context(results.answer_folder(output, credentials))
+        session = stack.enter_context(
+            open_model(
+                asked.command,
+                asked.model_path,
+                directory,
+                mirror=mirror,
+                credentials=credentials,
+                backend=asked.backend,
+                trust=asked.trust,
+                gpus=asked.gpus,
+                listen="skip_save_log" not in asked.skip,
+                view=asked.view,
+            )
+        )
+        path = None if "skip_save_predictions" in asked.skip else directory / results.PREDICTIONS
         evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
         answered = answered_here
         if session.distributed:
@@ -225,18 +243,23 @@ def _answer(asked: AnswerRequest) -> tuple[Path | None, JSON]:
             statistics = evaluation.statistics() if evaluation is not None else {}
             if evaluation is not None and "skip_save_eval_stats" not in asked.skip:
                 results.write_json(directory / "test_statistics.json", statistics)
-        if path is not None:
-            session.plugins.manager.hook.predictions_written(path=path, rows=rows)
-        return path, statistics
+            if mirror is not None:  # before the pieces are given up
+                mirror.put_files(directory)
+        if path is None:
+            return None, statistics
+        session.plugins.manager.hook.predictions_written(path=path, rows=rows)
+        return path if mirror is None else mirror.store.where(path.name), statistics
 
 
-def load(model_path: str | Path, *, trust: bool = False) -> Artifact:
+def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None) -> Artifact:
     """Open a model folder (or the experiment's folder around it); `.predict(frame)` gives a table.
 
-    trust: allow a model that names a class from outside the installed plugins; opening it imports that class."""
+    trust: allow a model that names a class from outside the installed plugins; opening it imports that class.
+    credentials: of the bucket that it lies in, a mapping or the path of a JSON file; None: what the environment gives.
+    """
     from distcore.artifact import open_artifact
 
-    return open_artifact(model_path, trust=trust)
+    return open_artifact(model_path, trust=trust, credentials=given_credentials(credentials))
 
 
 def plan(

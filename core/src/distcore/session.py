@@ -23,6 +23,7 @@ from distcore.threads import patient_threads
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
+    from distcore.mirror import Mirror
 
 log = logging.getLogger("distcore")
 
@@ -31,7 +32,8 @@ log = logging.getLogger("distcore")
 class Session:
     """One command under way.
 
-    reason: why this backend. directory: the experiment's folder, where there is one. built_cache: no cache was there.
+    reason: why this backend. directory: the experiment's folder, where there is one. mirror: the bucket that it is
+    copied to, where results go to one. built_cache: no cache was there.
     closing: what ends with the command, such as the use of its cache.
     """
 
@@ -44,8 +46,14 @@ class Session:
     features: Features
     progress: Progress
     directory: Path | None = None
+    mirror: Mirror | None = None
     built_cache: bool = False
     closing: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def home(self) -> Path | str | None:
+        """Where the results are, for people."""
+        return self.mirror.url if self.mirror is not None else self.directory
 
     def started(self) -> None:
         """Tell who listens that the work begins."""
@@ -204,8 +212,8 @@ def experiment_directory(root: str | Path, experiment_name: str, model_name: str
         ) from error
 
 
-def run_taken_over(backend: Backend) -> Path | None:
-    """The folder of the run that this call goes on with, in a process that took over from a lost one; else None."""
+def run_taken_over(backend: Backend) -> Path | str | None:
+    """Where the run lies that this call goes on with, in a process that took over from a lost one; else None."""
     taken_over = getattr(backend, "taken_over", None)
     return taken_over() if taken_over is not None else None
 

@@ -23,9 +23,9 @@ from distcore.cache import SHARD_ROWS, Cache, Credentials, ensure_cache, open_ca
 from distcore.cache import fetching as cache_fetching
 from distcore.cache import lease as cache_lease
 from distcore.cache.manifest import sealed, unsealed
-from distcore.cache.store import open_store
 from distcore.contracts import Column, PluginRef
 from distcore.errors import CacheError, StoreError, UserError
+from distcore.stores import open_store
 from distcore.testing.buckets import BUCKET, SECRET, Fault
 
 KEY = "00ff" * 10

@@ -19,10 +19,10 @@ from distcore.cache import use as uses
 from distcore.cache.catalogue import catalogue
 from distcore.cache.locks import locked
 from distcore.cache.repair import repair
-from distcore.cache.store import open_store
 from distcore.cache.upkeep import Rules, prune
 from distcore.cache.use import begin_use
 from distcore.errors import UserError
+from distcore.stores import open_store
 from distcore.testing.buckets import BUCKET, Fault
 
 build = Build("parquet", 2000)

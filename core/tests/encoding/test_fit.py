@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from distcore.cache import CacheBuilder, CacheReader, manifest
 from distcore.cache.files import CacheFiles
-from distcore.cache.local_store import LocalStore
 from distcore.contracts import SPLITS, PluginRef
 from distcore.dataset import JoinedSource
 from distcore.encoding import shards
@@ -29,6 +28,7 @@ from distcore.features import Features
 from distcore.plugins import Plugins
 from distcore.progress import Progress
 from distcore.source import open_source
+from distcore.stores.local import LocalStore
 from distcore.testing import data
 
 PLUGINS = Plugins()

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.addresses import is_url, local_folder, store_kind
 from distcore.cache.builder import CacheBuilder
 from distcore.cache.files import CacheFiles, damage_of, files_of
 from distcore.cache.local import build_here
 from distcore.cache.manifest import CACHE_VERSION, KEY, KEY_LENGTH, SHARD_ROWS, digest_of
 from distcore.cache.reader import CacheReader
-from distcore.cache.store import Credentials, Store, open_store
 from distcore.contracts import JSON, PluginRef
 from distcore.digests import digest_open
 from distcore.durable import remove_directory
 from distcore.errors import CacheError, StoreError, UserError
+from distcore.stores import Credentials, Store, open_store
+from distcore.stores.addresses import is_url, local_folder, store_kind
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins

@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 from distcore.cache.files import CacheFiles
 from distcore.cache.manifest import REBUILD, FileEntry, Manifest
-from distcore.cache.store import Store
 from distcore.durable import FULL, explained
 from distcore.errors import CacheError
+from distcore.stores import Store
 
 AHEAD_FILES, AHEAD_BYTES = 8, 256 << 20
 """Most files, and bytes of files, that are fetched before they are asked for; one file always is."""

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import BinaryIO
 
-from distcore.cache.local_store import LocalStore
 from distcore.cache.manifest import MANIFEST, REBUILD, FileEntry, Manifest, parse_manifest
-from distcore.cache.store import Store
 from distcore.digests import fast_digest
 from distcore.durable import FULL
 from distcore.errors import CacheError, StoreError
+from distcore.stores import Store
+from distcore.stores.local import LocalStore
 
 _verified: set[tuple[int, ...]] = set()
 """Local files whose bytes this process has hashed and found whole: device, inode, size, time of change, hash."""

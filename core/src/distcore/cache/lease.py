@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
-from distcore.cache.store import Store
 from distcore.errors import StoreError
+from distcore.stores import Store
 
 BEAT = 5.0
 """Seconds between two changes of a lease that is held."""

@@ -21,16 +21,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from distcore.cache.bucket import Bucket
 from distcore.cache.builder import CacheBuilder
 from distcore.cache.files import CacheFiles, damage_of
 from distcore.cache.lease import Lease
 from distcore.cache.manifest import MANIFEST, REBUILD, VERSION
-from distcore.cache.store import Store
 from distcore.contracts import PluginRef
 from distcore.digests import HashingFile
 from distcore.durable import Digest, explained
 from distcore.errors import CacheError, StoreError
+from distcore.stores import Store
+from distcore.stores.bucket import Bucket
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins

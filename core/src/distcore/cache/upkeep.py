@@ -13,15 +13,15 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distcore.cache.bucket import Bucket
 from distcore.cache.catalogue import Entry, bucket_entries, catalogue, folder_entry
-from distcore.cache.local_store import LocalStore
 from distcore.cache.locks import locked_if_free
 from distcore.cache.manifest import MANIFEST
 from distcore.cache.remote import DEAD_AFTER
-from distcore.cache.store import Credentials, Store, open_store
 from distcore.cache.use import BUSY, locked_manifest, users_there
 from distcore.durable import remove_directory
+from distcore.stores import Credentials, Store, open_store
+from distcore.stores.bucket import Bucket
+from distcore.stores.local import LocalStore
 
 CACHES = ("whole", "damaged")
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from distcore.cache.locks import BUSY
 from distcore.cache.manifest import MANIFEST
-from distcore.cache.store import Stat, Store
 from distcore.errors import StoreError
+from distcore.stores import Stat, Store
 
 if TYPE_CHECKING:
     from distcore.cache import Cache

@@ -112,15 +112,13 @@ def size_of(text: str) -> int:
 
 def _place(arguments: Namespace) -> tuple[str, Credentials | None]:
     """Where the caches lie, and what that is opened with."""
-    from distcore.cache import Credentials
-
     place, credentials = arguments.cache_dir, None
     if arguments.config is not None:
         from distcore.config import load_config
 
         backend = load_config(arguments.config).backend
         place = place or backend.cache_dir
-        credentials = Credentials(backend.cache_credentials) if backend.cache_credentials is not None else None
+        credentials = backend.credentials
     if place is None and arguments.dataset is not None:
         from distcore.dataset import Data
 
@@ -159,6 +157,6 @@ def _plain(entry: Entry) -> dict[str, Any]:
 
 
 def _shown(place: str) -> str:
-    from distcore.cache.store import open_store
+    from distcore.stores import open_store
 
     return open_store(place).url

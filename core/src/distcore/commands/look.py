@@ -117,9 +117,21 @@ def schema(arguments: Namespace) -> int:
 
 def report(arguments: Namespace) -> int:
     """Write report.html from the JSON files of an experiment's folder."""
+    from distcore.mirror import Mirror, working_folder
     from distcore.report import write_report
+    from distcore.requests import given_credentials
+    from distcore.stores.addresses import folder_or_address
 
-    directory = Path(arguments.directory)
-    with writable(Path(arguments.output or directory / "report.html")):
-        print(write_report(directory, arguments.output))
+    place = folder_or_address(arguments.directory, "DIR")
+    if isinstance(place, Path):
+        with writable(Path(arguments.output or place / "report.html")):
+            print(write_report(place, arguments.output))
+        return 0
+    mirror = Mirror.at(place, given_credentials(arguments.credentials))
+    with working_folder(mirror) as folder:
+        mirror.get_files(folder, ".json")
+        written = write_report(folder, arguments.output)
+        if arguments.output is None:
+            mirror.put_file(written.name, written)
+        print(arguments.output or mirror.store.where(written.name))
     return 0

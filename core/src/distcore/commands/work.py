@@ -79,7 +79,8 @@ def _fit(arguments: Namespace, command: str) -> int:
 def _model(arguments: Namespace) -> dict[str, Any]:
     """Arguments of `run.predict` and `run.evaluate`."""
     set_up_logging(arguments.logging_level)
-    names = ("model_path", "dataset", "data_format", "batch_size", "backend", "gpus", "trust", "output_directory")
+    where = ("model_path", "dataset", "data_format", "output_directory", "credentials")
+    names = (*where, "batch_size", "backend", "gpus", "trust")
     return {**{name: getattr(arguments, name) for name in names}, "view": shown(arguments.logging_level)}
 
 

@@ -20,6 +20,7 @@ from distcore.offers import DEFAULTS
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
+    from distcore.stores import Credentials
 
 JSON = dict[str, Any]
 
@@ -74,6 +75,13 @@ class BackendConfig:
     processor: Ref | None = None
     trainer: Ref | None = None
     loader: Ref | None = None
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What the buckets of the run's cache and results are opened with; None: what the environment gives."""
+        from distcore.stores import Credentials
+
+        return Credentials(self.cache_credentials) if self.cache_credentials is not None else None
 
     def as_json(self) -> JSON:
         parts: JSON = {"type": self.type, "cache_dir": self.cache_dir, **self.options}

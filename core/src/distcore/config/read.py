@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from distcore.addresses import store_kind
 from distcore.config import (
     DEFAULT_SEED,
     BackendConfig,
@@ -26,6 +23,8 @@ from distcore.config.train_options import TrainerOptions
 from distcore.config.upgrade import upgrade
 from distcore.errors import Mistake, UserError
 from distcore.offers import DEFAULTS
+from distcore.stores import read_credentials
+from distcore.stores.addresses import store_kind
 
 SECTIONS = (
     *("input_features", "output_features", "preprocessing", "combiner", "trainer", "defaults", "backend", "model"),
@@ -241,22 +240,12 @@ class Reader:
 
     def _credentials(self, value: Any) -> dict[str, Any] | None:
         """A mapping, or a path to JSON. No message shows anything of what is in them."""
-        path: KeyPath = ("backend", "cache_credentials")
-        if isinstance(value, str):
-            try:
-                value = json.loads(Path(value).expanduser().read_text(encoding="utf-8"))
-            except OSError as error:
-                self.wrong(
-                    path, f"the file cannot be read ({error.strerror}); give a mapping, or the path of a JSON file"
-                )
-                return None
-            except ValueError:
-                self.wrong(path, "the file is not JSON; give a mapping, or the path of a JSON file")
-                return None
-        if value is None or isinstance(value, dict):
-            return value
-        self.wrong(path, "should be a mapping, or the path of a JSON file that holds one")
-        return None
+        try:
+            found = read_credentials(value)
+        except ValueError as error:
+            self.wrong(("backend", "cache_credentials"), str(error))
+            return None
+        return dict(found.options) if found is not None else None
 
 
 def _passwords(value: Any, path: KeyPath) -> Iterator[KeyPath]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from distcore.batch import Batch
     from distcore.cache import Cache
+    from distcore.mirror import Mirror
     from distcore.progress import Progress
 
 
@@ -57,10 +58,13 @@ class TrainJob:
     cache: folder and key of the encoded data; `distcore.cache.open_cache(cache)` reads it.
     loader: the loader to resolve in each worker.
     trainer: the `backend.trainer` reference with its validated options.
-    directory: the experiment's folder; None where nothing is to be saved.
+    directory: the experiment's folder; None where nothing is to be saved. Where results go to a bucket, a folder of
+        this machine to work in.
+    mirror: the bucket that what is written there is copied to, or None. `write_artifact` copies the model; a trainer
+        that keeps checkpoints of its own copies them with `Mirror.put_folder` before it counts them as saved.
     seed: every random number of the run is keyed by it.
-    resume: folder of the checkpoints to go on from, or None.
-    initial_weights: model folder to start from (`--model_load_path`), or None.
+    resume: folder of the run to go on with, or None; where results go to a bucket, its checkpoints are in there.
+    initial_weights: the model to start from (`--model_load_path`), or None.
     expected_rows: about how many rows the training split will have, for `Trainer.plan` before there is a cache.
     planned_workers: batch sizes and learning rate are those of this many workers, whatever number there really are
         (a gang that may shrink and grow); 0: of those there are.
@@ -73,12 +77,18 @@ class TrainJob:
     directory: Path | None
     seed: int
     resume: Path | None = None
-    initial_weights: Path | None = None
+    initial_weights: Path | Mirror | None = None
     save_checkpoints: bool = True
     save_statistics: bool = True
     plugins_block: tuple[str, ...] = ()
     expected_rows: int | None = None
     planned_workers: int = 0
+    mirror: Mirror | None = None
+
+    @property
+    def home(self) -> Path | str | None:
+        """Where the results are, for people and for `--model_resume_path`."""
+        return self.mirror.url if self.mirror is not None else self.directory
 
 
 @dataclass(frozen=True)

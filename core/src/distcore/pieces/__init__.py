@@ -51,7 +51,8 @@ def answered_in_pieces(
     with data.open(raw, artifact.delimited()) as source:
         partitions = source.partitions(TARGET_BYTES)
         key = _key(answer, source, request.data_format, partitions)
-        with opened_store(session.directory, key) as store:
+        bucket = session.mirror.store if session.mirror is not None else None
+        with opened_store(session.directory, bucket, key) as store:
             try:
                 tasks = _tasks(session, answer, partitions)
                 _answer_missing(session, answer, tasks, store)
@@ -98,10 +99,11 @@ def _tasks(session: ModelSession, answer: Answer, partitions: Sequence[Partition
 
 def _answer_missing(session: ModelSession, answer: Answer, tasks: Sequence[Task], store: Store) -> None:
     """Have every piece answered that is not in the store."""
-    missing = [index for index in range(len(tasks)) if not store.path(index).exists()]
+    there = store.there()
+    missing = [index for index in range(len(tasks)) if store.name(index) not in there]
     store.done = len(tasks) - len(missing)
     if store.done:
-        log.info("%d of %d pieces were found in %s.", store.done, len(tasks), store.folder)
+        log.info("%d of %d pieces were found in %s.", store.done, len(tasks), store.place)
     contents = session.backend.map(answer, [tasks[index] for index in missing])
     for index, content in zip(missing, contents, strict=True):
         session.progress.done += store.put(index, content).rows
@@ -129,7 +131,7 @@ def _say_how_to_go_on(store: Store, error: BaseException) -> None:
     """Say that what is done is kept. Raises KeyboardInterrupt with that text where a ctrl-C stopped the work."""
     if not store.done:
         return
-    kept = f"{store.done} pieces are done and kept in {store.folder}: run the same command again to go on from there."
+    kept = f"{store.done} pieces are done and kept in {store.place}: run the same command again to go on from there."
     if isinstance(error, KeyboardInterrupt):
         raise KeyboardInterrupt(kept) from None
     log.warning("%s", kept)

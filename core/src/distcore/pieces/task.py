@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON, Partition
+from distcore.digests import digest_file
 from distcore.errors import ArtifactError, DataError
 from distcore.pieces.packed import Found, packed
 from distcore.progress import Progress
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from distcore.artifact import Artifact
     from distcore.encoding.missing import Ends, Neighbours
     from distcore.encoding.stream import EncodedStream
+    from distcore.mirror import Mirror
 
 SHIPPED_BYTES = 64 << 20
 """A model of more bytes is not brought along: it must lie where every machine can read it."""
@@ -40,9 +42,10 @@ _opening = threading.Lock()
 class Model:
     """A saved model for other processes. digest: sha256 of model.json, which holds those of the other files.
 
-    files: {name: content}, or None where they are too large to travel. block: names of plugins not to be used."""
+    place: its absolute folder, or the bucket that every process copies it from. files: {name: content}, or None where
+    they are too large to travel, or need not. block: names of plugins not to be used."""
 
-    directory: str
+    place: Path | Mirror
     digest: str
     files: Mapping[str, bytes] | None = field(repr=False)
     trust: bool
@@ -52,12 +55,13 @@ class Model:
     def of(cls, artifact: Artifact, trust: bool) -> Model:
         from distcore.artifact import NAME
 
-        folder = artifact.directory
+        folder, block = artifact.place, tuple(sorted(artifact.plugins.block))
+        if not isinstance(folder, Path):
+            return cls(folder, artifact.digest, None, trust, block)
         names = (NAME, *artifact.manifest["files"])
         small = sum((folder / name).stat().st_size for name in names) <= SHIPPED_BYTES
         files = {name: (folder / name).read_bytes() for name in names} if small else None
-        block = tuple(sorted(artifact.plugins.block))
-        return cls(str(folder.absolute()), _digest(folder / NAME), files, trust, block)
+        return cls(folder.absolute(), artifact.digest, files, trust, block)
 
     def open(self) -> Artifact:
         """The model, open: once a process. Raises ArtifactError where this machine cannot have it."""
@@ -73,12 +77,17 @@ class Model:
         from distcore.plugins import Plugins
 
         plugins = Plugins(self.block)
-        path = Path(self.directory, NAME)
-        if path.is_file() and _digest(path) == self.digest:
-            return open_artifact(self.directory, plugins=plugins, trust=self.trust)
+        if not isinstance(self.place, Path):
+            found = open_artifact(self.place, plugins=plugins, trust=self.trust)
+            if found.digest != self.digest:
+                raise ArtifactError(f"The model in {self.place.url} was replaced meanwhile. Run the command again.")
+            return found
+        path = self.place / NAME
+        if path.is_file() and digest_file(path).sha256 == self.digest:
+            return open_artifact(self.place, plugins=plugins, trust=self.trust)
         if self.files is None:
             raise ArtifactError(
-                f"The model {self.directory} cannot be seen from {socket.gethostname()}, and is too large to travel "
+                f"The model {self.place} cannot be seen from {socket.gethostname()}, and is too large to travel "
                 f"with every task (more than {SHIPPED_BYTES >> 20} MiB). Put it where every machine of the cluster "
                 "can read it, or give --backend local."
             )
@@ -157,10 +166,6 @@ class Survey:
             return [survey(partition, self.columns) for partition in task.partitions]
         except FileNotFoundError as error:
             raise _unseen(error) from error
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def key_of(name: JSON) -> str:

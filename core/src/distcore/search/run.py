@@ -18,9 +18,16 @@ from distcore.search.folders import SEARCH, SECTION, folder_to_resume, held_fold
 from distcore.search.outcome import SearchOutcome
 from distcore.search.section import read_section
 from distcore.session import open_session
+from distcore.stores.addresses import must_be_local
 
 if TYPE_CHECKING:
     from distcore.config.document import Document
+
+
+NO_BUCKET = (
+    "A search lies in a folder, because its trials take turns by file locks there; its cache may lie in a bucket "
+    "(backend.cache_dir), and so may the results of `distcore train`."
+)
 
 
 def hyperopt(
@@ -51,11 +58,14 @@ def hyperopt(
     every trial failed, KeyboardInterrupt after a ctrl-C (the results so far are written).
     """
     data = picklable(Data(dataset, training_set, validation_set, test_set, data_format))
+    for place, what in ((output_directory, "--output_directory"), (model_resume_path, "--model_resume_path")):
+        if place is not None:
+            must_be_local(place, what, NO_BUCKET)
     going_on = folder_to_resume(output_directory, experiment_name, model_name, model_resume_path, resume)
     section = read_section(_document(config, going_on))
     _refuse_launchers()
     with ExitStack() as stack:
-        stack.enter_context(results.as_before(output_directory))
+        stack.enter_context(results.as_before(Path(output_directory)))
         session = stack.enter_context(
             open_session(SECTION, section.values, backend=backend, random_seed=random_seed, gpus=gpus, view=view)
         )

@@ -107,13 +107,13 @@ def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: 
             work.skip,
             "skip_save_training_description",
         )
-        trained = fit(session, cache, None, None, work.skip)
+        trained = fit(session, cache, None, False, work.skip)
         results.write(
             session, "training_statistics.json", trained.statistics, work.skip, "skip_save_training_statistics"
         )
         found = _outcome(session, cache, trained, work.objective, work.skip)
         if "skip_save_model" in work.skip:
-            results.remove_model(trained.model)
+            results.remove_model(session, trained.model)
         return found
 
 

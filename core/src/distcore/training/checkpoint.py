@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,7 +22,11 @@ from distcore.contracts import JSON
 from distcore.digests import digest_file
 from distcore.durable import BUILDING, REMOVING, DirectoryBuilder, explained, remove_directory, write_new_file
 from distcore.errors import CheckpointError
+from distcore.mirror import CHECKPOINTS
 from distcore.training.tensorfile import read_tensors, tensor_writer
+
+if TYPE_CHECKING:
+    from distcore.mirror import Mirror
 
 VERSION = 1
 """Version of the layout; another one is refused."""
@@ -93,6 +98,33 @@ def load_newest(directory: Path) -> Checkpoint:
         f"None of the {len(found)} checkpoint{'s' if len(found) > 1 else ''} in {directory} is whole; "
         "each is named in a warning above. Restore one from a backup, or start a new run."
     )
+
+
+def copy_to(mirror: Mirror, path: Path) -> None:
+    """Copy a checkpoint into a run's bucket, then remove from there whichever do not lie beside it (any more)."""
+    mirror.put_folder(f"{CHECKPOINTS}/{path.name}", path, MANIFEST)
+    kept = {each.name for each in list_checkpoints(path.parent)}
+    for name in mirror.folders(CHECKPOINTS):
+        if name.rpartition("/")[2] not in kept:
+            mirror.remove_folder(name, MANIFEST)
+
+
+def copy_newest_from(mirror: Mirror, directory: Path) -> None:
+    """Bring the newest whole checkpoint of a run's bucket into the folder; none where there is none.
+
+    Each damaged one before it is named in a warning."""
+    found = [each for each in mirror.folders(CHECKPOINTS, MANIFEST) if NAME.fullmatch(each.rpartition("/")[2])]
+    for name in sorted(found, key=lambda each: _step(Path(each)), reverse=True):
+        path = directory / name.rpartition("/")[2]
+        directory.mkdir(parents=True, exist_ok=True)
+        mirror.get_folder(name, path, MANIFEST)
+        try:
+            load(path)
+        except CheckpointError as error:
+            log.warning("%s", str(error).replace(str(path), mirror.store.where(name)))
+            remove_directory(path)
+        else:
+            return
 
 
 def load(path: Path) -> Checkpoint:

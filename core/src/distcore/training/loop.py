@@ -26,6 +26,7 @@ from distcore.training.torch_model import load_weights
 
 if TYPE_CHECKING:
     from distcore.config.train_options import TrainerOptions
+    from distcore.mirror import Mirror
     from distcore.progress import Progress
     from distcore.training.plan import TrainPlan
     from distcore.training.strategy import Strategy
@@ -40,7 +41,8 @@ class Work:
     """What a rank trains with and where it writes.
 
     module: on the strategy's device. train: the loader of global batches. validation, train_in_order: loaders for
-    evaluation, or None. checkpoints: folder, or None where none are kept. identity: see `train_state.identity`.
+    evaluation, or None. checkpoints: folder, or None where none are kept. mirror: the bucket that they are copied to
+    before they count as saved, or None. identity: see `train_state.identity`.
     on_round(epoch, step, scores), on_checkpoint(step, path): told in rank 0 alone.
     """
 
@@ -53,6 +55,7 @@ class Work:
     seed: int
     lane: int = 0
     checkpoints: Path | None = None
+    mirror: Mirror | None = None
     identity: JSON = field(default_factory=dict)
     on_round: Callable[[int, int, JSON], Any] | None = None
     on_checkpoint: Callable[[int, Path], Any] | None = None
@@ -181,7 +184,8 @@ class TrainLoop:
         elif path is None:
             log.warning("%s No checkpoints are kept, so this run cannot be resumed.", where)
         else:
-            log.warning("%s Go on from there with --model_resume_path %s", where, path.parent.parent)
+            home = self.work.mirror.url if self.work.mirror is not None else path.parent.parent
+            log.warning("%s Go on from there with --model_resume_path %s", where, home)
         raise KeyboardInterrupt
 
     # -------------------------------------------------------------- evaluation
@@ -254,6 +258,8 @@ class TrainLoop:
         if not saved["best_is_last"]:
             named |= {f"best/{name}": each for name, each in self.best_weights.items()}
         path = checkpoint.save(work.checkpoints, state.step, named, saved)
+        if work.mirror is not None:
+            checkpoint.copy_to(work.mirror, path)
         if work.on_checkpoint is not None:
             work.on_checkpoint(state.step, path)
         return path
@@ -262,7 +268,7 @@ class TrainLoop:
         """Go on from the newest whole checkpoint of a folder, which rank 0 reads for all.
 
         Raises CheckpointError where none is whole, or it is of another run."""
-        found = self.strategy.gather(_attempt(directory, self.work.identity) if self._first else None)[0]
+        found = self.strategy.gather(self._attempt(directory) if self._first else None)[0]
         if isinstance(found, CheckpointError):
             raise found
         saved = found.state
@@ -286,12 +292,13 @@ class TrainLoop:
             self.stepper.sums.copy_(torch.tensor(ranks[rank], dtype=torch.float64))
         log.info("Going on after step %d (%s).", state.step, found.path)
 
-
-def _attempt(directory: Path, ours: JSON) -> checkpoint.Checkpoint | CheckpointError:
-    """The checkpoint, or why not, so that every rank can raise the same."""
-    try:
-        found = checkpoint.load_newest(directory)
-        check_identity(found.state["identity"], ours, found.path)
-    except CheckpointError as error:
-        return error
-    return found
+    def _attempt(self, directory: Path) -> checkpoint.Checkpoint | CheckpointError:
+        """The checkpoint, or why not, so that every rank can raise the same."""
+        try:
+            found = checkpoint.load_newest(directory)
+            check_identity(found.state["identity"], self.work.identity, found.path)
+        except CheckpointError as error:
+            if self.work.mirror is None:
+                return error
+            return CheckpointError(str(error).replace(str(directory.parent), self.work.mirror.url))
+        return found

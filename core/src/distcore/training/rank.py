@@ -14,13 +14,14 @@ from distcore.config import load_config
 from distcore.contracts import JSON, Loader, Member, Split, TrainJob, TrainResult
 from distcore.errors import UserError
 from distcore.features import Features
-from distcore.training.checkpoint import list_checkpoints
+from distcore.mirror import CHECKPOINTS, MODEL
+from distcore.training.checkpoint import copy_newest_from, list_checkpoints
 from distcore.training.loop import Finished, TrainLoop, Work
 from distcore.training.plan import TrainPlan
 from distcore.training.state import identity
 from distcore.training.tensorfile import tensor_writer
 from distcore.training.torch_model import BEST, LAST, build_module, start_from
-from distcore.training.trainer import CHECKPOINTS, MODEL, checkpoints_of, output_folder, train_options
+from distcore.training.trainer import checkpoints_of, output_folder, train_options
 
 if TYPE_CHECKING:
     from distcore.cache import CacheReader
@@ -56,12 +57,14 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
             seed=job.seed,
             lane=member.rank,
             checkpoints=job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None,
+            mirror=job.mirror,
             identity=identity(job, plan.batch_rows),
             on_round=partial(_tell_round, plugins, job.directory),
             on_checkpoint=partial(_tell_checkpoint, plugins),
         )
         loop = TrainLoop(work, options, strategy, progress)
-        start = strategy.gather(_where_to_go_on(job))[0]  # every rank's folder may be another; rank 0's counts
+        # Every rank's folder may be another; rank 0's counts.
+        start = strategy.gather(_where_to_go_on(job) if member.rank == 0 else None)[0]
         if start is not None:
             loop.resume(start)
         finished = loop.run()
@@ -70,6 +73,8 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
 
 def _where_to_go_on(job: TrainJob) -> Path | None:
     """This run's own checkpoints (a gang that was started again), else those it was told to resume."""
+    if job.mirror is not None and job.directory is not None:
+        copy_newest_from(job.mirror, job.directory / CHECKPOINTS)
     if job.save_checkpoints and job.directory is not None and list_checkpoints(job.directory / CHECKPOINTS):
         return job.directory / CHECKPOINTS
     return checkpoints_of(job.resume) if job.resume is not None else None

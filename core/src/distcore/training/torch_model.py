@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distcore.artifact import find_model, read_manifest
+from distcore.artifact import find_model, model_here, read_manifest
 from distcore.contracts import JSON, FeatureSet
 from distcore.errors import ArtifactError
 from distcore.training.tensorfile import read_tensors
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from distcore.batch import Batch
+    from distcore.mirror import Mirror
     from distcore.plugins import Plugins
 
 BEST, LAST = "weights.safetensors", "last.safetensors"
@@ -33,16 +34,17 @@ def build_module(reference: JSON, features: FeatureSet, plugins: Plugins, seed: 
     return module
 
 
-def start_from(module: torch.nn.Module, path: Path) -> None:
+def start_from(module: torch.nn.Module, place: Path | Mirror) -> None:
     """Give the module the weights of a saved model (`--model_load_path`), or of one safetensors file.
 
     Raises ArtifactError where they do not fit."""
-    if path.suffix == ".safetensors" and path.is_file():
-        load_weights(module, _tensors(path), path)
+    if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
+        load_weights(module, _tensors(place), place)
         return
-    directory = find_model(path)
-    manifest = read_manifest(directory)
-    load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)
+    with model_here(place) as path:
+        directory = find_model(path)
+        manifest = read_manifest(directory)
+        load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)
 
 
 def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False) -> TorchPredictor:

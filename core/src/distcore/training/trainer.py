@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON, Backend, FeatureSet, Gang, Member, Predictor, TrainJob, TrainResult
 from distcore.errors import CacheError, TrainingError, UserError
+from distcore.mirror import CHECKPOINTS, working_folder
 from distcore.progress import Progress
 from distcore.training.plan import TrainPlan
 
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from distcore.plugins import Plugins
     from distcore.training.relay import Reporter
     from distcore.training.strategy import Strategy
-
-CHECKPOINTS = "checkpoints"
-MODEL = "model"
-"""Folders of an experiment."""
 
 log = logging.getLogger("distcore")
 
@@ -165,7 +162,11 @@ def train_rank(member: Member, job: TrainJob, progress: Progress | Reporter) -> 
     try:
         with _logging_to(trainer.options.logdir, member):
             strategy.setup(member)
-            with listening(extensions, plugins), _reporting(progress, member) as shown:
+            with (
+                _working_here(job, member) as job,
+                listening(extensions, plugins),
+                _reporting(progress, member) as shown,
+            ):
                 return fit_rank(job, strategy, plugins, shown)
     finally:
         strategy.teardown()
@@ -195,6 +196,23 @@ def _logging_to(folder: str | None, member: Member) -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(before)
         handler.close()
+
+
+@contextmanager
+def _working_here(job: TrainJob, member: Member) -> Iterator[TrainJob]:
+    """The job, in a folder of this machine where its results go to a bucket and the driver's folder is elsewhere."""
+    if job.mirror is None or job.directory is None or job.directory.is_dir():
+        yield job
+        return
+    with working_folder(job.mirror) as folder:
+        start = job.initial_weights
+        if isinstance(start, Path) and start.parent == job.directory:  # of a module given from Python
+            job.mirror.get_file(start.name, folder / start.name)
+            start = folder / start.name
+        resume = folder if job.resume is not None else None
+        yield replace(job, directory=folder, resume=resume, initial_weights=start)
+        if member.rank == 0:  # what extensions wrote beside the checkpoints
+            job.mirror.put_files(folder)
 
 
 @contextmanager
@@ -243,12 +261,14 @@ def _keeps_checkpoints(job: TrainJob) -> bool:
 
 
 def _last_checkpoint(job: TrainJob) -> str:
-    from distcore.training.checkpoint import list_checkpoints  # with torch, which a gang's driver does without
+    from distcore.training.checkpoint import MANIFEST, list_checkpoints  # torch, which a gang's driver does without
 
-    found = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
+    found: list[Any] = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
+    if job.mirror is not None:
+        found = [job.mirror.store.where(each) for each in job.mirror.folders(CHECKPOINTS, MANIFEST)[-1:]]
     if not found:
         return "No checkpoint was saved."
-    return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.directory}"
+    return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.home}"
 
 
 def _cached_rows(job: TrainJob) -> int | None:

@@ -34,9 +34,9 @@ log = logging.getLogger("distcore")
 
 @dataclass(frozen=True)
 class Run:
-    """A training run of the command: its folder, and the number of ranks that its batches are planned for."""
+    """A training run of the command: where its results are, and the number of ranks that its batches are for."""
 
-    directory: Path | None
+    directory: Path | str | None
     planned: int
 
 

@@ -57,12 +57,12 @@ class Elastic(Joined):
         """Rank 0 trains in the process that draws."""
         return Watched(progress, self.crew.changes)
 
-    def taken_over(self) -> Path | None:
-        """The folder of the run that a lost leader began with this call. Raises UserError where it cannot be seen."""
+    def taken_over(self) -> Path | str | None:
+        """Where the run lies that a lost leader began with this call. Raises UserError where it cannot be seen."""
         if not self.crew.inherited:
             return None
         directory = self.crew.inherited.pop(0).directory
-        if directory is not None and not directory.is_dir():
+        if isinstance(directory, Path) and not directory.is_dir():
             raise UserError(
                 f"The process that led has begun the run in {directory}, which is not seen from here. "
                 "Give an --output_directory on storage that all hosts share."
@@ -98,7 +98,7 @@ class Elastic(Joined):
             raise UserError(
                 "horovodrun's elastic mode goes on from checkpoints, and none are kept. Leave out --skip_save_progress."
             )
-        known = [run.planned for run in self.crew.runs if run.directory == job.directory]
+        known = [run.planned for run in self.crew.runs if run.directory == job.home]
         job = replace(job, planned_workers=known[0] if known else gang.ranks)
         return replace(gang, arguments=(job, *gang.arguments[1:]))
 
@@ -113,7 +113,7 @@ def run_elastic_part(crew: ElasticCrew, gang: Gang) -> Any:
 
     job = gang.arguments[0] if gang.arguments else None
     if isinstance(job, TrainJob):
-        crew.begins(Run(job.directory, job.planned_workers))
+        crew.begins(Run(job.home, job.planned_workers))
     member = Member(crew.rank, crew.size, crew.launched.local_rank)
     try:
         with says_why(crew), surroundings(member, crew, gang):

@@ -10,12 +10,12 @@ import uuid
 
 import pytest
 
-from distcore.addresses import local_folder, store_kind, without_password
-from distcore.cache import bucket as bucket_module
-from distcore.cache.bucket import Bucket
-from distcore.cache.retries import ATTEMPTS
-from distcore.cache.store import Credentials, open_store
 from distcore.errors import StoreError, UserError
+from distcore.stores import Credentials, open_store
+from distcore.stores import bucket as bucket_module
+from distcore.stores.addresses import local_folder, store_kind, without_password
+from distcore.stores.bucket import Bucket
+from distcore.stores.retries import ATTEMPTS
 from distcore.testing.buckets import BUCKET, KEY, SECRET, Fault
 
 BIG = bytes(range(256)) * 44_000
@@ -138,7 +138,7 @@ def test_the_local_store_follows_no_link(tmp_path):
 )
 def test_what_is_no_store_is_refused_before_anything_is_contacted(place, monkeypatch):
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("something was contacted"))
-    with pytest.raises(UserError, match=r"is no store for caches\. Nothing was contacted"):
+    with pytest.raises(UserError, match=r"is no store\. Nothing was contacted"):
         open_store(place)
 
 
@@ -238,7 +238,7 @@ def test_nobody_listens():
     options = {"key": KEY, "secret": SECRET, "endpoint_url": "http://127.0.0.1:9"}
     store = open_store("s3://bucket/a", Credentials(options))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distcore.cache.retries.FIRST_WAIT", 0.01)
+        patch.setattr("distcore.stores.retries.FIRST_WAIT", 0.01)
         with pytest.raises(
             StoreError, match=rf"a/b could not be read in {ATTEMPTS} attempts \(EndpointConnectionError"
         ):

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from distcore.addresses import PACKAGES
-from distcore.cache.store import Credentials
 from distcore.errors import StoreError, UserError
+from distcore.stores import Credentials
+from distcore.stores.addresses import PACKAGES
 
 _memory = threading.Lock()
 

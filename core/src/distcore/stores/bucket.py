@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from distcore.addresses import store_kind, without_password
-from distcore.cache.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
-from distcore.cache.retries import persistently, status_of
-from distcore.cache.store import NAME, SMALL, Credentials, Stat, checked
 from distcore.errors import StoreError, UserError
+from distcore.stores import NAME, SMALL, Credentials, Stat, checked
+from distcore.stores.addresses import store_kind, without_password
+from distcore.stores.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
+from distcore.stores.retries import persistently, status_of
 
 PIECE = 16 << 20
 """Bytes of one request for a large object."""

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
-from distcore.cache.filesystems import without
 from distcore.errors import DistcoreError, StoreError
+from distcore.stores.filesystems import without
 
 ATTEMPTS = 6
 """How often one request is made, the first time included."""
@@ -121,7 +121,10 @@ def give_up(error: BaseException, where: str, doing: str, attempts: int, secrets
 
 def _advice(error: BaseException, status: int | None) -> str:
     if status in (401, 403) or isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
-        return "Check backend.cache_credentials, or what the environment gives, and the bucket's permissions."
+        return (
+            "Check the credentials (backend.cache_credentials; --credentials of predict, evaluate and report; without "
+            "these what the environment gives) and the bucket's permissions."
+        )
     if status is not None and status < 500:
-        return "Check backend.cache_dir and the bucket."
+        return "Check the address and the bucket."
     return "Check the network and the store, then run the same command again: nothing that is committed was changed."

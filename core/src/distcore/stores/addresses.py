@@ -46,7 +46,7 @@ def store_kind(place: str | os.PathLike[str]) -> str:
     if scheme not in SCHEMES:
         known = ", ".join(f"{each}://" for each in ("s3", "gs", "abfs", "file", "memory"))
         raise UserError(
-            f"{scheme}:// is no store for caches. Nothing was contacted. Give a folder, or an address that begins "
+            f"{scheme}:// is no store. Nothing was contacted. Give a folder, or an address that begins "
             f"with one of {known}."
         )
     if any(part in (".", "..") for part in rest.split("/")) or any(mark in rest for mark in "?#\\\0\n"):
@@ -73,14 +73,28 @@ def local_folder(place: str | os.PathLike[str]) -> Path | None:
     return Path(os.path.abspath(text[found.end() :] if found else text))
 
 
-def must_be_local(place: str | os.PathLike[str], what: str) -> None:
-    """Raise UserError, before anything is made, where an address stands in a folder's place. what: "--model_path"."""
-    if FOLDER_LIKE_ADDRESS.match(os.fspath(place)) and not os.path.exists(place):
+def folder_or_address(place: str | os.PathLike[str], what: str) -> Path | str:
+    """Where results or models lie: a folder, or the address of one in a bucket. what: "--model_path", for messages.
+
+    Raises UserError, before anything is made, where an address is no store's or went through a `Path`."""
+    text = os.fspath(place)
+    if FOLDER_LIKE_ADDRESS.match(text) and not SCHEME.match(text) and not os.path.exists(text):
         raise UserError(
-            f"{what} is {without_password(place)}, but models, checkpoints and results lie in folders: of all "
-            "that distcore writes, only caches (backend.cache_dir) may lie in a bucket. Give a folder, and copy that "
-            "folder afterwards."
+            f"{what} is {text}: an address that lost a slash, as it does in a pathlib.Path. Give it as a string."
         )
+    try:
+        folder = local_folder(text)
+    except UserError as error:
+        raise UserError(f"{what}: {error}") from None
+    if folder is None:
+        return text.rstrip("/")
+    return folder if SCHEME.match(text) else Path(place)
+
+
+def must_be_local(place: str | os.PathLike[str], what: str, because: str) -> None:
+    """Raise UserError, before anything is made, where an address stands in a folder's place. because: a sentence."""
+    if not isinstance(folder_or_address(place, what), Path):
+        raise UserError(f"{what} is {without_password(place)}, an address in a bucket. {because} Give a folder.")
 
 
 def without_password(url: str | os.PathLike[str]) -> str:

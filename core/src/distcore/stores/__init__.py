@@ -1,5 +1,6 @@
-"""Where caches lie: a folder of this machine or a bucket, behind six verbs. Everything a cache does to storage but the
-build of a local one (`local.py`, whose folder is renamed as a whole) goes through a `Store`.
+"""Where caches and results lie: a folder of this machine or a bucket, behind six verbs. Whatever a cache does to
+storage goes through a `Store`, but for the build of a local one, whose folder is renamed as a whole (`cache/local.py`).
+Results are made in a local folder, which a `mirror.Mirror` copies into a bucket.
 
     store = open_store("s3://bucket/cache", credentials)
     store.list("<key>/")                              every object below: {name: Stat}
@@ -19,6 +20,7 @@ Stores pickle, credentials included, into the job of a worker, and show no crede
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -26,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from distcore.addresses import local_folder
+from distcore.stores.addresses import local_folder
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{0,127}){0,7}", re.ASCII)
 
@@ -47,6 +49,24 @@ class Credentials:
     """What a store is opened with: options of its fsspec filesystem. Pickles; no repr shows them."""
 
     options: Mapping[str, Any] = field(repr=False)
+
+
+def read_credentials(value: Any) -> Credentials | None:
+    """Credentials as users give them: a mapping, the path of a JSON file that holds one, or None.
+
+    Raises ValueError saying what is wrong, and nothing of what is in them."""
+    if isinstance(value, str | os.PathLike):
+        try:
+            value = json.loads(Path(value).expanduser().read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(
+                f"the file cannot be read ({error.strerror}); give a mapping, or the path of a JSON file"
+            ) from None
+        except ValueError:
+            raise ValueError("the file is not JSON; give a mapping, or the path of a JSON file") from None
+    if value is None or isinstance(value, Mapping):
+        return Credentials(dict(value)) if value is not None else None
+    raise ValueError("should be a mapping, or the path of a JSON file that holds one")
 
 
 class Store(Protocol):
@@ -100,10 +120,10 @@ def open_store(place: str | os.PathLike[str], credentials: Credentials | None = 
     Raises UserError for an address that is no store's, or whose package is not installed."""
     folder = local_folder(place)
     if folder is not None:
-        from distcore.cache.local_store import LocalStore
+        from distcore.stores.local import LocalStore
 
         return LocalStore(folder)
-    from distcore.cache.bucket import Bucket
+    from distcore.stores.bucket import Bucket
 
     return Bucket(os.fspath(place), credentials)
 

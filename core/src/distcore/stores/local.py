@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from distcore.cache.store import NAME, SMALL, Stat, checked
 from distcore.durable import sync_directory, write_file, write_new_file
+from distcore.stores import NAME, SMALL, Stat, checked
 
 
 class LocalStore:

@@ -1,8 +1,8 @@
-"""A bucket that the tests of this folder share, emptied for each."""
+"""A bucket that tests share, emptied for each."""
 
 import pytest
 
-from distcore.cache import retries
+from distcore.stores import retries
 from distcore.testing.buckets import BUCKET, s3_server
 
 
