@@ -154,6 +154,10 @@ def test_nan_is_a_missing_value_and_no_number(place):
         (["--training_set", " "], r"name of a dataset is empty"),
         (["--logging_level", "loud"], r"no logging level 'loud'"),
         (["--gpus", "many"], r"--gpus 'many'"),
+        (["--gpus", "99"], r"--gpus 99: only 0 of these 1 can be used here"),
+        (["--random_seed", "abc"], r"--random_seed.*invalid int value: 'abc'\. See `distcore train --help`"),
+        (["--trainng_set=x"], r"no option --trainng_set\. Did you mean --training_set\?"),
+        (["there"], r"'there' is one word too many"),
         (["--backend", "ray"], r"pip install distcore-ray"),  # blocked below
         (["--config_str", "{}"], r"input_features"),
         (["--model_load_path", "nowhere"], r"nowhere"),

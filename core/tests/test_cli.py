@@ -53,6 +53,23 @@ def distcore(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "distcore.cli", *words], capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cache", "list", "--cachedir=x"], "distcore cache list has no option --cachedir. Did you mean --cache_dir?"),
+        (["--datset"], "distcore has no option --datset."),
+        (["cache", "lst"], "invalid choice: 'lst'"),
+    ],
+)
+def test_a_mistyped_option_gets_the_nearest_one_in_one_line(words, said, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    found = capsys.readouterr().err
+    assert said in found
+    assert found.count("\n") == 1
+
+
 def test_an_unknown_command_gets_the_nearest_one() -> None:
     done = distcore("experimnt", "--config", "x")
     assert done.returncode == 2

@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distcore import flags
 
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser, unknown = build_parser(words)
     if unknown is not None:
         return _guard(lambda _: _plugin_command(unknown, words[1:]), argparse.Namespace(debug="--debug" in words))
-    parsed = parser.parse_args(words)
+    parsed, left = parser.parse_known_args(words)
+    if left:
+        _refuse(left, _innermost(parser, words))
     if not getattr(parsed, "run", None):
         parser.print_help()
         return 2
@@ -75,9 +77,37 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace) -> int:
 # ------------------------------------------------------------------ the parser
 
 
-def build_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, str | None]:
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every other error is said."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        end = "" if message[-1] in ".?" else "."
+        self.exit(2, f"distcore: {message}{end} See `{self.prog} --help`.\n")
+
+
+def _innermost(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of the command, or of its action, that the words begin with."""
+    inner = (action.choices for action in parser._actions if isinstance(action.choices, dict))
+    found = {name: each for choices in inner for name, each in choices.items()}
+    return _innermost(found[words[0]], words[1:]) if words and words[0] in found else parser
+
+
+def _refuse(words: Sequence[str], command: argparse.ArgumentParser) -> NoReturn:
+    """End for words that the command does not know."""
+    import difflib
+
+    known = [option for action in command._actions for option in action.option_strings]
+    first = next((word.partition("=")[0] for word in words if word.startswith("-")), words[0])
+    if not first.startswith("-"):
+        command.error(f"{first!r} is one word too many")
+    near = difflib.get_close_matches(first, known, n=1)
+    command.error(f"{command.prog} has no option {first}.{f' Did you mean {near[0]}?' if near else ''}")
+
+
+def build_parser(words: Sequence[str]) -> tuple[Parser, str | None]:
     """The parser, and the name of the command when it is none of ours (a plugin may offer it)."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="distcore",
         description="One config, any engine, the same bits: preprocess, train, evaluate, predict from one YAML file.",
         epilog="`distcore COMMAND --help` tells a command's options.",
@@ -150,7 +180,7 @@ def _plugin_command(name: str, words: Sequence[str]) -> int:
         hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
         raise UserError(f"There is no command {name!r}. {hint}")
     command = plugins.make("commands", name)
-    parser = argparse.ArgumentParser(prog=f"distcore {name}", description=command.help, allow_abbrev=False)
+    parser = Parser(prog=f"distcore {name}", description=command.help, allow_abbrev=False)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     command.add_arguments(parser)
     return command.run(parser.parse_args(list(words)))

@@ -16,7 +16,7 @@ from distcore.mirror import Mirror
 from distcore.offers import DEFAULTS
 from distcore.plugins import Plugins
 from distcore.progress import Progress
-from distcore.session import choose_backend, limit_gpus, make_backend, under_way
+from distcore.session import check_gpus, choose_backend, limit_gpus, make_backend, under_way
 from distcore.stores import Credentials
 
 log = logging.getLogger("distcore")
@@ -83,6 +83,7 @@ def open_model(
     if name != DEFAULTS["backends"]:
         log.info("Backend %s: %s.", name, reason)
     with under_way(session, _listeners(artifact) if listen else [], view):
+        check_gpus(gpus, made)
         session.started()
         yield session
 

@@ -100,6 +100,7 @@ def open_session(
     for note in session.config.notes:
         log.info("%s: %s", session.config.source, note)
     with under_way(session, [each.as_json() for each in session.config.extensions], view):
+        check_gpus(gpus, session.backend)
         session.check()
         with session.closing:
             yield session
@@ -189,6 +190,17 @@ def limit_gpus(gpus: Any) -> None:
     if not all(part.strip().lstrip("-").isdigit() for part in text.split(",")):
         raise UserError(f"--gpus {text!r} is not a list of GPU numbers. Give numbers such as 0 or 0,1, or -1 for none.")
     os.environ["CUDA_VISIBLE_DEVICES"] = "" if text.strip() == "-1" else text
+
+
+def check_gpus(gpus: Any, backend: Backend) -> None:
+    """Raise UserError where GPUs were named (`limit_gpus`) that the backend does not see."""
+    named = [each for each in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if each] if gpus is not None else []
+    seen = backend.resources().gpus if named else 0
+    if seen < len(named):
+        raise UserError(
+            f"--gpus {','.join(named)}: only {seen} of these {len(named)} can be used here. "
+            "See `distcore doctor`; give -1 for none, or leave it out for all there are."
+        )
 
 
 def experiment_directory(root: str | Path, experiment_name: str, model_name: str) -> Path:

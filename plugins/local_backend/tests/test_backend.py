@@ -133,7 +133,16 @@ def test_gpus_are_device_files_within_what_is_visible(tmp_path, monkeypatch):
     for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
     assert machine.gpus(tmp_path) == 3
-    for visible, count in (("", 0), ("-1", 0), ("0", 1), ("1,0", 2), ("0,-1,1", 1), ("0,1,2,3", 3)):
+    for visible, count in (
+        ("", 0),
+        ("-1", 0),
+        ("0", 1),
+        ("1,0", 2),
+        ("0,-1,1", 1),
+        ("0,1,2,3", 3),
+        ("99", 0),
+        ("1,7", 1),
+    ):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert machine.gpus(tmp_path) == count, visible
 

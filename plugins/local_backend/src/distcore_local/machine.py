@@ -22,10 +22,10 @@ def gpus(devices: Path = DEVICES) -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
-    chosen = [part for part in visible.split(",") if part.strip()]
-    # CUDA takes the list up to the first entry that is no device.
-    count = next((index for index, part in enumerate(chosen) if part.strip() == "-1"), len(chosen))
-    return min(count, present)
+    chosen = [part.strip() for part in visible.split(",") if part.strip()]
+    # CUDA takes the list up to the first entry that is no device; a GPU may also be named by its UUID.
+    none = (index for index, part in enumerate(chosen) if part == "-1" or (part.isdigit() and int(part) >= present))
+    return min(next(none, len(chosen)), present)
 
 
 def _cpu_quota(cgroup: Path) -> int | None:
