@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import ray_runs
 
 from distcore_ray.cluster import started_processes
 
@@ -88,6 +92,14 @@ def nodes() -> Iterator[Nodes]:
     made = Nodes([2, 2, 2])
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def place(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the dataset of whole runs, while the three nodes are there."""
+    folder = tmp_path_factory.mktemp("runs")
+    ray_runs.dataset(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

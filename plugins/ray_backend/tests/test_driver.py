@@ -26,13 +26,6 @@ BACKENDS = {
 
 
 @pytest.fixture(scope="module")
-def place(nodes, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    ray_runs.dataset(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def whole(place):
     """A run that nobody disturbed, on this machine: its folder."""
     return ray_runs.train(

@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import ray_runs
 from ray_runs import LONG, cache, train, weights
 
+import distcore
+from distcore import run
 from distcore.errors import TrainingError
+from distcore.mirror import Mirror
+from distcore.stores import Credentials
+from distcore.testing.buckets import BUCKET, s3_server
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def place(nodes, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    ray_runs.dataset(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +53,43 @@ def test_cache_and_weights_are_those_of_this_machine_also_where_a_rank_is_killed
     assert "was killed by SIGKILL. All ranks were started again (1 of at most 2 times)" in caplog.text
     assert cache(place, "killed") == cache(place, "two-here")
     assert weights(found.directory) == weights(two_here.directory)
+
+
+@pytest.mark.slow
+def test_cache_and_results_in_a_bucket_need_no_folder_that_nodes_share(place, two_here, monkeypatch, caplog):
+    """The weights are those of this machine, also where a rank is killed and another goes on from the bucket."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    make = run.train_job
+
+    def job(*given):
+        """As on another machine: the folder that the driver works in is not there."""
+        made = make(*given)
+        return replace(made, directory=Path("/no/such/machine", made.directory.name))
+
+    monkeypatch.setattr(run, "train_job", job)
+    with s3_server() as (proxy, _):
+        backend = {"type": "ray", "trainer": {"num_workers": 2, "max_retries": 2}}
+        config = ray_runs.config_of(place, "bucket", backend, LONG)
+        config["backend"] |= {"cache_dir": f"s3://{BUCKET}/caches", "cache_credentials": proxy.options()}
+
+        def kill():
+            ray_runs.until(lambda: proxy.count("PUT", "checkpoints/step-00000080/manifest.json"))
+            os.kill(ray_runs.ranks()[1], signal.SIGKILL)
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        found = distcore.train(
+            config, dataset=place / "data.csv", output_directory=f"s3://{BUCKET}/results", view="none"
+        )
+        killer.join()
+        assert "All ranks were started again (1 of at most 2 times)" in caplog.text
+        assert found.directory == f"s3://{BUCKET}/results/experiment_run"
+        copied = place / "copied"
+        mirror = Mirror.at(found.directory, Credentials(proxy.options()))
+        mirror.get_folder("model", copied / "model", "model.json")
+        mirror.get_file("training_statistics.json", copied / "training_statistics.json")
+    assert weights(copied) == weights(two_here.directory)
+    assert not (place / "cache-bucket").exists()
 
 
 @pytest.mark.slow
