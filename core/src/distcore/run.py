@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore import results
+from distcore import folders, results
 from distcore.contracts import JSON, TrainJob, TrainResult
 from distcore.dataset import Data
 from distcore.prepare import check_storage, prepare
@@ -70,9 +70,9 @@ def _train(asked: TrainRequest) -> Outcome:
     data = asked.data
     config, weights = asked.to_run()
     start = asked.start(config)
-    results.check_place(asked.going_on or asked.output, config.backend.credentials)
+    folders.check_place(asked.going_on or asked.output, config.backend.credentials)
     with ExitStack() as stack:
-        stack.enter_context(results.as_before(asked.output))
+        stack.enter_context(folders.as_before(asked.output))
         session = stack.enter_context(
             open_session(
                 asked.command,
@@ -88,7 +88,7 @@ def _train(asked: TrainRequest) -> Outcome:
         if "skip_save_processed_input" in asked.skip and session.built_cache:
             stack.callback(results.remove_cache, cache)
         going_on = run_taken_over(session.backend) or asked.going_on
-        stack.enter_context(results.run_folder(session, asked, going_on))
+        stack.enter_context(folders.run_folder(session, asked, going_on))
         if weights is not None:
             start = results.write_weights(session, weights)
         return _train_and_save(session, cache, asked, start)
@@ -214,9 +214,9 @@ def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
     from distcore.prediction import Request, answered_here, rows_of
 
     output, credentials = asked.output, asked.opened_with
-    results.check_place(output, credentials)
+    folders.check_place(output, credentials)
     with ExitStack() as stack:
-        directory, mirror = stack.enter_context(results.answer_folder(output, credentials))
+        directory, mirror = stack.enter_context(folders.answer_folder(output, credentials))
         session = stack.enter_context(
             open_model(
                 asked.command,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore import results
+from distcore import folders
 from distcore.config import document_of
 from distcore.dataset import Data
 from distcore.errors import UserError
@@ -65,7 +65,7 @@ def hyperopt(
     section = read_section(_document(config, going_on))
     _refuse_launchers()
     with ExitStack() as stack:
-        stack.enter_context(results.as_before(Path(output_directory)))
+        stack.enter_context(folders.as_before(Path(output_directory)))
         session = stack.enter_context(
             open_session(SECTION, section.values, backend=backend, random_seed=random_seed, gpus=gpus, view=view)
         )
