@@ -138,8 +138,8 @@ class _Builder:
             },
             "cache_credentials": {
                 "type": ["object", "string", "null"],
-                "description": "What the buckets of cache and results are opened with, or the path of a JSON file with it. "
-                "Never shown.",
+                "description": "What the buckets of cache and results are opened with, or the path of a JSON file with "
+                "it. Never shown.",
             },
             "cache_format": self.reference("caches", DEFAULTS["caches"], "How encoded columns lie in files."),
             "processor": self.reference("processors", "", "What turns rows into encoded columns."),

@@ -18,7 +18,7 @@ from distcore.search.folders import SEARCH, SECTION, folder_to_resume, held_fold
 from distcore.search.outcome import SearchOutcome
 from distcore.search.section import read_section
 from distcore.session import open_session
-from distcore.stores.addresses import must_be_local
+from distcore.stores.addresses import folder_only
 
 if TYPE_CHECKING:
     from distcore.config.document import Document
@@ -58,19 +58,18 @@ def hyperopt(
     every trial failed, KeyboardInterrupt after a ctrl-C (the results so far are written).
     """
     data = picklable(Data(dataset, training_set, validation_set, test_set, data_format))
-    for place, what in ((output_directory, "--output_directory"), (model_resume_path, "--model_resume_path")):
-        if place is not None:
-            must_be_local(place, what, NO_BUCKET)
-    going_on = folder_to_resume(output_directory, experiment_name, model_name, model_resume_path, resume)
+    output = folder_only(output_directory, "--output_directory", NO_BUCKET)
+    before = folder_only(model_resume_path, "--model_resume_path", NO_BUCKET) if model_resume_path else None
+    going_on = folder_to_resume(output, experiment_name, model_name, before, resume)
     section = read_section(_document(config, going_on))
     _refuse_launchers()
     with ExitStack() as stack:
-        stack.enter_context(folders.as_before(Path(output_directory)))
+        stack.enter_context(folders.as_before(output))
         session = stack.enter_context(
             open_session(SECTION, section.values, backend=backend, random_seed=random_seed, gpus=gpus, view=view)
         )
         search = Search(section, session, data, skip, backend, random_seed)
-        directory = stack.enter_context(held_folder(going_on, output_directory, experiment_name, model_name))
+        directory = stack.enter_context(held_folder(going_on, output, experiment_name, model_name))
         return search.run(directory.absolute(), going_on is not None)
 
 

@@ -91,10 +91,14 @@ def folder_or_address(place: str | os.PathLike[str], what: str) -> Path | str:
     return folder if SCHEME.match(text) else Path(place)
 
 
-def must_be_local(place: str | os.PathLike[str], what: str, because: str) -> None:
-    """Raise UserError, before anything is made, where an address stands in a folder's place. because: a sentence."""
-    if not isinstance(folder_or_address(place, what), Path):
-        raise UserError(f"{what} is {without_password(place)}, an address in a bucket. {because} Give a folder.")
+def folder_only(place: str | os.PathLike[str], what: str, because: str) -> Path:
+    """The folder that the place is. because: a sentence that says why it must be one.
+
+    Raises UserError, before anything is made, where it is the address of a bucket."""
+    found = folder_or_address(place, what)
+    if not isinstance(found, Path):
+        raise UserError(f"{what} is {without_password(found)}, an address in a bucket. {because} Give a folder.")
+    return found
 
 
 def without_password(url: str | os.PathLike[str]) -> str:
