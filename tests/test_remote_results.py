@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def bucket(place, server, monkeypatch):
     for name, value in {**given, "EC2_METADATA_DISABLED": "true"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setattr("distcore.stores.retries.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("distcore.stores.lease.PATIENCE", 2.0)  # what is killed here does not come back
+    monkeypatch.setattr("distcore.stores.lease.LOOK", 0.1)
     place.write(place.config, CONFIG)
     return proxy, client
 
@@ -250,6 +253,29 @@ def test_a_run_that_is_refused_leaves_nothing(place, bucket):
     message = place.refused(*place.words("train", "--output_directory", RESULTS), code=1)
     assert "The loss of bought became" in message
     assert objects(client, "") == {}
+
+
+@pytest.mark.parametrize("where", ["folder", "bucket"])
+def test_a_run_that_is_under_way_cannot_be_gone_on_with(place, bucket, monkeypatch, where):
+    """Two processes would remove each other's checkpoints. Nothing is changed by the one that is refused."""
+    proxy, client = bucket
+    monkeypatch.setattr("distcore.stores.lease.PATIENCE", 60.0)
+    place.write(place.config, CONFIG.replace("epochs: 3", "epochs: 100000, steps_per_checkpoint: 300"))
+    results = RESULTS if where == "bucket" else place.folder / "results"
+    process = place.start("train", "--output_directory", results)
+    first = "step-00000300"
+    while process.poll() is None:
+        if proxy.count("PUT", f"{first}/manifest.json") or (place.results / "checkpoints" / first).exists():
+            break
+        time.sleep(0.05)
+    done = place.run("train", "--model_resume_path", f"{results}/experiment_run")
+    assert done.code == 2, done.err
+    assert f"Another process is training in {results}/experiment_run. Wait for it" in done.err
+    process.send_signal(signal.SIGINT)
+    stopped = place.finish(process)
+    assert stopped.code == 130, stopped.err
+    assert "Go on from there" in stopped.err
+    assert "running.json" not in objects(client)
 
 
 # ------------------------------------------------------------------ faults and damage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
     from distcore.requests import TrainRequest
     from distcore.session import Session
     from distcore.stores import Credentials
+
+
+RUNNING = "running.json"
+"""In a bucket, shows that a process is at work in a run's folder."""
+
+TAKEN = (
+    "Another process is training in {}. Wait for it, or stop it; then go on with its run, or begin one of your own "
+    "without --model_resume_path."
+)
+
+log = logging.getLogger("distcore")
 
 
 def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:
@@ -52,23 +64,63 @@ def as_before(folder: Path | str) -> Iterator[None]:
 
 
 @contextmanager
-def run_folder(session: Session, asked: TrainRequest, going_on: Path | str | None) -> Iterator[None]:
+def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | None) -> Iterator[None]:
     """Give the session its folder: that of the run to go on with, or a fresh one, which is gone again where the run is
     refused. Where it is in a bucket, the session works in a copy on this machine, and what is new there when the run
-    ends, whichever way, is put into the bucket."""
-    place, credentials = going_on or asked.output, session.config.backend.credentials
+    ends, whichever way, is put into the bucket. Nobody else trains there meanwhile.
+
+    taken_over: where a lost process of this launch began the run; the launcher knows who goes on with it."""
+    going_on, credentials = taken_over or asked.going_on, session.config.backend.credentials
+    place = going_on or asked.output
     with ExitStack() as stack:
         if not isinstance(place, Path):
             name = f"{asked.experiment_name}_{asked.model_name}"
             session.mirror = Mirror.at(place, credentials) if going_on else Mirror.begin(place, name, credentials)
+            if not taken_over:
+                stack.enter_context(alone_there(session.mirror))
             session.directory = stack.enter_context(working_folder(session.mirror))
             stack.enter_context(put_at_the_end(session.mirror, session.directory))
-        elif going_on:
-            session.directory = place
         else:
-            session.directory = experiment_directory(place, asked.experiment_name, asked.model_name)
+            fresh = None if going_on else experiment_directory(place, asked.experiment_name, asked.model_name)
+            session.directory = fresh or place
+            if not taken_over:
+                stack.enter_context(alone_in(session.directory))
         if not going_on:
             stack.enter_context(gone_if_refused(session))
+        yield
+
+
+@contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Hold a run's folder: of two processes that train in it, each would remove what the other saves.
+
+    Raises UserError where another one does."""
+    from distcore.cache.locks import folder_if_free
+    from distcore.training.trainer import launched_member
+
+    member = launched_member()
+    if member is not None and member.rank:  # rank 0, another process, holds it for all of them
+        yield
+        return
+    with folder_if_free(directory) as free:
+        if not free:
+            raise UserError(TAKEN.format(directory))
+        yield
+
+
+@contextmanager
+def alone_there(mirror: Mirror) -> Iterator[None]:
+    """The same in a bucket, where it may take half a minute to see that the process which held it is dead."""
+    from distcore.stores import lease as leases
+
+    def say() -> None:
+        log.info(
+            "A process was at work in %s. Looking for up to %.0f s whether it still is.", mirror.url, leases.PATIENCE
+        )
+
+    with leases.Lease(mirror.store, RUNNING) as lease:
+        if not lease.acquire_from_the_dead(say):
+            raise UserError(TAKEN.format(mirror.url))
         yield
 
 

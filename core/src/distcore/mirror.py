@@ -5,6 +5,7 @@ folder that file is put last and deleted first: what has it was whole when it wa
 leaves a folder without it, which no reader takes for one. A file that stands for itself is replaced by one put.
 
     <address>/started.json                              put on condition that there is none: whose folder this is
+    <address>/running.json                              while a process is at work there; changed every few seconds
     <address>/description.json, report.html, …          each as soon as it is written, or when the run ends
     <address>/checkpoints/step-00000123/manifest.json   put before the step counts as saved
     <address>/model/model.json

@@ -87,8 +87,7 @@ def _train(asked: TrainRequest) -> Outcome:
         cache = prepare(session, data)
         if "skip_save_processed_input" in asked.skip and session.built_cache:
             stack.callback(results.remove_cache, cache)
-        going_on = run_taken_over(session.backend) or asked.going_on
-        stack.enter_context(folders.run_folder(session, asked, going_on))
+        stack.enter_context(folders.run_folder(session, asked, run_taken_over(session.backend)))
         if weights is not None:
             start = results.write_weights(session, weights)
         return _train_and_save(session, cache, asked, start)

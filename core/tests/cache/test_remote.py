@@ -21,10 +21,10 @@ import pytest
 from distcore.arrow import from_numpy
 from distcore.cache import SHARD_ROWS, Cache, Credentials, ensure_cache, open_cache, remote, remove, verify
 from distcore.cache import fetching as cache_fetching
-from distcore.cache import lease as cache_lease
 from distcore.cache.manifest import sealed, unsealed
 from distcore.contracts import Column, PluginRef
 from distcore.errors import CacheError, StoreError, UserError
+from distcore.stores import lease as cache_lease
 from distcore.stores import open_store
 from distcore.testing.buckets import BUCKET, SECRET, Fault
 

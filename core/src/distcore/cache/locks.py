@@ -38,6 +38,23 @@ def locked_if_free(path: str | os.PathLike[str]) -> Iterator[bool]:
             _release(Path(path), handle)
 
 
+@contextmanager
+def folder_if_free(folder: str | os.PathLike[str]) -> Iterator[bool]:
+    """Hold a lock on a folder itself, which leaves no file in it, if nobody else does (yields True); else yield False.
+
+    Where the file system has no locks it is not known who else is there, and this yields True."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        free = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            free = error.errno not in BUSY
+        yield free
+    finally:
+        os.close(handle)
+
+
 def is_held(path: str | os.PathLike[str]) -> bool:
     """Whether anybody holds the lock now. Makes no file, and needs no right to write."""
     try:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from distcore.cache.builder import CacheBuilder
 from distcore.cache.files import CacheFiles, damage_of
-from distcore.cache.lease import Lease
 from distcore.cache.manifest import MANIFEST, REBUILD, VERSION
 from distcore.contracts import PluginRef
 from distcore.digests import HashingFile
@@ -31,6 +30,7 @@ from distcore.durable import Digest, explained
 from distcore.errors import CacheError, StoreError
 from distcore.stores import Store
 from distcore.stores.bucket import Bucket
+from distcore.stores.lease import Lease
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins

@@ -42,6 +42,8 @@ class Lease:
     def acquire(self, until: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
         """Hold the lease, after whoever holds it now; False as soon as `until()`, asked while waiting, is true.
 
+        Which holder lives is seen within PATIENCE seconds: see `acquire_from_the_dead`.
+
         on_wait: called once before waiting. Raises StoreError where the store cannot decide who holds it."""
         seen, since, waited = b"", time.monotonic(), False
         while not self.store.create(self.name, self._content(0)):
@@ -61,6 +63,16 @@ class Lease:
         self._thread = threading.Thread(target=self._beat, name="distcore-lease", daemon=True)
         self._thread.start()
         return True
+
+    def acquire_from_the_dead(self, on_wait: Callable[[], None]) -> bool:
+        """Hold the lease unless somebody alive holds it, which may take PATIENCE seconds to see. Raises StoreError."""
+        seen: set[bytes] = set()
+
+        def alive() -> bool:
+            seen.add(self._found())
+            return len(seen - {b""}) > 1
+
+        return self.acquire(alive, on_wait)
 
     def __enter__(self) -> Lease:
         return self
@@ -93,9 +105,9 @@ class Lease:
             with suppress(StoreError):
                 self.store.delete([self.name])
             raise StoreError(
-                f"The store at {self.store.url} ignores the condition of a put (If-None-Match), so that two builders "
-                "of a cache could not be told apart. Nothing was built. Use a store that keeps it (S3 itself, "
-                "Google's, Azure's, MinIO), or a folder as backend.cache_dir."
+                f"The store at {self.store.url} ignores the condition of a put (If-None-Match), so that two processes "
+                "at one work could not be told apart. Nothing was built. Use a store that keeps it (S3 itself, "
+                "Google's, Azure's, MinIO), or a folder."
             )
 
     def _beat(self) -> None:
