@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distcore.testing.buckets import BUCKET, KEY, SECRET, Fault, s3_server
+from distcore.testing.buckets import BUCKET, KEY, SECRET, Fault, fresh, s3_server
 
 CANARIES = (KEY.encode(), SECRET.encode())
 HYPEROPT = """\
@@ -32,9 +32,7 @@ def there(place, bucket, monkeypatch):
     """The place, with its cache in a bucket."""
     proxy, client = bucket
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    proxy.expect()
-    for each in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
-        client.delete_object(Bucket=BUCKET, Key=each["Key"])
+    fresh(proxy, client)
     return place
 
 
@@ -176,13 +174,8 @@ def test_results_in_the_bucket(there, bucket):
 
 def test_the_environment_will_do(there, bucket, monkeypatch):
     proxy, client = bucket
-    for name, value in (
-        ("ACCESS_KEY_ID", KEY),
-        ("SECRET_ACCESS_KEY", SECRET),
-        ("ENDPOINT_URL", proxy.url),
-        ("DEFAULT_REGION", "us-east-1"),
-    ):
-        monkeypatch.setenv(f"AWS_{name}", value)
+    for name, value in proxy.environment().items():
+        monkeypatch.setenv(name, value)
     there.write(
         there.config,
         (there.folder / there.config)

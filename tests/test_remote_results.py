@@ -17,7 +17,7 @@ import distcore
 from distcore import run
 from distcore.cli import main
 from distcore.errors import ArtifactError
-from distcore.testing.buckets import BUCKET, KEY, SECRET, Fault, s3_server
+from distcore.testing.buckets import BUCKET, Fault, fresh, s3_server
 
 RESULTS = f"s3://{BUCKET}/results"
 RUN = "results/experiment_run"
@@ -46,19 +46,9 @@ def server():
 def bucket(place, server, monkeypatch):
     """(proxy, client) of an empty bucket, which the environment has the credentials of."""
     proxy, client = server
-    proxy.expect()
-    proxy.pause = None
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
-        for each in page.get("Contents", ()):
-            client.delete_object(Bucket=BUCKET, Key=each["Key"])
-    given = {
-        "ACCESS_KEY_ID": KEY,
-        "SECRET_ACCESS_KEY": SECRET,
-        "ENDPOINT_URL": proxy.url,
-        "DEFAULT_REGION": "us-east-1",
-    }
-    for name, value in {**given, "EC2_METADATA_DISABLED": "true"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
+    fresh(proxy, client)
+    for name, value in {**proxy.environment(), "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("distcore.stores.retries.FIRST_WAIT", 0.01)
     monkeypatch.setattr("distcore.stores.lease.PATIENCE", 2.0)  # what is killed here does not come back
     monkeypatch.setattr("distcore.stores.lease.LOOK", 0.1)
@@ -426,13 +416,12 @@ def test_a_killed_run_goes_on_elsewhere(place, bucket, whole, number, before):
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 def test_killed_at_every_request_that_changes_the_bucket(place, bucket, whole, before):
-    _, client = bucket
+    proxy, client = bucket
     number = 0
     while (found := killed_and_resumed(place, bucket, number, before)) is not None:
         assert bits(found) == whole, number
         # One more than usual where the kill came before the last one was given up: nothing is saved after that.
         assert len({name.split("/")[1] for name in found if name.startswith("checkpoints/")}) in (2, 3)
-        for name in objects(client, ""):
-            client.delete_object(Bucket=BUCKET, Key=name)
+        fresh(proxy, client)
         number += 1
     assert number >= 15

@@ -3,7 +3,7 @@
 import pytest
 
 from distcore.stores import retries
-from distcore.testing.buckets import BUCKET, s3_server
+from distcore.testing.buckets import fresh, s3_server
 
 
 @pytest.fixture(scope="session")
@@ -16,11 +16,7 @@ def s3_process():
 def s3(s3_process, monkeypatch):
     """(proxy, client) of an empty bucket; attempts follow one another at once."""
     proxy, client = s3_process
-    proxy.expect()
-    proxy.pause = None
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
-        for each in page.get("Contents", ()):
-            client.delete_object(Bucket=BUCKET, Key=each["Key"])
+    fresh(proxy, client)
     monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     return proxy, client

@@ -120,7 +120,7 @@ def test_prune_tells_what_it_does(place, said):
     ("words", "error"),
     [
         (["list"], "Say where the caches lie"),
-        (["list", "--cache_dir", "http://169.254.169.254/latest"], "no store"),
+        (["list", "--cache_dir", "http://169.254.169.254/latest"], "is no store. Nothing was contacted"),
         (["prune", "--cache_dir", "{}", "--keep", "much"], "'much' is no size"),
         (["prune", "--cache_dir", "{}", "--older_than", "-1"], "no number of days"),
         (["prune", "--cache_dir", "{}", "--older_than", "nan"], "no number of days"),

@@ -87,7 +87,7 @@ def report(directory: Path) -> Path:
         return write_report(directory)
 
 
-def model_here(session: Session, model: Path) -> Path:
+def brought_model(session: Session, model: Path) -> Path:
     """The model that training wrote, on this machine: a rank on another one copied it into the bucket."""
     from distcore.artifact import NAME
 

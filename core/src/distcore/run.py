@@ -105,7 +105,7 @@ def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: 
     if resuming:  # not before it is known that this is the run of that folder
         results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
     results.write(session, "training_statistics.json", trained.statistics, skip, "skip_save_training_statistics")
-    trained = replace(trained, model=results.model_here(session, trained.model))
+    trained = replace(trained, model=results.brought_model(session, trained.model))
     test, path = None, None
     if session.command == "experiment":
         test, path = _evaluate_test_split(session, cache, trained.model, skip)

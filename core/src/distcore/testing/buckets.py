@@ -69,6 +69,11 @@ class Proxy:
         """Credentials that lead here."""
         return {"key": KEY, "secret": SECRET, "endpoint_url": self.url, **more}
 
+    def environment(self) -> dict[str, str]:
+        """The same as variables of the environment."""
+        given = {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "ENDPOINT_URL": self.url}
+        return {f"AWS_{name}": value for name, value in {**given, "DEFAULT_REGION": "us-east-1"}.items()}
+
     def expect(self, *faults: Fault) -> None:
         """These faults from now on, and no others; `seen` starts again."""
         with self.lock:
@@ -165,6 +170,15 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, *_: Any) -> None:
         """Nothing: a client that went away is what such tests are about."""
+
+
+def fresh(proxy: Proxy, client: Any) -> None:
+    """Empty the bucket, and forget faults, pause and what was seen, for a test that shares them with others."""
+    proxy.expect()
+    proxy.pause = None
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
+        for each in page.get("Contents", ()):
+            client.delete_object(Bucket=BUCKET, Key=each["Key"])
 
 
 @contextmanager
