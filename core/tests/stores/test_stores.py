@@ -196,6 +196,35 @@ def test_a_store_that_stumbles_is_asked_again(s3, kind, monkeypatch):
     assert store.read("shard") == b"new"
 
 
+@pytest.mark.parametrize("more", [{}, {"requester_pays": True}, {"version_aware": True}, {"cache_regions": True}])
+def test_large_objects_come_with_whatever_options(s3, monkeypatch, more):
+    """Blocking requests read them; where options are for asyncio's client alone, that one does."""
+    monkeypatch.setattr(bucket_module, "PIECE", 1 << 20)
+    proxy, client = s3
+    client.put_object(Bucket=BUCKET, Key="some/caches/shard", Body=BIG)
+    store = s3_store(proxy, **more)
+    assert whole(store.open("shard", len(BIG))) == BIG
+    assert proxy.count("GET", "shard") == len(BIG) // (1 << 20) + 1
+    with pytest.raises(FileNotFoundError):
+        store.open("none", 1)
+
+
+def test_a_public_bucket_is_read_without_credentials(s3):
+    proxy, client = s3
+    client.put_object(Bucket=BUCKET, Key="a/shard", Body=b"12345", ACL="public-read")
+    store = open_store(f"s3://{BUCKET}/a", Credentials({"anon": True, "endpoint_url": proxy.url}))
+    assert whole(store.open("shard", 5)) == b"12345"
+
+
+def test_an_object_that_is_cut_shows_whatever_its_pieces(store, monkeypatch):
+    monkeypatch.setattr(bucket_module, "PIECE", 10)
+    for length in (0, 9, 10, 11, 20, 29, 31):
+        store.write("shard", b"x" * length)
+        assert len(whole(store.open("shard", 30))) == length
+    store.write("shard", b"x" * 40)
+    assert len(whole(store.open("shard", 30))) != 30
+
+
 def test_retries_are_bounded_and_the_error_names_key_and_cause(s3):
     proxy, _ = s3
     store = s3_store(proxy)

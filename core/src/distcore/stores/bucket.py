@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from distcore.errors import StoreError, UserError
 from distcore.stores import NAME, SMALL, Credentials, Stat, checked
 from distcore.stores.addresses import store_kind, without_password
+from distcore.stores.blocks import Blocks, blocks_of
 from distcore.stores.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
 from distcore.stores.retries import persistently, status_of
 
@@ -23,7 +24,7 @@ PIECE = 16 << 20
 """Bytes of one request for a large object."""
 
 REQUESTS = 8
-"""Requests for pieces that are under way at once; so at most REQUESTS * PIECE bytes of objects are in memory."""
+"""Requests for pieces of one object that are under way at once; each holds a block (from S3) or a piece in memory."""
 
 ONE_PUT = 64 << 20
 """Objects up to this size are one request; larger ones go up in parts of this size, two at a time."""
@@ -45,7 +46,7 @@ class Bucket:
         self._secrets = tuple(secrets_of(credentials)) if credentials else ()
         # Nobody else could see into a process's memory.
         self._only = os.getpid() if self.kind == "memory" else None
-        self._opened: tuple[int, Any, str] | None = None
+        self._opened: tuple[int, Any, str, Blocks] | None = None
         self._pieces: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -93,17 +94,26 @@ class Bucket:
         checked(name)
         target = cast(BinaryIO, tempfile.TemporaryFile(prefix="distcore-shard-", buffering=0))  # noqa: SIM115 - given
 
-        def fetch(start: int) -> None:
+        def fetch(start: int) -> int:
             # A byte more is asked for than there should be, so that a longer object shows.
-            left = memoryview(self._range(name, start, min(start + PIECE, size + 1)))
-            while left:
-                written = os.pwrite(target.fileno(), left, start)
-                left, start = left[written:], start + written
+            return self._ask(name, "read", lambda _, path: copy(path, start, min(start + PIECE, size + 1)))
+
+        def copy(path: str, start: int, stop: int) -> int:
+            end = 0
+            for block in self._files()[2](path, start, stop):
+                left = memoryview(block)
+                while left:
+                    written = os.pwrite(target.fileno(), left, start)
+                    left, start = left[written:], start + written
+                    end = start
+            return end
 
         try:
+            # In one go: a full disk is told before anything is fetched, and writing takes a third less time.
+            os.posix_fallocate(target.fileno(), 0, size + 1)
             starts = range(0, size + 1, PIECE)
-            for _ in map(fetch, starts) if len(starts) == 1 else self._pool().map(fetch, starts):
-                pass
+            ends = map(fetch, starts) if len(starts) == 1 else self._pool().map(fetch, starts)
+            target.truncate(max(ends))
         except BaseException:
             target.close()
             raise
@@ -182,8 +192,8 @@ class Bucket:
 
     # -------------------------------------------------------------- inside
 
-    def _files(self) -> tuple[Any, str]:
-        """The filesystem and the root's path in it, opened in this process once."""
+    def _files(self) -> tuple[Any, str, Blocks]:
+        """The filesystem, the root's path in it, and how it is read; opened in this process once."""
         with self._lock:
             if self._opened is None or self._opened[0] != os.getpid():
                 if self._only not in (None, os.getpid()):
@@ -191,7 +201,8 @@ class Bucket:
                         f"{self.url} is the memory of one process, and this is another. Give a folder or a bucket in "
                         "backend.cache_dir where work runs in several processes."
                     )
-                self._opened = (os.getpid(), *open_filesystem(self.address, self.kind, self.credentials))
+                files, root = open_filesystem(self.address, self.kind, self.credentials)
+                self._opened = os.getpid(), files, root, blocks_of(files, self.kind, 2 * REQUESTS)
             return self._opened[1:]
 
     def _root(self) -> str:
@@ -209,15 +220,7 @@ class Bucket:
     def _range(self, name: str, start: int, stop: int) -> bytes:
         """Bytes [start, stop) of an object, or those of them that there are."""
 
-        def ask(files: Any, path: str) -> bytes:
-            try:
-                return cast(bytes, files.cat_file(path, start=start, end=stop))
-            except Exception as error:
-                if status_of(error) == 416:  # nothing lies there: the object is shorter
-                    return b""
-                raise
-
-        return self._ask(name, "read", ask)
+        return self._ask(name, "read", lambda _, path: b"".join(self._files()[2](path, start, stop)))
 
     def _found(self, name: str) -> bytes | None:
         try:

@@ -28,7 +28,7 @@ FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError,
 FINAL_ERRNOS = frozenset({errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG})
 NETWORK = frozenset(
     {"HTTPClientError", "ConnectionError", "ClientPayloadError", "ClientConnectionError", "TransportError"}
-    | {"ServiceRequestError", "ServiceResponseError"}
+    | {"ServiceRequestError", "ServiceResponseError", "IncompleteReadError"}
 )
 """Names of the network's errors in the libraries of stores, which core does not import."""
 
