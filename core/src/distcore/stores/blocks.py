@@ -78,7 +78,14 @@ def _blocking_client(files: Any, connections: int, process: int) -> Any:
         "endpoint_url": files.endpoint_url,
         "use_ssl": files.use_ssl,
     }
-    settings = {"connect_timeout": files.connect_timeout, "read_timeout": files.read_timeout, **files.config_kwargs}
+    own = {
+        "max_pool_connections": connections,
+        "connect_timeout": files.connect_timeout,
+        "read_timeout": files.read_timeout,
+        # S3's own checksums take as long as all else together. What is read is compared with a hash of ours.
+        "response_checksum_validation": "when_required",
+    }
+    settings = {**own, **files.config_kwargs}
     if files.anon:
         settings["signature_version"] = UNSIGNED
     options = {**{name: value for name, value in given.items() if value is not None}, **files.client_kwargs}
@@ -86,7 +93,6 @@ def _blocking_client(files: Any, connections: int, process: int) -> Any:
         options = {name: value for name, value in options.items() if not name.startswith("aws_")}
     try:
         session = botocore.session.Session(**files.kwargs)
-        config = Config(**{"max_pool_connections": connections, **settings})
-        return session.create_client("s3", config=config, **options)
-    except TypeError:  # an option that only asyncio's has
+        return session.create_client("s3", config=Config(**settings), **options)
+    except TypeError:  # an option that only asyncio's has, or that a botocore before 1.36 has not
         return None
