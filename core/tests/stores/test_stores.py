@@ -209,6 +209,16 @@ def test_large_objects_come_with_whatever_options(s3, monkeypatch, more):
         store.open("none", 1)
 
 
+def test_credentials_that_no_client_takes_are_told_with_the_object(s3, monkeypatch):
+    """Half of a pair in the environment, and a profile that is not there."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "canary")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    for options, said in (({}, "PartialCredentialsError"), ({"profile": "nobody"}, "ProfileNotFound")):
+        store = open_store(f"s3://{BUCKET}/a", Credentials({"endpoint_url": s3[0].url, **options}))
+        with pytest.raises(StoreError, match=rf"a/shard could not be read \({said}"):
+            store.open("shard", 5)
+
+
 def test_a_public_bucket_is_read_without_credentials(s3):
     proxy, client = s3
     client.put_object(Bucket=BUCKET, Key="a/shard", Body=b"12345", ACL="public-read")

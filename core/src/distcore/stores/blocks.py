@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -25,41 +26,43 @@ Blocks = Callable[[str, int, int], Iterator[bytes]]
 
 def blocks_of(files: Any, kind: str, connections: int) -> Blocks:
     """How to read from this filesystem, by as many threads as `connections`."""
-    client = _blocking_client(files, connections, os.getpid()) if kind == "s3" else None
-    return _by_fsspec(files) if client is None else _by_botocore(files, client)
+    making = threading.Lock()
+
+    def from_s3(path: str, start: int, stop: int) -> Iterator[bytes]:
+        with making:  # by the first request, so that what is wrong with the credentials is an answer to it
+            client = _blocking_client(files, connections, os.getpid())
+        if client is None:
+            return _by_fsspec(files, path, start, stop)
+        return _by_botocore(files, client, path, start, stop)
+
+    return from_s3 if kind == "s3" else functools.partial(_by_fsspec, files)
 
 
-def _by_fsspec(files: Any) -> Blocks:
-    def blocks(path: str, start: int, stop: int) -> Iterator[bytes]:
-        try:
-            yield files.cat_file(path, start=start, end=stop)
-        except Exception as error:
-            if status_of(error) != 416:  # nothing lies there: the object is shorter
-                raise
-
-    return blocks
+def _by_fsspec(files: Any, path: str, start: int, stop: int) -> Iterator[bytes]:
+    try:
+        yield files.cat_file(path, start=start, end=stop)
+    except Exception as error:
+        if status_of(error) != 416:  # nothing lies there: the object is shorter
+            raise
 
 
-def _by_botocore(files: Any, client: Any) -> Blocks:
-    def blocks(path: str, start: int, stop: int) -> Iterator[bytes]:
-        from s3fs.errors import translate_boto_error
+def _by_botocore(files: Any, client: Any, path: str, start: int, stop: int) -> Iterator[bytes]:
+    from s3fs.errors import translate_boto_error
 
-        bucket, key, _ = files.split_path(path)
-        asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **files.req_kw}
-        try:
-            with closing(client.get_object(**asked)["Body"]) as body:  # its own __enter__ gives what checks no length
-                while start < stop and (block := body.read(min(BLOCK, stop - start))):
-                    start += len(block)
-                    yield block
-        except Exception as error:
-            if status_of(error) == 416:
-                return
-            found = translate_boto_error(error)
-            if found is error:
-                raise
-            raise found from error
-
-    return blocks
+    bucket, key, _ = files.split_path(path)
+    asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **files.req_kw}
+    try:
+        with closing(client.get_object(**asked)["Body"]) as body:  # its own __enter__ gives what checks no length
+            while start < stop and (block := body.read(min(BLOCK, stop - start))):
+                start += len(block)
+                yield block
+    except Exception as error:
+        if status_of(error) == 416:
+            return
+        found = translate_boto_error(error)
+        if found is error:
+            raise
+        raise found from error
 
 
 @functools.lru_cache(maxsize=8)  # making one takes tenths of a second; fsspec keeps its filesystems likewise
