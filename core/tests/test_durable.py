@@ -11,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcore.digests import Digest, HashingFile, digest_file
-from distcore.durable import (
-    DirectoryBuilder,
-    commit_directory,
-    explained,
-    human_bytes,
-    remove_directory,
-    sync_tree,
-    write_file,
-    write_new_file,
-)
+from distcore.disk import explained, human_bytes
+from distcore.durable import DirectoryBuilder, commit_directory, remove_directory, sync_tree, write_file, write_new_file
 from distcore.errors import CacheError, CheckpointError, UserError
 
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from distcore.contracts import JSON, Predictor, TrainJob
 from distcore.digests import digest_file
-from distcore.durable import DirectoryBuilder, explained, write_new_file
+from distcore.disk import explained
+from distcore.durable import DirectoryBuilder, write_new_file
 from distcore.errors import ArtifactError, TrainingError
 from distcore.features import Features
 from distcore.mirror import MODEL, Mirror

@@ -95,7 +95,7 @@ def alone_in(directory: Path) -> Iterator[None]:
     """Hold a run's folder: of two processes that train in it, each would remove what the other saves.
 
     Raises UserError where another one does."""
-    from distcore.cache.locks import folder_if_free
+    from distcore.locks import folder_if_free
     from distcore.training.trainer import launched_member
 
     member = launched_member()

@@ -25,7 +25,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from distcore.durable import BUILDING, REMOVING, DirectoryBuilder, explained
+from distcore.disk import explained
+from distcore.durable import BUILDING, REMOVING, DirectoryBuilder
 from distcore.errors import TrainingError, UserError
 from distcore.stores import NAME, Credentials, Store, open_store
 from distcore.stores.addresses import without_password

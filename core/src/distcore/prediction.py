@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from distcore.batch import Batch, Layout
-from distcore.durable import explained, write_file
+from distcore.disk import explained
+from distcore.durable import write_file
 from distcore.errors import TrainingError, UserError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON
-from distcore.durable import explained, remove_directory, write_file
+from distcore.disk import explained
+from distcore.durable import remove_directory, write_file
 from distcore.errors import TrainingError, UserError
 from distcore.mirror import MODEL, Mirror
 

@@ -22,8 +22,8 @@ from faulty_builds import FORMATS, KEY, PATIENCE, Build, ended, forked, listing,
 
 from distcore.arrow import from_numpy
 from distcore.cache import Cache
-from distcore.cache.locks import locked, locked_if_free
 from distcore.errors import CacheError, DistcoreError, UserError
+from distcore.locks import locked, locked_if_free
 
 SCRIPT = faulty_builds.__file__
 build = Build("parquet")

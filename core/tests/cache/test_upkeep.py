@@ -17,11 +17,11 @@ from distcore.arrow import from_numpy
 from distcore.cache import Cache, Credentials, ensure_cache, upkeep
 from distcore.cache import use as uses
 from distcore.cache.catalogue import catalogue
-from distcore.cache.locks import locked
 from distcore.cache.repair import repair
 from distcore.cache.upkeep import Rules, prune
 from distcore.cache.use import begin_use
 from distcore.errors import UserError
+from distcore.locks import locked
 from distcore.stores import open_store
 from distcore.testing.buckets import BUCKET, Fault
 

@@ -139,10 +139,10 @@ def test_a_full_disk_is_said_and_older_checkpoints_are_intact(tmp_path):
 import resource, signal, errno, os
 from pathlib import Path
 import torch
-from distcore import durable
+from distcore import disk
 from distcore.training import checkpoint
 from distcore.errors import CheckpointError
-durable.FULL = durable.FULL | {{errno.EFBIG}}
+disk.FULL = disk.FULL | {{errno.EFBIG}}
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 directory = Path({str(tmp_path)!r})

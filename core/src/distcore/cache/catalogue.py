@@ -16,11 +16,11 @@ from pathlib import Path
 
 from distcore.cache.files import DAMAGED, CacheFiles, damage_of
 from distcore.cache.local import LEFT_OVER
-from distcore.cache.locks import is_held
 from distcore.cache.manifest import FILE_NAME, MANIFEST, Manifest
 from distcore.cache.remote import DEAD_AFTER, LEASE
 from distcore.cache.use import USED, users_here, users_there
 from distcore.errors import CacheError, StoreError, UserError
+from distcore.locks import is_held
 from distcore.stores import Credentials, Stat, Store, open_store
 from distcore.stores.local import LocalStore
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from distcore.cache.files import CacheFiles
 from distcore.cache.manifest import REBUILD, FileEntry, Manifest
-from distcore.durable import FULL, explained
+from distcore.disk import FULL, explained
 from distcore.errors import CacheError
 from distcore.stores import Store
 

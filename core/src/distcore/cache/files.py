@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from distcore.cache.manifest import MANIFEST, REBUILD, FileEntry, Manifest, parse_manifest
 from distcore.digests import fast_digest
-from distcore.durable import FULL
+from distcore.disk import FULL
 from distcore.errors import CacheError, StoreError
 from distcore.stores import Store
 from distcore.stores.local import LocalStore

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.cache.builder import CacheBuilder
-from distcore.cache.locks import locked, locked_if_free
 from distcore.cache.manifest import KEY, KEY_LENGTH, REBUILD
 from distcore.contracts import PluginRef
-from distcore.durable import BUILDING, FULL, REMOVING, building_name, commit_directory, explained, remove_directory
+from distcore.disk import FULL, explained
+from distcore.durable import BUILDING, REMOVING, building_name, commit_directory, remove_directory
 from distcore.errors import CacheError
+from distcore.locks import locked, locked_if_free
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins

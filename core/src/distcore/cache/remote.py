@@ -26,7 +26,8 @@ from distcore.cache.files import CacheFiles, damage_of
 from distcore.cache.manifest import MANIFEST, REBUILD, VERSION
 from distcore.contracts import PluginRef
 from distcore.digests import HashingFile
-from distcore.durable import Digest, explained
+from distcore.disk import explained
+from distcore.durable import Digest
 from distcore.errors import CacheError, StoreError
 from distcore.stores import Store
 from distcore.stores.bucket import Bucket

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from distcore.cache import Cache, remove
 from distcore.cache.builder import CacheBuilder
 from distcore.cache.files import DAMAGED, CacheFiles, files_of, noted_damage
-from distcore.cache.locks import locked
 from distcore.cache.manifest import REBUILD, FileEntry, Manifest
 from distcore.cache.remote import LEASE, BucketBuilder
 from distcore.contracts import PluginRef
 from distcore.digests import HashingFile
-from distcore.durable import FULL, Digest, building_name, explained, move_file, remove_directory
+from distcore.disk import FULL, explained
+from distcore.durable import Digest, building_name, move_file, remove_directory
 from distcore.errors import CacheError, StoreError
+from distcore.locks import locked
 from distcore.stores import Store
 from distcore.stores.lease import Lease
 from distcore.stores.local import LocalStore

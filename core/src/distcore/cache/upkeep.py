@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distcore.cache.catalogue import Entry, bucket_entries, catalogue, folder_entry
-from distcore.cache.locks import locked_if_free
 from distcore.cache.manifest import MANIFEST
 from distcore.cache.remote import DEAD_AFTER
 from distcore.cache.use import BUSY, locked_manifest, users_there
 from distcore.durable import remove_directory
+from distcore.locks import locked_if_free
 from distcore.stores import Credentials, Store, open_store
 from distcore.stores.bucket import Bucket
 from distcore.stores.local import LocalStore

@@ -20,9 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.cache.locks import BUSY
 from distcore.cache.manifest import MANIFEST
 from distcore.errors import StoreError
+from distcore.locks import BUSY
 from distcore.stores import Stat, Store
 
 if TYPE_CHECKING:

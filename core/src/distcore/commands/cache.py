@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from distcore.commands.table import table
-from distcore.durable import human_bytes
+from distcore.disk import human_bytes
 from distcore.errors import UserError
 
 if TYPE_CHECKING:

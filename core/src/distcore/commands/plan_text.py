@@ -8,7 +8,7 @@ from typing import Any
 
 from distcore.commands.table import table
 from distcore.contracts import JSON, SPLITS
-from distcore.durable import human_bytes
+from distcore.disk import human_bytes
 
 WIDTH = 12
 """Columns of the first word."""

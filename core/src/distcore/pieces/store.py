@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distcore import stores
-from distcore.cache.locks import locked_if_free
-from distcore.durable import explained
+from distcore.disk import explained
 from distcore.errors import DistcoreError, StoreError, TrainingError, UserError
+from distcore.locks import locked_if_free
 from distcore.pieces.packed import Found, unpacked
 from distcore.stores.local import LocalStore
 

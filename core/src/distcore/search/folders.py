@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from distcore.cache.locks import locked_if_free
 from distcore.contracts import JSON
 from distcore.durable import remove_directory
 from distcore.errors import UserError
+from distcore.locks import locked_if_free
 from distcore.session import experiment_directory
 
 SEARCH = "search.json"

@@ -20,11 +20,11 @@ from typing import Any
 
 from distcore import results
 from distcore.cache import Cache
-from distcore.cache.locks import locked
 from distcore.contracts import JSON, TrainResult
 from distcore.dataset import Data
 from distcore.durable import remove_directory
 from distcore.errors import TrainingError
+from distcore.locks import locked
 from distcore.search.objective import Objective
 from distcore.search.rounds import Follower
 from distcore.search.space import parse_spaces, values_of

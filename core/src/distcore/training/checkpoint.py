@@ -20,7 +20,8 @@ import torch
 
 from distcore.contracts import JSON
 from distcore.digests import digest_file
-from distcore.durable import BUILDING, REMOVING, DirectoryBuilder, explained, remove_directory, write_new_file
+from distcore.disk import explained
+from distcore.durable import BUILDING, REMOVING, DirectoryBuilder, remove_directory, write_new_file
 from distcore.errors import CheckpointError
 from distcore.mirror import CHECKPOINTS
 from distcore.training.tensorfile import read_tensors, tensor_writer
