@@ -203,8 +203,7 @@ def test_a_use_in_a_bucket_beats_and_expires(monkeypatch):
     use, store = begin_use(cache), open_store(place)
     first = store.read(use._name)
     until(lambda: store.read(use._name) != first)
-    use._done.set()  # as a process that is killed leaves it
-    use._thread.join()
+    use._heart.stop()  # as a process that is killed leaves it
     assert decided(prune(place, ALL)) == {"a": "kept"}
     monkeypatch.setattr(uses, "EXPIRY", -1.0)
     assert decided(prune(place, ALL)) == {"a": "removed"}
@@ -348,7 +347,7 @@ def test_a_bucket_over_http(s3, monkeypatch):
     assert repair(cache, make) == 1
     assert store.read(name) == content
     killed = begin_use(cache)
-    killed._done.set()
+    killed._heart.stop()
     assert [each.what for each in prune(place, ALL, credentials)] == ["kept"]
     monkeypatch.setattr(uses, "EXPIRY", -60.0)
     assert [each.what for each in prune(place, ALL, credentials)] == ["removed"]

@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import socket
-import threading
 import time
 import uuid
 from contextlib import suppress
@@ -24,6 +23,7 @@ from distcore.cache.manifest import MANIFEST
 from distcore.errors import StoreError
 from distcore.locks import BUSY
 from distcore.stores import Stat, Store
+from distcore.stores.lease import Heartbeat
 
 if TYPE_CHECKING:
     from distcore.cache import Cache
@@ -145,45 +145,36 @@ class BucketUse(Use):
     def __init__(self, store: Store, key: str) -> None:
         self._store, self._key = store, key
         self._name = f"{key}/{READING}{uuid.uuid4().hex}.json"
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="distcore-use", daemon=True)
+        self._heart = Heartbeat(store, self._name, self._content, BEAT)
 
     @classmethod
     def begin(cls, store: Store, key: str) -> BucketUse | None:
         """First the object, then a look whether the cache is there: who removes it looks in the other order."""
         use = cls(store, key)
         try:
-            store.write(use._name, use._content())
+            store.write(use._name, use._content(0))
         except StoreError as error:
             log.info("That this run uses the cache cannot be noted beside it (%s).", error)
-            use._done.set()
             return use
         try:
             store.read(f"{key}/{MANIFEST}")
         except FileNotFoundError:
             store.delete([use._name])
             return None
-        use._thread.start()
+        use._heart.start()
         return use
 
     def close(self) -> None:
-        if self._done.is_set():
+        if not self._heart.stop():
             return
-        self._done.set()
-        self._thread.join()
         # Where that fails it counts until it expires; where it is gone the cache is, removed by the run itself.
         with suppress(StoreError, FileNotFoundError):
             self._store.read(self._name)
-            self._store.write(f"{self._key}/{USED}", self._content())
+            self._store.write(f"{self._key}/{USED}", self._content(0))
             self._store.delete([self._name])
 
-    def _content(self) -> bytes:
+    def _content(self, beat: int) -> bytes:
         return json.dumps({"host": socket.gethostname(), "process": os.getpid(), "at": time.time()}).encode()
-
-    def _beat(self) -> None:
-        while not self._done.wait(BEAT):
-            with suppress(StoreError):  # a bucket that cannot be reached for EXPIRY seconds has worse troubles
-                self._store.write(self._name, self._content())
 
 
 def users_there(store: Store, found: dict[str, Stat], key: str, now: float) -> list[str]:

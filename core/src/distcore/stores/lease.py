@@ -29,6 +29,35 @@ LOOK = 1.0
 """Seconds between two looks of who waits."""
 
 
+class Heartbeat:
+    """A thread that writes an object again and again, so that others see that this process lives.
+
+    content(n): the bytes of the n-th change, from 1. every: seconds between two."""
+
+    def __init__(self, store: Store, name: str, content: Callable[[int], bytes], every: float) -> None:
+        self._store, self._name, self._content, self._every = store, name, content, every
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="distcore-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> bool:
+        """The last change is made when this returns. False: there was none to stop."""
+        if self._done.is_set() or not self._thread.is_alive():
+            return False
+        self._done.set()
+        self._thread.join()
+        return True
+
+    def _beat(self) -> None:
+        beat = 0
+        while not self._done.wait(self._every):
+            beat += 1
+            with suppress(StoreError):  # others may take us for dead, which must do no harm
+                self._store.write(self._name, self._content(beat))
+
+
 class Lease:
     """`with Lease(store, name) as lease: lease.acquire(…)`; let go of at the end, if it was acquired."""
 
@@ -36,8 +65,7 @@ class Lease:
         self.store = store
         self.name = name
         self._id = uuid.uuid4().hex
-        self._done = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._heart = Heartbeat(store, name, self._content, BEAT)
 
     def acquire(self, until: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
         """Hold the lease, after whoever holds it now; False as soon as `until()`, asked while waiting, is true.
@@ -60,8 +88,7 @@ class Lease:
                 continue
             time.sleep(LOOK)
         self._prove()
-        self._thread = threading.Thread(target=self._beat, name="distcore-lease", daemon=True)
-        self._thread.start()
+        self._heart.start()
         return True
 
     def acquire_from_the_dead(self, on_wait: Callable[[], None]) -> bool:
@@ -80,12 +107,9 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._thread is None:
-            return
-        self._done.set()
-        self._thread.join()
-        with suppress(StoreError):  # it stops changing, which says the same
-            self.store.delete([self.name])
+        if self._heart.stop():
+            with suppress(StoreError):  # it stops changing, which says the same
+                self.store.delete([self.name])
 
     # -------------------------------------------------------------- inside
 
@@ -109,10 +133,3 @@ class Lease:
                 "at one work could not be told apart. Nothing was built. Use a store that keeps it (S3 itself, "
                 "Google's, Azure's, MinIO), or a folder."
             )
-
-    def _beat(self) -> None:
-        beat = 0
-        while not self._done.wait(BEAT):
-            beat += 1
-            with suppress(StoreError):  # others may take it for dead, and then build too: wasted, not wrong
-                self.store.write(self.name, self._content(beat))
