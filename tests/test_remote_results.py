@@ -245,6 +245,15 @@ def test_a_run_that_is_refused_leaves_nothing(place, bucket):
     assert objects(client, "") == {}
 
 
+def test_a_run_that_cannot_hold_its_folder_leaves_nothing(place, bucket):
+    proxy, client = bucket
+    place.good("preprocess")
+    proxy.expect(Fault("denied", "PUT", "running.json", times=9))
+    message = place.refused(*place.words("train", "--output_directory", RESULTS), code=1)
+    assert "running.json could not be created" in message
+    assert objects(client, "") == {}
+
+
 @pytest.mark.parametrize("where", ["folder", "bucket"])
 def test_a_run_that_is_under_way_cannot_be_gone_on_with(place, bucket, monkeypatch, where):
     """Two processes would remove each other's checkpoints. Nothing is changed by the one that is refused."""

@@ -77,7 +77,7 @@ def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | N
             name = f"{asked.experiment_name}_{asked.model_name}"
             session.mirror = Mirror.at(place, credentials) if going_on else Mirror.begin(place, name, credentials)
             if not taken_over:
-                stack.enter_context(alone_there(session.mirror))
+                stack.enter_context(alone_there(session.mirror, fresh=not going_on))
             session.directory = stack.enter_context(working_folder(session.mirror))
             stack.enter_context(put_at_the_end(session.mirror, session.directory))
         else:
@@ -109,8 +109,10 @@ def alone_in(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone_there(mirror: Mirror) -> Iterator[None]:
-    """The same in a bucket, where it may take half a minute to see that the process which held it is dead."""
+def alone_there(mirror: Mirror, fresh: bool = False) -> Iterator[None]:
+    """The same in a bucket, where it may take half a minute to see that the process which held it is dead.
+
+    fresh: this process has claimed the folder, and the claim is given up where it cannot be held."""
     from distcore.stores import lease as leases
 
     def say() -> None:
@@ -119,7 +121,14 @@ def alone_there(mirror: Mirror) -> Iterator[None]:
         )
 
     with leases.Lease(mirror.store, RUNNING) as lease:
-        if not lease.acquire_from_the_dead(say):
+        try:
+            held = lease.acquire_from_the_dead(say)
+        except StoreError:
+            if fresh:
+                with suppress(StoreError):
+                    mirror.remove()
+            raise
+        if not held:
             raise UserError(TAKEN.format(mirror.url))
         yield
 

@@ -22,10 +22,10 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from distcore.disk import explained
+from distcore.disk import FULL, REFUSED, explained
 from distcore.durable import BUILDING, REMOVING, DirectoryBuilder
 from distcore.errors import TrainingError, UserError
 from distcore.stores import NAME, Credentials, Store, open_store
@@ -99,10 +99,7 @@ class Mirror:
         if (folder / last).is_file() and (folder / last).read_bytes() == wanted:
             return
         found = {each: stat.bytes for each, stat in self.store.list(prefix).items() if "/" not in each[len(prefix) :]}
-        with (
-            explained(folder.parent, f"a copy of {self.store.where(name)}", TrainingError, advice="set TMPDIR"),
-            DirectoryBuilder(folder, replace=True) as building,
-        ):
+        with self._room_for(name, folder.parent), DirectoryBuilder(folder, replace=True) as building:
             for each in sorted(found.keys() - {prefix + last}):
                 self._get(each, found[each], building / each[len(prefix) :])
             (building / last).write_bytes(wanted)
@@ -157,8 +154,18 @@ class Mirror:
         self.store.delete(sorted(self.store.list(), key=lambda each: (each == STARTED, each)))
 
     def _get(self, name: str, size: int, path: Path) -> None:
-        with self.store.open(name, size) as source, open(path, "wb") as target:
+        with (
+            self._room_for(name, path.parent),
+            self.store.open(name, size) as source,
+            open(path, "wb") as target,
+        ):
             shutil.copyfileobj(source, target, 1 << 20)
+
+    def _room_for(self, name: str, folder: Path) -> AbstractContextManager[None]:
+        """Says what to do where this machine has no room for a copy."""
+        advice = "point TMPDIR to a larger disk"
+        what = f"a copy of {self.store.where(name)}"
+        return explained(folder, what, TrainingError, advice=advice, only=FULL | REFUSED)
 
 
 @contextmanager

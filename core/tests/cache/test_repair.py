@@ -1,6 +1,7 @@
 """Damaged files of a cache are made again, and only those: the same bytes in the same place, whatever stops it."""
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -184,6 +185,26 @@ def test_nothing_is_written_through_a_link(tmp_path, target):
     assert repair(cache, maker(Build(), made)) == 0
     assert not made
     assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("where", ["train", "train/00000"])
+def test_what_lies_in_the_way_of_a_file_means_a_new_cache(tmp_path, name, where, caplog):
+    """A folder in the place of a file, and a file in the place of a folder."""
+    build = Build(name)
+    cache = build.ensure(tmp_path)
+    place = next(
+        each for each in sorted(cache.folder.rglob("*")) if str(each.relative_to(cache.folder)).startswith(where)
+    )
+    if place.is_dir():
+        shutil.rmtree(place)
+        place.write_bytes(b"")
+    else:
+        place.unlink()
+        place.mkdir()
+    assert repair(cache, maker(build)) == 0
+    assert "is in the way of" in caplog.text
+    build.assert_whole(build.ensure(tmp_path))
 
 
 def test_what_stops_a_repair_leaves_the_rest(tmp_path):

@@ -116,8 +116,12 @@ def test_the_local_store_follows_no_link(tmp_path):
     store = open_store(tmp_path / "root")
     with pytest.raises(OSError, match=r"symbolic links"):
         store.read("key/link")
-    with pytest.raises(OSError, match="is a link"):
-        store.open("linked/secret", 1)
+    (tmp_path / "root" / "linked_too").symlink_to(tmp_path / "root")
+    for name in ("linked/secret", "linked_too/key/link", "linked_too/key"):
+        with pytest.raises(OSError, match="is a link"):
+            store.open(name, 1)
+        with pytest.raises(OSError, match="is a link"):
+            store.read(name)
     assert store.list() == {}
 
 
@@ -148,12 +152,51 @@ def test_addresses_that_no_folder_has_are_refused(place):
         open_store(place)
 
 
+@pytest.mark.parametrize(
+    "place", ["s3://AKIA:se/cr+et@bucket/x", "s3://user:secret@bucket/x", "s3a://user:se@c:ret@bucket"]
+)
+def test_a_password_in_an_address_is_refused_and_not_shown(place):
+    with pytest.raises(UserError, match=r"^s3a?://bucket(/x)? was given with a password in it"):
+        open_store(place)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("s3://bucket//x", "has an empty part"),
+        ("memory://a//b", "has an empty part"),
+        ("file://elsewhere/x", "names another machine, elsewhere"),
+    ],
+)
+def test_addresses_that_would_lead_elsewhere_are_refused(place, said):
+    with pytest.raises(UserError, match=said):
+        open_store(place)
+
+
+def test_a_schemes_case_does_not_matter(s3):
+    store = open_store(
+        f"S3://{BUCKET}/a/", Credentials({**s3[0].options(), "config_kwargs": None, "client_kwargs": None})
+    )
+    store.write("x", b"1")
+    assert s3_store(s3[0]).list() == {}
+    assert store.list().keys() == {"x"}
+
+
+def test_a_password_in_the_endpoint_is_not_shown(monkeypatch):
+    options = {"key": KEY, "secret": SECRET, "endpoint_url": "http://user:pass/word1234@127.0.0.1:9"}
+    monkeypatch.setattr("distcore.stores.retries.FIRST_WAIT", 0.01)
+    with pytest.raises(StoreError) as caught:
+        open_store("s3://bucket/a", Credentials(options)).write("b", b"1")
+    assert "word1234" not in "".join(traceback.format_exception(caught.value))
+
+
 def test_kinds():
     assert [
         store_kind(each)
         for each in ("a/b", "/a", "file:///a", "s3://b/c", "gs://b", "abfs://c@account/x", "memory://a")
     ] == [*("file", "file", "file", "s3", "gs", "abfs", "memory")]
     assert str(local_folder("file:///tmp/a%20b")) == "/tmp/a%20b"
+    assert str(local_folder("file://localhost/tmp/a")) == "/tmp/a"
     assert local_folder("s3://b/c") is None
     assert without_password("s3://user:pass@bucket/a") == "s3://bucket/a"
     assert without_password("abfs://container@account/a") == "abfs://container@account/a"

@@ -34,6 +34,12 @@ class FetchedFiles(CacheFiles):
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
+    def opened(self, entry: FileEntry) -> BinaryIO:
+        """A file of the size that the manifest says, in the temporary folder."""
+        advice = "point TMPDIR to a larger disk"
+        with explained(tempfile.gettempdir(), "files of the cache that are fetched", advice=advice, only=FULL):
+            return super().opened(entry)
+
     def open(self, entry: FileEntry) -> BinaryIO:
         """The file as a temporary one, from those that were fetched ahead or fetched now."""
         with self._lock:
@@ -89,9 +95,7 @@ class FetchedFiles(CacheFiles):
             self._ahead[entry.file] = entry.bytes, self._pool.submit(self._fetched, entry)
 
     def _fetched(self, entry: FileEntry) -> BinaryIO:
-        advice = "point TMPDIR to a larger disk"
-        with explained(tempfile.gettempdir(), "files of the cache that are fetched", advice=advice, only=FULL):
-            file = self.opened(entry)
+        file = self.opened(entry)
         try:
             self.compare(file, entry)
         except BaseException:

@@ -197,7 +197,12 @@ def _repaired_here(
             _check_made(builder, damaged)
             builder.sync()
             for name in sorted(damaged):
-                move_file(folder / name, final / name)
+                try:
+                    move_file(folder / name, final / name)
+                except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+                    raise Different(
+                        f"Something that is no file of the cache is in the way of {error.filename2}."
+                    ) from error
         finally:
             remove_directory(folder)
 

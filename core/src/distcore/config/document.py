@@ -64,7 +64,8 @@ def parse(text: str, source: str = "config") -> Document:
         reader = Reader(loader, source)
         values = reader.value(root, ())
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, source) from error
+        # Its own text shows the line, which may hold credentials; and so would a traceback with it in the chain.
+        raise _syntax_error(error, source) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         what = f"the character {chr(error.character)!r} is not allowed in YAML. Remove or escape it."

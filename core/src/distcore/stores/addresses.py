@@ -49,19 +49,27 @@ def store_kind(place: str | os.PathLike[str]) -> str:
             f"{scheme}:// is no store. Nothing was contacted. Give a folder, or an address that begins "
             f"with one of {known}."
         )
-    if any(part in (".", "..") for part in rest.split("/")) or any(mark in rest for mark in "?#\\\0\n"):
+    kind = SCHEMES[scheme]
+    parts = rest.rstrip("/").split("/")
+    if any(part in (".", "..") for part in parts) or any(mark in rest for mark in "?#\\\0\n"):
         raise UserError(
             f"{without_password(place)} is no address of a folder in a store: it holds '..', '?' or '#'. "
             "Nothing was contacted. Give a plain address such as s3://bucket/folder."
         )
-    if ":" in rest.partition("/")[0].rpartition("@")[0]:
+    if _user_of(rest):
         raise UserError(
             f"{without_password(place)} was given with a password in it, which would be shown wherever the address is. "
             "Give it in backend.cache_credentials instead."
         )
-    if SCHEMES[scheme] not in ("file", "memory") and not rest.partition("/")[0]:
+    if kind == "file" and parts[0] not in ("", "localhost"):
+        raise UserError(
+            f"{scheme}://{rest} names another machine, {parts[0]}. Give file:/// and the whole path, or a plain path."
+        )
+    if kind not in ("file", "memory") and not parts[0]:
         raise UserError(f"{scheme}://{rest} names no bucket. Give an address such as {scheme}://bucket/folder.")
-    return SCHEMES[scheme]
+    if kind != "file" and "" in parts[1:]:
+        raise UserError(f"{scheme}://{rest} has an empty part. Give an address such as {scheme}://bucket/folder.")
+    return kind
 
 
 def local_folder(place: str | os.PathLike[str]) -> Path | None:
@@ -70,7 +78,7 @@ def local_folder(place: str | os.PathLike[str]) -> Path | None:
         return None
     text = os.fspath(place)
     found = SCHEME.match(text)
-    return Path(os.path.abspath(text[found.end() :] if found else text))
+    return Path(os.path.abspath(text[found.end() :].removeprefix("localhost") if found else text))
 
 
 def folder_or_address(place: str | os.PathLike[str], what: str) -> Path | str:
@@ -104,6 +112,11 @@ def folder_only(place: str | os.PathLike[str], what: str, because: str) -> Path:
 def without_password(url: str | os.PathLike[str]) -> str:
     """The address without user and password. An abfs container before its `@` stays: that is no secret."""
     scheme, mark, rest = os.fspath(url).partition("://")
-    host, slash, path = rest.partition("/")
-    user, at, place = host.rpartition("@")
-    return f"{scheme}{mark}{place if ':' in user else user + at + place}{slash}{path}"
+    return f"{scheme}{mark}{rest.removeprefix(_user_of(rest))}"
+
+
+def _user_of(rest: str) -> str:
+    """`user:password@` at the beginning of an address without its scheme, or "". A password may hold slashes; an
+    access point's name (arn:aws:s3:…) has colons and is none."""
+    user, at, _ = rest.rpartition("@")
+    return user + at if ":" in user.partition("/")[0] and not user.startswith("arn:") else ""

@@ -40,7 +40,8 @@ class Bucket:
 
     def __init__(self, url: str, credentials: Credentials | None = None) -> None:
         self.kind = store_kind(url)
-        self.address = url.rstrip("/")
+        scheme, mark, rest = url.partition("://")
+        self.address = f"{scheme.lower()}{mark}{rest.rstrip('/')}"
         self.url = without_password(self.address)
         self.credentials = credentials
         self._secrets = tuple(secrets_of(credentials)) if credentials else ()

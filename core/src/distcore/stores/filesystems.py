@@ -22,7 +22,10 @@ def open_filesystem(address: str, kind: str, credentials: Credentials | None) ->
     options = dict(credentials.options) if credentials else {}
     if kind == "s3":
         # Attempts are counted and waited for in one place, retries.py; the libraries' own would multiply them.
-        config = {"retries": {"total_max_attempts": 1, "mode": "standard"}, **options.pop("config_kwargs", {})}
+        config = {
+            "retries": {"total_max_attempts": 1, "mode": "standard"},
+            **(options.pop("config_kwargs", None) or {}),
+        }
         options["config_kwargs"] = config
     if kind != "memory":
         options["use_listings_cache"] = False
@@ -88,7 +91,10 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, str) and len(value) >= 4 and "://" not in value:
+    if isinstance(value, str) and "://" in value:  # an address is none, but for the user and password in it
+        user = value.partition("://")[2].rpartition("@")[0]
+        yield from (each for each in (user, user.partition(":")[2]) if len(each) >= 4)
+    elif isinstance(value, str) and len(value) >= 4:
         yield value
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     for each in inside:

@@ -44,7 +44,7 @@ class LocalStore:
 
     def read(self, name: str) -> bytes:
         """A whole small object."""
-        with open_regular(self._path(name)) as file:
+        with open_regular(self._plain(name)) as file:
             size = os.fstat(file.fileno()).st_size
             if size > SMALL:
                 raise OSError(f"it has more than {SMALL} bytes")
@@ -53,10 +53,7 @@ class LocalStore:
 
     def open(self, name: str, size: int) -> BinaryIO:
         """The file itself, whatever its length."""
-        path = self._path(name)
-        if path.parent.is_symlink():
-            raise OSError(f"{path.parent} is a link, not a folder")
-        return open_regular(path)
+        return open_regular(self._plain(name))
 
     def put(self, name: str, path: Path) -> None:
         """Copy a file to the name."""
@@ -100,6 +97,16 @@ class LocalStore:
 
     def _path(self, name: str) -> Path:
         return self.root / checked(name)
+
+    def _plain(self, name: str) -> Path:
+        """The path, with no link among the folders below the root."""
+        path = self._path(name)
+        for folder in path.parents:
+            if folder == self.root:
+                break
+            if folder.is_symlink():
+                raise OSError(f"{folder} is a link, not a folder")
+        return path
 
     def _made(self, name: str) -> Path:
         path = self._path(name)
