@@ -59,6 +59,10 @@ def distcore(*words: str) -> subprocess.CompletedProcess[str]:
         (["cache", "list", "--cachedir=x"], "distcore cache list has no option --cachedir. Did you mean --cache_dir?"),
         (["--datset"], "distcore has no option --datset."),
         (["cache", "lst"], "invalid choice: 'lst'"),
+        (["experiment", "-gml", "0.5"], "-gml of Ludwig is not carried out here: torch takes what it needs"),
+        (["experiment", "--k_fold=5"], "--k_fold of Ludwig is not carried out here: cross validation is not supported"),
+        (["evaluate", "-s", "full"], "-s of Ludwig is not carried out here: the whole dataset is read"),
+        (["train", "-dpt"], "-dpt of Ludwig is not carried out here: set OMP_NUM_THREADS=1"),
     ],
 )
 def test_a_mistyped_option_gets_the_nearest_one_in_one_line(words, said, capsys) -> None:
@@ -68,6 +72,18 @@ def test_a_mistyped_option_gets_the_nearest_one_in_one_line(words, said, capsys)
     found = capsys.readouterr().err
     assert said in found
     assert found.count("\n") == 1
+
+
+def test_ludwigs_short_flags() -> None:
+    parsed = parse(
+        "experiment", "-ssuo", "-skfsi", "-sstp", "-sstes", "-ssp", "-sspi", "-ssl", "-sstd", "-ssts", "-b", "ray"
+    )
+    skipped = {name for name, value in vars(parsed).items() if name.startswith("skip_") and value}
+    assert skipped == {f"skip_save_{name}" for name in (
+        "predictions", "eval_stats", "progress", "processed_input", "log", "training_description", "training_statistics"
+    )}  # fmt: skip
+    assert parsed.backend == "ray"
+    assert parse("evaluate", "-m", "x", "--dataset", "y", "-sses", "-ssuo").skip_save_eval_stats
 
 
 def test_an_unknown_command_gets_the_nearest_one() -> None:

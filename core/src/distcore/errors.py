@@ -13,6 +13,7 @@
     ├── CacheError                a cache that cannot be written, or read back whole
     │   └── StoreError            a bucket that cannot be reached, or refuses
     ├── CheckpointError           no checkpoint can be read back whole
+    │   └── DifferentRun          it is of a run with another config or other data (also a UserError)
     └── TrainingError             training cannot go on (ranks disagree, the loss is not finite, a worker died)
 
 Every message is one or more complete sentences: the first says what was wrong and where, the last what to do.
@@ -108,6 +109,10 @@ class StoreError(CacheError):
 
 class CheckpointError(DistcoreError):
     """No checkpoint can be read back whole."""
+
+
+class DifferentRun(CheckpointError, UserError):
+    """A checkpoint is whole, and of a run with another config or other data than are given."""
 
 
 class TrainingError(DistcoreError):

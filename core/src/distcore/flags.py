@@ -18,7 +18,7 @@ def config(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("config")
     flag(group, "config", "-c", metavar="FILE", help="the YAML config")
     flag(group, "config_str", "-cs", metavar="YAML", help="the config as text")
-    flag(group, "backend", metavar="NAME", help="where to run; overrides the config")
+    flag(group, "backend", "-b", metavar="NAME", help="where to run; overrides the config")
     flag(group, "random_seed", "-rs", type=int, metavar="N", help="seed of every random number (default: 42)")
     flag(group, "logging_level", "-l", default="info", metavar="LEVEL", help="critical, error, warning, info or debug")
 
@@ -47,25 +47,61 @@ def output(parser: argparse.ArgumentParser) -> None:
 
 
 def skip(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    """The named `skip_save_…` flags."""
+    """The named `skip_save_…` flags, and Ludwig's for what is never written."""
     group = parser.add_argument_group("what not to save")
-    for name, what in SKIPS.items():
+    for name, (short, what) in SKIPS.items():
         if name in names:
-            flag(group, name, action="store_true", help=f"do not save {what}")
+            flag(group, name, *short, action="store_true", help=f"do not save {what}")
+    for name, only in NEVER_SAVED.items():
+        flag(group, name, only, action=_Nothing, nargs=0, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 SKIPS = {
-    "skip_save_training_description": "description.json",
-    "skip_save_training_statistics": "training_statistics.json",
-    "skip_save_model": "the model",
-    "skip_save_progress": "checkpoints; a run that is stopped cannot be resumed",
-    "skip_save_log": "what extensions log",
-    "skip_save_processed_input": "the cache; it is removed when the run ends",
-    "skip_save_predictions": "predictions.parquet",
-    "skip_save_eval_stats": "test_statistics.json",
-    "skip_save_report": "report.html",
-    "skip_save_hyperopt_statistics": "hyperopt_statistics.json and the report",
+    "skip_save_training_description": (["-sstd"], "description.json"),
+    "skip_save_training_statistics": (["-ssts"], "training_statistics.json"),
+    "skip_save_model": (["-ssm"], "the model"),
+    "skip_save_progress": (["-ssp"], "checkpoints; a run that is stopped cannot be resumed"),
+    "skip_save_log": (["-ssl"], "what extensions log"),
+    "skip_save_processed_input": (["-sspi"], "the cache; it is removed when the run ends"),
+    "skip_save_predictions": (["-sstp"], "predictions.parquet"),
+    "skip_save_eval_stats": (["-sstes", "-sses"], "test_statistics.json"),
+    "skip_save_report": ([], "report.html"),
+    "skip_save_hyperopt_statistics": (["-sshs"], "hyperopt_statistics.json and the report"),
 }
+
+NEVER_SAVED = {"skip_save_unprocessed_output": "-ssuo", "skip_save_k_fold_split_indices": "-skfsi"}
+"""Flags of Ludwig that hold without being given."""
+
+NOT_CARRIED_OUT = {
+    "training_set_metadata": ([], "the cache holds the metadata, and is found by the data and the config"),
+    "k_fold": (["-kf"], "cross validation is not supported; run an experiment for each split"),
+    "eval_split": (["-es"], "an experiment evaluates the test split; `distcore evaluate` any other dataset"),
+    "split": (["-s"], "the whole dataset is read; give one with the rows that you want"),
+    "gpu_memory_limit": (["-gml"], "torch takes what it needs; choose GPUs with --gpus"),
+    "disable_parallel_threads": (["-dpt"], "set OMP_NUM_THREADS=1 in the environment"),
+    "skip_collect_predictions": (["-scp"], "predictions are written as they are made, never collected"),
+    "skip_collect_overall_stats": (["-scos"], "leave out what you do not want with --skip_save_eval_stats"),
+    "generation_config": (["-gc"], "no output generates text"),
+    "preprocessing_config": (["-pc"], "give the config with --config"),
+    "preprocessing_config_str": (["-pcs"], "give the config with --config_str"),
+    "hyperopt_log_verbosity": (["-hlv"], "use --logging_level"),
+}
+"""Flags of Ludwig that it would be wrong to pass over: what is so instead."""
+
+
+def ludwigs(parser: argparse.ArgumentParser) -> None:
+    """Know Ludwig's other flags, so that each is refused by its own name and with its reason."""
+    for name, (short, why) in NOT_CARRIED_OUT.items():
+        flag(parser, name, *short, action=_NotCarriedOut, nargs="?", const=why, help=argparse.SUPPRESS)
+
+
+class _Nothing(argparse.Action):
+    def __call__(self, *_: Any) -> None: ...
+
+
+class _NotCarriedOut(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
+        parser.error(f"{option} of Ludwig is not carried out here: {self.const}")
 
 
 def train(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +114,7 @@ def train(parser: argparse.ArgumentParser) -> None:
     flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the run in this experiment folder")
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
     skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
+    ludwigs(parser)
 
 
 def hyperopt(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +131,7 @@ def hyperopt(parser: argparse.ArgumentParser) -> None:
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
     skips = [name for name in SKIPS if name != "skip_save_predictions"]
     skip(parser, ["skip_save_hyperopt_statistics", *skips])
+    ludwigs(parser)
 
 
 def model(parser: argparse.ArgumentParser) -> None:
@@ -103,7 +141,7 @@ def model(parser: argparse.ArgumentParser) -> None:
     flag(group, "trust", action="store_true", help="run the model's own class even from outside installed plugins")
     flag(group, "batch_size", "-bs", type=int, metavar="N", help="rows of a batch")
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
-    flag(group, "backend", metavar="NAME", help="where to run (default: what is detected, else local)")
+    flag(group, "backend", "-b", metavar="NAME", help="where to run (default: what is detected, else local)")
     flag(group, "logging_level", "-l", default="info", metavar="LEVEL")
     flag(group, "output_directory", "-od", default="results", metavar="DIR", help="folder or address; default: results")
     flag(group, "credentials", metavar="FILE", help="JSON: what the bucket of model or results is opened with")
@@ -116,18 +154,21 @@ def predict(parser: argparse.ArgumentParser) -> None:
     """Of `predict`."""
     model(parser)
     skip(parser, ["skip_save_predictions", "skip_save_log"])
+    ludwigs(parser)
 
 
 def evaluate(parser: argparse.ArgumentParser) -> None:
     """Of `evaluate`."""
     model(parser)
     skip(parser, ["skip_save_predictions", "skip_save_eval_stats", "skip_save_log"])
+    ludwigs(parser)
 
 
 def preprocess(parser: argparse.ArgumentParser) -> None:
     """Of `preprocess`."""
     config(parser)
     data(parser)
+    ludwigs(parser)
 
 
 def plan(parser: argparse.ArgumentParser) -> None:

@@ -140,6 +140,16 @@ def test_dates_of_many_spellings_are_read():
     assert parse_times(texts) == [days, noon, noon + 5 * 10**8, noon, days]
     assert parse_times(["1709164800", None, "soon", "2023-02-29"]) == [days, None, None, None]
     assert parse_times([1709164800.0]) == [days]
+    others = [
+        "29 Feb 2024",
+        "February 29, 2024",
+        "Feb 29 2024",
+        "2024/02/29 00:00",
+        "02/29/2024 00:00",
+        "2024-02-29 12:00 AM",
+    ]
+    assert parse_times(others) == [days] * len(others)
+    assert parse_times(["29.02.2024", "13/02/2024x"]) == [None, None]
 
 
 @pytest.mark.parametrize(("value", "said"), [("soon", "'soon' is no date"), (None, "the date is missing")])

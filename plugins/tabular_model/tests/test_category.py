@@ -113,6 +113,22 @@ def test_missing_values_become(preprocessing: dict[str, Any], label: str) -> Non
     assert counted == (3 if preprocessing.get("missing_value_strategy") == "drop_row" else 4)
 
 
+@pytest.mark.parametrize("values", [["1", "2", "2"], ["1.0", "2.0", "2.0"], [1.0, 2.0, 2.0], [1, 2, 2]])
+def test_a_whole_number_is_one_value_however_a_frame_has_it(values) -> None:
+    """pandas makes 3 a 3.0 as soon as a row of the column is missing; 3.5 and 03 are values of their own."""
+    made = feature()
+    metadata = made.finish(made.partial(pa.array(values)))
+    expected = [2, 1, 0]
+    for other in (["1", "2", None], ["1.0", "2.0", "7.0"], ["1", "2.0", "1.5"], ["1.0", "2", "01"], ["1", "2", "1.00"]):
+        assert made.encode(column(other), metadata).to_pylist() == expected
+
+
+def test_spellings_that_are_both_there_stay_apart() -> None:
+    made = feature()
+    metadata = fitted(made, ["1", "1", "1.0"])
+    assert made.encode(column(["1", "1.0"]), metadata).to_pylist() == [1, 2]
+
+
 def test_lowercase() -> None:
     made = feature(lowercase=True)
     metadata = fitted(made, ["Red", "RED", "blue"])

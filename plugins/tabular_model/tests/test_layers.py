@@ -1,11 +1,14 @@
 """Initializers, norms and stacks of fully connected layers."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from distcore_tabular.layers import ACTIVATIONS, BatchNorm, FCStack, initialize, make_norm
+from distcore_tabular.layers import ACTIVATIONS, INITIALIZERS, BatchNorm, FCStack, initialize, make_norm
+from distcore_tabular.options_network import INITIALIZER_ARGUMENTS, NORM_ARGUMENTS
 
 
 def test_a_stack_is_linear_norm_activation_dropout_layer_after_layer():
@@ -89,3 +92,13 @@ def test_the_seed_decides_the_weights():
     torch.manual_seed(3)
     again = FCStack(3, None, 2).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_the_arguments_that_options_know_are_torchs() -> None:
+    """Options are checked without torch, by tables of their own."""
+    added = {"tensor", "generator", "num_features", "normalized_shape", "device", "dtype"}
+    for name, function in INITIALIZERS.items():
+        found = set(inspect.signature(function).parameters) - added
+        assert found == set(INITIALIZER_ARGUMENTS.get(name, ())), name
+    for name, kind in (("batch", torch.nn.BatchNorm1d), ("layer", torch.nn.LayerNorm)):
+        assert set(inspect.signature(kind).parameters) - added - {"bias"} == set(NORM_ARGUMENTS[name]) - {"bias"}, name

@@ -252,6 +252,19 @@ def test_outputs_that_depend_on_outputs_are_refused(mixed):
         ({"dropout": 1.5}, r"combiner\.dropout: .*should be less than or equal to 1"),
         ({"weights_initializer": "zavier"}, "unknown initializer; known: uniform, normal"),
         ({"weights_initializer": {"gain": 2}}, "needs `type`"),
+        (
+            {"weights_initializer": {"type": "normal", "stdd": 1}},
+            "initializer normal has no argument 'stdd'; it takes mean, std",
+        ),
+        ({"bias_initializer": {"type": "zeros", "val": 1}}, "initializer zeros has no argument 'val'; it takes none"),
+        (
+            {"norm": "batch", "norm_params": {"foo": 1}},
+            r"norm_params: .*no argument 'foo'; it takes eps, momentum, affine",
+        ),
+        (
+            {"norm": "layer", "norm_params": {"momentum": 1}},
+            "norm layer has no argument 'momentum'; it takes eps, elem",
+        ),
         ({"fc_layers": [{"output_size": 4}, {"size": 4}]}, r"combiner.fc_layers\[1\].size: unknown option"),
     ],
 )

@@ -16,8 +16,11 @@ from distcore.errors import DataError
 GROUP = 1000
 """Rows of a class that are permuted together: sorting stays local, and every group has its proportions."""
 
-FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d", "%m/%d/%Y", "%m/%d/%Y %H:%M:%S")
-"""Spellings of a date that are tried after ISO 8601."""
+DAYS = ("%Y/%m/%d", "%m/%d/%Y", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y")
+CLOCKS = (" %I:%M %p", " %I:%M:%S %p")
+TIMES = ("", " %H:%M:%S", " %H:%M", *CLOCKS)
+FORMATS = (*(f"%Y-%m-%d{time}" for time in CLOCKS), *(day + time for day in DAYS for time in TIMES))
+"""Spellings of a date that are tried after ISO 8601; 01/02/2020 is the second of January, as it is for pandas."""
 
 
 class StratifySplitter(Splitter):

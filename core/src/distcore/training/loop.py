@@ -290,7 +290,9 @@ class TrainLoop:
             ranks = [[sum(column) for column in zip(*ranks, strict=True)]] if rank == 0 else []
         if rank < len(ranks):
             self.stepper.sums.copy_(torch.tensor(ranks[rank], dtype=torch.float64))
-        log.info("Going on after step %d (%s).", state.step, found.path)
+        mirror = self.work.mirror
+        where = found.path if mirror is None else mirror.store.where(f"{directory.name}/{found.path.name}")
+        log.info("Going on after step %d (%s).", state.step, where)
 
     def _attempt(self, directory: Path) -> checkpoint.Checkpoint | CheckpointError:
         """The checkpoint, or why not, so that every rank can raise the same."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON
-from distcore.errors import CheckpointError
+from distcore.errors import DifferentRun
 
 if TYPE_CHECKING:
     from distcore.contracts import TrainJob
@@ -85,14 +85,14 @@ def identity(job: TrainJob, global_batch: int) -> JSON:
 
 
 def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
-    """Raise CheckpointError naming everything in which the saved run was another one."""
+    """Raise DifferentRun naming everything in which the saved run was another one."""
     other = []
     config, mine = saved["config"], ours["config"]
     changed = sorted(name for name in {*config, *mine} if config.get(name) != mine.get(name))
     if changed:
         other.append(f"the config differs in {', '.join(changed)}")
     if saved["cache"] != ours["cache"]:
-        other.append("the data or its preprocessing differs (another cache)")
+        other.append("the data, their preprocessing or the cache format differ (another cache)")
     if saved["seed"] != ours["seed"]:
         other.append(f"random_seed was {saved['seed']} and is {ours['seed']}")
     if saved["global_batch_rows"] != ours["global_batch_rows"]:
@@ -103,7 +103,7 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     if saved["loader"] != ours["loader"]:
         other.append("the loader or its options differ, so rows would come in another order")
     if other:
-        raise CheckpointError(
+        raise DifferentRun(
             f"The checkpoint {where} is of another run: {'; '.join(other)}. "
             "Resume with the config and data it was started with, or start a new run."
         )

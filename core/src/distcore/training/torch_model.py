@@ -81,12 +81,16 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
 
 def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], where: Any) -> None:
     """Raise ArtifactError where names or shapes are those of another model."""
-    try:
-        module.load_state_dict(weights)
-    except RuntimeError as error:
+    theirs = {name: list(getattr(each, "shape", [])) for name, each in weights.items()}
+    ours = {name: list(getattr(each, "shape", [])) for name, each in module.state_dict().items()}
+    differ = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+    if differ:
+        first, others = differ[0], f" and {len(differ) - 1} more" if len(differ) > 1 else ""
         raise ArtifactError(
-            f"The weights in {where} are of another model: {error} Use the config they were trained with."
-        ) from error
+            f"The weights in {where} are of another model than the config's: {first}{others} differ (there "
+            f"{theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). Use the config of theirs."
+        )
+    module.load_state_dict(weights)
 
 
 def _weights_file(directory: Path, manifest: JSON) -> str:

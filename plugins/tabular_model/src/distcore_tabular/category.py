@@ -12,7 +12,7 @@ from distcore.contracts import JSON, Column
 from distcore.errors import ConfigError, DataError, Mistake
 from distcore_tabular.columns import null_mask, strings
 from distcore_tabular.options import UNKNOWN
-from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather, positions
+from distcore_tabular.vocabulary import Counts, as_dictionary, clean, find, gather
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +85,7 @@ class CategoryFeature:
         """Codes: int32 [n]."""
         values = as_dictionary(values)
         labels = clean(values.dictionary, self.options.preprocessing.lowercase)
-        table = positions(labels, self._labels(metadata), metadata["unknown"])
+        table = find(labels, self._labels(metadata), metadata["unknown"])
         null = null_mask(labels)
         if null is not None:
             table = np.where(null, np.int32(metadata["missing"]), table)

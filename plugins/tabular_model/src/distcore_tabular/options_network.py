@@ -5,7 +5,8 @@ What Ludwig knows and we do not carry out is refused by name, unless it is left 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -66,6 +67,27 @@ InitializerName = Literal[
 ]
 
 
+INITIALIZER_ARGUMENTS: dict[str | None, tuple[str, ...]] = {
+    "uniform": ("a", "b"),
+    "normal": ("mean", "std"),
+    "constant": ("val",),
+    "dirac": ("groups",),
+    "xavier_uniform": ("gain",),
+    "xavier_normal": ("gain",),
+    "kaiming_uniform": ("a", "mode", "nonlinearity"),
+    "kaiming_normal": ("a", "mode", "nonlinearity"),
+    "orthogonal": ("gain",),
+    "sparse": ("sparsity", "std"),
+}
+"""Arguments of the functions of torch.nn.init; others take none. Here, because options are checked without torch."""
+
+NORM_ARGUMENTS = {
+    "batch": ("eps", "momentum", "affine", "track_running_stats"),
+    "layer": ("eps", "elementwise_affine", "bias"),
+}
+"""Arguments of torch's BatchNorm1d and LayerNorm."""
+
+
 def refuse(known: tuple[str, ...], carried_out: tuple[str, ...], why: str = "") -> BeforeValidator:
     """A validator that tells a word Ludwig knows from a mistyped one: it says what is carried out instead."""
 
@@ -86,6 +108,21 @@ def _check_initializer(value: Any) -> Any:
     name = value["type"] if isinstance(value, dict) else value
     if name is not None and name not in get_args(InitializerName):
         raise ValueError(f"unknown initializer; known: {', '.join(get_args(InitializerName))}")
+    if isinstance(value, dict):
+        _check_arguments(f"initializer {name}", value.keys() - {"type"}, INITIALIZER_ARGUMENTS.get(name, ()))
+    return value
+
+
+def _check_arguments(of: str, given: Iterable[str], known: Iterable[str]) -> None:
+    unknown = sorted(map(str, set(given) - set(known)))
+    if unknown:
+        takes = f"takes {', '.join(known)}" if known else "takes none"
+        raise ValueError(f"{of} has no argument {', '.join(map(repr, unknown))}; it {takes}")
+
+
+def _check_norm_params(value: Any) -> Any:
+    if isinstance(value, dict):
+        _check_arguments("a norm", value, dict.fromkeys(each for names in NORM_ARGUMENTS.values() for each in names))
     return value
 
 
@@ -98,6 +135,7 @@ Activation = Annotated[
     ),
 ]
 Norm = Annotated[Literal["batch", "layer"] | None, refuse(("ghost",), ("batch", "layer"))]
+NormParams = Annotated[dict[str, Any] | None, BeforeValidator(_check_norm_params)]
 Initializer = Annotated[str | dict[str, Any], BeforeValidator(_check_initializer)]
 Dropout = Annotated[float, Field(ge=0, le=1)]
 
@@ -106,6 +144,14 @@ class Options(BaseModel):
     """Base: an unknown option is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="after")
+    def _norm_takes_its_params(self) -> Self:
+        for prefix in ("", "fc_"):
+            norm, params = getattr(self, f"{prefix}norm", None), getattr(self, f"{prefix}norm_params", None)
+            if norm is not None and params:
+                _check_arguments(f"norm {norm}", params, NORM_ARGUMENTS[norm])
+        return self
 
 
 class FCLayerOptions(Options):
@@ -116,7 +162,7 @@ class FCLayerOptions(Options):
     weights_initializer: Initializer = "xavier_uniform"
     bias_initializer: Initializer = "zeros"
     norm: Norm = None
-    norm_params: dict[str, Any] | None = None
+    norm_params: NormParams = None
     activation: Activation = "relu"
     dropout: Dropout = 0.0
 
@@ -130,7 +176,7 @@ class FCStackOptions(Options):
     weights_initializer: Initializer = Field("xavier_uniform", description="A name, or {type: name, argument: value}.")
     bias_initializer: Initializer = Field("zeros", description="A name, or {type: name, argument: value}.")
     norm: Norm = Field(None, description="batch (over a worker's own rows) or layer; also of the stack's input.")
-    norm_params: dict[str, Any] | None = Field(None, description="Arguments of torch's BatchNorm1d or LayerNorm.")
+    norm_params: NormParams = Field(None, description="Arguments of torch's BatchNorm1d or LayerNorm.")
     activation: Activation = Field("relu", description="Activation of each layer; null: none.")
     dropout: Dropout = Field(0.0, description="Probability of dropping a value; also applied to the stack's input.")
 

@@ -20,6 +20,7 @@ from distcore_tabular.options_network import (
     FCStackOptions,
     Initializer,
     Norm,
+    NormParams,
     Options,
 )
 
@@ -158,7 +159,7 @@ class DecoderOptions(Options):
     fc_weights_initializer: Initializer = "xavier_uniform"
     fc_bias_initializer: Initializer = "zeros"
     fc_norm: Norm = None
-    fc_norm_params: dict[str, Any] | None = None
+    fc_norm_params: NormParams = None
     fc_activation: Activation = "relu"
     fc_dropout: Dropout = 0.0
     use_bias: bool = Field(True, description="Whether the last layer has a bias.")
