@@ -334,7 +334,20 @@ def test_a_metric_that_no_output_has(place):
     """Metrics belong to fitted features, so this is told after preprocessing; the cache is good and stays."""
     place.write(place.config, CONFIG.replace("epochs: 1", "epochs: 1, validation_metric: roc_acu"))
     place.good("preprocess")
-    assert re.search(r"trainer\.validation_metric: .* did you mean 'roc_auc'", place.refused("train"))
+    message = place.refused("train")
+    assert re.search(
+        r"config\.yaml: 1 mistake\n  line \d+: trainer\.validation_metric: .* did you mean 'roc_auc'", message
+    )
+
+
+def test_what_only_the_data_show_is_told_with_the_line_of_the_config(place):
+    place.write(
+        place.config, CONFIG.replace("type: binary", "type: binary, loss: {class_weights: {yes: 1.0, maybe: 2.0}}")
+    )
+    message = place.refused("train")
+    assert re.search(r"config\.yaml: 1 mistake\n  line \d+: output_features\[0\]\.loss\.class_weights: ", message), (
+        message
+    )
 
 
 def test_every_mistake_is_told_at_once(place):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from distcore.contracts import JSON, Backend, PluginRef
-from distcore.errors import UserError
+from distcore.errors import ConfigError, UserError
 from distcore.features import Features
 from distcore.listeners import listening
 from distcore.offers import DEFAULTS
@@ -99,11 +99,16 @@ def open_session(
     session = resolved_session(command, config, backend=backend, random_seed=random_seed)
     for note in session.config.notes:
         log.info("%s: %s", session.config.source, note)
-    with under_way(session, [each.as_json() for each in session.config.extensions], view):
-        check_gpus(gpus, session.backend)
-        session.check()
-        with session.closing:
-            yield session
+    try:
+        with under_way(session, [each.as_json() for each in session.config.extensions], view):
+            check_gpus(gpus, session.backend)
+            session.check()
+            with session.closing:
+                yield session
+    except ConfigError as error:
+        from distcore.config.places import located
+
+        raise located(error, session.config) from error
 
 
 class UnderWay(Protocol):

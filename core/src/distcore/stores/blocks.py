@@ -67,7 +67,9 @@ def _by_botocore(files: Any, client: Any, path: str, start: int, stop: int) -> I
 
 @functools.lru_cache(maxsize=8)  # making one takes tenths of a second; fsspec keeps its filesystems likewise
 def _blocking_client(files: Any, connections: int, process: int) -> Any:
-    """A client of botocore with s3fs's options; None where these are for asyncio's client, or go with each request."""
+    """A client of botocore with s3fs's options; None where these are for asyncio's client, or go with each request.
+
+    process: whose connections they are; a fork must not use its parent's."""
     import botocore.session
     from botocore import UNSIGNED
     from botocore.config import Config
@@ -85,7 +87,7 @@ def _blocking_client(files: Any, connections: int, process: int) -> Any:
         "max_pool_connections": connections,
         "connect_timeout": files.connect_timeout,
         "read_timeout": files.read_timeout,
-        # S3's own checksums take as long as all else together. What is read is compared with a hash of ours.
+        # S3's own checksums take as long as all else together. Caches, models and checkpoints have hashes of ours.
         "response_checksum_validation": "when_required",
     }
     settings = {**own, **files.config_kwargs}

@@ -87,8 +87,9 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], wher
     if differ:
         first, others = differ[0], f" and {len(differ) - 1} more" if len(differ) > 1 else ""
         raise ArtifactError(
-            f"The weights in {where} are of another model than the config's: {first}{others} differ (there "
-            f"{theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). Use the config of theirs."
+            f"The weights in {where} are of another model than the config's: {first}{others} differ "
+            f"(there {theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). "
+            "Use the config that they were trained with."
         )
     module.load_state_dict(weights)
 
