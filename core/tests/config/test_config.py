@@ -144,10 +144,10 @@ OLD = """
 ludwig_version: "0.4"
 input_features:
   - {name: x, type: numerical}
-  - {name: review, type: text, encoder: parallel_cnn, num_filters: 16,
+  - {name: review, type: text, level: word, encoder: parallel_cnn, num_filters: 16,
      preprocessing: {word_tokenizer: space, word_most_common: 100}}
   - {name: kind, type: category, encoder: sparse}
-  - {name: color, type: category, embedding_size: 8}
+  - {name: color, type: category, representation: dense, embedding_size: 8}
 output_features:
   - {name: y, type: numerical, loss: mean_absolute_error,
      num_fc_layers: 2, output_size: 32, dropout: 0.1, weight_regularization: null}

@@ -173,6 +173,11 @@ class Upgrade:
                 self.wrap((*path, name))
             if feature.get("type") in ("text", "sequence"):
                 self._text((*path, "preprocessing"))
+            # Ludwig passes over both since its 0.6.
+            if feature.get("type") == "text":
+                self.drop((*path, "level"), "preprocessing.tokenizer says whether words or characters are read")
+            if feature.get("type") == "category":
+                self.drop((*path, "representation"), "encoder.type says it")
             weights = self.section((*path, "loss")).get("class_weights")
             if isinstance(weights, int | float):
                 self.drop((*path, "loss", "class_weights"), "one number weighs all classes alike")
