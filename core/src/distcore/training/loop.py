@@ -220,7 +220,7 @@ class TrainLoop:
                 raise TrainingError(
                     f"The loss of {feature.name} became {loss} between steps {self.state.step - self._since()} and "
                     f"{self.state.step}. Lower trainer.learning_rate, or set trainer.gradient_clipping; "
-                    "an earlier checkpoint is intact."
+                    "checkpoints that were saved before are intact."
                 )
             result[feature.name] = {"loss": loss}
             combined += self.goal.weights[feature.name] * loss
