@@ -6,7 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
-PYTEST_ARGS ?= -n 2 --dist loadfile
+# In the order of the folders: the long files of tests/ first. By itself xdist begins with the files of many short tests.
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
