@@ -4,9 +4,10 @@
 
 The bucket is moto's S3 server in a process of its own on this machine, so the network is the loopback and the server is
 Python: only ratios mean anything. The cache's training split (shards of 262,144 rows, 10 float32 and 7 int32 columns) is
-read whole. Ours fetches every object into a file and hashes it; in the last row both decode it into Arrow columns too, ours in the one
-thread that reads, the peer in all of its. The peers download the same objects: boto3 with as many threads as ours makes requests, into memory (whence the work of
-writing a file, which ours does, is spared) and by `download_file` into files, and s3fs into files.
+read whole. Ours fetches every object into a file and hashes it; in the last row both decode it into Arrow columns too,
+ours in the one thread that reads, the peer in all of its. The peers download the same objects: boto3 with as many
+threads as ours makes requests, into memory (whence the work of writing a file, which ours does, is spared) and by
+`download_file` into files, and s3fs into files.
 """
 
 from __future__ import annotations

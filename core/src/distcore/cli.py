@@ -30,9 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser, unknown = build_parser(words)
     if unknown is not None:
         return _guard(lambda _: _plugin_command(unknown, words[1:]), argparse.Namespace(debug="--debug" in words))
+    command, unsupported = _innermost(parser, words), flags.not_carried_out(words)
+    if unsupported is not None:
+        command.error(unsupported)
     parsed, left = parser.parse_known_args(words)
     if left:
-        _refuse(left, _innermost(parser, words))
+        _refuse(left, command)
     if not getattr(parsed, "run", None):
         parser.print_help()
         return 2

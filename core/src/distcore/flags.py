@@ -89,19 +89,22 @@ NOT_CARRIED_OUT = {
 """Flags of Ludwig that it would be wrong to pass over: what is so instead."""
 
 
-def ludwigs(parser: argparse.ArgumentParser) -> None:
-    """Know Ludwig's other flags, so that each is refused by its own name and with its reason."""
-    for name, (short, why) in NOT_CARRIED_OUT.items():
-        flag(parser, name, *short, action=_NotCarriedOut, nargs="?", const=why, help=argparse.SUPPRESS)
+def not_carried_out(words: Sequence[str]) -> str | None:
+    """What to say of the first word that is such a flag; None: there is none.
+
+    Asked before argparse reads the words, which takes `-gml` for `-g ml`. They are no options of the parsers, because
+    making a dozen for each command takes milliseconds of every start."""
+    reasons = {
+        spelling: why
+        for name, (short, why) in NOT_CARRIED_OUT.items()
+        for spelling in (*short, f"--{name}", f"--{name.replace('_', '-')}")
+    }
+    found = next((option for option in (word.partition("=")[0] for word in words) if option in reasons), None)
+    return None if found is None else f"{found} of Ludwig is not carried out here: {reasons[found]}"
 
 
 class _Nothing(argparse.Action):
     def __call__(self, *_: Any) -> None: ...
-
-
-class _NotCarriedOut(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
-        parser.error(f"{option} of Ludwig is not carried out here: {self.const}")
 
 
 def train(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +117,6 @@ def train(parser: argparse.ArgumentParser) -> None:
     flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the run in this experiment folder")
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
     skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
-    ludwigs(parser)
 
 
 def hyperopt(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +133,6 @@ def hyperopt(parser: argparse.ArgumentParser) -> None:
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
     skips = [name for name in SKIPS if name != "skip_save_predictions"]
     skip(parser, ["skip_save_hyperopt_statistics", *skips])
-    ludwigs(parser)
 
 
 def model(parser: argparse.ArgumentParser) -> None:
@@ -154,21 +155,18 @@ def predict(parser: argparse.ArgumentParser) -> None:
     """Of `predict`."""
     model(parser)
     skip(parser, ["skip_save_predictions", "skip_save_log"])
-    ludwigs(parser)
 
 
 def evaluate(parser: argparse.ArgumentParser) -> None:
     """Of `evaluate`."""
     model(parser)
     skip(parser, ["skip_save_predictions", "skip_save_eval_stats", "skip_save_log"])
-    ludwigs(parser)
 
 
 def preprocess(parser: argparse.ArgumentParser) -> None:
     """Of `preprocess`."""
     config(parser)
     data(parser)
-    ludwigs(parser)
 
 
 def plan(parser: argparse.ArgumentParser) -> None:

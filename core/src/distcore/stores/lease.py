@@ -44,7 +44,7 @@ class Heartbeat:
 
     def stop(self) -> bool:
         """The last change is made when this returns. False: there was none to stop."""
-        if self._done.is_set() or not self._thread.is_alive():
+        if not self._thread.is_alive():
             return False
         self._done.set()
         self._thread.join()
