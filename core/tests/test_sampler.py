@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from distcore.contracts import Member
 from distcore.errors import ConfigError
 from distcore.sampler import (
-    BLOCK_ROWS,
+    BLOCK_BYTES,
     LaneOrder,
     Lanes,
     Window,
@@ -46,7 +46,7 @@ def test_the_random_bits_are_the_published_ones():
 def test_the_order_is_the_same_on_every_machine_and_version():
     """A change of these digests changes the batches of every run there ever was: checkpoints would not go on alike."""
     assert permutation(10, seed=42, epoch=3, lane=2, window=1, purpose=2).tolist() == PERMUTATION
-    order = epoch_order(100_000, lane=3, seed=-7, epoch=5, window=Window())
+    order = epoch_order(100_000, lane=3, seed=-7, epoch=5, window=Window(1024, 8))
     assert hashlib.sha256(order.astype("<i8").tobytes()).hexdigest() == ORDER
 
 
@@ -150,7 +150,7 @@ def test_quality_of_the_shuffle():
         global_batch(rows, lanes, size, 0, 0, step, window).std() / rows * np.sqrt(12) for step in range(0, 256, 64)
     ]
     assert np.mean(within) >= 0.99
-    order = epoch_order(rows, 0, 0, 0, Window())
+    order = epoch_order(rows, 0, 0, 0, Window(1024, 8))
     spread = order[: rows - rows % 1024].reshape(-1, 1024).std(1).mean() / rows * np.sqrt(12)
     assert spread > 0.85  # eight blocks of a lane at a time
 
@@ -160,7 +160,7 @@ def test_quality_of_the_shuffle():
 def test_the_window_is_bounded_by_its_bytes(window_bytes, row_bytes, lanes):
     window = Window.of(window_bytes, row_bytes, lanes)
     assert window.rows * row_bytes * lanes <= max(window_bytes, row_bytes * lanes)
-    assert 1 <= window.block_rows <= BLOCK_ROWS
+    assert 1 <= window.block_rows <= max(1, BLOCK_BYTES // row_bytes)
     assert window.rows * 2 > window_bytes // (row_bytes * lanes)
 
 

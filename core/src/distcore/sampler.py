@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from distcore.contracts import Member
 
-BLOCK_ROWS = 1024
-"""Most rows of a block: rows that stay neighbours on their way from the file to the window."""
+BLOCK_BYTES = 256 << 10
+"""Most bytes of a block: rows that stay neighbours on their way from the file to the window. Disks give scattered
+blocks of 64 KiB at half the rate of these; a window of more than 8 of a lane is shuffled well enough."""
 
 BLOCKS_IN_WINDOW = 8
 """Fewest blocks of a window; a small window gets smaller blocks."""
@@ -98,14 +99,15 @@ def _measured() -> Callable[[NDArray[np.uint32]], NDArray[np.int64]]:
 class Window:
     """How far rows of a lane are shuffled: `blocks` blocks of at most `block_rows` rows at a time."""
 
-    block_rows: int = BLOCK_ROWS
-    blocks: int = BLOCKS_IN_WINDOW
+    block_rows: int
+    blocks: int
 
     @classmethod
     def of(cls, window_bytes: int, row_bytes: int, lanes: int) -> Window:
         """The window whose rows take at most `window_bytes` over all lanes (but at least one row of a lane)."""
-        rows = max(1, window_bytes // (max(1, row_bytes) * lanes))
-        block_rows = min(BLOCK_ROWS, max(1, rows // BLOCKS_IN_WINDOW))
+        row_bytes = max(1, row_bytes)
+        rows = max(1, window_bytes // (row_bytes * lanes))
+        block_rows = max(1, min(BLOCK_BYTES // row_bytes, rows // BLOCKS_IN_WINDOW))
         return cls(block_rows, rows // block_rows)
 
     @property

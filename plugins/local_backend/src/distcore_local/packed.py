@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -132,6 +133,8 @@ class FileStore:
         self._matrix = self._new()
         self._lists = {name: (self._new(), self._new()) for name in layout.ragged}
         self._ends = dict.fromkeys(layout.ragged, 0)
+        # The kernel finds memory for the pages before it answers, which takes as long as reading them.
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="distcore-ahead")
         for _, offsets in self._lists.values():
             self._write(offsets, np.zeros(1, np.int64))
 
@@ -156,17 +159,22 @@ class FileStore:
         return {name: Lists.join(self._read_lists(name, *each) for each in ranges) for name in self._lists}
 
     def expect(self, ranges: Ranges) -> None:
-        """Ask the kernel to read ahead: the disk works while the window before is gathered from."""
-        row = self._layout.words * 4
-        for start, stop in ranges if hasattr(os, "posix_fadvise") else ():
-            os.posix_fadvise(self._matrix.fileno(), start * row, (stop - start) * row, os.POSIX_FADV_WILLNEED)
+        """Ask the kernel to read ahead: the disk works while the windows before are gathered from."""
+        if hasattr(os, "posix_fadvise"):
+            self._asking.submit(self._ask, ranges)
 
     def close(self) -> None:
         """Give the disk space back."""
+        self._asking.shutdown(cancel_futures=True)
         for file in (self._matrix, *(each for pair in self._lists.values() for each in pair)):
             file.close()
 
     # -------------------------------------------------------------- inside
+
+    def _ask(self, ranges: Ranges) -> None:
+        row = self._layout.words * 4
+        for start, stop in ranges:
+            os.posix_fadvise(self._matrix.fileno(), start * row, (stop - start) * row, os.POSIX_FADV_WILLNEED)
 
     def _read_lists(self, name: str, start: int, stop: int) -> Lists:
         values_file, offsets_file = self._lists[name]
