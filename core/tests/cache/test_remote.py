@@ -24,8 +24,8 @@ from distcore.cache import fetching as cache_fetching
 from distcore.cache.manifest import sealed, unsealed
 from distcore.contracts import Column, PluginRef
 from distcore.errors import CacheError, StoreError, UserError
+from distcore.stores import bucket, open_store
 from distcore.stores import lease as cache_lease
-from distcore.stores import open_store
 from distcore.testing.buckets import BUCKET, SECRET, Fault
 
 KEY = "00ff" * 10
@@ -195,7 +195,9 @@ def test_damage_that_a_listing_shows_is_built_again(s3, ensure, damage, caplog):
     assert_nothing_but(client)
 
 
-def test_a_changed_byte_is_never_read(s3, ensure):
+@pytest.mark.parametrize("piece", [1 << 24, 1 << 8], ids=["hashed on the way", "read back"])
+def test_a_changed_byte_is_never_read(s3, ensure, piece, monkeypatch):
+    monkeypatch.setattr(bucket, "PIECE", piece)
     _, client = s3
     cache = ensure()
     victim = next(name for name in objects(client) if name.endswith("train/00001.parquet"))

@@ -9,7 +9,9 @@ import traceback
 import uuid
 
 import pytest
+import xxhash
 
+from distcore.digests import PassingDigest
 from distcore.errors import StoreError, UserError
 from distcore.stores import Credentials, open_store
 from distcore.stores import bucket as bucket_module
@@ -237,6 +239,22 @@ def test_a_store_that_stumbles_is_asked_again(s3, kind, monkeypatch):
     proxy.expect(Fault(kind, "PUT", times=3))
     store.write("shard", b"new")
     assert store.read("shard") == b"new"
+
+
+@pytest.mark.parametrize("kind", ["503", "reset", "lost"])
+def test_a_digest_is_taken_of_what_is_fetched_in_one_piece(s3, kind, monkeypatch):
+    proxy, _ = s3
+    store = s3_store(proxy)
+    store.write("shard", BIG)
+    proxy.expect(Fault(kind, "GET", times=2))
+    passing = PassingDigest()
+    store.open("shard", len(BIG), passing).close()
+    assert passing.of(len(BIG)) == xxhash.xxh3_64(BIG).hexdigest()
+    assert passing.of(len(BIG) + 1) is None
+    monkeypatch.setattr(bucket_module, "PIECE", 1 << 20)
+    pieces = PassingDigest()
+    store.open("shard", len(BIG), pieces).close()
+    assert pieces.of(len(BIG)) is None
 
 
 @pytest.mark.parametrize("more", [{}, {"requester_pays": True}, {"version_aware": True}, {"cache_regions": True}])

@@ -11,9 +11,10 @@ from typing import BinaryIO
 
 from distcore.cache.files import CacheFiles
 from distcore.cache.manifest import REBUILD, FileEntry, Manifest
+from distcore.digests import PassingDigest
 from distcore.disk import FULL, explained
 from distcore.errors import CacheError
-from distcore.stores import Store
+from distcore.stores import Seen, Store
 
 AHEAD_FILES, AHEAD_BYTES = 8, 256 << 20
 """Most files, and bytes of files, that are fetched before they are asked for; one file always is."""
@@ -34,11 +35,11 @@ class FetchedFiles(CacheFiles):
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def opened(self, entry: FileEntry) -> BinaryIO:
+    def opened(self, entry: FileEntry, seen: Seen | None = None) -> BinaryIO:
         """A file of the size that the manifest says, in the temporary folder."""
         advice = "point TMPDIR to a larger disk"
         with explained(tempfile.gettempdir(), "files of the cache that are fetched", advice=advice, only=FULL):
-            return super().opened(entry)
+            return super().opened(entry, seen)
 
     def open(self, entry: FileEntry) -> BinaryIO:
         """The file as a temporary one, from those that were fetched ahead or fetched now."""
@@ -95,9 +96,10 @@ class FetchedFiles(CacheFiles):
             self._ahead[entry.file] = entry.bytes, self._pool.submit(self._fetched, entry)
 
     def _fetched(self, entry: FileEntry) -> BinaryIO:
-        file = self.opened(entry)
+        passing = PassingDigest()
+        file = self.opened(entry, passing)
         try:
-            self.compare(file, entry)
+            self.compare(file, entry, passing.of(entry.bytes))
         except BaseException:
             file.close()
             raise

@@ -12,7 +12,7 @@ from distcore.cache.manifest import MANIFEST, REBUILD, FileEntry, Manifest, pars
 from distcore.digests import fast_digest
 from distcore.disk import FULL
 from distcore.errors import CacheError, StoreError
-from distcore.stores import Store
+from distcore.stores import Seen, Store
 from distcore.stores.local import LocalStore
 
 _verified: set[tuple[int, ...]] = set()
@@ -52,11 +52,12 @@ class CacheFiles:
         """The whole path or address of a file."""
         return self.store.where(self.folder + entry.file)
 
-    def opened(self, entry: FileEntry) -> BinaryIO:
-        """A file of the size that the manifest says. Raises CacheError naming file and what differs."""
+    def opened(self, entry: FileEntry, seen: Seen | None = None) -> BinaryIO:
+        """A file of the size that the manifest says. seen: see `Store.open`. Raises CacheError naming file and what
+        differs."""
         where = self.where(entry)
         try:
-            file = self.store.open(self.folder + entry.file, entry.bytes)
+            file = self.store.open(self.folder + entry.file, entry.bytes, seen)
         except FileNotFoundError:
             raise CacheError(f"{where} of the cache is missing; {entry.bytes} bytes were expected. {REBUILD}") from None
         except OSError as error:
@@ -85,15 +86,18 @@ class CacheFiles:
             raise
         return file
 
-    def compare(self, file: BinaryIO, entry: FileEntry) -> None:
-        """Hash an open file, and leave it at its start. Raises CacheError where the bytes are others."""
+    def compare(self, file: BinaryIO, entry: FileEntry, found: str | None = None) -> None:
+        """Hash an open file, and leave it at its start. Raises CacheError where the bytes are others.
+
+        found: the xxh3 of its bytes, if it was taken on their way."""
         where = self.where(entry)
-        try:
-            length, found = fast_digest(file)
-            file.seek(0)
-        except OSError as error:
-            raise CacheError(f"{where} of the cache cannot be read ({error}). {self.advice()}") from error
-        if length != entry.bytes or found != entry.xxh3:
+        if found is None:
+            try:
+                found = fast_digest(file)
+                file.seek(0)
+            except OSError as error:
+                raise CacheError(f"{where} of the cache cannot be read ({error}). {self.advice()}") from error
+        if found != entry.xxh3:
             self.note_damage(entry)
             raise CacheError(
                 f"{where} of the cache is damaged: its xxh3 should be {entry.xxh3}, but is {found}. {self.advice()}"

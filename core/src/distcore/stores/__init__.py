@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -34,6 +34,11 @@ NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{
 
 SMALL = 64 << 20
 """Most bytes that `read` takes into memory."""
+
+
+Seen = Callable[[int, bytes], Any]
+"""seen(start, block): the bytes of an object from `start` on. They come in order from 0, and from 0 again after a
+request that failed in their middle."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +94,11 @@ class Store(Protocol):
         """A whole object. Raises FileNotFoundError, and OSError where it has more than SMALL bytes."""
         ...
 
-    def open(self, name: str, size: int) -> BinaryIO:
+    def open(self, name: str, size: int, seen: Seen | None = None) -> BinaryIO:
         """A whole object as a seekable local file with a descriptor, closed by the caller; nothing of it outlives that.
 
-        Of a length other than `size`: the file has another length too (not necessarily the object's). Raises
-        FileNotFoundError."""
+        Of a length other than `size`: the file has another length too (not necessarily the object's). seen: where the
+        object is fetched in one piece, told of its blocks on their way. Raises FileNotFoundError."""
         ...
 
     def put(self, name: str, path: Path) -> None:

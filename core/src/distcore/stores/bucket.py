@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from distcore.errors import StoreError, UserError
-from distcore.stores import NAME, SMALL, Credentials, Stat, checked
+from distcore.stores import NAME, SMALL, Credentials, Seen, Stat, checked
 from distcore.stores.addresses import store_kind, without_password
 from distcore.stores.blocks import Blocks, blocks_of
 from distcore.stores.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
@@ -98,7 +98,7 @@ class Bucket:
             raise OSError(f"it has more than {SMALL} bytes")
         return content
 
-    def open(self, name: str, size: int) -> BinaryIO:
+    def open(self, name: str, size: int, seen: Seen | None = None) -> BinaryIO:
         """The object in a temporary file without a name, on the disk of $TMPDIR."""
         checked(name)
         target = cast(BinaryIO, tempfile.TemporaryFile(prefix="distcore-shard-", buffering=0))  # noqa: SIM115 - given
@@ -110,6 +110,8 @@ class Bucket:
         def copy(path: str, start: int, stop: int) -> int:
             end = 0
             for block in self._there().blocks(path, start, stop):
+                if tell is not None:
+                    tell(start, block)
                 left = memoryview(block)
                 while left:
                     written = os.pwrite(target.fileno(), left, start)
@@ -117,10 +119,11 @@ class Bucket:
                     end = start
             return end
 
+        starts = range(0, size + 1, PIECE)
+        tell = seen if len(starts) == 1 else None
         try:
             # In one go: a full disk is told before anything is fetched, and writing takes a quarter less time.
             os.posix_fallocate(target.fileno(), 0, size + 1)
-            starts = range(0, size + 1, PIECE)
             ends = map(fetch, starts) if len(starts) == 1 else self._pool().map(fetch, starts)
             target.truncate(max(ends))
         except BaseException:
