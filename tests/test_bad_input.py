@@ -381,6 +381,13 @@ def test_predicting_needs_no_target_and_evaluating_does(place, trained):
     place.good("predict", "--model_path", trained, "--dataset", place.folder / "new.csv")
 
 
+def test_evaluating_without_any_target_is_refused(place, trained):
+    place.write("new.csv", "age,city,bought\n30,Rome,\n31,Oslo,\n")
+    message = place.refused("evaluate", "--model_path", trained, "--dataset", place.folder / "new.csv")
+    assert "There is nothing to evaluate" in message
+    assert not (place.folder / "results" / "predictions.parquet").exists()
+
+
 def test_a_category_never_seen_is_predicted_as_unknown(place, trained):
     """An input value that training never saw is one more unknown value: every row gets its prediction."""
     place.write("new.csv", "age,city\n30,Rome\n30,Atlantis\n30,Mu\n30,\n")

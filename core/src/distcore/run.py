@@ -6,6 +6,7 @@ fsspec URL, or any object with Arrow's PyCapsule interface (pandas, polars, pyar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,13 +15,17 @@ from typing import TYPE_CHECKING, Any
 from distcore import folders, results
 from distcore.contracts import JSON, TrainJob, TrainResult
 from distcore.dataset import Data
+from distcore.errors import DataError
 from distcore.prepare import check_storage, prepare
 from distcore.requests import AnswerRequest, TrainRequest, given_credentials
 from distcore.session import Session, describe, open_session, run_taken_over
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from distcore.artifact import Artifact
     from distcore.cache import Cache
+    from distcore.evaluation import Evaluation
     from distcore.mirror import Mirror
 
 
@@ -238,6 +243,8 @@ def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
         request = Request(asked.dataset, asked.data_format, rows_of(asked.batch_size), decode=path is not None)
         session.progress.begin(asked.command)
         with answered(session, request, evaluation) as predictions:
+            if evaluation is not None:
+                predictions = _of_some_rows(predictions, evaluation)
             rows = results.predictions(path, predictions, session.artifact.features)
             statistics = evaluation.statistics() if evaluation is not None else {}
             if evaluation is not None and "skip_save_eval_stats" not in asked.skip:
@@ -248,6 +255,16 @@ def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
             return None, statistics
         session.plugins.manager.hook.predictions_written(path=path, rows=rows)
         return path if mirror is None else mirror.store.where(path.name), statistics
+
+
+def _of_some_rows(predictions: Iterator[pa.RecordBatch], evaluation: Evaluation) -> Iterator[pa.RecordBatch]:
+    """The predictions. Raises DataError after the last where no row was scored: metrics of nothing help nobody."""
+    yield from predictions
+    if not evaluation.rows:
+        raise DataError(
+            "There is nothing to evaluate: each row lacks a value in a column whose missing_value_strategy is "
+            "drop_row, as a target's is by default. Give rows whose targets are known, or use `distcore predict`."
+        )
 
 
 def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None) -> Artifact:

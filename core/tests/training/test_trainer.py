@@ -330,16 +330,32 @@ def test_what_may_change_on_resume_and_what_may_not():
     from distcore.contracts import PluginRef, TrainJob
     from distcore.training.state import check_identity, identity
 
-    def ours(trainer=None, seed=1, key="k", **sections):
-        config = {"combiner": {"type": "concat"}, "trainer": {"epochs": 3, "learning_rate": 0.1, **(trainer or {})}}
-        loader = PluginRef("loaders", "packed", {})
+    def ours(trainer=None, seed=1, key="k", features="ab", loader=None, **sections):
+        config = {
+            "input_features": [{"name": name, "type": "number"} for name in features],
+            "combiner": {"type": "concat"},
+            "trainer": {"epochs": 3, "learning_rate": 0.1, **(trainer or {})},
+        }
+        loader = PluginRef("loaders", "packed", loader or {})
         job = TrainJob({**config, **sections}, Cache("d", key), loader, PluginRef("trainers", "local", {}), None, seed)
         return identity(job, 64)
 
     check_identity(ours(), ours({"epochs": 9, "early_stop": -1}, extensions=[{"type": "x"}], backend={"a": 1}), "here")
     for other, what in (
-        (ours({"learning_rate": 0.2}), "the config differs in trainer"),
-        (ours(combiner={"type": "other"}), "the config differs in combiner"),
+        (ours({"learning_rate": 0.2}), r"another run: trainer\.learning_rate was 0\.1 and is 0\.2\. Resume"),
+        (
+            ours({"learning_rate": 0.2, "optimizer": {"type": "sgd"}}),
+            r"trainer\.learning_rate .*; trainer\.optimizer was",
+        ),
+        (ours({"learning_rate": None}), r"trainer\.learning_rate was 0\.1 and is not there"),
+        (ours(combiner={"type": "other"}), r'combiner\.type was "concat" and is "other"'),
+        (ours(combiner={f"option_{number}": 1 for number in range(9)}), "; 6 more options differ"),
+        (ours(features="ba"), "input_features have another order"),
+        (ours(features="a"), r"input_features\.b was .* and is not there"),
+        (
+            ours(loader={"lanes": 8}),
+            r"backend\.loader\.lanes was not there and is 8, so rows would come in another order",
+        ),
         (ours(key="other"), "another cache"),
         (ours(seed=2), "random_seed was 1 and is 2"),
     ):

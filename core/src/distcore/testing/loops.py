@@ -203,7 +203,7 @@ def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, 
         seed=3,
         lane=member.rank,
         checkpoints=Path(run.checkpoints) if run.checkpoints else None,
-        identity={"config": {}, "cache": "", "seed": 3, "global_batch_rows": plan.batch_rows, "loader": []},
+        identity={"config": {}, "cache": "", "seed": 3, "global_batch_rows": plan.batch_rows, "loader": {}},
         on_round=lambda epoch, step, scores: events.append(("round", epoch, step, sorted(scores))),
         on_checkpoint=lambda step, path: events.append(("checkpoint", step, path.name)),
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON
@@ -18,6 +19,12 @@ FREE_TO_CHANGE = ("epochs", "train_steps", "early_stop", "compile", "eval_batch_
 
 NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")
 """Sections of the config that do not change what is trained, or that are compared by themselves."""
+
+ORDERED = ("input_features", "output_features")
+"""Sections whose order decides the layout of the network."""
+
+SHOWN = 4
+"""Differences that are told one by one where a run is resumed with another config."""
 
 
 @dataclass
@@ -76,21 +83,18 @@ def identity(job: TrainJob, global_batch: int) -> JSON:
     sections = {name: value for name, value in config.items() if name not in NOT_THE_MODELS}
     trainer = {name: value for name, value in config.get("trainer", {}).items() if name not in FREE_TO_CHANGE}
     return {
-        "config": {name: _digest(value) for name, value in {**sections, "trainer": trainer}.items()},
+        "config": {**sections, "trainer": trainer},
         "cache": job.cache.key,
         "seed": job.seed,
         "global_batch_rows": global_batch,
-        "loader": [job.loader.name, _digest(_plain(job.loader.options))],
+        "loader": {"type": job.loader.name, **_plain(job.loader.options)},
     }
 
 
 def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
     """Raise DifferentRun naming everything in which the saved run was another one."""
-    other = []
-    config, mine = saved["config"], ours["config"]
-    changed = sorted(name for name in {*config, *mine} if config.get(name) != mine.get(name))
-    if changed:
-        other.append(f"the config differs in {', '.join(changed)}")
+    other = [*_differences(saved["config"], ours["config"], "")]
+    other[SHOWN:] = [f"{len(other) - SHOWN} more options differ"] if len(other) > SHOWN else []
     if saved["cache"] != ours["cache"]:
         other.append("the data, their preprocessing or the cache format differ (another cache)")
     if saved["seed"] != ours["seed"]:
@@ -100,8 +104,9 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
             f"a step had {saved['global_batch_rows']} rows over all workers and has {ours['global_batch_rows']} "
             "(set effective_batch_size to keep it under another number of workers)"
         )
-    if saved["loader"] != ours["loader"]:
-        other.append("the loader or its options differ, so rows would come in another order")
+    loader = [*_differences(saved["loader"], ours["loader"], "backend.loader")]
+    if loader:
+        other.append(f"{' and '.join(loader)}, so rows would come in another order")
     if other:
         raise DifferentRun(
             f"The checkpoint {where} is of another run: {'; '.join(other)}. "
@@ -109,8 +114,30 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
         )
 
 
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def _differences(saved: Any, ours: Any, where: str) -> Iterator[str]:
+    """`trainer.learning_rate was 0.001 and is 0.01`, for every option in which two parts of a config differ."""
+    saved, ours = _by_name(saved), _by_name(ours)
+    if isinstance(saved, dict) and isinstance(ours, dict):
+        for name in sorted({*saved, *ours}):
+            yield from _differences(saved.get(name), ours.get(name), f"{where}.{name}" if where else name)
+        if [name for name in saved if name in ours] != [name for name in ours if name in saved] and where in ORDERED:
+            yield f"{where} have another order"
+    elif _text(saved) != _text(ours):
+        yield f"{where} was {_shown(saved)} and is {_shown(ours)}"
+
+
+def _by_name(value: Any) -> Any:
+    """A list of features as a mapping from their names; everything else as it is."""
+    named = isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value)
+    return {each["name"]: each for each in value} if named else value
+
+
+def _shown(value: Any) -> str:
+    return "not there" if value is None else shorten(_text(value), 60, placeholder=" …")
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _plain(options: Any) -> Any:
