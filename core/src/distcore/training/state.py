@@ -20,9 +20,6 @@ FREE_TO_CHANGE = ("epochs", "train_steps", "early_stop", "compile", "eval_batch_
 NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")
 """Sections of the config that do not change what is trained, or that are compared by themselves."""
 
-ORDERED = ("input_features", "output_features")
-"""Sections whose order decides the layout of the network."""
-
 SHOWN = 4
 """Differences that are told one by one where a run is resumed with another config."""
 
@@ -116,18 +113,19 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
 
 def _differences(saved: Any, ours: Any, where: str) -> Iterator[str]:
     """`trainer.learning_rate was 0.001 and is 0.01`, for every option in which two parts of a config differ."""
-    saved, ours = _by_name(saved), _by_name(ours)
-    if isinstance(saved, dict) and isinstance(ours, dict):
-        for name in sorted({*saved, *ours}):
-            yield from _differences(saved.get(name), ours.get(name), f"{where}.{name}" if where else name)
-        if [name for name in saved if name in ours] != [name for name in ours if name in saved] and where in ORDERED:
-            yield f"{where} have another order"
-    elif _text(saved) != _text(ours):
+    if _text(saved) == _text(ours):
+        return
+    old, new = _by_name(saved), _by_name(ours)
+    if isinstance(old, dict) and isinstance(new, dict):
+        parts = ((f"{where}.{name}" if where else name, name) for name in sorted({*old, *new}, key=str))
+        found = [each for part, name in parts for each in _differences(old.get(name), new.get(name), part)]
+        yield from found or [f"{where} have another order"]
+    else:
         yield f"{where} was {_shown(saved)} and is {_shown(ours)}"
 
 
 def _by_name(value: Any) -> Any:
-    """A list of features as a mapping from their names; everything else as it is."""
+    """A list of features, or of whatever has names, as a mapping from these; everything else as it is."""
     named = isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value)
     return {each["name"]: each for each in value} if named else value
 
