@@ -1,7 +1,10 @@
 """For every test of the workspace: no time limit for a property's example, because a busy machine is no bug."""
 
+import logging
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("distcore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -10,3 +13,14 @@ settings.load_profile("distcore")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell starts in the background ignores ctrl-C, and so does whatever that starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logger_as_before() -> Iterator[None]:
+    """A command sets the logger up for its process; called within a test, it would for all tests after it."""
+    logger = logging.getLogger("distcore")
+    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+    logger.propagate = propagate

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 
 import numpy as np
 import pyarrow as pa
@@ -140,7 +141,7 @@ def test_no_scratch_is_left(ensure, tmp_path, monkeypatch):
 
 
 def test_in_memory():
-    place = "memory://caches"
+    place = f"memory://{uuid.uuid4().hex}"
     cache = ensure_cache(place, KEY, FORMAT, build)
     assert_whole(cache)
     assert ensure_cache(place, KEY, FORMAT, refuse) == cache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import Trial, TrialState
 
 from distcore.contracts import Axis, SearchJob
@@ -37,7 +37,7 @@ class Study:
         path = job.directory / JOURNAL
         _drop_torn_line(path)
         self.study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(path))),
+            storage=JournalStorage(JournalFileBackend(str(path), _Held(str(path)))),
             study_name=NAME,
             direction=job.goal,
             pruner=pruner(options),
@@ -85,6 +85,16 @@ class Study:
             self.study.tell(trial.number, state=TrialState.PRUNED)
         else:
             self.study.tell(trial.number, score)
+
+
+class _Held(JournalFileOpenLock):
+    """No lock of the journal's own: the search holds its folder, and one thread writes. A ctrl-C within Optuna's lock
+    ends in another error, and one that a killed driver left behind keeps the next waiting for half a minute."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None: ...
 
 
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
