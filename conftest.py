@@ -1,4 +1,5 @@
-"""For every test of the workspace: no time limit for a property's example, because a busy machine is no bug."""
+"""For every test of the workspace: no time limit for a property's example, because a busy machine is no bug; ctrl-C as
+on a terminal; and the logger as it was before."""
 
 import logging
 import signal

@@ -17,7 +17,6 @@ import importlib.abc
 import importlib.machinery
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -101,19 +100,17 @@ def main() -> None:
 
     backend = on_ray(*map(int, cluster)) if cluster else "local"
     model = LudwigModel(yaml.safe_load(Path(config).read_text()), logging_level=30, backend=backend)
-    fresh = Path(tempfile.mkdtemp(prefix="ludwig-data-", dir=Path(dataset).parent))
-    os.link(dataset, fresh / Path(dataset).name)
-    _, statistics, _, _ = model.experiment(
-        dataset=str(fresh / Path(dataset).name), random_seed=int(seed), output_directory=out
-    )
-    done = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="ludwig-data-", dir=Path(dataset).parent) as fresh:
+        data = os.path.join(fresh, Path(dataset).name)
+        os.link(dataset, data)
+        _, statistics, _, _ = model.experiment(dataset=data, random_seed=int(seed), output_directory=out)
+        done = time.perf_counter()
     figures: dict[str, Any] = {"imports": imported - started, "seconds": done - imported}
     validation = statistics.validation if hasattr(statistics, "validation") else statistics["validation"]
     figures["validation_roc_auc"] = float(validation["target"]["roc_auc"][-1])
     if holdout != "-":
         found, _, _ = model.evaluate(dataset=holdout, skip_save_unprocessed_output=True)
         figures["holdout_roc_auc"] = float(found["target"]["roc_auc"])
-    shutil.rmtree(fresh)
     sys.stdout.flush()
     os.write(1, f"RESULT {json.dumps(figures)}\n".encode())
 

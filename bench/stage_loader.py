@@ -61,9 +61,10 @@ class MappedGather(PackedGather):
         import torch
 
         drop_pages(packed)
-        mapped = np.memmap(packed, np.int32, "c")
-        mapped._mmap.madvise(mmap.MADV_RANDOM)  # else every row brings megabytes that are thrown away unread
-        self.matrix = torch.from_numpy(mapped.reshape(-1, handmade.WORDS))
+        with open(packed, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        mapped.madvise(mmap.MADV_RANDOM)  # else every row brings megabytes that are thrown away unread
+        self.matrix = torch.from_numpy(np.frombuffer(mapped, np.int32).reshape(-1, handmade.WORDS))
         self.rows = len(self.matrix)
 
 

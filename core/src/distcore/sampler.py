@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from distcore.contracts import Member
 
 BLOCK_BYTES = 256 << 10
-"""Most bytes of a block: rows that stay neighbours on their way from the file to the window. Disks give scattered
-blocks of 64 KiB at half the rate of these; a window of more than 8 of a lane is shuffled well enough."""
+"""Most bytes of a block: rows that stay neighbours on their way from the file to the window. A disk gave scattered
+blocks a quarter as large at half the rate (docs/log.md)."""
 
 BLOCKS_IN_WINDOW = 8
 """Fewest blocks of a window; a small window gets smaller blocks."""

@@ -101,10 +101,12 @@ class Bucket:
     def open(self, name: str, size: int, seen: Seen | None = None) -> BinaryIO:
         """The object in a temporary file without a name, on the disk of $TMPDIR."""
         checked(name)
+        # A byte more is asked for than there should be, so that a longer object shows.
+        starts = range(0, size + 1, PIECE)
+        tell = seen if len(starts) == 1 else None
         target = cast(BinaryIO, tempfile.TemporaryFile(prefix="distcore-shard-", buffering=0))  # noqa: SIM115 - given
 
         def fetch(start: int) -> int:
-            # A byte more is asked for than there should be, so that a longer object shows.
             return self._ask(name, "read", lambda _, path: copy(path, start, min(start + PIECE, size + 1)))
 
         def copy(path: str, start: int, stop: int) -> int:
@@ -119,8 +121,6 @@ class Bucket:
                     end = start
             return end
 
-        starts = range(0, size + 1, PIECE)
-        tell = seen if len(starts) == 1 else None
         try:
             # In one go: a full disk is told before anything is fetched, and writing takes a quarter less time.
             os.posix_fallocate(target.fileno(), 0, size + 1)
