@@ -13,7 +13,7 @@ EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
 PLAIN := core plugins/local_backend plugins/parquet_cache plugins/tabular_model
 
-.PHONY: help demo picture contrib horovod clusters test faults lint types bench bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray clean
+.PHONY: help demo picture contrib horovod clusters test faults hostile lint types bench bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -72,6 +72,11 @@ test: clusters build/contrib/.installed  ## set up, then run the tests
 faults: $(VENV)/.developer $(VENV)/.horovod  ## the whole fault sweeps: kills at every rename and fsync, full disks, bit flips
 	@set -e; for each in $(CLUSTERS); do $(PYTEST) -m "cluster and slow" $$each || [ $$? = 5 ]; done
 	$(PYTEST) -m "slow and not cluster"
+
+hostile: $(VENV)/.developer $(VENV)/.horovod  ## every attack and fault as often as docs/reliability.md says; writes its table
+	rm -f build/hostile.jsonl
+	@set -e; for each in tests/hostile/test_*.py; do DISTCORE_HOSTILE=1 $(PYTEST) -q -m hostile $$each || [ $$? = 5 ]; done
+	$(BIN)/python -m tests.hostile.record
 
 lint: $(VENV)/.developer  ## style and the direction of dependencies
 	$(BIN)/ruff check .
