@@ -66,7 +66,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 clusters: $(VENV)/.developer $(VENV)/.horovod  ## set up, then run the tests on real Dask, Horovod and Ray clusters
 	@set -e; for each in $(CLUSTERS); do $(PYTEST) -q -m "cluster and not slow" $$each || [ $$? = 5 ]; done
 
-test: clusters build/contrib/.installed  ## set up, then run the tests
+test: build/contrib/.installed  ## set up, then run the tests that need no cluster
 	$(PYTEST) -m "not slow and not cluster" $(PYTEST_ARGS)
 
 faults: $(VENV)/.developer $(VENV)/.horovod  ## the whole fault sweeps: kills at every rename and fsync, full disks, bit flips

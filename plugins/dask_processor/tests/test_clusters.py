@@ -31,7 +31,7 @@ class TestOnDask(ClusterProcessorSuite):
         monkeypatch.setattr(type(self), "variants", (here, {**here, "persist": False}, {**here, "parallelism": 7}))
 
 
-# What `make test` shows of Dask on Ray is in distcore-ray's test_losses.py: the same bytes, with nodes that are lost.
+# What `make clusters` shows of Dask on Ray is in distcore-ray's test_losses.py: the same bytes, with nodes that are lost.
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 class TestOnRay(ClusterProcessorSuite):

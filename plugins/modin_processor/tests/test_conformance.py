@@ -13,7 +13,7 @@ class TestPlugin(PluginSuite):
     kind, name = "processors", "modin"
 
 
-# What `make test` shows of it is in test_processor.py, and in distcore-ray's test_losses.py.
+# What `make clusters` shows of it is in test_processor.py, and in distcore-ray's test_losses.py.
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 class TestProcessor(ClusterProcessorSuite):

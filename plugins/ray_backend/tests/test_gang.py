@@ -21,7 +21,7 @@ from distcore_local.options import BackendOptions as LocalOptions
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
 
-# Three minutes; what `make test` shows of gangs on Ray is in test_conformance.py and test_experiment.py.
+# Three minutes; what `make clusters` shows of gangs on Ray is in test_conformance.py and test_experiment.py.
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 FIXED = {"effective_batch_size": 32, "batch_size": "auto", "learning_rate_scaling": "constant", "epochs": 3}
