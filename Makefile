@@ -82,6 +82,7 @@ lint: $(VENV)/.developer  ## style and the direction of dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --config pyproject.toml
+	$(BIN)/python -m tools.house
 
 types: $(VENV)/.developer  ## static types
 	$(BIN)/mypy $(MEMBERS:%=%/src) $(CONTRIB:%=%/src)
