@@ -20,7 +20,7 @@ from importlinter.application import contract_utils
 MOVES: dict[str, dict[str, str]] = {
     "distcore_core": {
         "errors hooks progress": "",
-        "config.document config.mistakes config.nodes config.places": "config",
+        "config.base_options config.document config.mistakes config.nodes config.places": "config",
         "contracts": "contracts",
         "digests disk durable locks": "io",
         "asking inventory listeners loading offers plugins": "registry",

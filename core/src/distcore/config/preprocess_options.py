@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from distcore.config.optimizer_options import Count, NonNegative, NotBoolean, Options
+from distcore.config.base_options import Count, NonNegative, NotBoolean, Options
 
 NEEDS_COLUMN = ("stratify", "datetime", "hash")
 

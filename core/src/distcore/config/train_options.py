@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from distcore.config.optimizer_options import Adam, Count, Fraction, NonNegative, NotBoolean, Optimizer, Options, Whole
+from distcore.config.base_options import Count, Fraction, NonNegative, NotBoolean, Options, Whole
+from distcore.config.optimizer_options import Adam, Optimizer
 
 AUTO_BATCH_SIZE = 128
 """What `batch_size: auto` is, on every machine, so that the same config always makes the same batches."""

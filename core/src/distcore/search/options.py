@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from distcore.config.optimizer_options import Count, NonNegative, NotBoolean, Options
+from distcore.config.base_options import Count, NonNegative, NotBoolean, Options
 from distcore.search.space import AnySpace
 
 Split = Literal["training", "train", "validation", "test"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from distcore.config.optimizer_options import Options
+from distcore.config.base_options import Options
 from distcore.hooks import hookimpl
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from distcore.config.optimizer_options import NotBoolean, Options
+from distcore.config.base_options import NotBoolean, Options
 from distcore.contracts import Axis
 
 Number = Annotated[float, NotBoolean]

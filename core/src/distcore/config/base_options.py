@@ -1,0 +1,60 @@
+"""The base of every options model: strict, and at ease with Ludwig's options that are not carried out; no torch.
+
+An option of Ludwig's that is not carried out (`ludwig_only`) may stand at Ludwig's default; else it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+class Options(BaseModel):
+    """Base: an unknown option is an error, and so are NaN, infinity, and a boolean where a number belongs.
+
+    ludwig_only: options that Ludwig has and that are not carried out, with Ludwig's defaults; at its default one is
+    accepted and dropped, at any other value `mistakes` tells what it is.
+    read_with: of these, options that Ludwig reads with another one alone: {option: the other}. While that one is at
+    its default (or is refused for itself), they change nothing at any value.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    ludwig_only: ClassVar[Mapping[str, Any]] = {}
+    read_with: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_defaults_of_ludwig(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: each for name, each in values.items() if not cls._changes_nothing(name, values)}
+
+    @classmethod
+    def _changes_nothing(cls, name: str, values: Mapping[str, Any]) -> bool:
+        """Whether an option is Ludwig's alone and, with these values beside it, says nothing."""
+        if name not in cls.ludwig_only:
+            return False
+        switch = cls.read_with.get(name)
+        if switch is not None:
+            off = cls.ludwig_only.get(switch)
+            return switch not in cls.ludwig_only or values.get(switch, off) == off
+        return bool(values[name] == cls.ludwig_only[name])
+
+
+def _no_boolean(value: Any) -> Any:
+    """pydantic reads true as 1; `batch_size: yes` is a mistake."""
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not a boolean")
+    return value
+
+
+NotBoolean = BeforeValidator(_no_boolean)
+
+# The bound comes first, so that it is part of the JSON Schema.
+Count = Annotated[int, Field(ge=1), NotBoolean]
+Whole = Annotated[int, Field(ge=0), NotBoolean]
+NonNegative = Annotated[float, Field(ge=0), NotBoolean]
+Fraction = Annotated[float, Field(ge=0, le=1), NotBoolean]
+Beta = Annotated[float, Field(ge=0, lt=1), NotBoolean]
