@@ -168,7 +168,8 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
 def _cached_rows(session: Session, cache: Cache) -> str | tuple[str, dict[str, int | None]]:
     """("hit", rows of each split); "miss"; or "damaged", which would be built again."""
     from distcore.cache import open_cache
-    from distcore.cache.files import CacheFiles, damage_of
+    from distcore.cache.files import CacheFiles
+    from distcore.cache.opening import damage_of
 
     files = CacheFiles(cache.store(), f"{cache.key}/")
     if not files.store.list(files.folder):

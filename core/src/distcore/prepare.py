@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from distcore.contracts import JSON, PluginRef, Source
 from distcore.dataset import Data, JoinedSource
-from distcore.encoding.splits import GivenSplitter, Splitter, make_splitter
+from distcore.encoding.splits import GivenSplitter, make_splitter
+from distcore.encoding.splitter import Splitter
 from distcore.sources.options import NULL_VALUES, DelimitedOptions
 
 if TYPE_CHECKING:

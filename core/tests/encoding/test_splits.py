@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from distcore.encoding.hashing import chosen, key_of, row_hashes
 from distcore.encoding.ranked_splits import GROUP, parse_times, spread
-from distcore.encoding.splits import GivenSplitter, Rows, Splitter, coded, fixed_value, ludwig_hash, make_splitter
+from distcore.encoding.splits import GivenSplitter, fixed_value, ludwig_hash, make_splitter
+from distcore.encoding.splitter import Rows, Splitter, coded
 from distcore.errors import DataError, UserError
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.cache.builder import CacheBuilder
-from distcore.cache.files import CacheFiles, damage_of, files_of
+from distcore.cache.files import CacheFiles
 from distcore.cache.local import build_here
 from distcore.cache.manifest import CACHE_VERSION, KEY, KEY_LENGTH, SHARD_ROWS, digest_of
+from distcore.cache.opening import damage_of, files_of
 from distcore.cache.reader import CacheReader
 from distcore.contracts import JSON, PluginRef
 from distcore.digests import digest_open

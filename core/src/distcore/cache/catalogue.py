@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from distcore.cache.files import DAMAGED, CacheFiles, damage_of
+from distcore.cache.files import DAMAGED, CacheFiles
 from distcore.cache.local import LEFT_OVER
 from distcore.cache.manifest import FILE_NAME, MANIFEST, Manifest
+from distcore.cache.opening import damage_of
 from distcore.cache.remote import DEAD_AFTER, LEASE
 from distcore.cache.use import USED, users_here, users_there
 from distcore.errors import CacheError, StoreError, UserError

@@ -13,7 +13,6 @@ from distcore.digests import fast_digest
 from distcore.disk import FULL
 from distcore.errors import CacheError, StoreError
 from distcore.stores import Seen, Store
-from distcore.stores.local import LocalStore
 
 _verified: set[tuple[int, ...]] = set()
 """Local files whose bytes this process has hashed and found whole: device, inode, size, time of change, hash."""
@@ -134,25 +133,3 @@ def noted_damage(files: CacheFiles) -> list[str]:
     except (FileNotFoundError, ValueError):
         return []
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
-
-
-def damage_of(files: CacheFiles, key: str) -> str | None:
-    """Why the cache cannot be used as it lies there; None: it can. Raises StoreError where that cannot be told."""
-    try:
-        manifest = files.manifest(key)
-        files_of(files, manifest).check(manifest)
-    except StoreError:
-        raise
-    except CacheError as error:
-        return str(error)
-    return None
-
-
-def files_of(files: CacheFiles, manifest: Manifest) -> CacheFiles:
-    """The files that a manifest names: beside it, or in the folder of its version."""
-    folder = files.folder + (f"{manifest.version}/" if manifest.version is not None else "")
-    if isinstance(files.store, LocalStore):
-        return CacheFiles(files.store, folder, files.home)
-    from distcore.cache.fetching import FetchedFiles
-
-    return FetchedFiles(files.store, folder, files.home)

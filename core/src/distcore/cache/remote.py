@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from distcore.cache.builder import CacheBuilder
-from distcore.cache.files import CacheFiles, damage_of
+from distcore.cache.files import CacheFiles
 from distcore.cache.manifest import MANIFEST, REBUILD, VERSION
+from distcore.cache.opening import damage_of
 from distcore.contracts import PluginRef
 from distcore.digests import HashingFile
 from distcore.disk import explained

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from distcore.cache import Cache, remove
 from distcore.cache.builder import CacheBuilder
-from distcore.cache.files import DAMAGED, CacheFiles, files_of, noted_damage
+from distcore.cache.files import DAMAGED, CacheFiles, noted_damage
 from distcore.cache.manifest import REBUILD, FileEntry, Manifest
+from distcore.cache.opening import files_of
 from distcore.cache.remote import LEASE, BucketBuilder
 from distcore.contracts import PluginRef
 from distcore.digests import HashingFile

@@ -25,7 +25,8 @@ from distcore.encoding.shards import (
     States,
     merge_states,
 )
-from distcore.encoding.splits import Splitter, describe
+from distcore.encoding.splits import describe
+from distcore.encoding.splitter import Splitter
 from distcore.errors import DataError, UserError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore.encoding.hashing import key_of, row_hashes
-from distcore.encoding.splits import Rows, Splitter, coded
+from distcore.encoding.splitter import Rows, Splitter, coded
 from distcore.errors import DataError
 
 GROUP = 1000

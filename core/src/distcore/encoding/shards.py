@@ -20,7 +20,7 @@ from distcore.arrow import from_numpy
 from distcore.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Split
 from distcore.encoding.hashing import chosen, key_of
 from distcore.encoding.missing import DROP, FILLS, Ends, Neighbours, dropped, ends, fill, joined, strategy
-from distcore.encoding.splits import Rows, Splitter
+from distcore.encoding.splitter import Rows, Splitter
 
 if TYPE_CHECKING:
     from distcore.cache.builder import CacheBuilder

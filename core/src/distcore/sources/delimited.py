@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
 from distcore.arrow import strings
 from distcore.errors import DataError
 from distcore.sources import plaintext, ranges
+from distcore.sources.delimited_range import DelimitedRange
+from distcore.sources.diagnosis import read_carefully
 from distcore.sources.dialect import Dialect, find_dialect
 from distcore.sources.digests import combined, file_digest
 from distcore.sources.encoding import as_utf8, refuse_binary
@@ -31,25 +31,8 @@ BLOCK = 1 << 22
 """Bytes that the parser takes at once: smaller ones cost calls, larger ones fall out of the processor's cache."""
 
 
-@dataclass(frozen=True)
-class DelimitedPartition:
-    """The rows in the bytes [start, stop) of a file; `block` is how much of it the parser takes at once.
-
-    plain: expect the empty text to be the only null spelling that occurs; where another one does, it is read again.
-    Looking every value up among nineteen spellings costs an eighth of the parsing. quotes: whether there may be some.
-    """
-
-    path: str
-    shown: str
-    size: int
-    start: int
-    stop: int
-    block: int
-    dialect: Dialect
-    raw: tuple[tuple[str, str], ...]
-    null_values: tuple[str, ...]
-    plain: bool = False
-    quotes: bool = True
+class DelimitedPartition(DelimitedRange):
+    """A range that is read fast, and with care if that is refused (`diagnosis.py`)."""
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, line and column of what cannot be read."""
@@ -62,8 +45,6 @@ class DelimitedPartition:
         try:
             table = (self._read_plainly(text, types) if self.plain else None) or self.parse(text, types)
         except pa.ArrowInvalid as error:
-            from distcore.sources.diagnosis import read_carefully
-
             return read_carefully(self, text, error)
         columns = []
         for name, raw in self.raw:
@@ -72,14 +53,6 @@ class DelimitedPartition:
                 column = typed(column, raw, name, self.null_values, self.place(text))
             columns.append(column)
         return pa.record_batch(columns, names=[name for name, _ in self.raw])
-
-    def text(self) -> pa.Buffer:
-        """The bytes of the range, mapped and not copied."""
-        if os.path.getsize(self.path) != self.size:
-            raise DataError(f"{self.shown}: the file changed while it was being read. Run again when it is complete.")
-        file = pa.memory_map(self.path)
-        file.seek(self.start)
-        return file.read_buffer(self.stop - self.start)
 
     def _read_plainly(self, text: pa.Buffer, types: Mapping[str, pa.DataType]) -> pa.Table | None:
         """As `parse`, but spellings and encoding are looked at in distinct values; None where it is not the same."""
@@ -101,46 +74,6 @@ class DelimitedPartition:
             if pc.any(pc.is_in(chunk.dictionary, spellings)).as_py():
                 return False
         return True
-
-    def parse(
-        self,
-        text: pa.Buffer,
-        types: Mapping[str, pa.DataType],
-        handler: object = None,
-        block: int | None = None,
-        plain: bool = False,
-    ) -> pa.Table:
-        """The columns in `types` (none: all, as bytes). Raises ArrowInvalid as the Arrow reader does."""
-        read = pacsv.ReadOptions(
-            use_threads=False, column_names=self.dialect.names, block_size=min(block or self.block, len(text) + 1)
-        )
-        parse = pacsv.ParseOptions(
-            delimiter=self.dialect.delimiter, quote_char=self.dialect.quote or False, invalid_row_handler=handler
-        )
-        convert = pacsv.ConvertOptions(
-            column_types=types,
-            include_columns=list(types),
-            strings_can_be_null=True,
-            null_values=[""] if plain else list(self.null_values),
-            check_utf8=not plain,
-        )
-        return pacsv.read_csv(pa.BufferReader(text), read, parse, convert)
-
-    def place(self, text: pa.Buffer) -> _Line:
-        """Row of this partition → file and line, found when it is asked for."""
-        return _Line(self, text)
-
-
-@dataclass(frozen=True)
-class _Line:
-    partition: DelimitedPartition
-    text: pa.Buffer
-
-    def __call__(self, row: int) -> str:
-        part = self.partition
-        walk = ranges.records(memoryview(self.text).tobytes(), 0, part.dialect.delimiter, part.dialect.quote)
-        start = next(start for index, (start, _) in enumerate(walk) if index == row)
-        return f"{part.shown}, line {ranges.line_number(part.path, part.start + start, part.dialect.newline)}"
 
 
 def _is_number(spelling: str) -> bool:

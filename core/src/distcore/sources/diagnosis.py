@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from distcore.errors import DataError
 from distcore.sources import ranges
+from distcore.sources.delimited_range import DelimitedRange
 from distcore.sources.encoding import check_utf8
 from distcore.sources.values import TYPES, typed
 
-if TYPE_CHECKING:
-    from distcore.sources.delimited import DelimitedPartition
 
-
-def read_carefully(part: DelimitedPartition, text: pa.Buffer, error: pa.ArrowInvalid) -> pa.RecordBatch:
+def read_carefully(part: DelimitedRange, text: pa.Buffer, error: pa.ArrowInvalid) -> pa.RecordBatch:
     """The rows of the range, or DataError for the first thing in it that is wrong.
 
     Every column is read as bytes and then converted by the rules that other formats share, so True and False are
@@ -42,7 +40,7 @@ def read_carefully(part: DelimitedPartition, text: pa.Buffer, error: pa.ArrowInv
     return pa.record_batch(columns, names=[name for name, _ in part.raw])
 
 
-def _refuse_ragged(part: DelimitedPartition, text: pa.Buffer) -> None:
+def _refuse_ragged(part: DelimitedRange, text: pa.Buffer) -> None:
     """Raise DataError for the first row with more or fewer values than the header has names."""
     bad: list[Any] = []
 
@@ -65,6 +63,6 @@ def _refuse_ragged(part: DelimitedPartition, text: pa.Buffer) -> None:
     )
 
 
-def _refuse_encoding(part: DelimitedPartition, content: bytes) -> None:
+def _refuse_encoding(part: DelimitedRange, content: bytes) -> None:
     first = ranges.line_number(part.path, part.start, part.dialect.newline)
     check_utf8(content, part.shown, first)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from distcore.errors import StoreError, UserError
-from distcore.stores import NAME, SMALL, Credentials, Seen, Stat, checked
 from distcore.stores.addresses import store_kind, without_password
 from distcore.stores.blocks import Blocks, blocks_of
 from distcore.stores.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
 from distcore.stores.retries import persistently, status_of
+from distcore.stores.store import NAME, SMALL, Credentials, Seen, Stat, checked
 
 PIECE = 16 << 20
 """Bytes of one request for a large object."""

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from distcore.errors import StoreError, UserError
-from distcore.stores import Credentials
 from distcore.stores.addresses import PACKAGES
+from distcore.stores.store import Credentials
 
 _memory = threading.Lock()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distcore.durable import sync_directory, write_file, write_new_file
-from distcore.stores import NAME, SMALL, Seen, Stat, checked
+from distcore.stores.store import NAME, SMALL, Seen, Stat, checked
 
 
 class LocalStore:

@@ -16,12 +16,12 @@ from distcore.errors import UserError
 from distcore.features import Features
 from distcore.mirror import CHECKPOINTS, MODEL
 from distcore.training.checkpoint import copy_newest_from, list_checkpoints
+from distcore.training.job import checkpoints_of, output_folder, train_options
 from distcore.training.loop import Finished, TrainLoop, Work
 from distcore.training.plan import TrainPlan
 from distcore.training.state import identity
 from distcore.training.tensorfile import tensor_writer
 from distcore.training.torch_model import BEST, LAST, build_module, start_from
-from distcore.training.trainer import checkpoints_of, output_folder, train_options
 
 if TYPE_CHECKING:
     from distcore.cache import CacheReader

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,10 +15,10 @@ from distcore.contracts import JSON, Backend, FeatureSet, Gang, Member, Predicto
 from distcore.errors import CacheError, TrainingError, UserError
 from distcore.mirror import CHECKPOINTS, working_folder
 from distcore.progress import Progress
+from distcore.training.job import train_options
 from distcore.training.plan import TrainPlan
 
 if TYPE_CHECKING:
-    from distcore.config.train_options import TrainerOptions
     from distcore.plugins import Plugins
     from distcore.training.relay import Reporter
     from distcore.training.strategy import Strategy
@@ -234,26 +233,6 @@ def launched_member() -> Member | None:
     return Member(
         int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
     )
-
-
-def train_options(job: TrainJob) -> TrainerOptions:
-    """The `trainer` section of the job's config."""
-    from distcore.config.train_options import TrainerOptions
-
-    return TrainerOptions.model_validate(job.config.get("trainer", {}))
-
-
-def checkpoints_of(directory: Path) -> Path:
-    """The folder of checkpoints: the one in an experiment's folder, or the folder itself."""
-    from distcore.training.checkpoint import list_checkpoints
-
-    inner = directory / CHECKPOINTS
-    return inner if inner.is_dir() or not list_checkpoints(directory) else directory
-
-
-def output_folder(job: TrainJob) -> Path:
-    """Where the model goes; a temporary folder where nothing is to be saved."""
-    return job.directory or Path(tempfile.mkdtemp(prefix="distcore-model-"))
 
 
 def _keeps_checkpoints(job: TrainJob) -> bool:

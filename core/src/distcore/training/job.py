@@ -1,0 +1,33 @@
+"""What a `TrainJob` means to the torch trainer: its options, where its checkpoints are, where its model goes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distcore.contracts import TrainJob
+from distcore.mirror import CHECKPOINTS
+
+if TYPE_CHECKING:
+    from distcore.config.train_options import TrainerOptions
+
+
+def train_options(job: TrainJob) -> TrainerOptions:
+    """The `trainer` section of the job's config."""
+    from distcore.config.train_options import TrainerOptions
+
+    return TrainerOptions.model_validate(job.config.get("trainer", {}))
+
+
+def checkpoints_of(directory: Path) -> Path:
+    """The folder of checkpoints: the one in an experiment's folder, or the folder itself."""
+    from distcore.training.checkpoint import list_checkpoints
+
+    inner = directory / CHECKPOINTS
+    return inner if inner.is_dir() or not list_checkpoints(directory) else directory
+
+
+def output_folder(job: TrainJob) -> Path:
+    """Where the model goes; a temporary folder where nothing is to be saved."""
+    return job.directory or Path(tempfile.mkdtemp(prefix="distcore-model-"))
