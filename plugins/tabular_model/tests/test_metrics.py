@@ -15,7 +15,7 @@ import torch
 
 from distcore_tabular import metrics
 from distcore_tabular.features import make
-from distcore_tabular.options import model_of
+from distcore_tabular.options_models import model_of
 
 ROWS = 300
 

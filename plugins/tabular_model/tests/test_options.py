@@ -11,7 +11,7 @@ import pytest
 
 from distcore.config.mistakes import validate
 from distcore.errors import ConfigError
-from distcore_tabular.options import model_of
+from distcore_tabular.options_models import model_of
 
 KINDS = [("number", "input"), ("number", "output"), ("binary", "input"), ("binary", "output")]
 KINDS += [("category", "input"), ("category", "output")]
@@ -159,7 +159,7 @@ import numpy as np
 from distcore.arrow import from_numpy
 from distcore_tabular.columns import strings
 from distcore_tabular.features import make
-from distcore_tabular.options import model_of
+from distcore_tabular.options_models import model_of
 for kind, values in [
     ("number", from_numpy(np.array([1.0, 2.0, 4.0]))),
     ("binary", strings(["yes", "no", "no"]).dictionary_encode()),

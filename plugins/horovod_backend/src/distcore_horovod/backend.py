@@ -10,7 +10,7 @@ from distcore.contracts import Backend, Gang, Resources
 from distcore.errors import UserError
 from distcore.plugins import Plugins
 from distcore_horovod.failure import Failed, failed
-from distcore_horovod.launcher import Launched, launched
+from distcore_horovod.launcher import Launched
 
 if TYPE_CHECKING:
     from distcore_horovod.crew import Crew
@@ -20,22 +20,6 @@ T = TypeVar("T")
 
 TASKS = 4
 """Tasks of a rank in one order of `map`."""
-
-
-def make(options: BackendOptions) -> Backend:
-    """The backend of this process's surroundings. Raises UserError where Horovod cannot be used in them."""
-    found = launched()
-    if found is None:
-        return Alone(options)
-    from distcore_horovod.crew import crew
-
-    joined = crew(found)
-    assert joined is not None
-    if found.elastic:
-        from distcore_horovod.elastic_backend import Elastic
-
-        return Elastic(joined)
-    return Joined(joined)
 
 
 class Alone:

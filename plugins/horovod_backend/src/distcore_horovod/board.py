@@ -11,10 +11,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from distcore_horovod.crew import Crew
+from typing import Any
 
 SECONDS = 2.0
 """How long the leader looks for who ended before it says that it does not know."""
@@ -27,15 +24,15 @@ class Board:
         self._store, self._rank, self._hosts, self._processes = store, rank, hosts, processes
 
     @classmethod
-    def open(cls, crew: Crew) -> Board:
-        """Rank 0 serves, and tells the others where."""
+    def open(cls, hvd: Any, rank: int, hosts: list[str], processes: list[int]) -> Board:
+        """Rank 0 serves, and tells the others where, through Horovod (hvd)."""
         from torch.distributed import TCPStore
 
         wait = timedelta(seconds=60)
-        local = len(set(crew.hosts)) == 1
+        local = len(set(hosts)) == 1
         store = None
         address = ("", 0)
-        if crew.rank == 0:
+        if rank == 0:
             name = "127.0.0.1" if local else socket.gethostname()
             listener = socket.create_server((name, 0))
             address = (name, listener.getsockname()[1])
@@ -43,10 +40,10 @@ class Board:
                 name, address[1], is_master=True, timeout=wait, wait_for_workers=False,
                 master_listen_fd=listener.detach(), use_libuv=True,
             )  # fmt: skip
-        host, port = crew.hvd.broadcast_object(address, root_rank=0, name="distcore.board")
+        host, port = hvd.broadcast_object(address, root_rank=0, name="distcore.board")
         if store is None:
             store = TCPStore(host, port, is_master=False, timeout=wait, wait_for_workers=False)
-        return cls(store, crew.rank, crew.hosts, crew.processes)
+        return cls(store, rank, hosts, processes)
 
     def leave(self, words: str) -> None:
         """Say what this rank ends with; the first to speak is heard."""

@@ -75,7 +75,7 @@ class Crew:
 
     def open_board(self) -> Board:
         """Where a rank that must end says why."""
-        return Board.open(self)
+        return Board.open(self.hvd, self.rank, self.hosts, self.processes)
 
     @property
     def rank(self) -> int:
@@ -233,18 +233,3 @@ def _dumped(value: Any, rank: int) -> bytes:
         return cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001 - becomes the rank's answer
         return cloudpickle.dumps(failed(rank, TypeError(f"rank {rank}'s result cannot travel: {error}")))
-
-
-_crew: list[Crew] = []
-
-
-def crew(launched: Launched | None = None) -> Crew | None:
-    """This process's crew; made once, where `launched` says that there is one."""
-    if not _crew and launched is not None:
-        if launched.elastic:
-            from distcore_horovod.elastic import ElasticCrew
-
-            _crew.append(ElasticCrew(launched))
-        else:
-            _crew.append(Crew(launched))
-    return _crew[0] if _crew else None

@@ -15,9 +15,20 @@ def distcore_make_backend(name: str, options: Any) -> Any:
     """The launcher's processes as one, or, without a launcher, gangs on this machine."""
     if name != "horovod":
         return None
-    from distcore_horovod import backend
+    from distcore_horovod.launcher import launched
 
-    return backend.make(options)
+    found = launched()
+    if found is None:
+        from distcore_horovod.backend import Alone
+
+        return Alone(options)
+    from distcore_horovod.backend import Joined
+    from distcore_horovod.elastic import ElasticCrew
+    from distcore_horovod.elastic_backend import Elastic
+    from distcore_horovod.make_crew import join
+
+    crew = join(found)
+    return Elastic(crew) if isinstance(crew, ElasticCrew) else Joined(crew)
 
 
 @hookimpl

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from distcore.contracts import Block, Partition, Processor, ShardPlan, Source
 from distcore.plugins import Plugins
-from distcore_horovod.crew import Crew, crew
+from distcore_horovod.crew import Crew
 from distcore_horovod.failure import Failed, failed
+from distcore_horovod.make_crew import crew
 
 if TYPE_CHECKING:
     from distcore_horovod.options import ProcessorOptions

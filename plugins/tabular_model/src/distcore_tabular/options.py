@@ -1,4 +1,4 @@
-"""Options of the features number, binary and category, and the table of every options model of this plugin.
+"""Options of the features number, binary and category.
 
 Names and defaults are Ludwig's; what Ludwig knows and we do not carry out is refused by name, unless it is left at
 Ludwig's default.
@@ -231,13 +231,3 @@ MODELS: dict[tuple[str, str, str], type[BaseModel]] = {
     ("features", "category", "input"): CategoryInputOptions,
     ("features", "category", "output"): CategoryOutputOptions,
 }
-
-
-def model_of(kind: str, name: str, role: str = "") -> type[BaseModel] | None:
-    """The options model of what this plugin offers: kind "features" (role "input" or "output") or "models"."""
-    key = (kind, name, role)
-    if key in MODELS:
-        return MODELS[key]
-    from distcore_tabular import options_network, options_text
-
-    return {**options_network.MODELS, **options_text.MODELS}.get(key)

@@ -31,9 +31,9 @@ def distcore_make_model(name: str, options: Any) -> Any:
 
 @hookimpl
 def distcore_options_model(kind: str, name: str, role: str) -> type | None:
-    from distcore_tabular import options
+    from distcore_tabular.options_models import model_of
 
-    return options.model_of(kind, name, role)
+    return model_of(kind, name, role)
 
 
 @hookimpl
