@@ -1,7 +1,7 @@
 """The command line. Parsing costs a few milliseconds; each command imports what it needs when it is called.
 
-Exit codes: 0 done, 2 the user's input or config is wrong, 1 anything else. Errors go to stderr, without a traceback
-unless `--debug` is given. `flags.py` has the options.
+Exit codes: 0 done, 2 the user's input or config is wrong, 128 + the signal that stopped it (130: ctrl-C, 143: SIGTERM),
+1 anything else. Errors go to stderr, without a traceback unless `--debug` is given. `flags.py` has the options.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from distcore import flags
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
 
-INTERRUPTED = 130
-"""Exit code after ctrl-C, as shells expect (128 + SIGINT)."""
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> int:
+    """Run one command; returns the exit code. to_the_end: nothing but the end of this process follows."""
     _collect_seldom()
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser, unknown = build_parser(words)
     if unknown is not None:
-        return _guard(lambda _: _plugin_command(unknown, words[1:]), argparse.Namespace(debug="--debug" in words))
+        debug = argparse.Namespace(debug="--debug" in words)
+        return _guard(lambda _: _plugin_command(unknown, words[1:]), debug, to_the_end)
     command, unsupported = _innermost(parser, words), flags.not_carried_out(words)
     if unsupported is not None:
         command.error(unsupported)
@@ -39,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not getattr(parsed, "run", None):
         parser.print_help()
         return 2
-    return _guard(parsed.run, parsed)
+    return _guard(parsed.run, parsed, to_the_end)
 
 
 def _collect_seldom() -> None:
@@ -48,33 +46,43 @@ def _collect_seldom() -> None:
     atexit.register(gc.freeze)
 
 
-def _guard(run: Callable[[Any], int], parsed: argparse.Namespace) -> int:
-    """Call the command; turn what it raises into a message and an exit code."""
-    # The hierarchy is a light module, but a run that goes well has no need of it before this point.
-    from distcore.errors import DistcoreError
+def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bool = False) -> int:
+    """Call the command, which signals may stop; turn what it raises into a message and an exit code."""
+    # Light modules, but --help has no need of them.
+    from distcore.signals import Stoppable
 
-    try:
-        return run(parsed)
-    except KeyboardInterrupt as interrupt:
-        if getattr(parsed, "debug", False):
-            raise
-        print(f"distcore: stopped by ctrl-C. {interrupt}".rstrip(), file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
+    with Stoppable(owns_process=True, to_the_end=to_the_end) as stopping:
+        try:
+            try:
+                return run(parsed)
+            finally:
+                stopping.settle()
+        except (Exception, KeyboardInterrupt) as error:
+            if getattr(parsed, "debug", False):
+                raise
+            return _told(error, stopping.received)
+
+
+def _told(error: BaseException, received: int) -> int:
+    """Say on stderr what ended a command; its exit code. received: the signal that came before, or 0."""
+    from distcore.errors import DistcoreError
+    from distcore.signals import named, signal_of
+
+    if isinstance(error, BrokenPipeError):
         # The reader of our output went away (`distcore plugins | head`); Python must not complain at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except DistcoreError as error:
-        if getattr(parsed, "debug", False):
-            raise
+    if isinstance(error, KeyboardInterrupt) or received:
+        # Whatever else goes wrong after a signal is its consequence: what was started here got it, too.
+        number = received or signal_of(error)
+        print(f"distcore: stopped by {named(number)}. {error}".rstrip(), file=sys.stderr)
+        return 128 + number
+    if isinstance(error, DistcoreError):
         print(f"distcore: {error}", file=sys.stderr)
         return error.exit_code
-    except Exception as error:
-        if getattr(parsed, "debug", False):
-            raise
-        print(f"distcore: {type(error).__name__}: {error}", file=sys.stderr)
-        print("distcore: this was not expected; run again with --debug for the traceback.", file=sys.stderr)
-        return 1
+    print(f"distcore: {type(error).__name__}: {error}", file=sys.stderr)
+    print("distcore: this was not expected; run again with --debug for the traceback.", file=sys.stderr)
+    return 1
 
 
 # ------------------------------------------------------------------ the parser
@@ -190,4 +198,4 @@ def _plugin_command(name: str, words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(to_the_end=True))

@@ -16,6 +16,11 @@
     │   └── DifferentRun          it is of a run with another config or other data (also a UserError)
     └── TrainingError             training cannot go on (ranks disagree, the loss is not finite, a worker died)
 
+    KeyboardInterrupt
+    └── Stopped                   ctrl-C, SIGTERM, SIGHUP or SIGQUIT; exit code 128 + the signal
+    SystemExit
+    └── OtherRank                 this process was one of a launcher's, and its part is done; exit code 0
+
 Every message is one or more complete sentences: the first says what was wrong and where, the last what to do.
 """
 
@@ -117,3 +122,42 @@ class DifferentRun(CheckpointError, UserError):
 
 class TrainingError(DistcoreError):
     """Training cannot go on."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Somebody asked this process to end: ctrl-C, or a signal that means the same.
+
+    A KeyboardInterrupt, so whoever is ready for ctrl-C is ready for the others. signal: its number. The message says
+    what is kept, and how to go on."""
+
+    def __init__(self, message: str = "", signal: int = 2) -> None:
+        super().__init__(message)
+        self.signal = int(signal)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects: 128 + the signal."""
+        return 128 + self.signal
+
+    def __reduce__(self) -> tuple[type[Stopped], tuple[str, int]]:
+        return type(self), (str(self), self.signal)
+
+
+class OtherRank(SystemExit):
+    """This process is a rank other than 0 that a launcher (torchrun) started, and its part is done.
+
+    `train` and `experiment` raise it there: what they return is rank 0's alone. Left alone it ends the process with
+    exit code 0, as a command does; a script that has more to do in every rank catches it."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(0)
+        self.rank = rank
+
+    def __str__(self) -> str:
+        return (
+            f"Rank {self.rank} is done: rank 0 has the result and goes on alone. A script with more to do in every "
+            "rank catches distcore.errors.OtherRank."
+        )
+
+    def __reduce__(self) -> tuple[type[OtherRank], tuple[int]]:
+        return type(self), (self.rank,)

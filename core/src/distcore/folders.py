@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.durable import remove_directory
-from distcore.errors import DistcoreError, StoreError, UserError
-from distcore.mirror import CHECKPOINTS, MODEL, STARTED, Mirror, working_folder
+from distcore.errors import DistcoreError, Stopped, StoreError, UserError
+from distcore.mirror import CHECKPOINTS, MANIFEST, MODEL, STARTED, Mirror, working_folder
 from distcore.session import experiment_directory
+from distcore.signals import signal_of
 
 if TYPE_CHECKING:
     from distcore.requests import TrainRequest
@@ -87,6 +88,7 @@ def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | N
                 stack.enter_context(alone_in(session.directory))
         if not going_on:
             stack.enter_context(gone_if_refused(session))
+        stack.enter_context(saying_how_to_go_on(session))
         yield
 
 
@@ -160,32 +162,47 @@ def put_at_the_end(mirror: Mirror, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def gone_if_refused(session: Session) -> Iterator[None]:
-    """Remove a run's fresh folder when it fails, or is stopped, before a checkpoint or a model lies in it.
-
-    A ctrl-C after that, while evaluating, says where the model is."""
+    """Remove a run's fresh folder when it fails, or is stopped, before a checkpoint or a model lies in it."""
     try:
         yield
-    except (DistcoreError, KeyboardInterrupt, SystemExit) as error:
-        trained, begun = _left_behind(session)
-        if trained and isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(
-                f"The model is trained; evaluate it with: distcore evaluate --model_path {session.home} --dataset …"
-            ) from None
-        if not trained and not begun:
-            if session.mirror is not None:
-                with suppress(StoreError):
+    except (DistcoreError, KeyboardInterrupt, SystemExit):
+        with suppress(StoreError):  # nothing is removed that was not seen to be useless
+            if not any(_left_behind(session)):
+                if session.directory is not None:
+                    remove_directory(session.directory)
+                if session.mirror is not None:
                     session.mirror.remove()
-            if session.directory is not None:
-                remove_directory(session.directory)
         raise
 
 
-def _left_behind(session: Session) -> tuple[bool, bool]:
-    """Whether a run that ended early left a model, and a checkpoint."""
+@contextmanager
+def saying_how_to_go_on(session: Session) -> Iterator[None]:
+    """A signal that stops the run says what it leaves: the model that was being evaluated, or the last checkpoint."""
     try:
-        if session.mirror is not None:
-            return bool(session.mirror.store.list(f"{MODEL}/")), bool(session.mirror.folders(CHECKPOINTS))
-    except StoreError:  # nothing is removed that was not seen to be useless
-        return True, True
+        yield
+    except KeyboardInterrupt as error:
+        words = str(error)
+        with suppress(StoreError):
+            model, checkpoint = _left_behind(session)
+            if model:
+                command = f"distcore evaluate --model_path {session.home} --dataset …"
+                words = f"The model is trained; evaluate it with: {command}"
+            elif checkpoint and not words:
+                words = f"The last checkpoint is {checkpoint}; go on from it with --model_resume_path {session.home}"
+        raise Stopped(words, signal_of(error)) from None
+
+
+def _left_behind(session: Session) -> tuple[bool, str]:
+    """Of a run that ended early: whether it left a model, and its last checkpoint ("": none)."""
+    if session.mirror is not None:
+        found = session.mirror.folders(CHECKPOINTS, MANIFEST)
+        last = session.mirror.store.where(max(found, key=_by_step)) if found else ""
+        return bool(session.mirror.store.list(f"{MODEL}/")), last
     assert session.directory is not None
-    return (session.directory / MODEL).exists(), any(session.directory.glob(f"{CHECKPOINTS}/step-*"))
+    saved = [str(each) for each in session.directory.glob(f"{CHECKPOINTS}/step-*") if not each.suffix]
+    return (session.directory / MODEL).exists(), max(saved, key=_by_step, default="")
+
+
+def _by_step(name: str) -> tuple[int, str]:
+    """A key by which folders of checkpoints are in the order of their steps, also beyond eight digits."""
+    return len(name), name

@@ -37,6 +37,9 @@ STARTED = "started.json"
 CHECKPOINTS, MODEL = "checkpoints", "model"
 """Folders of an experiment; what is in them is copied as a whole, by those who write it."""
 
+MANIFEST = "manifest.json"
+"""What a checkpoint is put with last."""
+
 log = logging.getLogger("distcore")
 
 

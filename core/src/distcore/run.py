@@ -19,6 +19,7 @@ from distcore.errors import DataError
 from distcore.prepare import check_storage, prepare
 from distcore.requests import AnswerRequest, TrainRequest, given_credentials
 from distcore.session import Session, describe, open_session, run_taken_over
+from distcore.signals import Stoppable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +68,8 @@ def train(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
     model: a torch.nn.Module (an instance, whose weights are started from, or a class) instead of the config's model.
     skip: names of what not to save (`skip_save_…`). data_format: "auto" finds it. view: how to draw progress:
     "interactive" (bars on a terminal and in Jupyter), "auto" (there bars, else lines), "bars", "lines" or "none".
+    Raises errors.Stopped, a KeyboardInterrupt, after ctrl-C or SIGTERM, once a checkpoint is saved; errors.OtherRank, a
+    SystemExit, in the processes of a launcher other than rank 0 when training is over.
     """
     return _train(TrainRequest(command="train", config=config, dataset=dataset, **arguments))
 
@@ -76,7 +79,7 @@ def _train(asked: TrainRequest) -> Outcome:
     config, weights = asked.to_run()
     start = asked.start(config)
     folders.check_place(asked.going_on or asked.output, config.backend.credentials)
-    with ExitStack() as stack:
+    with Stoppable(), ExitStack() as stack:
         stack.enter_context(folders.as_before(asked.output))
         session = stack.enter_context(
             open_session(
@@ -136,7 +139,10 @@ def preprocess(
 ) -> Cache:
     """Build the cache of a dataset, or find it, and stop. Arguments: see `train`."""
     data = Data(dataset, training_set, validation_set, test_set, data_format)
-    with open_session("preprocess", config, backend=backend, random_seed=random_seed, view=view) as session:
+    with (
+        Stoppable(),
+        open_session("preprocess", config, backend=backend, random_seed=random_seed, view=view) as session,
+    ):
         session.started()
         check_storage(session, data)
         return prepare(session, data)
@@ -219,7 +225,7 @@ def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
 
     output, credentials = asked.output, asked.opened_with
     folders.check_place(output, credentials)
-    with ExitStack() as stack:
+    with Stoppable(), ExitStack() as stack:
         directory, mirror = stack.enter_context(folders.answer_folder(output, credentials))
         session = stack.enter_context(
             open_model(

@@ -181,6 +181,9 @@ class TrainerOptions(Options):
     checkpoints_per_epoch: Whole = Field(0, description="Checkpoints and evaluations an epoch; 0: one.")
     evaluate_training_set: bool = Field(False, description="Evaluate the whole training split too, in its own pass.")
     compile: bool = Field(False, description="torch.compile the model.")
+    grace_seconds: NonNegative = Field(
+        30.0, description="Seconds to save a checkpoint in after SIGTERM, before the process ends without it."
+    )
 
     @field_validator("learning_rate_scheduler", mode="before")
     @classmethod

@@ -53,6 +53,7 @@ class Gang:
         a loss; 0: always `ranks`.
     rendezvous: {backend: "module:function"}, how ranks find each other there where it is not the backend's own way.
         What the function is and gives is the backend's to say (its README does).
+    grace_seconds: how long ranks may take to save where they are after SIGTERM (which the backend passes on to them).
     """
 
     function: Callable[..., Any]
@@ -64,6 +65,7 @@ class Gang:
     resources_per_worker: Mapping[str, float] = field(default_factory=dict)
     min_ranks: int = 0
     rendezvous: Mapping[str, str] = field(default_factory=dict)
+    grace_seconds: float = 30.0
 
 
 @runtime_checkable
@@ -87,7 +89,8 @@ class Backend(Protocol):
     def resources(self) -> Resources: ...
 
     def run_gang(self, gang: Gang) -> list[Any]:
-        """Run the gang to its end; results in rank order. Raises TrainingError naming the rank that died."""
+        """Run the gang to its end; results in rank order. Raises TrainingError naming the rank that died, and Stopped
+        after a signal, once the ranks have saved where they are (a second signal does not wait)."""
         ...
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distcore.errors import UserError
+from distcore.errors import Stopped, UserError
 from distcore.pieces.store import Store, opened_store
 from distcore.pieces.task import Answer, Model, Survey, Task, key_of
+from distcore.signals import signal_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,10 +129,10 @@ def _in_order(
 
 
 def _say_how_to_go_on(store: Store, error: BaseException) -> None:
-    """Say that what is done is kept. Raises KeyboardInterrupt with that text where a ctrl-C stopped the work."""
+    """Say that what is done is kept. Raises Stopped with that text where a signal stopped the work."""
     if not store.done:
         return
     kept = f"{store.done} pieces are done and kept in {store.place}: run the same command again to go on from there."
     if isinstance(error, KeyboardInterrupt):
-        raise KeyboardInterrupt(kept) from None
+        raise Stopped(kept, signal_of(error)) from None
     log.warning("%s", kept)

@@ -14,7 +14,7 @@ from distcore.cache.manifest import digest_of
 from distcore.config import RunConfig
 from distcore.contracts import JSON, SearchJob
 from distcore.dataset import Data
-from distcore.errors import ConfigError, Mistake, PluginNotFound, TrainingError
+from distcore.errors import ConfigError, Mistake, PluginNotFound, Stopped, TrainingError
 from distcore.features import Features
 from distcore.offers import DEFAULTS
 from distcore.plugins import Plugins
@@ -26,6 +26,7 @@ from distcore.search.outcome import SearchOutcome, collect, conclude, in_words
 from distcore.search.section import Section, check_candidates
 from distcore.search.trial import ENDED, TrialWork, read_record, run_trial
 from distcore.search.variants import variants
+from distcore.signals import signal_of
 
 if TYPE_CHECKING:
     from distcore.cache import Cache
@@ -177,12 +178,13 @@ class Search:
         written = {**self.section.written, "random_seed": session.config.random_seed}
         try:
             self.executor.run(job, session.backend, self._told(work))
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             conclude(work, written, self.skip, interrupted=True)
-            raise KeyboardInterrupt(
+            words = (
                 f"The results so far are in {work.directory}; go on with: distcore hyperopt --config … --dataset … "
                 f"--model_resume_path {work.directory}"
-            ) from None
+            )
+            raise Stopped(words, signal_of(error)) from None
         session.progress.end()
         outcome = conclude(work, written, self.skip)
         if "skip_save_processed_input" in self.skip and session.built_cache and work.cache is not None:

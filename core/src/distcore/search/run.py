@@ -18,6 +18,7 @@ from distcore.search.folders import SEARCH, SECTION, folder_to_resume, held_fold
 from distcore.search.outcome import SearchOutcome
 from distcore.search.section import read_section
 from distcore.session import open_session
+from distcore.signals import Stoppable
 from distcore.stores.addresses import folder_only
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def hyperopt(
     interrupted goes on from its last checkpoint. resume: the same for
     `<output_directory>/<experiment_name>_<model_name>`, where that holds a search. The other arguments: see `train`.
     Raises ConfigError before anything is run where a value that could be tried does not resolve, TrainingError where
-    every trial failed, KeyboardInterrupt after a ctrl-C (the results so far are written).
+    every trial failed, Stopped (a KeyboardInterrupt) after ctrl-C or SIGTERM (the results so far are written).
     """
     data = picklable(Data(dataset, training_set, validation_set, test_set, data_format))
     output = folder_only(output_directory, "--output_directory", NO_BUCKET)
@@ -63,7 +64,7 @@ def hyperopt(
     going_on = folder_to_resume(output, experiment_name, model_name, before, resume)
     section = read_section(_document(config, going_on))
     _refuse_launchers()
-    with ExitStack() as stack:
+    with Stoppable(), ExitStack() as stack:
         stack.enter_context(folders.as_before(output))
         session = stack.enter_context(
             open_session(SECTION, section.values, backend=backend, random_seed=random_seed, gpus=gpus, view=view)

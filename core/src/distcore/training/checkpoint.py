@@ -23,7 +23,7 @@ from distcore.digests import digest_file
 from distcore.disk import explained
 from distcore.durable import BUILDING, REMOVING, DirectoryBuilder, remove_directory, write_new_file
 from distcore.errors import CheckpointError
-from distcore.mirror import CHECKPOINTS
+from distcore.mirror import CHECKPOINTS, MANIFEST
 from distcore.training.tensorfile import read_tensors, tensor_writer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ VERSION = 1
 """Version of the layout; another one is refused."""
 
 NAME = re.compile(r"step-(\d{8,})")
-TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+TENSORS, STATE = "tensors.safetensors", "state.json"
 log = logging.getLogger("distcore")
 
 

@@ -1,43 +1,52 @@
-"""ctrl-C while training: the first asks for a checkpoint at the next step, the second quits at once."""
+"""Signals while training: the first asks for a checkpoint at the next step, the second ends at once."""
 
 from __future__ import annotations
 
 import signal
-import threading
-import time
-from types import FrameType, TracebackType
-from typing import Any
+from collections.abc import Callable
+from types import TracebackType
 
-SAME_PRESS_SECONDS = 1.0
-"""A terminal and a launcher may both pass on one ctrl-C; signals this close together are one."""
+from distcore.errors import Stopped
+from distcore.signals import Stoppable
+
+GRACE_SECONDS = 30.0
+"""How long a checkpoint may take after SIGTERM, unless `trainer.grace_seconds` says otherwise."""
 
 
 class Interrupt:
-    """`with Interrupt() as interrupt:` sets `interrupt.asked` on SIGINT instead of raising.
+    """`with Interrupt() as interrupt:` sets `interrupt.asked` at the first ctrl-C, SIGTERM, SIGHUP or SIGQUIT instead
+    of raising; the second one raises. A block that comes to its end after it was asked to stop raises Stopped there.
 
-    Works in the main thread of a process; elsewhere it does nothing, and `asked` stays False."""
+    grace_seconds: how long after SIGTERM and the like the block may still take. Then Stopped is raised, and where even
+    that does not help, the process ends. last_words(): what is then said: which checkpoint there is, and how to go on.
+    Works in the main thread of a process; elsewhere it does nothing, and `asked` stays False.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, grace_seconds: float = GRACE_SECONDS, last_words: Callable[[], str] = str) -> None:
+        self.grace_seconds, self.last_words = grace_seconds, last_words
         self.asked = False
-        self._since = 0.0
-        self._before: Any = None
-        self._installed = False
+        self.signal = int(signal.SIGINT)
+        self._stoppable = Stoppable()
+        self._listening: Stoppable | None = None
 
     def __enter__(self) -> Interrupt:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._handle)
-            self._installed = True
+        self._listening = self._stoppable.__enter__()
+        self._listening.asked.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._installed:
-            signal.signal(signal.SIGINT, self._before)
-            self._installed = False
+        assert self._listening is not None
+        self._listening.asked.remove(self)
+        self._stoppable.__exit__(kind, error, trace)
+        if self.asked and kind is None:
+            raise self.stopped()
 
-    def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.asked and time.monotonic() - self._since > SAME_PRESS_SECONDS:
-            raise KeyboardInterrupt
-        if not self.asked:
-            self.asked, self._since = True, time.monotonic()
+    def ask(self, number: int) -> None:
+        """A signal came."""
+        self.asked, self.signal = True, number
+
+    def stopped(self, message: str = "") -> Stopped:
+        """What to raise once everything is put away."""
+        return Stopped(message, self.signal)

@@ -101,15 +101,19 @@ class TrainLoop:
     # -------------------------------------------------------------- the story
 
     def run(self) -> Finished:
-        """Train to the end. Raises TrainingError where ranks disagree or the loss is not finite, and KeyboardInterrupt
-        after a ctrl-C (a checkpoint was saved, where checkpoints are)."""
+        """Train to the end. Raises TrainingError where ranks disagree or the loss is not finite, and Stopped after
+        ctrl-C or SIGTERM (a checkpoint was saved, where checkpoints are)."""
         plan, state = self.work.plan, self.state
         self.progress.begin("train", plan.total_steps, "steps", plan.batch_rows)
         self.progress.done = state.step
         self.work.module.train()
         if self.work.validation is not None or self.work.train_in_order is not None:
             import_metrics(self.work.features)
-        with Interrupt() as interrupt, quiet_collector(), own_random_numbers(self.strategy.device):
+        with (
+            Interrupt(self.options.grace_seconds, self._last_words) as interrupt,
+            quiet_collector(),
+            own_random_numbers(self.strategy.device),
+        ):
             set_learning_rate(self.stepper.optimizer, self.schedule.rate(state.step))
             # A checkpoint of a ctrl-C right before a round leaves that round to us.
             missing = state.step > state.round_step and plan.round_due(state.step)
@@ -132,7 +136,7 @@ class TrainLoop:
             progress.done = state.step
             progress.loss = stepper.last_loss
             if asked:
-                self._stop()
+                self._stop(interrupt)
             if plan.round_due(state.step) and self._round():
                 return True
             if not self.schedule.constant:
@@ -173,20 +177,30 @@ class TrainLoop:
             work.on_round(math.ceil(epoch), state.step, scores)
         return self._over()
 
-    def _stop(self) -> None:
-        """After a ctrl-C: save where we are and say how to go on."""
+    def _stop(self, interrupt: Interrupt) -> None:
+        """After a signal in some rank: save where we are and say how to go on."""
         path = self.save()
         where = f"Stopped after step {self.state.step}."
         if not self._first:
-            raise KeyboardInterrupt
+            raise interrupt.stopped()
         if isinstance(self.progress.stop, str):
             log.info("%s %s", where, self.progress.stop)
         elif path is None:
             log.warning("%s No checkpoints are kept, so this run cannot be resumed.", where)
         else:
-            home = self.work.mirror.url if self.work.mirror is not None else path.parent.parent
-            log.warning("%s Go on from there with --model_resume_path %s", where, home)
-        raise KeyboardInterrupt
+            log.warning("%s Go on from there with --model_resume_path %s", where, self._home(path.parent))
+        raise interrupt.stopped()
+
+    def _last_words(self) -> str:
+        """For a signal that does not wait for a checkpoint of this step."""
+        kept = self.work.checkpoints
+        found = checkpoint.list_checkpoints(kept) if kept is not None else []
+        if kept is None or not found:
+            return "No checkpoint was saved." if self._first else ""
+        return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {self._home(kept)}"
+
+    def _home(self, checkpoints: Path) -> Path | str:
+        return self.work.mirror.url if self.work.mirror is not None else checkpoints.parent
 
     # -------------------------------------------------------------- evaluation
 

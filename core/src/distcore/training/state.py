@@ -14,7 +14,7 @@ from distcore.errors import DifferentRun
 if TYPE_CHECKING:
     from distcore.contracts import TrainJob
 
-FREE_TO_CHANGE = ("epochs", "train_steps", "early_stop", "compile", "eval_batch_size")
+FREE_TO_CHANGE = ("epochs", "train_steps", "early_stop", "compile", "eval_batch_size", "grace_seconds")
 """Options of `trainer` that a resumed run may have otherwise: they say how long, or how fast, not what."""
 
 NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON, Backend, FeatureSet, Gang, Member, Predictor, TrainJob, TrainResult
-from distcore.errors import CacheError, TrainingError, UserError
-from distcore.mirror import CHECKPOINTS, working_folder
+from distcore.errors import CacheError, OtherRank, TrainingError, UserError
+from distcore.mirror import CHECKPOINTS, MANIFEST, working_folder
 from distcore.progress import Progress
 from distcore.training.job import train_options
 from distcore.training.plan import TrainPlan
@@ -76,13 +76,13 @@ class TorchTrainer:
         In this process where one rank is enough and the backend is this machine, or where a launcher (torchrun) started
         this process as a rank of its own; else in a gang of the backend, whose ranks go on from their last checkpoint
         when one of them dies.
-        A launcher's processes other than rank 0 end here, with exit code 0: what follows is for one alone."""
+        Raises OtherRank in a launcher's processes other than rank 0: what follows is for one alone."""
         member = launched_member()
         if member is not None:
             result = train_rank(member, job, progress)
             if result is None:
                 log.info("Rank %d is done; rank 0 has the result and goes on alone.", member.rank)
-                raise SystemExit(0)
+                raise OtherRank(member.rank)
             return result
         workers = self.workers(backend)
         if workers == 1 and not self.options.resources_per_worker and not getattr(backend, "distributed", False):
@@ -139,6 +139,7 @@ class TorchTrainer:
                 resources_per_worker=resources,
                 min_ranks=fewest,
                 rendezvous=dict(self.rendezvous),
+                grace_seconds=train_options(job).grace_seconds,
             )
             try:
                 return backend.run_gang(gang)[0]
@@ -240,7 +241,7 @@ def _keeps_checkpoints(job: TrainJob) -> bool:
 
 
 def _last_checkpoint(job: TrainJob) -> str:
-    from distcore.training.checkpoint import MANIFEST, list_checkpoints  # torch, which a gang's driver does without
+    from distcore.training.checkpoint import list_checkpoints  # torch, which a gang's driver does without
 
     found: list[Any] = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
     if job.mirror is not None:
