@@ -19,7 +19,7 @@ from importlinter.application import contract_utils
 
 MOVES: dict[str, dict[str, str]] = {
     "distcore_core": {
-        "errors hooks progress": "",
+        "errors hooks progress signals": "",
         "config.base_options config.document config.mistakes config.nodes config.places": "config",
         "contracts": "contracts",
         "digests disk durable locks": "io",
