@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from distcore.seals import sealed, unsealed
+
 HEAD = "age,city,bought\n"
 GOOD = HEAD + "30,Rome,yes\n41,Oslo,no\n25,Lima,yes\n52,Rome,no\n" * 10
 """Lines 1 to 41; what a case appends stands in line 42."""
@@ -470,15 +472,15 @@ def cut_manifest(model):
 
 
 def newer(model):
-    saved = json.loads((model / "model.json").read_text())
-    (model / "model.json").write_text(json.dumps({**saved, "version": 99}))
+    saved = unsealed((model / "model.json").read_bytes())
+    (model / "model.json").write_bytes(sealed({**saved, "version": 99}))
 
 
 def climbing(model):
     """A manifest that names a file outside the folder."""
-    saved = json.loads((model / "model.json").read_text())
+    saved = unsealed((model / "model.json").read_bytes())
     saved["files"]["../../data.csv"] = {"bytes": 1, "sha256": "0"}
-    (model / "model.json").write_text(json.dumps(saved))
+    (model / "model.json").write_bytes(sealed(saved))
 
 
 def without_model(model):
@@ -494,15 +496,15 @@ def resigned(model):
     weights = load_file(model / "weights.safetensors")
     save_file({name: each[..., :1].copy() for name, each in weights.items()}, model / "weights.safetensors")
     content = (model / "weights.safetensors").read_bytes()
-    saved = json.loads((model / "model.json").read_text())
+    saved = unsealed((model / "model.json").read_bytes())
     saved["files"]["weights.safetensors"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (model / "model.json").write_text(json.dumps(saved))
+    (model / "model.json").write_bytes(sealed(saved))
 
 
 def without_metadata(model):
-    saved = json.loads((model / "model.json").read_text())
+    saved = unsealed((model / "model.json").read_bytes())
     del saved["metadata"]["city"]
-    (model / "model.json").write_text(json.dumps(saved))
+    (model / "model.json").write_bytes(sealed(saved))
 
 
 DAMAGES = {
@@ -512,7 +514,7 @@ DAMAGES = {
     removed: r"weights\.safetensors is missing",
     swapped: r"weights\.safetensors was changed",
     pickled_weights: r"weights\.safetensors was changed",
-    cut_manifest: r"model\.json cannot be read",
+    cut_manifest: r"model\.json is damaged",
     newer: r"model\.json has version 99; .* install that version",
     climbing: r"names a file outside its folder: '\.\./\.\./data\.csv'\. Do not use",
     without_model: r"holds no model",

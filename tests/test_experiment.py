@@ -22,6 +22,7 @@ FILES = {
     "training_statistics.json",
     "test_statistics.json",
     "test_diagnostics.json",
+    "digests.json",
     "predictions.parquet",
     "report.html",
     "model",
@@ -184,7 +185,7 @@ def test_predict_and_evaluate_from_the_command_line(place, trained):
         "--output_directory",
         place.folder / "scores",
     )
-    assert names(place.folder / "scores") == {"test_statistics.json"}
+    assert names(place.folder / "scores") == {"test_statistics.json", "digests.json"}
     assert read(place.folder / "scores", "test_statistics.json")["bought"]["loss"] > 0
     assert "accuracy" in done.out
 

@@ -32,7 +32,7 @@ backend: local
 """
 WRITTEN = {
     *("started.json", "description.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json"),
-    *("predictions.parquet", "report.html", "model/model.json", "model/weights.safetensors"),
+    *("digests.json", "predictions.parquet", "report.html", "model/model.json", "model/weights.safetensors"),
 }
 
 
@@ -111,7 +111,7 @@ def test_the_model_predicts_and_is_scored_from_there(place, bucket):
     answers = objects(client, "answers/")
     assert answers == {"predictions.parquet": (place.folder / "here" / "predictions.parquet").read_bytes()}
     place.good("evaluate", "--model_path", f"{address}/model", "--output_directory", f"s3://{BUCKET}/scores")
-    assert objects(client, "scores/").keys() == {"predictions.parquet", "test_statistics.json"}
+    assert objects(client, "scores/").keys() == {"predictions.parquet", "test_statistics.json", "digests.json"}
     frame = pl.read_csv(place.folder / place.data)
     assert distcore.load(address).predict(frame) == distcore.load(local).predict(frame)
     assert nothing_left_here(place)
@@ -167,7 +167,8 @@ def test_what_is_not_to_be_saved_is_not_in_the_bucket(place, bucket):
     skips = ("model", "progress", "report", "predictions", "training_description")
     place.good("experiment", "--output_directory", RESULTS, *(f"--skip_save_{each}" for each in skips))
     assert objects(client).keys() == {
-        *("started.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json")
+        *("started.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json"),
+        "digests.json",
     }
 
 

@@ -191,7 +191,7 @@ def model(tmp_path, diary):
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_a_saved_models_extensions_hear_what_is_done_with_it(tmp_path, diary, model, command):
-    getattr(distcore, command)(model, data.table(), output_directory=tmp_path / "out")
+    getattr(distcore, command)(model, data.table(), output_directory=tmp_path / "out", trust=True)
     started, written, finished = diary()
     out = str(tmp_path / "out")
     assert started | {"event": "run_started", "command": command, "directory": out} == started
@@ -204,23 +204,35 @@ def test_a_saved_models_extensions_hear_what_is_done_with_it(tmp_path, diary, mo
 
 def test_a_prediction_that_is_refused_tells_its_error(tmp_path, diary, model):
     with pytest.raises(DataError):
-        distcore.predict(model, data.table().drop(["colour"]), output_directory=tmp_path / "out")
+        distcore.predict(model, data.table().drop(["colour"]), output_directory=tmp_path / "out", trust=True)
     assert [each["event"] for each in diary()] == ["run_started", "run_finished"]
     assert diary()[-1]["error"] == "DataError"
 
 
 def test_what_is_not_to_be_logged_of_a_model_is_not_told(tmp_path, diary, model):
-    words = ["evaluate", "--model_path", str(model), "--dataset", str(tmp_path / "data.csv"), "--skip_save_log"]
+    words = ["evaluate", "--model_path", str(model), "--dataset", str(tmp_path / "data.csv"), "--trust"]
+    words += ["--skip_save_log"]
     pacsv.write_csv(data.table(), tmp_path / "data.csv")
     assert main([*words, "--output_directory", str(tmp_path / "out")]) == 0
+    assert diary() == []
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_the_extensions_of_a_model_that_is_not_trusted_are_not_made(tmp_path, diary, model, caplog, command):
+    """Their options are in the model's folder: a path to write, an address to call."""
+    with caplog.at_level(logging.WARNING, "distcore"):
+        getattr(distcore, command)(model, data.table(), output_directory=tmp_path / "out")
+    assert "Nothing is told to extension 'diary'" in caplog.text
+    assert "--trust" in caplog.text
     assert diary() == []
 
 
 def test_a_model_opens_where_its_extension_is_not_installed(tmp_path, diary, model, monkeypatch, caplog):
     monkeypatch.setenv("DISTCORE_BLOCK", "diary")
     with caplog.at_level(logging.WARNING, "distcore"):
-        distcore.predict(model, data.table(), output_directory=tmp_path / "out")
+        distcore.predict(model, data.table(), output_directory=tmp_path / "out", trust=True)
     assert "Nothing is told to extension 'diary'" in caplog.text
+    assert "not installed" in caplog.text
     assert diary() == []
 
 

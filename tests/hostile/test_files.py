@@ -11,6 +11,8 @@ import zipfile
 
 import pytest
 
+from distcore.seals import sealed
+
 MEMORY = 256 << 20
 
 
@@ -62,8 +64,9 @@ def resigned(folder, manifest, name, content):
     """The file replaced, and its size and digest in the manifest made right, as someone would who knows how."""
     (folder / name).write_bytes(content)
     saved = json.loads((folder / manifest).read_text())
+    saved.pop("digest", None)
     saved["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (folder / manifest).write_text(json.dumps(saved))
+    (folder / manifest).write_bytes(sealed(saved) if manifest == "model.json" else json.dumps(saved).encode())
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "model.json"])

@@ -1,7 +1,8 @@
 """The model folder: what a trainer saved, and model.json that says what it is and checks every byte of it.
 
     model/
-      model.json             features with their metadata, model and trainer by name, seed, digest of each file below
+      model.json             its own digest; features with their metadata, model and trainer by name, seed, digest of
+                             each file below
       weights.safetensors    or whatever else the trainer saved
 
 Nothing in it is code and nothing is unpickled. A model of the user's own class is named by its import path; opening it
@@ -10,7 +11,6 @@ imports that class, so a class from outside the installed plugins needs `trust`.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +27,7 @@ from distcore.errors import ArtifactError, TrainingError
 from distcore.features import Features
 from distcore.mirror import MODEL, Mirror
 from distcore.plugins import Plugins
+from distcore.seals import damaged, read_bounded, sealed, unsealed
 from distcore.stores import Credentials
 from distcore.stores.addresses import folder_or_address
 from distcore.threads import patient_threads
@@ -36,10 +37,14 @@ if TYPE_CHECKING:
 
     from distcore.sources.options import DelimitedOptions
 
-VERSION = 1
+VERSION = 2
 """Version of the layout of model.json."""
 
 NAME = "model.json"
+MOST_BYTES = 1 << 30
+"""Of model.json, which holds the vocabularies of its features."""
+
+RESTORE = "Take the model from a backup, or train again."
 
 
 @dataclass
@@ -97,12 +102,17 @@ def write_artifact(
             "preprocessing": job.config["preprocessing"],
             "random_seed": job.seed,
             "cache_key": job.cache.key,
-            "extensions": job.config.get("extensions", []),
+            # `rounds` tells a search of its trial, in the search's own folder: nothing for those who open the model.
+            "extensions": [each for each in job.config.get("extensions") or [] if each["type"] != "rounds"],
             **features.as_json(),
             "files": {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()},
             "extra": extra or {},
         }
-        write_new_file(folder / NAME, (json.dumps(manifest, indent=1) + "\n").encode())
+        try:
+            content = sealed(manifest, most_bytes=MOST_BYTES)
+        except (TypeError, ValueError) as error:
+            raise TrainingError(f"{NAME} cannot be written: {error}. Give options that are plain JSON.") from error
+        write_new_file(folder / NAME, content)
     if job.mirror is not None:
         job.mirror.put_folder(directory.name, directory, NAME)
     return directory
@@ -170,21 +180,25 @@ def find_model(path: Path) -> Path:
 
 
 def read_manifest(directory: Path) -> JSON:
-    """model.json, with every file it lists checked by length and sha256."""
+    """model.json, checked by its own digest, with every file it lists checked by length and sha256."""
+    path = directory / NAME
     try:
-        manifest = json.loads((directory / NAME).read_bytes())
-        files = dict(manifest["files"])
+        content = read_bounded(path, MOST_BYTES)
+        if not content.startswith(b'{\n "digest"'):
+            raise ValueError("it does not begin with its own digest, as models of this version do")
+        manifest = unsealed(content, most_bytes=MOST_BYTES)
+        files = {name: (each["bytes"], each["sha256"]) for name, each in manifest["files"].items()}
         version = manifest["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(
-            f"{directory / NAME} cannot be read ({type(error).__name__}: {error}). "
-            "Take the model from a backup, or train again."
-        ) from error
+    except (OSError, ValueError) as error:
+        raise ArtifactError(damaged(path, error, RESTORE)) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{path} is none that distcore wrote ({error!r}). {RESTORE}") from error
     if version != VERSION:
         raise ArtifactError(
             f"{directory / NAME} has version {version!r}; this distcore reads version {VERSION}. "
             f"It was written by distcore {manifest.get('distcore', '?')}: install that version, or train again."
         )
+    _check_parts(path, manifest)
     for name, expected in files.items():
         if Path(name).name != name or name in ("", ".", ".."):
             raise ArtifactError(f"{directory / NAME} names a file outside its folder: {name!r}. Do not use this model.")
@@ -192,19 +206,46 @@ def read_manifest(directory: Path) -> JSON:
     return manifest
 
 
-def _check(path: Path, expected: JSON) -> None:
+PARTS: Mapping[str, type] = {
+    "trainer": dict,
+    "model": dict,
+    "preprocessing": dict,
+    "random_seed": int,
+    "extensions": list,
+    "features": list,
+    "metadata": dict,
+    "extra": dict,
+}
+"""What model.json holds, beside what is looked at first."""
+
+
+def _check_parts(path: Path, manifest: JSON) -> None:
+    """Raise ArtifactError where a part is missing or none of ours: a seal can be made by anybody."""
+    wrong = [name for name, kind in PARTS.items() if not isinstance(manifest.get(name), kind)]
+    if not wrong:
+        named = [("trainer", manifest["trainer"]), *(("extensions", each) for each in manifest["extensions"])]
+        wrong += [where for where, each in named if not _is_reference(each)]
+        wrong += ["features" for each in manifest["features"] if not (_is_reference(each) and "name" in each)]
+        wrong += [name for name in ("model", "weights") if not isinstance(manifest["extra"].get(name, {}), dict)]
+    if wrong:
+        raise ArtifactError(f"{path} is none that distcore wrote: {wrong[0]} is not what it should be. {RESTORE}")
+
+
+def _is_reference(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("type"), str)
+
+
+def _check(path: Path, expected: tuple[int, str]) -> None:
     if not path.is_file() or path.is_symlink():
-        raise ArtifactError(f"{path} is missing. Take the model from a backup, or train again.")
+        raise ArtifactError(f"{path} is missing. {RESTORE}")
     found = digest_file(path)
-    if (found.bytes, found.sha256) != (expected["bytes"], expected["sha256"]):
+    if (found.bytes, found.sha256) != expected:
         what = (
-            f"{found.bytes} bytes instead of {expected['bytes']}"
-            if found.bytes != expected["bytes"]
+            f"{found.bytes} bytes instead of {expected[0]}"
+            if found.bytes != expected[0]
             else "other content than model.json says"
         )
-        raise ArtifactError(
-            f"{path} was changed after it was written: it has {what}. Take the model from a backup, or train again."
-        )
+        raise ArtifactError(f"{path} was changed after it was written: it has {what}. {RESTORE}")
 
 
 def _plain(options: Any) -> JSON:

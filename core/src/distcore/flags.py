@@ -139,7 +139,7 @@ def model(parser: argparse.ArgumentParser) -> None:
     """A saved model and the rows it is asked about."""
     group = parser.add_argument_group("model")
     flag(group, "model_path", "-m", required=True, metavar="DIR", help="the model folder, or the experiment's folder")
-    flag(group, "trust", action="store_true", help="run the model's own class even from outside installed plugins")
+    flag(group, "trust", action="store_true", help="run the model's own class and extensions")
     flag(group, "batch_size", "-bs", type=int, metavar="N", help="rows of a batch")
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
     flag(group, "backend", "-b", metavar="NAME", help="where to run (default: what is detected, else local)")

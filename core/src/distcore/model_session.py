@@ -26,7 +26,8 @@ log = logging.getLogger("distcore")
 class ModelSession:
     """One command on a saved model under way.
 
-    reason: why this backend. trust: whether the model may be of a class from outside the installed plugins.
+    reason: why this backend. trust: whether the model may be of a class from outside the installed plugins, and have
+    its extensions listen.
     directory: where results go. mirror: the bucket that they are copied to, or None.
     """
 
@@ -69,7 +70,7 @@ def open_model(
     listen: bool = True,
     view: str = "none",
 ) -> Iterator[ModelSession]:
-    """Open a model, choose the backend, let the model's extensions listen; close everything at the end.
+    """Open a model, choose the backend, let its extensions listen if it is trusted; close everything at the end.
 
     mirror: the bucket that what comes into the directory is copied to. credentials: of the bucket the model lies in.
     backend: a name, or {"type": name, option: value}; None: the one that is detected, else `local`. The one that the
@@ -82,7 +83,7 @@ def open_model(
     session = ModelSession(command, artifact, trust, made, name, reason, Progress(), directory, mirror)
     if name != DEFAULTS["backends"]:
         log.info("Backend %s: %s.", name, reason)
-    with under_way(session, _listeners(artifact) if listen else [], view):
+    with under_way(session, _listeners(artifact, trust) if listen else [], view):
         check_gpus(gpus, made)
         session.started()
         yield session
@@ -100,11 +101,18 @@ def _chosen(backend: str | Mapping[str, Any] | None, plugins: Plugins) -> tuple[
     return *choose_backend(named, plugins), options
 
 
-def _listeners(artifact: Artifact) -> list[JSON]:
-    """The extensions of the model's config that are installed here; a model must open where its logger is not."""
-    found = []
+def _listeners(artifact: Artifact, trust: bool) -> list[JSON]:
+    """The extensions of the model's config, if the user trusts it: their options are paths that are written and
+    addresses that are called. Those that are not installed are left out; a model must open where its logger is not."""
+    found: list[JSON] = []
     for each in artifact.manifest.get("extensions", []):
-        if each["type"] in artifact.plugins.names("extensions"):
+        if not trust:
+            log.warning(
+                "Nothing is told to extension %r, which listened when the model was trained: a model does not decide "
+                "what is run and written here. If it is yours, say so with --trust.",
+                each["type"],
+            )
+        elif each["type"] in artifact.plugins.names("extensions"):
             found.append(each)
         else:
             log.warning(

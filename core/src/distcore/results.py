@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,8 @@ from distcore.disk import explained
 from distcore.durable import remove_directory, write_file
 from distcore.errors import TrainingError, UserError
 from distcore.mirror import MODEL, Mirror
+from distcore.seals import damaged, read_bounded, sealed, unsealed
+from distcore.vouched import DIGESTS, write_vouched
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +28,14 @@ DESCRIPTION = "description.json"
 
 PREDICTIONS = "predictions.parquet"
 
+SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
+"""Files of Ludwig's shape: `digests.json` beside them vouches for them. All others hold a digest of themselves."""
+
+CHANGED = (
+    "Take it from a backup, or give the config that the run was begun with (--config): "
+    "a config that was changed by hand is given like any other."
+)
+
 
 def write(session: Session, name: str, content: JSON, skip: Collection[str] = (), unless: str = "") -> None:
     """Write one JSON file of the experiment's folder, whole or not at all, unless it is to be skipped."""
@@ -35,14 +44,24 @@ def write(session: Session, name: str, content: JSON, skip: Collection[str] = ()
     path = _directory(session) / name
     write_json(path, content)
     if session.mirror is not None:
+        if name in SCORES:
+            session.mirror.put_file(DIGESTS, path.with_name(DIGESTS))
         session.mirror.put_file(name, path)
 
 
 def write_json(path: Path, content: JSON) -> None:
-    """Write one JSON file, whole or not at all. Raises TrainingError or UserError where it cannot be written."""
+    """Write one JSON file, sealed or vouched for, whole or not at all.
+
+    Raises TrainingError or UserError where it cannot be written."""
     with explained(path.parent, path.name, TrainingError, advice="choose another folder with --output_directory"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, (json.dumps(content, indent=2) + "\n").encode())
+        try:
+            if path.name in SCORES:
+                write_vouched(path, content)
+            else:
+                write_file(path, sealed(content))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{path} cannot be written as JSON: {error}. Use plain, finite values.") from error
 
 
 def predictions(path: Path | None, batches: Iterator[pa.RecordBatch], features: Features) -> int:
@@ -59,25 +78,34 @@ def predictions(path: Path | None, batches: Iterator[pa.RecordBatch], features: 
 def config_to_resume(config: Any, resume: Path | str | None) -> RunConfig:
     """The config, or where none is given that of the run to go on with.
 
-    Raises UserError where the folder holds no run."""
+    Raises UserError where the folder holds no run, or what it was begun with is damaged."""
     from distcore.config import load_config
 
     if config is None and resume is None:
         raise UserError("No config was given. Give one with --config or --config_str; `distcore init` writes one.")
     given = load_config(config) if config is not None else None
-    if resume is not None:
-        try:
-            if isinstance(resume, Path):
-                description = (resume / DESCRIPTION).read_bytes()
-            else:
-                credentials = given.backend.credentials if given is not None else None
-                description = Mirror.at(resume, credentials).store.read(DESCRIPTION)
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(
-                f"{resume} holds no run to go on with: there is no {DESCRIPTION}. Give the experiment's folder, "
-                "such as results/experiment_run."
-            ) from None
-    return given if given is not None else load_config(json.loads(description)["config"])
+    if resume is None:
+        assert given is not None
+        return given
+    try:
+        description = _description(resume, given)
+        return given if given is not None else load_config(unsealed(description)["config"])
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(damaged(f"{resume}/{DESCRIPTION}", error, CHANGED)) from None
+
+
+def _description(resume: Path | str, given: RunConfig | None) -> bytes:
+    """description.json of the run to go on with. Raises UserError where there is none."""
+    try:
+        if isinstance(resume, Path):
+            return read_bounded(resume / DESCRIPTION)
+        credentials = given.backend.credentials if given is not None else None
+        return Mirror.at(resume, credentials).store.read(DESCRIPTION)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(
+            f"{resume} holds no run to go on with: there is no {DESCRIPTION}. Give the experiment's folder, "
+            "such as results/experiment_run."
+        ) from None
 
 
 def report(directory: Path) -> Path:

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from distcore.cache import SHARD_ROWS, Cache, cache_key, ensure_cache, open_cache, verify
 from distcore.cache import files as cache_files
 from distcore.cache import reader as cache_reader
-from distcore.cache.manifest import sealed, unsealed
 from distcore.contracts import SPLITS, Column, PluginRef
 from distcore.errors import CacheError
+from distcore.seals import sealed, unsealed
 
 KEY = "0123abcd"
 FORMAT = PluginRef("caches", "parquet", {})

@@ -22,9 +22,9 @@ import pytest
 from distcore.arrow import from_numpy
 from distcore.cache import SHARD_ROWS, Cache, Credentials, ensure_cache, open_cache, remote, remove, verify
 from distcore.cache import fetching as cache_fetching
-from distcore.cache.manifest import sealed, unsealed
 from distcore.contracts import Column, PluginRef
 from distcore.errors import CacheError, StoreError, UserError
+from distcore.seals import sealed, unsealed
 from distcore.stores import bucket, open_store
 from distcore.stores import lease as cache_lease
 from distcore.testing.buckets import BUCKET, SECRET, Fault

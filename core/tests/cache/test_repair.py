@@ -19,10 +19,10 @@ from distcore.cache import files as cache_files
 from distcore.cache import open_cache
 from distcore.cache import repair as repairs
 from distcore.cache.catalogue import catalogue
-from distcore.cache.manifest import sealed, unsealed
 from distcore.cache.repair import repair
 from distcore.contracts import SPLITS
 from distcore.errors import CacheError
+from distcore.seals import sealed, unsealed
 
 DAMAGE = {
     "flipped": lambda content: bytes([content[0] ^ 1]) + content[1:],

@@ -1,6 +1,6 @@
 """The report: one self-contained file, whatever is there or missing, and nothing of the data runs in it."""
 
-import json
+import random
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,6 +8,8 @@ import pytest
 
 from distcore.errors import UserError
 from distcore.report import charts, render, write_report
+from distcore.seals import sealed
+from distcore.vouched import DIGESTS, write_vouched
 
 
 class Checker(HTMLParser):
@@ -24,8 +26,8 @@ class Checker(HTMLParser):
 
 
 def folder(path: Path, name: str = "y") -> Path:
-    (path / "description.json").write_text(
-        json.dumps(
+    (path / "description.json").write_bytes(
+        sealed(
             {
                 "command": "experiment",
                 "backend": {"name": "local", "reason": "why"},
@@ -37,17 +39,16 @@ def folder(path: Path, name: str = "y") -> Path:
             }
         )
     )
-    (path / "training_statistics.json").write_text(
-        json.dumps({"training": {name: {"loss": [1.0, 0.5, None]}}, "validation": {name: {"loss": [1.1, 0.7]}}})
-    )
-    (path / "test_statistics.json").write_text(json.dumps({name: {"loss": 0.6, "roc_auc": None}}))
+    curves = {"training": {name: {"loss": [1.0, 0.5, None]}}, "validation": {name: {"loss": [1.1, 0.7]}}}
+    write_vouched(path / "training_statistics.json", curves)
+    write_vouched(path / "test_statistics.json", {name: {"loss": 0.6, "roc_auc": None}})
     diagnostics = {
         "labels": ["a", "b"],
         "confusion": [[3, 1], [0, 4]],
         "calibration": {"expected": [0.1, 0.9], "observed": [0.0, 1.0], "counts": [4, 4]},
         "residuals": {"edges": [-1, 0, 1], "counts": [2, 3]},
     }
-    (path / "test_diagnostics.json").write_text(json.dumps({name: diagnostics}))
+    write_vouched(path / "test_diagnostics.json", {name: diagnostics})
     return path
 
 
@@ -71,6 +72,61 @@ def test_what_was_skipped_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "test_diagnostics.json").unlink()
     assert "Learning curves" in render(tmp_path)
     assert "Test split" not in render(tmp_path)
+
+
+FILES = (
+    "description.json",
+    "training_statistics.json",
+    "test_statistics.json",
+    "test_diagnostics.json",
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff", b"[" * 100_000, b'{"digest": 1}', b"[1]", b'{"y": {"loss": NaN}}']
+)
+def test_a_damaged_file_is_named_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes
+) -> None:
+    (folder(tmp_path) / name).write_bytes(content)
+    text = render(tmp_path)
+    assert f"{name} is damaged" in caplog.text
+    assert f"{name} is damaged" in text
+
+
+@pytest.mark.parametrize("name", [*FILES, DIGESTS])
+def test_no_flipped_bit_changes_a_report_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    path = folder(tmp_path) / name
+    whole, content = render(tmp_path), path.read_bytes()
+    source = random.Random(name)
+    for _ in range(40):
+        changed = bytearray(content)
+        changed[source.randrange(len(content))] ^= 1 << source.randrange(8)
+        path.write_bytes(changed)
+        caplog.clear()
+        assert render(tmp_path) == whole or name in caplog.text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_another_shape_is_told_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    """Its digest is right, so somebody made it so."""
+    path = folder(tmp_path) / name
+    document = {"y": 3, "training": {"y": {"loss": "low"}}}
+    if name == "description.json":
+        path.write_bytes(sealed(document))
+    else:
+        write_vouched(path, document)
+    render(tmp_path)
+    assert f"{name} is none that" in caplog.text
+
+
+def test_a_search_that_was_changed_by_hand_is_told(tmp_path: Path) -> None:
+    (tmp_path / "hyperopt_statistics.json").write_text('{"hyperopt_results": []}')
+    with pytest.raises(UserError, match=r"hyperopt_statistics\.json is damaged"):
+        render(tmp_path)
 
 
 def test_a_folder_without_an_experiment_is_refused(tmp_path: Path) -> None:

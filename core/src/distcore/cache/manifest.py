@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from distcore.contracts import JSON, SPLITS, Column, PluginRef, Split
 from distcore.errors import CacheError
+from distcore.seals import sealed, unsealed
 
 CACHE_VERSION = 1
 """Raised whenever the same data and config would be encoded or laid out differently; part of every cache's key."""
@@ -111,31 +112,11 @@ def encode_manifest(
         **({"folder": version} if version is not None else {}),
     }
     try:
-        return sealed(document)
+        return sealed(document, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise CacheError(
             f"The metadata of the encoded columns is not plain JSON: {error}. Report this to the feature's authors."
         ) from error
-
-
-SEAL = '{\n "digest": "%s",'
-
-
-def sealed(document: JSON) -> bytes:
-    """The document as readable JSON, with the sha256 of every byte that follows as its first value."""
-    text = json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
-    rest = text.removeprefix("{").encode() + b"\n"
-    return (SEAL % hashlib.sha256(rest).hexdigest()).encode() + rest
-
-
-def unsealed(content: bytes) -> JSON:
-    """The document that `sealed` made these bytes from. Raises ValueError where one bit of them is another."""
-    seal, rest = content[: len(SEAL) + 62], content[len(SEAL) + 62 :]
-    if seal != (SEAL % hashlib.sha256(rest).hexdigest()).encode():
-        raise ValueError("its content does not match its own digest")
-    document = json.loads(content)
-    del document["digest"]
-    return document
 
 
 def parse_manifest(content: bytes, key: str, where: str) -> Manifest:
@@ -144,7 +125,7 @@ def parse_manifest(content: bytes, key: str, where: str) -> Manifest:
         return _parse(unsealed(content), key)
     except CacheError as error:
         raise CacheError(f"{where} {error} {REBUILD}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise CacheError(f"{where} is damaged ({reason}). {REBUILD}") from error
 

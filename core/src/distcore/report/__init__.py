@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -12,10 +13,16 @@ from typing import Any
 from distcore.contracts import JSON
 from distcore.errors import UserError
 from distcore.report import charts
-from distcore.report.search import sections
+from distcore.report.search import STATISTICS, sections
+from distcore.seals import read_sealed
+from distcore.vouched import read_vouched
+
+LEFT_OUT = "The report is made without it; take it from a backup, or run the command that wrote it again."
 
 MAX_CLASSES = 30
 """A confusion matrix of more classes is a file to load, not a table to read."""
+
+log = logging.getLogger("distcore")
 
 
 def write_report(directory: Path, output: str | Path | None = None) -> Path:
@@ -30,21 +37,28 @@ def write_report(directory: Path, output: str | Path | None = None) -> Path:
 
 
 def render(directory: Path) -> str:
-    """The report as HTML. Parts whose file is absent (skipped on purpose) are left out."""
-    description = _read(directory / "description.json")
-    training = _read(directory / "training_statistics.json")
-    test = _read(directory / "test_statistics.json")
-    search = list(sections(directory))
-    if not (description or training or test or search):
+    """The report as HTML. Parts whose file is absent (skipped on purpose) are left out.
+
+    So is, with a warning and a line in the report, what is damaged or was changed by hand."""
+    files = _Files(directory)
+    search = files.part(STATISTICS, sections)
+    summary = files.part("description.json", _summary)
+    scores = files.part("test_statistics.json", _scores)
+    curves = files.part("training_statistics.json", _curves)
+    diagnostics = files.part("test_diagnostics.json", _diagnostics)
+    description = files.part("description.json", _description)
+    if not (search or summary or scores or curves):
+        if files.troubles:
+            raise UserError("\n".join(files.troubles))
         raise UserError(
             f"{directory} holds no experiment: there is no description.json. "
             "Give the folder that `distcore train` wrote."
         )
-    diagnostics = _read(directory / "test_diagnostics.json")
+    for each in files.troubles:
+        log.warning("%s", each)
     title = escape(directory.resolve().name)
-    parts = [f"<h1>{title}</h1>", *search, *_summary(description), *_scores(test), *_curves(training)]
-    parts += _diagnostics(diagnostics)
-    parts += _description(description)
+    troubles = [f'<p class="soft">{escape(each)}</p>' for each in files.troubles]
+    parts = [f"<h1>{title}</h1>", *troubles, *search, *summary, *scores, *curves, *diagnostics, *description]
     body = "\n".join(parts)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -53,18 +67,41 @@ def render(directory: Path) -> str:
     )
 
 
+class _Files:
+    """The files of the folder that are whole. troubles: what is said of those that are not, each once."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.troubles: list[str] = []
+
+    def part(self, name: str, drawn: Callable[[JSON], Iterator[str]]) -> list[str]:
+        """What is drawn of a file; nothing where it is absent, or cannot be used."""
+        path = self.directory / name
+        try:
+            return list(drawn(_read(path))) if path.exists() else []
+        except UserError as error:
+            found = str(error)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+            found = f"{path} is none that this version of distcore wrote ({error!r}). {LEFT_OUT}"
+        if found not in self.troubles:
+            self.troubles.append(found)
+        return []
+
+
 def style() -> str:
     """The page's CSS; colours follow the reader's light or dark setting."""
     return resources.files("distcore.report").joinpath("style.css").read_text()
 
 
 def _read(path: Path) -> JSON:
-    return json.loads(path.read_text()) if path.exists() else {}
+    """A file of the folder. Raises UserError where it was changed after it was written, or is damaged."""
+    if path.name in (STATISTICS, "description.json"):
+        return read_sealed(path, LEFT_OUT)
+    found: JSON = read_vouched(path, LEFT_OUT)
+    return found
 
 
 def _summary(description: JSON) -> Iterator[str]:
-    if not description:
-        return
     rows = description["data"].get("rows", {})
     counts = ", ".join(f"{count:,} {split}" for split, count in rows.items())
     backend = description["backend"]
@@ -124,8 +161,6 @@ def _diagnostics(diagnostics: JSON) -> Iterator[str]:
 
 
 def _description(description: JSON) -> Iterator[str]:
-    if not description:
-        return
     plugins = "".join(
         f"<tr><td>{escape(each['kind'])}</td><td>{escape(each['name'])}</td>"
         f"<td>{escape(each['distribution'])} {escape(each['version'])}</td></tr>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from distcore.contracts import JSON
@@ -16,12 +15,8 @@ MAX_CURVES = 12
 """So many trials' rounds are drawn, the best ones; more lines cannot be told apart."""
 
 
-def sections(directory: Path) -> Iterator[str]:
-    """The parts of the report; none where the folder holds no search."""
-    path = directory / STATISTICS
-    if not path.exists():
-        return
-    statistics = json.loads(path.read_text())
+def sections(statistics: JSON) -> Iterator[str]:
+    """The parts of the report of hyperopt_statistics.json."""
     objective, trials = statistics["objective"], statistics["hyperopt_results"]
     what = f"{objective['metric']} of {objective['feature']} ({objective['split']} split)"
     yield f'<p class="soft">{escape(objective["goal"])} {escape(what)}; {len(trials)} trials</p>'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,8 +18,9 @@ from distcore.features import Features
 from distcore.offers import DEFAULTS
 from distcore.plugins import Plugins
 from distcore.prepare import data_options, prepare
+from distcore.seals import read_sealed
 from distcore.search.checks import check_objective, check_split
-from distcore.search.folders import SEARCH, SECTION, refuse_another
+from distcore.search.folders import CHANGED, SEARCH, SECTION, refuse_another
 from distcore.search.objective import Objective
 from distcore.search.outcome import SearchOutcome, collect, conclude, in_words
 from distcore.search.section import Section, check_candidates
@@ -166,7 +166,7 @@ class Search:
             "random_seed": self.session.config.random_seed,
         }
         if resume:
-            refuse_another(json.loads(path.read_text()), mine, work.directory)
+            refuse_another(read_sealed(path, CHANGED), mine, work.directory)
         results.write_json(path, mine)
 
     def _run_trials(self, job: SearchJob, work: TrialWork) -> SearchOutcome:

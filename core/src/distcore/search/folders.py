@@ -15,6 +15,8 @@ from distcore.session import experiment_directory
 SEARCH = "search.json"
 """What a search was begun with; a folder that holds it can be gone on with."""
 
+CHANGED = "Take it from a backup, or begin a new search: this file says which search the trials beside it are of."
+
 SECTION = "hyperopt"
 FREE_TO_CHANGE = ("backend", "extensions", "plugins", SECTION)
 """Sections of the config that a search may be gone on with otherwise; of `hyperopt` the executor alone."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from distcore import results
 from distcore.contracts import JSON
-from distcore.durable import building_name, commit_directory, remove_directory
-from distcore.errors import DistcoreError, TrainingError
-from distcore.search.trial import TRIALS, TrialWork, finish_stopped, read_record, statistics_of
+from distcore.durable import DirectoryBuilder
+from distcore.errors import ArtifactError, DistcoreError, TrainingError
+from distcore.search.trial import TRIALS, TrialWork, check_model, finish_stopped, read_record, statistics_of
 
 STATISTICS = "hyperopt_statistics.json"
 MODEL = "model"
@@ -51,9 +51,15 @@ def collect(work: TrialWork) -> list[JSON]:
 
 
 def conclude(work: TrialWork, section: JSON, skip: Any, interrupted: bool = False) -> SearchOutcome:
-    """Write everything that a search leaves, also one that was interrupted."""
-    records = collect(work)
-    model = None if "skip_save_model" in skip or interrupted else _best_model(work, records)
+    """Write everything that a search leaves, also one that was interrupted.
+
+    Raises TrainingError, after that, where the best trial's model is damaged, or is not the one that had its score."""
+    records, model, trouble = collect(work), None, None
+    if "skip_save_model" not in skip and not interrupted:
+        try:
+            model = _best_model(work, records)
+        except ArtifactError as error:
+            trouble = error
     if "skip_save_hyperopt_statistics" not in skip:
         best = records[0]["name"] if records and records[0].get("score") is not None else None
         statistics = {
@@ -66,6 +72,11 @@ def conclude(work: TrialWork, section: JSON, skip: Any, interrupted: bool = Fals
         results.write_json(work.directory / STATISTICS, statistics)
         if "skip_save_report" not in skip:
             results.report(work.directory)
+    if trouble is not None:
+        raise TrainingError(
+            f"{trouble} The search is over, and its results are in {work.directory}, but no model was delivered. "
+            f"To have the best trial run again, remove its folder and go on with --model_resume_path {work.directory}."
+        ) from trouble
     return SearchOutcome(work.directory, records, model, work.objective.metric)
 
 
@@ -90,24 +101,27 @@ def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
         if record.get("score") is None:
             return None
         source = work.folder(record["name"]) / MODEL
-        if record["state"] == "stopped" and not source.is_dir():
+        if record["state"] == "stopped" and "model" not in record:
             try:
                 finish_stopped(work, record)
             except DistcoreError as error:
                 log.warning("The model of trial %s cannot be written: %s", record["name"], error)
-        if source.is_dir():
-            return _copied(source, work.directory / MODEL)
+        if "model" in record:
+            return _delivered(source, work.directory / MODEL, record)
         log.warning("Trial %s has the best score, but was stopped before a checkpoint was kept.", record["name"])
     return None
 
 
-def _copied(source: Path, target: Path) -> Path:
-    made = building_name(target)
-    try:
-        shutil.copytree(source, made)
-        commit_directory(made, target, replace=True)
-    finally:
-        remove_directory(made)
+def _delivered(source: Path, target: Path, record: JSON) -> Path:
+    """Copy a trial's model. Raises ArtifactError where the copy is not whole, or not of the record's score."""
+    with DirectoryBuilder(target, replace=True) as made:
+        try:
+            shutil.copytree(source, made, dirs_exist_ok=True)
+            check_model(made, record)
+        except FileNotFoundError:
+            raise ArtifactError(f"{source}, the model of the best trial, is missing.") from None
+        except ArtifactError as error:
+            raise ArtifactError(str(error).replace(str(made), str(source))) from error
     return target
 
 

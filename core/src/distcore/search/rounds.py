@@ -1,8 +1,11 @@
-"""Evaluation rounds of a trial as JSON lines: written in rank 0 by an extension, followed by who watches the trial."""
+"""Evaluation rounds of a trial as JSON lines: written in rank 0 by an extension, followed by who watches the trial.
+
+Each line holds its own digest, so that none is changed unseen.
+"""
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -13,7 +16,11 @@ from typing import Any
 from pydantic import Field
 
 from distcore.config.base_options import Options
+from distcore.contracts import JSON
 from distcore.hooks import hookimpl
+from distcore.seals import sealed, unsealed
+
+log = logging.getLogger("distcore")
 
 
 class RoundsOptions(Options):
@@ -32,11 +39,16 @@ class Rounds:
     @hookimpl
     def epoch_finished(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> None:
         seconds = round(time.monotonic() - self.started, 3)
-        line = json.dumps({"step": step, "epoch": epoch, "seconds": seconds, "metrics": metrics})
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        torn = _ends_torn(self.path)
-        with open(self.path, "ab", buffering=0) as file:
-            file.write((("\n" if torn else "") + line + "\n").encode())
+        add_round(self.path, {"step": step, "epoch": epoch, "seconds": seconds, "metrics": metrics})
+
+
+def add_round(path: Path, found: JSON) -> None:
+    """Write the line of a round: {"step", "epoch", "seconds", "metrics"}."""
+    line = sealed(found, line=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = _ends_torn(path)
+    with open(path, "ab", buffering=0) as file:
+        file.write((b"\n" if torn else b"") + line)
 
 
 @dataclass(frozen=True)
@@ -49,12 +61,17 @@ class Round:
     metrics: Mapping[str, Any]
 
 
+PASSED_OVER = "%s, line %d, is damaged or was cut short by a kill (%s). This round is passed over."
+
+
 class Follower:
-    """New rounds of a file since the last look; a step that a resumed trial evaluates again is not new."""
+    """New rounds of a file since the last look; a step that a resumed trial evaluates again is not new.
+
+    A line that is not as it was written is passed over, with a warning."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._offset = 0
+        self._offset = self._line = 0
         self._last = Round(0, 0, 0.0, {})
 
     def new(self) -> Iterator[Round]:
@@ -68,13 +85,23 @@ class Follower:
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
         for line in whole.splitlines():
+            self._line += 1
             try:
-                found = json.loads(line)
-            except ValueError:  # torn when the writer was killed
+                found = unsealed(line + b"\n")
+            except ValueError as error:
+                if line:
+                    log.warning(PASSED_OVER, self.path, self._line, error)
                 continue
             if found["step"] > self._last.step:
                 self._last = Round(self._last.number + 1, found["step"], found["seconds"], found["metrics"])
                 yield self._last
+
+
+def rounds_of(path: Path) -> list[Round]:
+    """All rounds of a file that nobody writes any more; a last line that was cut short is told too."""
+    if _ends_torn(path):
+        log.warning("%s ends with a line that was cut short by a kill. This round is passed over.", path)
+    return list(Follower(path).new())
 
 
 def _ends_torn(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,8 +12,9 @@ from distcore import folders
 from distcore.config import document_of
 from distcore.dataset import Data
 from distcore.errors import UserError
+from distcore.seals import read_sealed
 from distcore.search.driver import Search
-from distcore.search.folders import SEARCH, SECTION, folder_to_resume, held_folder
+from distcore.search.folders import CHANGED, SEARCH, SECTION, folder_to_resume, held_folder
 from distcore.search.outcome import SearchOutcome
 from distcore.search.section import read_section
 from distcore.session import open_session
@@ -77,7 +77,7 @@ def hyperopt(
 def _document(config: Any, going_on: Path | None) -> Document:
     """The config as a document; of the search to go on with, where none is given."""
     if config is None and going_on is not None:
-        return document_of(json.loads((going_on / SEARCH).read_text())["config"])
+        return document_of(read_sealed(going_on / SEARCH, CHANGED)["config"])
     if config is None:
         raise UserError("No config was given. Give one with --config or --config_str.")
     return document_of(config)

@@ -1,7 +1,7 @@
 """One trial of a search, in whatever process an executor gave it: its config, its training, its record.
 
 <search>/trials/<name>/   an experiment's folder (description.json, checkpoints/, model/, training_statistics.json), and
-  trial.json              parameters, state, score; rewritten whole at every change
+  trial.json              parameters, state, score, digest of the model; sealed, rewritten whole at every change
   rounds.jsonl            what each evaluation round found, as it came
 
 A trial that is found begun goes on from its last checkpoint; one that has ended is left as it is.
@@ -9,7 +9,6 @@ A trial that is found begun goes on from its last checkpoint; one that has ended
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import traceback
@@ -19,17 +18,22 @@ from pathlib import Path
 from typing import Any
 
 from distcore import results
+from distcore.artifact import NAME as MODEL_JSON
+from distcore.artifact import read_manifest
 from distcore.cache import Cache
 from distcore.contracts import JSON, TrainResult
 from distcore.dataset import Data
+from distcore.digests import digest_file
 from distcore.durable import remove_directory
-from distcore.errors import TrainingError
+from distcore.errors import ArtifactError, TrainingError, UserError
 from distcore.locks import locked
+from distcore.seals import read_sealed
 from distcore.search.objective import Objective
-from distcore.search.rounds import Follower
+from distcore.search.rounds import rounds_of
 from distcore.search.space import parse_spaces, values_of
 from distcore.search.substitute import Values, substitute
 from distcore.session import Session, describe, open_session
+from distcore.vouched import read_vouched
 
 RECORD, ROUNDS, TRIALS = "trial.json", "rounds.jsonl", "trials"
 ENDED = frozenset({"finished", "stopped", "failed"})
@@ -79,7 +83,10 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
             log.error("Trial %s failed:\n%s", name, traceback.format_exc())
             record |= {"state": "failed", "error": f"{type(error).__name__}: {error}"}
         record["seconds"] = round(before + time.monotonic() - started, 3)
-        if read_record(folder).get("state") != "stopped":  # the executor's word, given meanwhile, stands
+        said = read_record(folder)
+        if said.get("state") == "stopped":  # the executor's word, given meanwhile, stands
+            write_record(folder, {**said, **({"model": record["model"]} if "model" in record else {})})
+        else:
             write_record(folder, record)
         if record["state"] == "finished":
             remove_directory(folder / "checkpoints")
@@ -114,6 +121,8 @@ def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: 
         found = _outcome(session, cache, trained, work.objective, work.skip)
         if "skip_save_model" in work.skip:
             results.remove_model(session, trained.model)
+        else:
+            found["model"] = digest_file(trained.model / MODEL_JSON).sha256
         return found
 
 
@@ -199,12 +208,12 @@ def _known(statistics: JSON, scored: Mapping[str, JSON], objective: Objective) -
 
 
 def read_record(folder: Path) -> JSON:
-    """A trial's record; {} where it was never begun."""
+    """A trial's record; {} where it was never begun. Raises UserError where it is not as it was written."""
+    advice = f"Remove the folder {folder} and go on with the search: this trial is run again."
     try:
-        found: JSON = json.loads((folder / RECORD).read_text())
+        return read_sealed(folder / RECORD, advice)
     except FileNotFoundError:
         return {}
-    return found
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
@@ -231,7 +240,7 @@ def end_record(folder: Path, state: str, objective: Objective, error: str | None
     record = read_record(folder)
     if record.get("state") in ENDED:
         return record
-    rounds = list(Follower(folder / ROUNDS).new())
+    rounds = rounds_of(folder / ROUNDS)
     score, place = objective.best_of([objective.of_round(each.metrics) for each in rounds])
     record |= {"state": state, "rounds": len(rounds), "round": None if place is None else place + 1}
     # A test split is evaluated with a whole model only, so a trial without one has no score there.
@@ -247,10 +256,14 @@ def statistics_of(folder: Path) -> JSON:
     """{split: {feature: {metric: [a value a round]}}} of a trial, also of one that did not come to its end."""
     path = folder / "training_statistics.json"
     if path.exists():
-        found: JSON = json.loads(path.read_text())
-        return found
+        try:
+            found: JSON = read_vouched(path)
+        except UserError as error:
+            log.warning("%s The search's statistics are made from %s instead.", error, folder / ROUNDS)
+        else:
+            return found
     made: JSON = {}
-    for each in Follower(folder / ROUNDS).new():
+    for each in rounds_of(folder / ROUNDS):
         for split, features in each.metrics.items():
             for feature, metrics in features.items():
                 for metric, value in metrics.items():
@@ -258,18 +271,29 @@ def statistics_of(folder: Path) -> JSON:
     return made
 
 
+def check_model(folder: Path, record: JSON) -> None:
+    """Raise ArtifactError unless a folder holds, whole, the model that a trial had its score with."""
+    read_manifest(folder)
+    if digest_file(folder / MODEL_JSON).sha256 != record["model"]:
+        raise ArtifactError(f"{folder} is not the model that trial {record['name']} had its score with.")
+
+
 def finish_stopped(work: TrialWork, record: JSON) -> bool:
-    """Write the model of a trial that was stopped, from its newest checkpoint; False where it has none."""
+    """Write the model of a trial that was stopped, from its newest checkpoint; False where it has none.
+
+    The record is given the model's digest."""
     from distcore.training.checkpoint import list_checkpoints, load_newest
 
     folder = work.folder(record["name"])
     if not list_checkpoints(folder / "checkpoints"):
         return False
     steps = load_newest(folder / "checkpoints").step
-    fit_trial(
+    found = fit_trial(
         replace(work, objective=replace(work.objective, split="validation")),
         record["name"],
         record["parameters"],
         steps,
     )
+    record["model"] = found["model"]
+    write_record(folder, record)
     return True

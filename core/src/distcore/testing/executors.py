@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -18,6 +17,7 @@ from distcore.dataset import Data
 from distcore.errors import ConfigError
 from distcore.plugins import Plugins
 from distcore.search.objective import Objective
+from distcore.search.rounds import add_round
 from distcore.search.trial import ROUNDS, TrialWork, read_record, write_record
 
 AXES = {
@@ -175,8 +175,7 @@ def quick_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
     rounds = ROUNDS_OF_SLOW if mode == "slow" else 1
     for number in range(1, rounds + 1):
         line = {"step": number, "epoch": number, "seconds": 0.1, "metrics": {"validation": {"y": {"loss": layers}}}}
-        with open(folder / ROUNDS, "a") as file:
-            file.write(json.dumps(line) + "\n")
+        add_round(folder / ROUNDS, line)
         time.sleep(SECONDS * (mode == "slow"))
     if read_record(folder)["state"] != "stopped":
         write_record(folder, {**record, "state": "finished", "score": float(layers), "rounds": rounds})

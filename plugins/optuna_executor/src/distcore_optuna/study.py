@@ -5,43 +5,101 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.trial import Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 
-from distcore.contracts import Axis, SearchJob
+from distcore.contracts import JSON, Axis, SearchJob
 from distcore.errors import UserError
+from distcore.search.rounds import rounds_of
+from distcore.search.trial import ENDED, ROUNDS, TRIALS, read_record
+from distcore_optuna.journal import JournalDamaged, SealedJournal
 
 if TYPE_CHECKING:
     from distcore_optuna.options import LocalOptions
 
 JOURNAL = "study.journal"
 NAME = "distcore"
+log = logging.getLogger("distcore")
 STARTUP = 10
 """Trials that TPE draws at random before it models anything; Optuna's default."""
 
 
 class Study:
-    """The trials so far. Numbers are Optuna's: 0, 1, …; the journal survives a killed driver."""
+    """The trials so far. Numbers are Optuna's: 0, 1, …; the journal survives a killed driver.
+
+    The trials' own records are the truth: a journal that is damaged, or tells otherwise, is made anew from them."""
 
     def __init__(self, job: SearchJob, options: LocalOptions) -> None:
         # Optuna tells every trial on the terminal, and so do we.
         logging.getLogger("optuna").setLevel(logging.WARNING)
         self.job, self.options = job, options
         self.axes = {name: distribution(axis) for name, axis in job.axes.items()}
-        path = job.directory / JOURNAL
-        _drop_torn_line(path)
-        self.study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(path), _Held(str(path)))),
+        self.path = job.directory / JOURNAL
+        records = self._records()
+        try:
+            self.study = self._opened()
+            trouble = self._disagreement(records)
+        except JournalDamaged as error:
+            trouble = str(error)
+        if trouble:
+            log.warning("%s is damaged (%s). It is made anew from the trials' records.", self.path, trouble)
+            self.path.unlink()
+            self.study = self._opened()
+            self._restore(records)
+
+    def _opened(self) -> optuna.Study:
+        """Optuna's study of the journal. Raises JournalDamaged."""
+        return optuna.create_study(
+            storage=JournalStorage(SealedJournal(self.path)),
             study_name=NAME,
-            direction=job.goal,
-            pruner=pruner(options),
+            direction=self.job.goal,
+            pruner=pruner(self.options),
             load_if_exists=True,
+        )
+
+    def _records(self) -> dict[int, JSON]:
+        """The trials' records by their numbers. Raises UserError for one that is damaged."""
+        folder = self.job.directory / TRIALS
+        found = sorted(folder.iterdir()) if folder.is_dir() else []
+        records = {int(each.name): read_record(each) for each in found if each.name.isdecimal()}
+        return {number: record for number, record in records.items() if record}
+
+    def _disagreement(self, records: Mapping[int, JSON]) -> str:
+        """What the journal tells otherwise than the records; "" if they agree."""
+        trials = {each.number: each for each in self.study.get_trials(deepcopy=False)}
+        for number, record in records.items():
+            if number not in trials or trials[number].params != record["raw"]:
+                return f"it does not know trial {number:04d}"
+        for number, trial in trials.items():
+            if trial.state in _ENDED and number not in records:
+                return f"trial {number:04d}, which has ended there, has no record"
+        return ""
+
+    def _restore(self, records: Mapping[int, JSON]) -> None:
+        """Tell an empty study of every trial, in order; one without a record is begun again."""
+        for number in range(max(records, default=-1) + 1):
+            if number in records:
+                self.study.add_trial(self._as_it_was(records[number]))
+            else:
+                self.ask()
+
+    def _as_it_was(self, record: JSON) -> FrozenTrial:
+        state = _STATES[record["state"]] if record["state"] in ENDED else TrialState.RUNNING
+        score = record.get("score")
+        if state == TrialState.COMPLETE and score is None:
+            state = TrialState.FAIL
+        rounds = rounds_of(self.job.work.folder(record["name"]) / ROUNDS)
+        values = {each.number: self.job.work.objective.of_round(each.metrics) for each in rounds}
+        return optuna.trial.create_trial(
+            state=state,
+            value=score if state == TrialState.COMPLETE else None,
+            params=record["raw"],
+            distributions={name: self.axes[name] for name in record["raw"]},
+            intermediate_values={at: value for at, value in values.items() if value is not None},
         )
 
     def begun(self) -> list[Trial]:
@@ -87,17 +145,8 @@ class Study:
             self.study.tell(trial.number, score)
 
 
-class _Held(JournalFileOpenLock):
-    """No lock of the journal's own: the search holds its folder, and one thread writes. A ctrl-C within Optuna's lock
-    ends in another error, and one that a killed driver left behind keeps the next waiting for half a minute."""
-
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None: ...
-
-
-_ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+_STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
+_ENDED = tuple(_STATES.values())
 
 
 def distribution(axis: Axis) -> BaseDistribution:
@@ -154,14 +203,3 @@ def pruner(options: LocalOptions) -> optuna.pruners.BasePruner:
     if scheduler.brackets > 1:
         return optuna.pruners.HyperbandPruner(scheduler.grace_period, scheduler.max_t, factor)
     return optuna.pruners.SuccessiveHalvingPruner(scheduler.grace_period, factor)
-
-
-def _drop_torn_line(path: Path) -> None:
-    """A line that a kill cut short would make the whole journal unreadable once another one follows it."""
-    if not path.exists():
-        return
-    text = path.read_bytes()
-    whole = text.rfind(b"\n") + 1
-    if whole != len(text):
-        with open(path, "r+b") as file:
-            file.truncate(whole)

@@ -37,14 +37,23 @@ class ModuleModel:
         self.options = options
 
     def check_trust(self, trust: bool) -> None:
-        """Raise ArtifactError unless the user trusts the class or an installed plugin brought it; imports nothing.
+        """Raise ArtifactError unless the user trusts the class or an installed plugin brought it.
 
-        Called before a saved model is built: building it imports and runs the class."""
-        if not trust and not is_trusted(self.options.class_):
-            raise ArtifactError(
-                f"The model is of class {self.options.class_}, which no installed distcore plugin brings; opening it "
-                "would run that code. If you trust the model and where you have it from, say so with --trust."
-            )
+        Called before a saved model is built: building it runs the class. A module of an installed plugin is imported,
+        for a class counts where it was defined, and not under which names others have it."""
+        path = self.options.class_
+        if trust:
+            return
+        if is_trusted(path):
+            kind = resolve(path)
+            home = f"{kind.__module__}:{kind.__qualname__}"
+            if is_trusted(home) and _found_at(home, kind):
+                return
+            path = f"{path} ({home})"
+        raise ArtifactError(
+            f"The model is of class {path}, which no installed distcore plugin brings; opening it would run that "
+            "code. If you trust the model and where you have it from, say so with --trust."
+        )
 
     def build(self, features: FeatureSet) -> nn.Module:
         """The user's module, its output checked and named. Raises ConfigError where class or options are wrong."""
@@ -117,11 +126,13 @@ def expected_shapes(features: FeatureSet) -> dict[str, tuple[int, ...]]:
 
 
 def resolve(class_path: str) -> type[nn.Module]:
-    """Import the class. class_path: "package.module:Net". A module in the working directory is found too.
+    """Import the class. class_path: "package.module:Net", or "package.module:Outer.Net" for a class in a class. A
+    module in the working directory is found too.
 
     Raises ConfigError saying which part is wrong."""
     module_name, _, name = class_path.partition(":")
-    if not module_name or not name:
+    # A package's __main__ is a program: importing it would run it.
+    if not module_name or not name or module_name.endswith(".__main__"):
         raise _mistake(f"must be package.module:Class, such as nets.wide:Net; got {class_path!r}")
     package = module_name.partition(".")[0]
     known = package in sys.modules or importlib.util.find_spec(package) is not None
@@ -130,14 +141,17 @@ def resolve(class_path: str) -> type[nn.Module]:
         sys.path.append(os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:  # the user's module may raise anything; it is chained
+    except (Exception, SystemExit) as error:  # the user's module may raise anything; it is chained
         message = f"importing {module_name} failed: {type(error).__name__}: {error}; install it, or start where it lies"
         raise _mistake(message) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise _mistake(f"{module_name} has no {name}; its classes are: {', '.join(_modules_in(found)) or 'none'}")
         found = getattr(found, part)
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        if not isinstance(found, type):
+            kind = type(found).__name__
+            raise _mistake(f"{class_path} is no subclass of torch.nn.Module: {part} is a {kind}; name the class itself")
+    if not issubclass(found, nn.Module):
         raise _mistake(f"{class_path} is no subclass of torch.nn.Module; name the class itself")
     return found
 
@@ -196,6 +210,14 @@ def is_trusted(class_path: str) -> bool:
         # An editable install may list no packages; where its plugin lies tells one.
         return any(value.partition(":")[0].partition(".")[0] == package for each in found.values() for value in each)
     return providers <= set(found)
+
+
+def _found_at(class_path: str, kind: type) -> bool:
+    """Whether this is the class that has the path: what a class says of itself can be anything."""
+    try:
+        return resolve(class_path) is kind
+    except ConfigError:
+        return False
 
 
 def _modules_in(found: Any) -> list[str]:

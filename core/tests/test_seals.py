@@ -1,0 +1,131 @@
+"""JSON from outside is bounded and refused in words; of a sealed document no bit changes unseen."""
+
+import json
+import random
+import tracemalloc
+
+import pytest
+
+from distcore.errors import UserError
+from distcore.seals import (
+    MOST_CONTAINERS,
+    MOST_DEPTH,
+    parse_json,
+    read_bounded,
+    read_sealed,
+    sealed,
+    unsealed,
+)
+
+DOCUMENT = {
+    "name": "Ærø",
+    "odd": "caf\udce9.csv",
+    "numbers": [1, -2.5, 1e-300, 0],
+    "inner": {"b": None, "a": True},
+}
+
+
+@pytest.mark.parametrize("line", [False, True])
+def test_what_was_sealed_comes_back_and_is_plain_json(line):
+    content = sealed(DOCUMENT, line=line)
+    assert unsealed(content) == DOCUMENT
+    assert list(unsealed(content)) == list(DOCUMENT)
+    assert next(iter(json.loads(content))) == "digest"
+    assert (content.count(b"\n") == 1) == line
+
+
+@pytest.mark.parametrize("line", [False, True])
+def test_no_bit_of_a_sealed_document_changes_unseen(line):
+    content = sealed(DOCUMENT, line=line)
+    for bit in range(8 * len(content)):
+        other = bytearray(content)
+        other[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ValueError, match=r"^it"):
+            unsealed(bytes(other))
+    for end in range(len(content)):
+        with pytest.raises(ValueError, match=r"^it"):
+            unsealed(content[:end])
+
+
+def test_equal_documents_have_equal_bytes_if_keys_are_sorted():
+    other = dict(reversed(DOCUMENT.items()))
+    assert sealed(other, sort_keys=True) == sealed(DOCUMENT, sort_keys=True)
+    assert sealed(other) != sealed(DOCUMENT)
+
+
+@pytest.mark.parametrize("document", [{}, {"a": float("nan")}, {"a": "x" * 1000}])
+def test_what_could_not_be_read_back_is_not_sealed(document):
+    with pytest.raises(ValueError, match=r"nothing to seal|not JSON compliant|are read back"):
+        sealed(document, most_bytes=1000)
+
+
+REFUSED = {
+    "deep lists": ("[" * 100_000 + "]" * 100_000, "nested deeper"),
+    "deep mappings": ('{"a":' * 5000 + "1" + "}" * 5000, "nested deeper"),
+    "a little too deep": ("[" * (MOST_DEPTH + 2) + "]" * (MOST_DEPTH + 2), "nested deeper"),
+    "many": ("[" + "[]," * (MOST_CONTAINERS + 1) + "[]]", "lists and mappings"),
+    "a long integer": ("1" * 4000, "4000 digits"),
+    "a longer integer": ("1" * 1_000_000, "1000000 digits"),
+    "a large number": ("1e999", "too large"),
+    "not a number": ("[NaN]", "NaN"),
+    "infinity": ("[-Infinity]", "-Infinity"),
+    "a key twice": ('{"a": 1, "b": 2, "a": 3}', "'a' twice"),
+    "nothing": ("", "no JSON"),
+    "two values": ("1 2", "line 1, column 3"),
+    "no UTF-8": (b'"\xff"', "byte 1 is not UTF-8"),
+    "large": ('"' + "x" * (65 << 20) + '"', "are read"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_outside_json_is_refused_in_words(name):
+    content, said = REFUSED[name]
+    with pytest.raises(ValueError, match=said):
+        parse_json(content)
+
+
+def test_what_is_within_the_bounds_is_read():
+    text = json.dumps({"a": ["[" * (MOST_CONTAINERS + 1), 2**64, 1e308]})
+    assert parse_json(text) == json.loads(text)
+    assert parse_json("[" * (MOST_DEPTH + 1) + "]" * (MOST_DEPTH + 1))
+    assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+    assert parse_json("[NaN]", finite=False) != [0]
+    assert parse_json("3") == 3
+
+
+def test_mutated_json_gives_a_value_or_a_sentence():
+    source, content, said = random.Random(1), json.dumps(DOCUMENT).encode(), set()
+    for _ in range(3000):
+        other = bytearray(content)
+        for _ in range(source.randint(1, 4)):
+            other[source.randrange(len(other))] = source.choice(b'{}[]",:0e9-nN\\u\xff')
+        try:
+            parse_json(bytes(other))
+        except ValueError as error:
+            said.add(str(error))
+    assert said
+    assert all(each.startswith(("it ", "byte ")) for each in said)
+
+
+def test_an_empty_hole_of_ten_gigabytes_takes_no_memory(tmp_path):
+    path = tmp_path / "large.json"
+    path.touch()
+    with path.open("r+b") as file:
+        file.truncate(10 << 30)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="are read"):
+        read_bounded(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
+    path = tmp_path / "description.json"
+    path.write_bytes(sealed(DOCUMENT).replace(b"-2.5", b"-2.6"))
+    with pytest.raises(UserError, match=r"description\.json is damaged, .*own digest\)\. Do that\."):
+        read_sealed(path, "Do that.")
+    path.write_bytes(b'{"a": 1}')
+    with pytest.raises(UserError, match=r"description\.json is damaged"):
+        read_sealed(path, "Do that.")
+    with pytest.raises(FileNotFoundError):
+        read_sealed(tmp_path / "missing", "Do that.")

@@ -1,0 +1,75 @@
+"""Optuna's journal with a digest and a number in each line: none is changed, lost or repeated unseen.
+
+A line stays what Optuna writes, {"op_code": …}, with two keys more, which its dashboard passes over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from optuna.storages.journal import BaseJournalBackend
+
+from distcore.seals import sealed, unsealed
+
+log = logging.getLogger("distcore")
+
+
+class JournalDamaged(Exception):
+    """The journal is not as it was written; says why."""
+
+
+class SealedJournal(BaseJournalBackend):
+    """The journal of one search. The search holds its folder and one thread writes, so it needs no lock of its own.
+
+    A last line that a kill cut short is dropped, with a warning: its operation is made again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offsets = [0]
+        path.touch()
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole != len(content):
+            log.warning("The last line of %s was cut short by a kill, and is dropped.", path)
+            os.truncate(path, whole)
+
+    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+        """The operations from that number on. Raises JournalDamaged."""
+        self._look_ahead(log_number_from)
+        with self.path.open("rb") as file:
+            file.seek(self._offsets[log_number_from])
+            for number, line in enumerate(file, log_number_from):
+                yield self._operation(number, line)
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Write operations, and force them to disk."""
+        self._look_ahead(None)
+        first = len(self._offsets) - 1
+        lines = [sealed({"line": first + at, **each}, line=True) for at, each in enumerate(logs)]
+        with self.path.open("ab") as file:
+            file.write(b"".join(lines))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _look_ahead(self, number: int | None) -> None:
+        """Know where each line up to that number begins, or all."""
+        with self.path.open("rb") as file:
+            file.seek(self._offsets[-1])
+            for line in file:
+                if number is not None and number < len(self._offsets):
+                    return
+                self._offsets.append(self._offsets[-1] + len(line))
+
+    def _operation(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            found = unsealed(line)
+            if found.pop("line") != number:
+                raise ValueError("a line before it is missing, or there twice")
+        except (ValueError, KeyError) as error:
+            raise JournalDamaged(f"line {number + 1}: {error}") from None
+        return found
