@@ -113,7 +113,7 @@ class Ours:
     options: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, cache: str, packed: str, scratch: str) -> None:
-        from distcore.batch import LoadRequest
+        from distcore.contracts import LoadRequest
         from distcore.plugins import Plugins
 
         reader = handmade.open_cache(cache)

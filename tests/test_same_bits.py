@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import distcore
-from distcore.batch import LoadRequest
 from distcore.cache import open_cache
+from distcore.contracts import LoadRequest
 from distcore.plugins import Plugins
 
 CONFIG = """\

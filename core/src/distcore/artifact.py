@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from distcore.contracts import JSON, Predictor, TrainJob
+from distcore.contracts import JSON, Predictor, ResultsStore, TrainJob
 from distcore.digests import digest_file
 from distcore.disk import explained
 from distcore.durable import DirectoryBuilder, write_new_file
@@ -54,7 +54,7 @@ class Artifact:
     place: its folder, or the bucket that it was copied from. digest: sha256 of model.json, which holds those of the
     other files."""
 
-    place: Path | Mirror
+    place: Path | ResultsStore
     digest: str
     manifest: JSON
     features: Features
@@ -119,7 +119,7 @@ def write_artifact(
 
 
 def open_artifact(
-    path: str | Path | Mirror,
+    path: str | Path | ResultsStore,
     *,
     plugins: Plugins | None = None,
     trust: bool = False,
@@ -142,7 +142,7 @@ def open_artifact(
 
 
 @contextmanager
-def model_here(place: Path | Mirror) -> Iterator[Path]:
+def model_here(place: Path | ResultsStore) -> Iterator[Path]:
     """A model's folder, or the experiment's around it, on this machine: what is in a bucket is copied for the block.
 
     What is said of the copy is said of what was copied."""
@@ -160,9 +160,9 @@ def model_here(place: Path | Mirror) -> Iterator[Path]:
             raise ArtifactError(str(error).replace(folder, place.url)) from error
 
 
-def model_place(path: str | Path | Mirror, credentials: Credentials | None = None) -> Path | Mirror:
+def model_place(path: str | Path | ResultsStore, credentials: Credentials | None = None) -> Path | ResultsStore:
     """Where a model lies: a folder of this machine, or one in a bucket. Arguments: see `open_artifact`."""
-    if isinstance(path, Mirror):
+    if not isinstance(path, str | Path):
         return path
     place = folder_or_address(path, "The model's path")
     return place if isinstance(place, Path) else Mirror.at(place, credentials)

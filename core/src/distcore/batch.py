@@ -7,15 +7,13 @@ view and no copy. Ragged columns (tokens, set members) lie beside the matrix as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-from distcore.contracts import Column, Member, Split
-
-if TYPE_CHECKING:
-    from distcore.cache import CacheReader
+from distcore import contracts
+from distcore.contracts import Column
 
 DTYPES = {"float32": torch.float32, "int32": torch.int32}
 
@@ -62,7 +60,7 @@ class Layout:
         return cls(slots, tuple(column.name for column in columns if column.width is None))
 
 
-class Batch(Mapping[str, Any]):
+class Batch(contracts.Batch):
     """B rows. batch["age"] is a float32 or int32 view [B] (or [B, width]), or a `Ragged`.
 
     packed: int32 [B, W]. start: position of the first row in the split, for batches in row order.
@@ -114,22 +112,10 @@ class Batch(Mapping[str, Any]):
         }
         return Batch(self.packed.to(device, non_blocking=non_blocking), self.layout, ragged, self.start)
 
-
-@dataclass(frozen=True)
-class LoadRequest:
-    """What a loader is asked for: one split, for one rank.
-
-    reader: the open cache. columns: which encoded columns, in the config's order.
-    batch_size: rows of a GLOBAL batch (over all ranks). shuffle: False gives the rows in order, cut evenly over ranks.
-    device: where batches should arrive; scratch: folder for a packed file when the split is not held in memory.
-    """
-
-    reader: CacheReader
-    split: Split
-    columns: Sequence[str]
-    batch_size: int
-    seed: int
-    member: Member = field(default_factory=Member)
-    shuffle: bool = True
-    device: str = "cpu"
-    scratch: str | None = None
+    def part(self, start: int, stop: int) -> Batch:
+        """Rows [start, stop), as views."""
+        ragged = {}
+        for name, column in self.ragged.items():
+            first, last = int(column.offsets[start]), int(column.offsets[stop])
+            ragged[name] = Ragged(column.values[first:last], column.offsets[start : stop + 1] - first)
+        return Batch(self.packed[start:stop], self.layout, ragged, self.start + start)

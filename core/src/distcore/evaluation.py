@@ -13,7 +13,7 @@ from distcore.training.scores import MergedScores, Scores, ScoresState
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distcore.batch import Batch
+    from distcore.contracts import Batch
     from distcore.features import Features
     from distcore.progress import Progress
 

@@ -10,8 +10,10 @@ from distcore.contracts import JSON, Column, Feature
 from distcore.errors import ArtifactError, ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from distcore.config import RunConfig
     from distcore.plugins import Plugins
+
+OWN = ("name", "type", "column")
+"""What a feature's section says of the feature itself; the rest are options of its type."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,18 @@ class Features:
     columns: Mapping[str, Column] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: RunConfig, plugins: Plugins) -> Features:
-        """The unfitted features that a config declares."""
+    def of(cls, config: JSON, plugins: Plugins) -> Features:
+        """The unfitted features that a resolved config declares. config: as plain JSON (`TrainJob.config`)."""
         specifications = [
-            {"name": each.name, "type": each.type, "column": each.column, "role": each.role, "options": each.options}
-            for each in (*config.input_features, *config.output_features)
+            {
+                "name": each["name"],
+                "type": each["type"],
+                "column": each.get("column", each["name"]),
+                "role": role,
+                "options": {name: value for name, value in each.items() if name not in OWN},
+            }
+            for role in ("input", "output")
+            for each in config[f"{role}_features"]
         ]
         return cls._make(specifications, plugins)
 

@@ -53,8 +53,8 @@ def distcore_make_cache(name: str, options: Any) -> contracts.CacheFormat | None
 
 
 @hookspec(firstresult=True)
-def distcore_make_loader(name: str, options: Any, request: Any) -> contracts.Loader | None:
-    """Make the loader `name` for one split and rank. request: a `distcore.batch.LoadRequest`."""
+def distcore_make_loader(name: str, options: Any, request: contracts.LoadRequest) -> contracts.Loader | None:
+    """Make the loader `name` for one split and rank. request: what to load."""
 
 
 @hookspec(firstresult=True)

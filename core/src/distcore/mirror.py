@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from distcore.contracts import ResultsStore
 from distcore.disk import FULL, REFUSED, explained
 from distcore.durable import BUILDING, REMOVING, DirectoryBuilder
 from distcore.errors import TrainingError, UserError
@@ -76,6 +77,10 @@ class Mirror:
             if not mirror.store.list() and mirror.store.create(STARTED, content):
                 return mirror
             number += 1
+
+    def where(self, name: str) -> str:
+        """The whole address of what has the name, for messages."""
+        return self.store.where(name)
 
     def __repr__(self) -> str:
         return f"Mirror({self.url!r})"
@@ -172,7 +177,7 @@ class Mirror:
 
 
 @contextmanager
-def working_folder(mirror: Mirror) -> Iterator[Path]:
+def working_folder(mirror: ResultsStore) -> Iterator[Path]:
     """A folder of this machine to work in, named as the one in the bucket; it is gone when the block ends."""
     with tempfile.TemporaryDirectory(prefix="distcore-run-", ignore_cleanup_errors=True) as parent:
         folder = Path(parent, os.path.basename(without_password(mirror.url)))

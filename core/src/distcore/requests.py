@@ -15,7 +15,7 @@ from distcore.stores.addresses import folder_or_address
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
-    from distcore.mirror import Mirror
+    from distcore.contracts import ResultsStore
 
 Location = str | Path
 
@@ -68,7 +68,7 @@ class TrainRequest:
             config = replace(config, extensions=())
         return config, weights
 
-    def start(self, config: RunConfig) -> Path | Mirror | None:
+    def start(self, config: RunConfig) -> Path | ResultsStore | None:
         """The model to start from. Raises ArtifactError, before any work, where there is no whole one."""
         if self.model_load_path is None:
             return None

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import JSON
+from distcore.contracts import JSON, ResultsStore
 from distcore.disk import explained
 from distcore.durable import remove_directory, write_file
 from distcore.errors import TrainingError, UserError
@@ -135,7 +135,7 @@ def remove_model(session: Session, model: Path) -> None:
     remove_directory(model)
 
 
-def check_weights(place: Path | Mirror) -> None:
+def check_weights(place: Path | ResultsStore) -> None:
     """Raise ArtifactError, before any work, where there is no whole model to start from (`--model_load_path`)."""
     from distcore.artifact import find_model, model_here, read_manifest
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore import folders, results
-from distcore.contracts import JSON, TrainJob, TrainResult
+from distcore.contracts import JSON, ResultsStore, TrainJob, TrainResult
 from distcore.dataset import Data
 from distcore.errors import DataError
 from distcore.prepare import check_storage, prepare
@@ -101,7 +101,7 @@ def _train(asked: TrainRequest) -> Outcome:
         return _train_and_save(session, cache, asked, start)
 
 
-def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: Path | Mirror | None) -> Outcome:
+def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: Path | ResultsStore | None) -> Outcome:
     """Fit, and fill the experiment's folder; for an experiment, also score and predict the test split."""
     assert session.directory is not None
     skip, resuming = asked.skip, asked.going_on is not None
@@ -148,7 +148,7 @@ def preprocess(
         return prepare(session, data)
 
 
-def fit(session: Session, cache: Cache, load: Path | Mirror | None, resume: bool, skip: Any = ()) -> TrainResult:
+def fit(session: Session, cache: Cache, load: Path | ResultsStore | None, resume: bool, skip: Any = ()) -> TrainResult:
     """Fit a model on the cache's training split with the config's trainer.
 
     load: the model to start from. resume: go on from the checkpoints in the session's folder."""
@@ -157,7 +157,7 @@ def fit(session: Session, cache: Cache, load: Path | Mirror | None, resume: bool
 
 
 def train_job(
-    session: Session, cache: Cache, load: Path | Mirror | None = None, resume: bool = False, skip: Any = ()
+    session: Session, cache: Cache, load: Path | ResultsStore | None = None, resume: bool = False, skip: Any = ()
 ) -> TrainJob:
     """Everything a trainer is told."""
     return TrainJob(

@@ -160,7 +160,7 @@ def resolved_session(
     try:
         # A section such as `trainer: {num_workers: 4}` names no type: it is the backend's default's.
         resolved = resolve(resolved, plugins, made.defaults, name)
-        features = Features.of(resolved, plugins)
+        features = Features.of(resolved.as_json(), plugins)
     except BaseException:
         made.close()
         raise

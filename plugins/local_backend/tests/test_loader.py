@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore import sampler
-from distcore.batch import LoadRequest
-from distcore.contracts import Column, Member
+from distcore.contracts import Column, LoadRequest, Member
 from distcore.errors import CacheError, ConfigError
 from distcore_local import loader as loader_module
 from distcore_local.loader import PackedLoader

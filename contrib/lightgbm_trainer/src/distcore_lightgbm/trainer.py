@@ -13,7 +13,6 @@ import numpy as np
 from distcore.artifact import write_artifact
 from distcore.batch import Batch, Layout
 from distcore.cache import open_cache
-from distcore.config import load_config
 from distcore.contracts import JSON, Backend, Split, TrainJob, TrainResult
 from distcore.errors import ArtifactError, UserError
 from distcore.features import Features
@@ -57,7 +56,7 @@ class LightGBMTrainer:
             raise UserError("The trainer lightgbm starts from nothing each time: leave out the path of another model.")
         plugins = Plugins(job.plugins_block)
         with listening(job.config.get("extensions", []), plugins), open_cache(job.cache, plugins) as reader:
-            features = Features.of(load_config(job.config), plugins).fitted(reader.metadata)
+            features = Features.of(job.config, plugins).fitted(reader.metadata)
             refuse_ragged(features)
             boosters = self._boost_all(features, reader, job.seed, progress)
             predictor = TreePredictor(boosters, features)

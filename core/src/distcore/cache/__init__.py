@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from distcore.cache.local import build_here
 from distcore.cache.manifest import CACHE_VERSION, KEY, KEY_LENGTH, SHARD_ROWS, digest_of
 from distcore.cache.opening import damage_of, files_of
 from distcore.cache.reader import CacheReader
-from distcore.contracts import JSON, PluginRef
+from distcore.contracts import JSON, CacheRef, PluginRef
 from distcore.digests import digest_open
 from distcore.durable import remove_directory
 from distcore.errors import CacheError, StoreError, UserError
@@ -49,14 +49,8 @@ log = logging.getLogger("distcore")
 
 
 @dataclass(frozen=True)
-class Cache:
-    """Where a committed cache lies: below directory/key, in a folder or a bucket. `open_cache` reads it in any process.
-
-    Pickles, with the credentials of a bucket, which nothing shows."""
-
-    directory: str
-    key: str
-    credentials: Credentials | None = field(default=None, repr=False, compare=False)
+class Cache(CacheRef):
+    """Where a committed cache lies, and what it lies in. `open_cache` reads it in any process."""
 
     @classmethod
     def at(cls, root: str | os.PathLike[str], key: str, credentials: Credentials | None = None) -> Cache:
@@ -168,10 +162,10 @@ def ensure_cache(
     return cache
 
 
-def open_cache(cache: Cache, plugins: Plugins | None = None) -> CacheReader:
+def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:
     """Open a committed cache. Raises CacheError where its manifest is missing, torn, foreign or names strange files,
     StoreError where a bucket fails."""
-    files = CacheFiles(cache.store(), f"{cache.key}/")
+    files = CacheFiles(open_store(cache.directory, cache.credentials), f"{cache.key}/")
     manifest = files.manifest(cache.key)
     if plugins is None:
         from distcore.plugins import Plugins

@@ -20,8 +20,30 @@ from distcore.contracts.backends import Backend, Detection, Gang, Member, Resour
 from distcore.contracts.caching import CacheFormat, Partition, Processor, ShardReader, Source
 from distcore.contracts.features import Feature, FeatureNetwork, FeatureSet
 from distcore.contracts.search import Axis, Executor, SearchJob
-from distcore.contracts.training import Loader, Model, Predictor, Trainer, TrainJob, TrainResult
-from distcore.contracts.values import JSON, SPLITS, Block, Column, PluginRef, ShardPlan, Split, T
+from distcore.contracts.training import (
+    Batch,
+    CachedRows,
+    Loader,
+    LoadRequest,
+    Model,
+    Predictor,
+    ResultsStore,
+    Trainer,
+    TrainJob,
+    TrainResult,
+)
+from distcore.contracts.values import (
+    JSON,
+    SPLITS,
+    Block,
+    CacheRef,
+    Column,
+    Credentials,
+    PluginRef,
+    ShardPlan,
+    Split,
+    T,
+)
 
 __all__ = [
     "API_VERSION",
@@ -29,15 +51,20 @@ __all__ = [
     "SPLITS",
     "Axis",
     "Backend",
+    "Batch",
     "Block",
     "CacheFormat",
+    "CacheRef",
+    "CachedRows",
     "Column",
+    "Credentials",
     "Detection",
     "Executor",
     "Feature",
     "FeatureNetwork",
     "FeatureSet",
     "Gang",
+    "LoadRequest",
     "Loader",
     "Member",
     "Model",
@@ -46,6 +73,7 @@ __all__ = [
     "Predictor",
     "Processor",
     "Resources",
+    "ResultsStore",
     "SearchJob",
     "ShardPlan",
     "ShardReader",

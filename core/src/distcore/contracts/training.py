@@ -2,24 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from distcore.contracts.backends import Backend
+from distcore.contracts.backends import Backend, Member
 from distcore.contracts.features import FeatureSet
-from distcore.contracts.values import JSON, PluginRef
+from distcore.contracts.values import JSON, CacheRef, Column, PluginRef, Split
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+    import pyarrow as pa
     import torch
 
-    from distcore.batch import Batch
-    from distcore.cache import Cache
-    from distcore.mirror import Mirror
     from distcore.progress import Progress
+
+
+class Batch(Mapping[str, Any]):
+    """B encoded rows: {column: float32 or int32 tensor [B] or [B, width], or a ragged column}."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """B."""
+
+    @abstractmethod
+    def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
+        """The same rows on a device."""
+
+    @abstractmethod
+    def part(self, start: int, stop: int) -> Batch:
+        """Rows [start, stop), as views."""
+
+
+@runtime_checkable
+class CachedRows(Protocol):
+    """An open cache, as a loader reads it. Positions count the rows of a split, from 0."""
+
+    columns: dict[str, Column]
+
+    def rows(self, split: Split) -> int: ...
+
+    def read(self, split: Split, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Rows [start, stop) of the split."""
+        ...
+
+    def expect(self, split: Split, start: int, stop: int) -> None:
+        """Rows [start, stop) of the split will be read next, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """What a loader is asked for: one split, for one rank.
+
+    reader: the open cache. columns: which encoded columns, in the config's order.
+    batch_size: rows of a GLOBAL batch (over all ranks). shuffle: False gives the rows in order, cut evenly over ranks.
+    device: where batches should arrive; scratch: folder for a packed file when the split is not held in memory.
+    """
+
+    reader: CachedRows
+    split: Split
+    columns: Sequence[str]
+    batch_size: int
+    seed: int
+    member: Member = field(default_factory=Member)
+    shuffle: bool = True
+    device: str = "cpu"
+    scratch: str | None = None
+
+
+@runtime_checkable
+class ResultsStore(Protocol):
+    """The bucket that a run's results are copied to. url: its address, for people. Pickles, credentials included.
+
+    Raises StoreError, naming the object and the cause, if the store cannot be asked."""
+
+    url: str
+
+    def where(self, name: str) -> str:
+        """The whole address of what has the name, for messages."""
+        ...
+
+    def put_folder(self, name: str, folder: Path, last: str) -> None:
+        """Copy a folder of plain files, of which `last` says what belongs to it, in place of what had the name."""
+        ...
+
+    def get_folder(self, name: str, folder: Path, last: str) -> None:
+        """Copy it to this machine. Raises FileNotFoundError."""
+        ...
+
+    def folders(self, name: str, last: str = "") -> list[str]:
+        """Names of the folders in a folder, in order; with `last`, of those that have that file."""
+        ...
+
+    def remove_folder(self, name: str, last: str) -> None:
+        """Delete a folder, the file that makes it one first."""
+        ...
+
+    def put_files(self, folder: Path) -> None:
+        """Copy the files of a run's folder that were not put yet, but for checkpoints and models."""
+        ...
+
+    def get_file(self, name: str, path: Path) -> None:
+        """Copy a file to this machine. Raises FileNotFoundError."""
+        ...
 
 
 @runtime_checkable
@@ -61,7 +153,7 @@ class TrainJob:
     directory: the experiment's folder; None where nothing is to be saved. Where results go to a bucket, a folder of
         this machine to work in.
     mirror: the bucket that what is written there is copied to, or None. `write_artifact` copies the model; a trainer
-        that keeps checkpoints of its own copies them with `Mirror.put_folder` before it counts them as saved.
+        that keeps checkpoints of its own copies them with `ResultsStore.put_folder` before it counts them as saved.
     seed: every random number of the run is keyed by it.
     resume: folder of the run to go on with, or None; where results go to a bucket, its checkpoints are in there.
     initial_weights: the model to start from (`--model_load_path`), or None.
@@ -71,19 +163,19 @@ class TrainJob:
     """
 
     config: JSON
-    cache: Cache
+    cache: CacheRef
     loader: PluginRef
     trainer: PluginRef
     directory: Path | None
     seed: int
     resume: Path | None = None
-    initial_weights: Path | Mirror | None = None
+    initial_weights: Path | ResultsStore | None = None
     save_checkpoints: bool = True
     save_statistics: bool = True
     plugins_block: tuple[str, ...] = ()
     expected_rows: int | None = None
     planned_workers: int = 0
-    mirror: Mirror | None = None
+    mirror: ResultsStore | None = None
 
     @property
     def home(self) -> Path | str | None:

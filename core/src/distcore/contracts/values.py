@@ -40,6 +40,22 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Credentials:
+    """What a store is opened with: options of its fsspec filesystem. Pickles; no repr shows them."""
+
+    options: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CacheRef:
+    """Where a committed cache lies: below directory/key, in a folder or a bucket. Pickles, with the credentials."""
+
+    directory: str
+    key: str
+    credentials: Credentials | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
 class Block:
     """A piece of the raw dataset, in row order.
 

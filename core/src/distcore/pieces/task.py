@@ -25,9 +25,9 @@ from distcore.progress import Progress
 
 if TYPE_CHECKING:
     from distcore.artifact import Artifact
+    from distcore.contracts import ResultsStore
     from distcore.encoding.missing import Ends, Neighbours
     from distcore.encoding.stream import EncodedStream
-    from distcore.mirror import Mirror
 
 SHIPPED_BYTES = 64 << 20
 """A model of more bytes is not brought along: it must lie where every machine can read it."""
@@ -45,7 +45,7 @@ class Model:
     place: its absolute folder, or the bucket that every process copies it from. files: {name: content}, or None where
     they are too large to travel, or need not. block: names of plugins not to be used."""
 
-    place: Path | Mirror
+    place: Path | ResultsStore
     digest: str
     files: Mapping[str, bytes] | None = field(repr=False)
     trust: bool

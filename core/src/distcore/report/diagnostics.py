@@ -16,7 +16,7 @@ from distcore.encoding.exactsum import exact_sum
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distcore.batch import Batch
+    from distcore.contracts import Batch
     from distcore.features import Features
 
 Arrays = Mapping[str, Any]

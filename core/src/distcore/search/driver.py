@@ -149,7 +149,7 @@ class Search:
         self.session.config = replace(
             self.configs[0], backend=plain.backend, random_seed=plain.random_seed, plugins_block=plain.plugins_block
         )
-        self.session.features = Features.of(self.session.config, self.session.plugins)
+        self.session.features = Features.of(self.session.config.as_json(), self.session.plugins)
         cache = prepare(self.session, self.data)
         check_objective(self.section, self.objective, self.session.features, cache, self.session.plugins)
         if "skip_save_processed_input" in self.skip:
@@ -265,9 +265,8 @@ def without_credentials(values: Mapping[str, Any]) -> JSON:
 
 def data_part(config: RunConfig, plugins: Plugins) -> JSON:
     """Everything of a config that the bytes of its cache depend on."""
-    features = [
-        {**each, "options": data_options(each["options"])} for each in Features.of(config, plugins).specifications
-    ]
+    specifications = Features.of(config.as_json(), plugins).specifications
+    features = [{**each, "options": data_options(each["options"])} for each in specifications]
     preprocessing = config.preprocessing.model_dump(mode="json")
     return {"features": features, "preprocessing": preprocessing, "random_seed": config.random_seed}
 

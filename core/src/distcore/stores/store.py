@@ -6,9 +6,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+
+from distcore.contracts import Credentials
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{0,127}){0,7}", re.ASCII)
 
@@ -27,13 +29,6 @@ class Stat:
 
     bytes: int
     modified: float
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """What a store is opened with: options of its fsspec filesystem. Pickles; no repr shows them."""
-
-    options: Mapping[str, Any] = field(repr=False)
 
 
 def read_credentials(value: Any) -> Credentials | None:

@@ -39,8 +39,7 @@ class LoaderSuite:
     def batches(self, reader: Any, world: int = 1, *, epoch: int = 0, start: int = 0, **changes: Any) -> list[Any]:
         """The `z` of each global batch (unique, so they name rows), ranks side by side. changes: of the request;
         `options` among them."""
-        from distcore.batch import LoadRequest
-        from distcore.contracts import Member
+        from distcore.contracts import LoadRequest, Member
         from distcore.plugins import Plugins
 
         options = changes.pop("options", self.variants[0])
@@ -98,7 +97,7 @@ class LoaderSuite:
 
     def test_every_column_comes_with_its_row(self, reader: Any) -> None:
         """Codes and ragged columns too."""
-        from distcore.batch import LoadRequest
+        from distcore.contracts import LoadRequest
         from distcore.plugins import Plugins
 
         table = reader.read("train", 0, reader.rows("train"))

@@ -31,7 +31,6 @@ class ModelSuite:
         import distcore
         from distcore.batch import Layout
         from distcore.cache import open_cache
-        from distcore.config import load_config
         from distcore.features import Features
         from distcore.packing import pack
         from distcore.plugins import Plugins
@@ -40,7 +39,7 @@ class ModelSuite:
         config["input_features"].append({"name": "tags", "type": "set"})
         cache = distcore.preprocess(config, dataset=data.table())
         with open_cache(cache) as reader:
-            features = Features.of(load_config(config), Plugins()).fitted(reader.metadata)
+            features = Features.of(config, Plugins()).fitted(reader.metadata)
             table = pa.record_batch(reader.read("train", 0, 8))
         return features, pack(table, Layout.of(features.columns.values()))
 

@@ -27,7 +27,7 @@ from distcore.mirror import CHECKPOINTS, MANIFEST
 from distcore.training.tensorfile import read_tensors, tensor_writer
 
 if TYPE_CHECKING:
-    from distcore.mirror import Mirror
+    from distcore.contracts import ResultsStore
 
 VERSION = 1
 """Version of the layout; another one is refused."""
@@ -101,7 +101,7 @@ def load_newest(directory: Path) -> Checkpoint:
     )
 
 
-def copy_to(mirror: Mirror, path: Path) -> None:
+def copy_to(mirror: ResultsStore, path: Path) -> None:
     """Copy a checkpoint into a run's bucket, then remove from there whichever do not lie beside it (any more)."""
     mirror.put_folder(f"{CHECKPOINTS}/{path.name}", path, MANIFEST)
     kept = {each.name for each in list_checkpoints(path.parent)}
@@ -110,7 +110,7 @@ def copy_to(mirror: Mirror, path: Path) -> None:
             mirror.remove_folder(name, MANIFEST)
 
 
-def copy_newest_from(mirror: Mirror, directory: Path) -> None:
+def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
     """Bring the newest whole checkpoint of a run's bucket into the folder; none where there is none.
 
     Each damaged one before it is named in a warning."""
@@ -122,7 +122,7 @@ def copy_newest_from(mirror: Mirror, directory: Path) -> None:
         try:
             load(path)
         except CheckpointError as error:
-            log.warning("%s", str(error).replace(str(path), mirror.store.where(name)))
+            log.warning("%s", str(error).replace(str(path), mirror.where(name)))
             remove_directory(path)
         else:
             return

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.contracts import TrainJob
+from distcore.contracts import JSON, TrainJob
 from distcore.mirror import CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -18,6 +18,13 @@ def train_options(job: TrainJob) -> TrainerOptions:
     from distcore.config.train_options import TrainerOptions
 
     return TrainerOptions.model_validate(job.config.get("trainer", {}))
+
+
+def model_of(job: TrainJob) -> JSON:
+    """The config's model: {"type", "options"}, the combiner among these."""
+    section = dict(job.config["model"])
+    kind, combiner = section.pop("type"), job.config.get("combiner")
+    return {"type": kind, "options": section if combiner is None else {**section, "combiner": combiner}}
 
 
 def checkpoints_of(directory: Path) -> Path:

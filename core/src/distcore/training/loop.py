@@ -26,7 +26,7 @@ from distcore.training.torch_model import load_weights
 
 if TYPE_CHECKING:
     from distcore.config.train_options import TrainerOptions
-    from distcore.mirror import Mirror
+    from distcore.contracts import ResultsStore
     from distcore.progress import Progress
     from distcore.training.plan import TrainPlan
     from distcore.training.strategy import Strategy
@@ -55,7 +55,7 @@ class Work:
     seed: int
     lane: int = 0
     checkpoints: Path | None = None
-    mirror: Mirror | None = None
+    mirror: ResultsStore | None = None
     identity: JSON = field(default_factory=dict)
     on_round: Callable[[int, int, JSON], Any] | None = None
     on_checkpoint: Callable[[int, Path], Any] | None = None
@@ -305,7 +305,7 @@ class TrainLoop:
         if rank < len(ranks):
             self.stepper.sums.copy_(torch.tensor(ranks[rank], dtype=torch.float64))
         mirror = self.work.mirror
-        where = found.path if mirror is None else mirror.store.where(f"{directory.name}/{found.path.name}")
+        where = found.path if mirror is None else mirror.where(f"{directory.name}/{found.path.name}")
         log.info("Going on after step %d (%s).", state.step, where)
 
     def _attempt(self, directory: Path) -> checkpoint.Checkpoint | CheckpointError:

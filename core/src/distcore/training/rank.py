@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.artifact import write_artifact
-from distcore.batch import LoadRequest
 from distcore.cache import open_cache
-from distcore.config import load_config
-from distcore.contracts import JSON, Loader, Member, Split, TrainJob, TrainResult
+from distcore.contracts import JSON, Loader, LoadRequest, Member, Split, TrainJob, TrainResult
 from distcore.errors import UserError
 from distcore.features import Features
 from distcore.mirror import CHECKPOINTS, MODEL
 from distcore.training.checkpoint import copy_newest_from, list_checkpoints
-from distcore.training.job import checkpoints_of, output_folder, train_options
+from distcore.training.job import checkpoints_of, model_of, output_folder, train_options
 from distcore.training.loop import Finished, TrainLoop, Work
 from distcore.training.plan import TrainPlan
 from distcore.training.state import identity
@@ -32,16 +30,15 @@ if TYPE_CHECKING:
 
 def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Progress) -> TrainResult | None:
     """Train this rank of the job; strategy: set up. The result in rank 0, None in the others."""
-    config = load_config(job.config)
     options = train_options(job)
     member = strategy.member
     with ExitStack() as stack:
         reader = stack.enter_context(open_cache(job.cache, plugins))
         if not reader.rows("train"):
             raise UserError("The training split has no rows. Change preprocessing.split, or give more data.")
-        features = Features.of(config, plugins).fitted(reader.metadata)
+        features = Features.of(job.config, plugins).fitted(reader.metadata)
         plan = TrainPlan.of(options, job.planned_workers or member.world, reader.rows("train"))
-        reference: JSON = {"type": config.model.type, "options": config.model.options}
+        reference = model_of(job)
         module = build_module(reference, features, plugins, job.seed)
         if job.initial_weights is not None:
             start_from(module, job.initial_weights)

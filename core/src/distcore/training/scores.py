@@ -24,7 +24,7 @@ from distcore.training.merging import MergedState, State
 if TYPE_CHECKING:
     import numpy as np
 
-    from distcore.batch import Batch
+    from distcore.contracts import Batch
     from distcore.training.strategy import Strategy
 
 COMBINED = "combined"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distcore.batch import Batch, Ragged
-from distcore.contracts import FeatureSet
+from distcore.contracts import Batch, FeatureSet
 from distcore.training.optim import Clipper, Regularizer, make_optimizer
 from distcore.training.scores import loss_weight
 
@@ -48,12 +47,7 @@ def autocast_of(options: TrainerOptions, device: torch.device) -> Callable[[], A
 def slices(batch: Batch, rows: int) -> Iterator[Batch]:
     """The batch in pieces of at most `rows` rows, as views."""
     for start in range(0, batch.rows, rows):
-        stop = min(start + rows, batch.rows)
-        ragged = {}
-        for name, column in batch.ragged.items():
-            first, last = int(column.offsets[start]), int(column.offsets[stop])
-            ragged[name] = Ragged(column.values[first:last], column.offsets[start : stop + 1] - first)
-        yield Batch(batch.packed[start:stop], batch.layout, ragged, batch.start + start)
+        yield batch.part(start, min(start + rows, batch.rows))
 
 
 class Stepper:

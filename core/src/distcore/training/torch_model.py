@@ -15,8 +15,7 @@ from distcore.training.tensorfile import read_tensors
 if TYPE_CHECKING:
     import numpy as np
 
-    from distcore.batch import Batch
-    from distcore.mirror import Mirror
+    from distcore.contracts import Batch, ResultsStore
     from distcore.plugins import Plugins
 
 BEST, LAST = "weights.safetensors", "last.safetensors"
@@ -34,7 +33,7 @@ def build_module(reference: JSON, features: FeatureSet, plugins: Plugins, seed: 
     return module
 
 
-def start_from(module: torch.nn.Module, place: Path | Mirror) -> None:
+def start_from(module: torch.nn.Module, place: Path | ResultsStore) -> None:
     """Give the module the weights of a saved model (`--model_load_path`), or of one safetensors file.
 
     Raises ArtifactError where they do not fit."""

@@ -245,7 +245,7 @@ def _last_checkpoint(job: TrainJob) -> str:
 
     found: list[Any] = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
     if job.mirror is not None:
-        found = [job.mirror.store.where(each) for each in job.mirror.folders(CHECKPOINTS, MANIFEST)[-1:]]
+        found = [job.mirror.where(each) for each in job.mirror.folders(CHECKPOINTS, MANIFEST)[-1:]]
     if not found:
         return "No checkpoint was saved."
     return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.home}"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from distcore.batch import Batch, Layout, LoadRequest, Ragged
+from distcore.batch import Batch, Layout, Ragged
+from distcore.contracts import LoadRequest
 from distcore.errors import CacheError
 from distcore.sampler import Lanes, Window, owned
 from distcore_local.memory import free_bytes
