@@ -199,9 +199,12 @@ static uint64_t head_of(const char *text, uint32_t size, const char *end)
     return word;
 }
 
+/* Random for each process, so that nobody can choose texts that all want the same slot. No result depends on it. */
+static uint64_t SEED[2];
+
 static uint64_t mixed(uint64_t a, uint64_t b)
 {
-    unsigned __int128 product = (unsigned __int128)(a ^ 0x9E3779B97F4A7C15u) * (b ^ 0xD1B54A32D192ED03u);
+    unsigned __int128 product = (unsigned __int128)(a ^ SEED[0]) * (b ^ SEED[1]);
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
@@ -449,7 +452,24 @@ static PyObject *rows(PyObject *module, PyObject *arguments)
     return answer;
 }
 
+static PyObject *hash(PyObject *module, PyObject *argument)
+{
+    Py_buffer text;
+    if (PyObject_GetBuffer(argument, &text, PyBUF_SIMPLE) < 0)
+        return NULL;
+    uint64_t found = 0;
+    if (text.len > LONGEST)
+        PyErr_SetString(PyExc_ValueError, "the text is too long");
+    else {
+        const char *bytes = text.buf;
+        found = hash_of(head_of(bytes, (uint32_t)text.len, bytes + text.len), bytes, (uint32_t)text.len);
+    }
+    PyBuffer_Release(&text);
+    return PyErr_Occurred() ? NULL : PyLong_FromUnsignedLongLong(found);
+}
+
 static PyMethodDef METHODS[] = {
+    {"hash", hash, METH_O, "hash(text): by which this process finds a text among those seen before."},
     {"lines", lines, METH_O, "lines(text): an upper bound of its rows."},
     {"rows", rows, METH_VARARGS,
      "rows(text, delimiter, kinds, powers, room, values, valid): fill the buffers; (rows, what each column is), or None."},
@@ -458,7 +478,19 @@ static PyMethodDef METHODS[] = {
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_plaintext", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
 
+static int choose_seed(void)
+{
+    PyObject *os = PyImport_ImportModule("os");
+    PyObject *drawn = os ? PyObject_CallMethod(os, "urandom", "n", (Py_ssize_t)sizeof SEED) : NULL;
+    const char *bytes = drawn ? PyBytes_AsString(drawn) : NULL;
+    if (bytes)
+        memcpy(SEED, bytes, sizeof SEED);
+    Py_XDECREF(drawn);
+    Py_XDECREF(os);
+    return bytes != NULL;
+}
+
 PyMODINIT_FUNC PyInit__plaintext(void)
 {
-    return PyModuleDef_Init(&MODULE);
+    return choose_seed() ? PyModuleDef_Init(&MODULE) : NULL;
 }

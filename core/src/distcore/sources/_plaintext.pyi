@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+def hash(text: Any, /) -> int: ...
 def lines(text: Any, /) -> int: ...
 def rows(
     text: Any,
