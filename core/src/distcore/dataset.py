@@ -57,21 +57,30 @@ class Data:
     def open(self, raw: Mapping[str, str], options: DelimitedOptions | None = None) -> Iterator[Source]:
         """The source of the declared columns; what it unpacked or downloaded is gone afterwards.
 
-        Raises DataError or UserError naming the place."""
+        Raises DataError or UserError naming the place. An error of the block becomes one that names the file, if a file
+        is not as it was: what changes while it is read may look like anything. That nothing changed where nothing
+        failed, the block asks by `check_unchanged`, after the last row and before it commits anything."""
         from distcore.source import open_source
 
+        made: list[Source] = []
         with ExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distcore-")))
 
             def opened(dataset: Any) -> Source:
                 source = open_source(dataset, raw, format=self.format, scratch=scratch, options=options)
                 stack.callback(source.close)
+                made.append(source)
                 return source
 
-            if self.dataset is not None:
-                yield opened(self.dataset)
-            else:
-                yield JoinedSource([(code, opened(each)) for code, each in self.given()])
+            try:
+                if self.dataset is not None:
+                    yield opened(self.dataset)
+                else:
+                    yield JoinedSource([(code, opened(each)) for code, each in self.given()])
+            except Exception:
+                for each in made:
+                    each.check_unchanged(content=False)
+                raise
 
     def first(self) -> Any:
         """The dataset by which the default cache folder is chosen."""
@@ -139,6 +148,11 @@ class JoinedSource:
     def partition_splits(self) -> list[int]:
         """The split of each of the partitions cut last."""
         return self._splits
+
+    def check_unchanged(self, content: bool = True) -> None:
+        """Raises DataError naming a file that is not as it was."""
+        for _, source in self.parts:
+            source.check_unchanged(content)
 
     def close(self) -> None:
         for _, source in self.parts:

@@ -21,7 +21,7 @@ from distcore.errors import TrainingError, UserError
 if TYPE_CHECKING:
     from distcore.artifact import Artifact
     from distcore.cache.reader import CacheReader
-    from distcore.contracts import Split
+    from distcore.contracts import Source, Split
     from distcore.encoding.stream import EncodedStream
     from distcore.evaluation import Evaluation
     from distcore.features import Features
@@ -52,9 +52,10 @@ def predict_stream(
     """Decoded predictions of every row of a dataset, in its order, some rows at a time. Raises as `open_source` does.
 
     A row that cannot be predicted (it misses a value of an input whose strategy is drop_row) is a row of nulls."""
-    with encoded_stream(artifact, dataset, ("input",), data_format) as stream:
+    with encoded_stream(artifact, dataset, ("input",), data_format) as (source, stream):
         for batches, _ in predicted(artifact, stream, rows_of(batch_size)):
             yield from batches
+        source.check_unchanged()
 
 
 def predicted(artifact: Artifact, stream: EncodedStream, rows: int) -> Iterator[tuple[Iterator[pa.RecordBatch], int]]:
@@ -99,12 +100,18 @@ def answered_here(
     evaluation: what is scored while they are read."""
     artifact, progress = session.artifact, session.progress
     roles = ("input",) if evaluation is None else ("input", "output")
-    with encoded_stream(artifact, request.dataset, roles, request.data_format) as stream:
+    with encoded_stream(artifact, request.dataset, roles, request.data_format) as (source, stream):
         if evaluation is None:
-            yield _counted(predicted(artifact, stream, request.rows), progress)
+            yield checked(_counted(predicted(artifact, stream, request.rows), progress), source)
         else:
             batches = scored_batches(artifact, stream, request.rows, evaluation.cut)
-            yield evaluation.run(batches, progress, request.decode)
+            yield checked(evaluation.run(batches, progress, request.decode), source)
+
+
+def checked(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.RecordBatch]:
+    """The batches. Raises DataError after the last, so before they are committed, if the dataset changed meanwhile."""
+    yield from batches
+    source.check_unchanged()
 
 
 def _counted(parts: Iterator[tuple[Iterator[pa.RecordBatch], int]], progress: Progress) -> Iterator[pa.RecordBatch]:
@@ -116,13 +123,13 @@ def _counted(parts: Iterator[tuple[Iterator[pa.RecordBatch], int]], progress: Pr
 @contextmanager
 def encoded_stream(
     artifact: Artifact, dataset: Any, roles: Sequence[str], data_format: str | None
-) -> Iterator[EncodedStream]:
-    """The dataset, read and encoded as for training."""
+) -> Iterator[tuple[Source, EncodedStream]]:
+    """The dataset, and its rows read and encoded as for training."""
     from distcore.dataset import Data
     from distcore.encoding.stream import encode_stream
 
     with Data(dataset, format=data_format).open(artifact.features.raw(roles), artifact.delimited()) as source:
-        yield encode_stream(source, artifact.features, roles)
+        yield source, encode_stream(source, artifact.features, roles)
 
 
 def forward(

@@ -11,6 +11,7 @@ from distcore.contracts import JSON, PluginRef, Source
 from distcore.dataset import Data, JoinedSource
 from distcore.encoding.splits import GivenSplitter, make_splitter
 from distcore.encoding.splitter import Splitter
+from distcore.errors import CacheError
 from distcore.sources.options import NULL_VALUES, DelimitedOptions
 
 if TYPE_CHECKING:
@@ -47,7 +48,11 @@ def prepare(session: Session, data: Data) -> Cache:
             built.append(time.monotonic() - started)
 
         def make(builder: CacheBuilder, manifest: Manifest, shards: Collection[int]) -> None:
-            fill_again(session, source, chosen, builder, manifest, shards)
+            try:
+                fill_again(session, source, chosen, builder, manifest, shards)
+            except CacheError:  # other bytes of other data say nothing about the cache
+                source.check_unchanged()
+                raise
 
         built: list[float] = []
         repair(Cache.at(root_of(session, data), key, session.config.backend.credentials), make, plugins)
@@ -103,6 +108,7 @@ def fill(session: Session, data: Data, source: Source, splitter: Splitter, build
         dataset=", ".join(data.names().values()),
         progress=session.progress,
     )
+    source.check_unchanged()
     origin: JSON = {"digest": source.digest(), "rows": fitted.source_rows}
     builder.finish(fitted.columns.values(), fitted.metadata, origin, fitted.rows)
     session.progress.end()
@@ -133,6 +139,7 @@ def fill_again(
         sample_size=config.preprocessing.sample_size,
         progress=session.progress,
     )
+    source.check_unchanged()
     session.progress.end()
 
 

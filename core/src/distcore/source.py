@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from distcore.contracts import Source
+    from distcore.sources.datafile import DataFile
 
 __all__ = ["NULL_VALUES", "DelimitedOptions", "column_names", "open_source", "sample"]
 
@@ -114,26 +115,51 @@ def _open(
         require_columns(SHOWN, frame_columns(dataset), raw)
         return FrameSource(as_table(dataset, list(raw)), raw, nulls)
     shown, path, kind = _locate(dataset, kind, place, storage_options)
-    if kind == "parquet":
-        from distcore.sources.parquet import ParquetSource, parquet_files
+    files = _files(path, shown, kind)
+    try:
+        return _open_files(files, path, raw, kind, options, place)
+    except Exception:
+        for each in files:  # what changes meanwhile may look like anything
+            each.check()
+        raise
 
-        return ParquetSource(parquet_files(path, shown), shown, raw, nulls, place)
+
+def _files(path: Path, shown: str, kind: str) -> list[DataFile]:
+    """The dataset's files as they are now."""
+    from distcore.sources.datafile import DataFile
+
+    if kind != "parquet":
+        return [DataFile.given(path, shown)]
+    from distcore.sources.parquet import file_name, parquet_files
+
+    return [DataFile.given(each, file_name(shown, each)) for each in parquet_files(path, shown)]
+
+
+def _open_files(
+    files: list[DataFile], path: Path, raw: Mapping[str, str], kind: str, options: DelimitedOptions, place: Workplace
+) -> Source:
+    first, nulls = files[0], options.null_values
+    shown = first.shown
+    if kind == "parquet":
+        from distcore.sources.parquet import ParquetSource
+
+        return ParquetSource(files, raw, nulls, place)
     if kind == "feather":
         from distcore.sources.feather import FeatherSource
 
-        return FeatherSource(unpacked(path, shown, place), shown, raw, nulls, place)
+        return FeatherSource(unpacked(path, shown, place), first, raw, nulls, place)
     if kind in ("json", "jsonl"):
         from distcore.sources.jsonlines import DocumentSource, JsonSource, is_document
 
         text = unpacked(path, shown, place)
         family = DocumentSource if kind == "json" and is_document(text) else JsonSource
-        return family(text, path, shown, raw, nulls, place)
+        return family(text, first, raw, nulls, place)
     from distcore.sources.delimited import DelimitedSource, prepare
     from distcore.sources.tables import require_columns
 
     prepared = prepare(path, shown, options, place, "\t" if kind == "tsv" else None)
     require_columns(shown, prepared.dialect.names, raw)
-    return DelimitedSource(prepared, path, raw, options, place)
+    return DelimitedSource(prepared, first, raw, options, place)
 
 
 def column_names(

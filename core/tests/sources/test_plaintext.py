@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from distcore.source import open_source
 from distcore.sources import plaintext
+from distcore.sources.datafile import DataFile, State
 from distcore.sources.delimited import BLOCK, DelimitedPartition
 from distcore.sources.dialect import Dialect
 from distcore.sources.values import TYPES
 
 compiled = pytest.mark.skipif(plaintext.compiled is None, reason="distcore was installed without a C compiler")
+NOWHERE = DataFile("", "", State(0, 0, 0, 0), "")
 RAW = (("x", "number"), ("c", "category"))
 NAMES = ("skipped", "x", "c")
 
@@ -30,7 +32,7 @@ def read(text, raw=RAW, names=NAMES, delimiter=","):
 def by_arrow(text, raw=RAW, names=NAMES, delimiter=","):
     """The columns as Arrow reads them, empty fields alone being null. Raises ArrowInvalid."""
     dialect = Dialect(delimiter, "", names, 0, 0, b"\n")
-    part = DelimitedPartition("", "", len(text), 0, len(text), BLOCK, dialect, raw, ("",))
+    part = DelimitedPartition(NOWHERE, 0, len(text), BLOCK, dialect, raw, ("",))
     return part.parse(pa.py_buffer(text.encode()), {name: TYPES[kind] for name, kind in raw}, plain=True)
 
 

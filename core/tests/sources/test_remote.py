@@ -207,6 +207,30 @@ def test_a_file_a_folder_and_a_pattern_in_s3(bucket, scratch):
         assert rows_of(f"s3://bucket/{path}", scratch, storage_options=options) == expected()
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("path", ["data.csv", "folder"])
+def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeypatch, path, when):
+    """By a csv of the same size, so that only its version tells."""
+    options, client = bucket
+    name = "folder/a.parquet" if path == "folder" else path
+    versions = [parquet(), parquet(first=1)] if path == "folder" else [csv(), csv().replace(b"n1", b"n2")]
+    assert path == "folder" or len(versions[0]) == len(versions[1])
+    client.put_object(Bucket="bucket", Key=name, Body=versions[0])
+    copy = fetch._copy
+
+    def copied(*arguments):
+        if when == "after":
+            copy(*arguments)
+        client.put_object(Bucket="bucket", Key=name, Body=versions[1])
+        if when == "before":
+            copy(*arguments)
+
+    monkeypatch.setattr(fetch, "_copy", copied)
+    with pytest.raises(DataError, match=r"(data\.csv|a\.parquet).*changed while it was being fetched"):
+        open_source(f"s3://bucket/{path}", RAW, scratch=scratch, storage_options=options)
+    assert list(scratch.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [

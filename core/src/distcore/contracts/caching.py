@@ -32,6 +32,12 @@ class Source(Protocol):
 
     def partitions(self, target_bytes: int) -> Sequence[Partition]: ...
 
+    def check_unchanged(self, content: bool = True) -> None:
+        """Raise DataError naming what is not as it was when the dataset was opened: no row that was read counts.
+
+        content: read it again if that is the only way to know; False: only look at what costs nothing."""
+        ...
+
     def close(self) -> None:
         """Remove what was unpacked or downloaded for reading."""
         ...

@@ -44,6 +44,7 @@ def answered_in_pieces(
     run after anything else."""
     from distcore.dataset import Data
     from distcore.encoding.stream import TARGET_BYTES
+    from distcore.prediction import checked
 
     assert session.directory is not None
     artifact = session.artifact
@@ -56,8 +57,8 @@ def answered_in_pieces(
         with opened_store(session.directory, bucket, key) as store:
             try:
                 tasks = _tasks(session, answer, partitions)
-                _answer_missing(session, answer, tasks, store)
-                yield _in_order(answer, tasks, store, evaluation)
+                _answer_missing(session, answer, tasks, store, source)
+                yield checked(_in_order(answer, tasks, store, evaluation), source)
             except UserError:
                 store.clear()
                 raise
@@ -98,8 +99,8 @@ def _tasks(session: ModelSession, answer: Answer, partitions: Sequence[Partition
     ]
 
 
-def _answer_missing(session: ModelSession, answer: Answer, tasks: Sequence[Task], store: Store) -> None:
-    """Have every piece answered that is not in the store."""
+def _answer_missing(session: ModelSession, answer: Answer, tasks: Sequence[Task], store: Store, source: Source) -> None:
+    """Have every piece answered that is not in the store. What is kept there is of the data that were digested."""
     there = store.there()
     missing = [index for index in range(len(tasks)) if store.name(index) not in there]
     store.done = len(tasks) - len(missing)
@@ -107,6 +108,7 @@ def _answer_missing(session: ModelSession, answer: Answer, tasks: Sequence[Task]
         log.info("%d of %d pieces were found in %s.", store.done, len(tasks), store.place)
     contents = session.backend.map(answer, [tasks[index] for index in missing])
     for index, content in zip(missing, contents, strict=True):
+        source.check_unchanged(content=False)
         session.progress.done += store.put(index, content).rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from distcore.arrow import strings
 from distcore.errors import DataError
 from distcore.sources import plaintext, ranges
+from distcore.sources.datafile import DataFile, FileSource
 from distcore.sources.delimited_range import DelimitedRange
 from distcore.sources.diagnosis import read_carefully
 from distcore.sources.dialect import Dialect, find_dialect
@@ -116,14 +118,21 @@ def prepare(
     return Prepared(text, shown, find_dialect(text, shown, options, prefer))
 
 
-class DelimitedSource:
+class DelimitedSource(FileSource):
     """A delimited text as a `Source`. original: the file as it was given, whose bytes the digest is taken of."""
 
     def __init__(
-        self, prepared: Prepared, original: Path, raw: Mapping[str, str], options: DelimitedOptions, place: Workplace
+        self,
+        prepared: Prepared,
+        original: DataFile,
+        raw: Mapping[str, str],
+        options: DelimitedOptions,
+        place: Workplace,
     ) -> None:
         self._file = prepared
-        self._original = original
+        self.files = [original]
+        packed = str(prepared.path) != original.path
+        self._read = DataFile.at(prepared.path, prepared.shown) if packed else original
         self._raw = tuple(raw.items())
         self._options = options
         self._place = place
@@ -140,7 +149,7 @@ class DelimitedSource:
 
     def digest(self) -> str:
         """Of the file's bytes, and of what the options say about reading them."""
-        content = self._scan().digest if self._original == self._file.path else file_digest(self._original)
+        content = self._scan().digest if self._read in self.files else self._content
         dialect = self._file.dialect
         return combined(
             ["delimited", content, dialect.delimiter, dialect.quote, self._options.encoding, self._options.null_values]
@@ -156,7 +165,6 @@ class DelimitedSource:
             offsets, unclosed = ranges.walked_cuts(path, start, target_bytes, dialect.delimiter, dialect.quote)
             if unclosed is not None:
                 self._refuse_open_quote(unclosed)
-        size = offsets[-1]
         plain = self._is_plain(offsets)
         partitions = []
         for begin, end in itertools.pairwise(offsets):
@@ -164,9 +172,7 @@ class DelimitedSource:
                 quotes = found.has_quotes(begin, end)
                 partitions.append(
                     DelimitedPartition(
-                        str(path),
-                        self._file.shown,
-                        size,
+                        self._read,
                         begin,
                         end,
                         end - begin + 1 if quotes else BLOCK,
@@ -198,6 +204,10 @@ class DelimitedSource:
             )
         )
         return not fields & {spelling.encode() for spelling in nulls if spelling}
+
+    @functools.cached_property
+    def _content(self) -> str:
+        return file_digest(self.files[0].path)
 
     def close(self) -> None:
         """Remove what was unpacked."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from distcore.errors import DataError
 from distcore.sources import ranges
+from distcore.sources.datafile import DataFile
 from distcore.sources.dialect import Dialect
 
 
@@ -22,9 +21,7 @@ class DelimitedRange:
     Looking every value up among nineteen spellings costs an eighth of the parsing. quotes: whether there may be some.
     """
 
-    path: str
-    shown: str
-    size: int
+    file: DataFile
     start: int
     stop: int
     block: int
@@ -35,12 +32,8 @@ class DelimitedRange:
     quotes: bool = True
 
     def text(self) -> pa.Buffer:
-        """The bytes of the range, mapped and not copied."""
-        if os.path.getsize(self.path) != self.size:
-            raise DataError(f"{self.shown}: the file changed while it was being read. Run again when it is complete.")
-        file = pa.memory_map(self.path)
-        file.seek(self.start)
-        return file.read_buffer(self.stop - self.start)
+        """The bytes of the range."""
+        return self.file.read(self.start, self.stop)
 
     def parse(
         self,
@@ -80,4 +73,5 @@ class _Line:
         part = self.partition
         walk = ranges.records(memoryview(self.text).tobytes(), 0, part.dialect.delimiter, part.dialect.quote)
         start = next(start for index, (start, _) in enumerate(walk) if index == row)
-        return f"{part.shown}, line {ranges.line_number(part.path, part.start + start, part.dialect.newline)}"
+        line = ranges.line_number(part.file.path, part.start + start, part.dialect.newline)
+        return f"{part.file.shown}, line {line}"

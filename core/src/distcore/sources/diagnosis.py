@@ -27,7 +27,7 @@ def read_carefully(part: DelimitedRange, text: pa.Buffer, error: pa.ArrowInvalid
     try:
         table = part.parse(text, {name: pa.binary() for name, _ in part.raw}, block=len(text) + 1)
     except pa.ArrowInvalid as again:
-        raise DataError(f"{part.shown}: no delimited text ({again}). Check delimiter and quote.") from error
+        raise DataError(f"{part.file.shown}: no delimited text ({again}). Check delimiter and quote.") from error
     columns = []
     for name, raw in part.raw:
         column = table.column(name).combine_chunks()
@@ -64,5 +64,5 @@ def _refuse_ragged(part: DelimitedRange, text: pa.Buffer) -> None:
 
 
 def _refuse_encoding(part: DelimitedRange, content: bytes) -> None:
-    first = ranges.line_number(part.path, part.start, part.dialect.newline)
-    check_utf8(content, part.shown, first)
+    first = ranges.line_number(part.file.path, part.start, part.dialect.newline)
+    check_utf8(content, part.file.shown, first)

@@ -89,12 +89,12 @@ def download(url: str, shown: str, place: Workplace, storage_options: Mapping[st
         files, root = _remote_files(filesystem, path, shown)
         target = place.path(os.path.basename(shown.rstrip("/*")))
         if root is None:
-            _copy(lambda: filesystem.open(files[0], "rb"), target, shown)
+            _fetch(filesystem, files[0], target, shown)
             return target
         for file in files:
             local = target / os.path.relpath(file, root)
             local.parent.mkdir(parents=True, exist_ok=True)
-            _copy(lambda file=file: filesystem.open(file, "rb"), local, shown)  # type: ignore[misc]
+            _fetch(filesystem, file, local, shown)
         return target
     except DataError:
         raise
@@ -108,6 +108,49 @@ def download(url: str, shown: str, place: Workplace, storage_options: Mapping[st
         raise DataError(f"{shown}: {error}. Install the package that serves this kind of URL.") from error
     except Exception as error:  # each fsspec filesystem raises its own kinds
         raise _not_fetched(shown, url, error) from error
+
+
+VERSION = (
+    *("size", "ETag", "etag", "md5Hash", "crc32c", "generation", "VersionId", "version_id"),
+    *("LastModified", "last_modified", "mtime", "modified", "updated", "created"),
+)
+"""What filesystems tell of an object that another version of it has otherwise; each tells some of these."""
+
+
+def _fetch(filesystem: Any, file: str, target: Path, shown: str) -> None:
+    """Copy a remote file. Raises DataError if it is another version afterwards: the copy may be of both."""
+    before = _version(filesystem, file)
+    try:
+        _copy(lambda: filesystem.open(file, "rb"), target, shown)
+    except DataError:
+        raise
+    except Exception as error:  # also what a filesystem raises that noticed by itself
+        if _version(filesystem, file) != before:
+            raise _changed(shown, file) from error
+        raise
+    after = _version(filesystem, file)
+    there = after.get("size")
+    if after != before or (isinstance(there, int) and there != target.stat().st_size):
+        raise _changed(shown, file)
+
+
+def _changed(shown: str, file: str) -> DataError:
+    name = os.path.basename(file)
+    named = shown if shown.endswith(name) else f"{shown} ({name})"
+    return DataError(
+        f"{named}: the file changed while it was being fetched. Nothing of it is kept. Run again when it is complete "
+        "and nobody writes to it."
+    )
+
+
+def _version(filesystem: Any, file: str) -> dict[str, Any]:
+    """What the remote says of the file now that tells its versions apart; nothing if it says nothing."""
+    try:
+        filesystem.invalidate_cache()
+        found = filesystem.info(file)
+    except Exception:  # noqa: BLE001 - each fsspec filesystem raises its own kinds; the copy will show what is wrong
+        return {}
+    return {name: found[name] for name in VERSION if found.get(name) is not None}
 
 
 def _not_fetched(shown: str, url: str, error: BaseException) -> DataError:

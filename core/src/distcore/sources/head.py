@@ -9,6 +9,7 @@ import pyarrow.csv as pacsv
 
 from distcore.errors import DataError
 from distcore.sources import ranges
+from distcore.sources.datafile import DataFile
 from distcore.sources.fetch import Workplace, unpacked
 from distcore.sources.options import DelimitedOptions
 
@@ -18,18 +19,20 @@ def head_table(
 ) -> pa.Table:
     """At most `rows` rows from at most `limit` bytes of text. Raises DataError as opening the source would."""
     if kind == "parquet":
-        from distcore.sources.parquet import open_file, parquet_files
+        from distcore.sources.parquet import file_name, open_file, parquet_files
 
-        file = open_file(parquet_files(path, shown)[0], shown)
+        first = parquet_files(path, shown)[0]
+        file = open_file(first, file_name(shown, first))
         batch = next(file.iter_batches(batch_size=rows), None)
         return file.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
     if kind == "feather":
+        from distcore.sources.feather import checked_batch
         from distcore.sources.feather import open_file as open_feather
 
         reader = open_feather(unpacked(path, shown, place), shown)
         if not reader.num_record_batches:
             return reader.schema.empty_table()
-        return pa.Table.from_batches([reader.get_batch(0).slice(0, rows)])
+        return pa.Table.from_batches([checked_batch(reader, 0, shown).slice(0, rows)])
     if kind in ("json", "jsonl"):
         return _json_head(path, shown, kind, rows, place, limit)
     return _delimited_head(path, shown, kind, rows, options, place, limit)
@@ -43,7 +46,7 @@ def _json_head(path: Path, shown: str, kind: str, rows: int, place: Workplace, l
         return document_table(text, shown).slice(0, rows)
     start = text_start(text, shown)
     stop = ranges.cuts(text, start, limit, b"\n", None, "")[1]
-    return parse(text, shown, start, stop, None).slice(0, rows)
+    return parse(DataFile.at(text, shown), start, stop, None).slice(0, rows)
 
 
 def _delimited_head(

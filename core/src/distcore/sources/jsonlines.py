@@ -6,6 +6,7 @@ file is parsed once for the types before it is parsed for the rows.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ import pyarrow.types as pt
 
 from distcore.errors import DataError
 from distcore.sources import ranges
+from distcore.sources.datafile import DataFile, FileSource
 from distcore.sources.digests import combined, file_digest
 from distcore.sources.fetch import Workplace
 from distcore.sources.memory import FrameSource, as_table
@@ -28,13 +30,11 @@ TYPING_BYTES = 1 << 24
 """Size of the ranges that are parsed for their types."""
 
 
-def parse(path: str | Path, shown: str, start: int, stop: int, schema: pa.Schema | None) -> pa.Table:
+def parse(file: DataFile, start: int, stop: int, schema: pa.Schema | None) -> pa.Table:
     """The objects in the bytes [start, stop); schema: the columns to read (None: all, types inferred).
 
     Raises DataError naming the first line that is not a JSON object, or the column whose values do not agree."""
-    file = pa.memory_map(str(path))
-    file.seek(start)
-    text = file.read_buffer(stop - start)
+    path, shown, text = file.path, file.shown, file.read(start, stop)
     options = pajson.ParseOptions(
         explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
     )
@@ -76,12 +76,13 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def column_types(path: str | Path, shown: str, start: int) -> dict[str, pa.DataType]:
+def column_types(file: DataFile, start: int) -> dict[str, pa.DataType]:
     """Name → type over the whole file, one bounded range after another."""
     found: dict[str, pa.DataType] = {}
+    path, shown = file.path, file.shown
     offsets = ranges.cuts(path, start, TYPING_BYTES, b"\n", None, "")
     for begin, end in itertools.pairwise(offsets):
-        for field in parse(path, shown, begin, end, None).schema:
+        for field in parse(file, begin, end, None).schema:
             type_ = common_type(found.get(field.name, pa.null()), field.type)
             if type_ is None:
                 raise DataError(
@@ -97,8 +98,7 @@ def column_types(path: str | Path, shown: str, start: int) -> dict[str, pa.DataT
 class JsonPartition:
     """The lines in the bytes [start, stop); types: Arrow's name of each declared column's type."""
 
-    path: str
-    shown: str
+    file: DataFile
     start: int
     stop: int
     types: tuple[tuple[str, pa.DataType], ...]
@@ -107,46 +107,49 @@ class JsonPartition:
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, line and column."""
-        table = parse(self.path, self.shown, self.start, self.stop, pa.schema(list(self.types)))
+        table = parse(self.file, self.start, self.stop, pa.schema(list(self.types)))
         return typed_batch(table, self.raw, self.null_values, self._place, {})
 
     def _place(self, row: int) -> str:
-        with open(self.path, "rb") as file:
-            file.seek(self.start)
-            lines = file.read(self.stop - self.start).split(b"\n")
+        lines = memoryview(self.file.read(self.start, self.stop)).tobytes().split(b"\n")
         filled = [index for index, line in enumerate(lines) if line.strip()]
-        return f"{self.shown}, line {ranges.line_number(self.path, self.start) + filled[row]}"
+        return f"{self.file.shown}, line {ranges.line_number(self.file.path, self.start) + filled[row]}"
 
 
-class JsonSource:
-    """JSON lines as a `Source`."""
+class JsonSource(FileSource):
+    """JSON lines as a `Source`. path: of the text. original: the file as it was given."""
 
     def __init__(
         self,
         path: Path,
-        original: Path,
-        shown: str,
+        original: DataFile,
         raw: Mapping[str, str],
         null_values: tuple[str, ...],
         place: Workplace,
     ) -> None:
-        self._path, self._original, self._shown, self._place = path, original, shown, place
+        shown = original.shown
+        self.files, self._place = [original], place
+        self._read = original if str(path) == original.path else DataFile.at(path, shown)
         self._raw, self._null_values = tuple(raw.items()), null_values
         self._start = text_start(path, shown)
-        types = column_types(path, shown, self._start)
+        types = column_types(self._read, self._start)
         require_columns(shown, list(types), raw)
         require_readable(shown, types, raw)
         self._types = tuple((name, types[name]) for name in raw)
 
     def digest(self) -> str:
         """Of the file's bytes, and of the null spellings."""
-        return combined(["jsonlines", file_digest(self._original), self._null_values])
+        return combined(["jsonlines", self._content, self._null_values])
+
+    @functools.cached_property
+    def _content(self) -> str:
+        return file_digest(self.files[0].path)
 
     def partitions(self, target_bytes: int) -> Sequence[JsonPartition]:
         """Byte ranges of about target_bytes, in row order."""
-        offsets = ranges.cuts(self._path, self._start, target_bytes, b"\n", None, "")
+        offsets = ranges.cuts(self._read.path, self._start, target_bytes, b"\n", None, "")
         return [
-            JsonPartition(str(self._path), self._shown, begin, end, self._types, self._raw, self._null_values)
+            JsonPartition(self._read, begin, end, self._types, self._raw, self._null_values)
             for begin, end in itertools.pairwise(offsets)
         ]
 
@@ -194,18 +197,22 @@ def document_table(path: Path, shown: str) -> pa.Table:
     raise DataError(f"{shown}: neither a list of records nor an object of columns. Give it as JSON lines or csv.")
 
 
-class DocumentSource(FrameSource):
+class DocumentSource(FileSource, FrameSource):
     """A JSON document, held in memory."""
 
     def __init__(
-        self, path: Path, original: Path, shown: str, raw: Mapping[str, str], nulls: tuple[str, ...], place: Workplace
+        self, path: Path, original: DataFile, raw: Mapping[str, str], nulls: tuple[str, ...], place: Workplace
     ) -> None:
-        super().__init__(document_table(path, shown), raw, nulls, shown)
-        self._original, self._place = original, place
+        super().__init__(document_table(path, original.shown), raw, nulls, original.shown)
+        self.files, self._place = [original], place
 
     def digest(self) -> str:
         """Of the file's bytes, and of the null spellings."""
-        return combined(["json", file_digest(self._original), self._null_values])
+        return combined(["json", self._content, self._null_values])
+
+    @functools.cached_property
+    def _content(self) -> str:
+        return file_digest(self.files[0].path)
 
     def close(self) -> None:
         """Remove what was unpacked."""

@@ -126,6 +126,9 @@ class FrameSource:
         """Of the declared columns' values, independent of chunks."""
         return combined(["frame", table_digest(self._table, self._table.column_names), self._null_values])
 
+    def check_unchanged(self, content: bool = True) -> None:
+        """Arrow's memory does not change."""
+
     def rows(self) -> int:
         """How many rows there are."""
         return int(self._table.num_rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import threading
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from distcore.errors import DataError
+from distcore.sources.datafile import DataFile, FileSource
 from distcore.sources.digests import combined, file_digest
 from distcore.sources.encoding import refuse_foreign, words_of
 from distcore.sources.fetch import Workplace, existing
@@ -57,12 +59,12 @@ def _hidden(file: Path, folder: Path) -> bool:
 def open_file(path: str | Path, shown: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     """The open file. Raises DataError when it is not Parquet or is cut short."""
     try:
-        return pq.ParquetFile(str(path), memory_map=True, read_dictionary=list(dictionaries))
+        return pq.ParquetFile(str(path), read_dictionary=list(dictionaries))
     except (pa.ArrowException, OSError) as error:
-        refuse_foreign(path, _name(shown, path), "Parquet", error)
+        refuse_foreign(path, shown, "Parquet", error)
 
 
-def _name(shown: str, path: str | Path) -> str:
+def file_name(shown: str, path: str | Path) -> str:
     """What the user called the dataset, and which of its files."""
     name = os.path.basename(path)
     return shown if shown.endswith(name) else f"{shown} ({name})"
@@ -72,8 +74,7 @@ def _name(shown: str, path: str | Path) -> str:
 class ParquetPartition:
     """Rows [start, stop) of one row group; `first` is the dataset's row where that row group begins."""
 
-    path: str
-    shown: str
+    file: DataFile
     group: int
     rows: int
     first: int
@@ -86,20 +87,25 @@ class ParquetPartition:
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
-        begin, shown, units = self.first + self.start, _name(self.shown, self.path), dict(self.units)
-        try:
-            table = self._whole() if self.stop - self.start == self.rows else _cursor(self).take(self.start, self.stop)
-        except FileNotFoundError:
-            raise  # another machine may not see it
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(
-                f"{shown}: row group {self.group} is damaged ({words_of(error)}). Write the file again."
-            ) from error
+        begin, shown, units = self.first + self.start, self.file.shown, dict(self.units)
+        with self.file.unchanged():
+            try:
+                table = self._rows()
+            except FileNotFoundError:
+                raise  # another machine may not see it
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(
+                    f"{shown}: row group {self.group} is damaged ({words_of(error)}). Write the file again."
+                ) from error
         return typed_batch(table, self.raw, self.null_values, lambda row: f"{shown}, row {begin + row}", units)
 
-    def _whole(self) -> pa.Table:
-        file = open_file(self.path, self.shown, self.dictionaries)
-        return file.read_row_group(self.group, columns=[name for name, _ in self.raw], use_threads=False)
+    def _rows(self) -> pa.Table:
+        if self.stop - self.start < self.rows:
+            return _cursor(self).take(self.start, self.stop)
+        file = open_file(self.file.path, self.file.shown, self.dictionaries)
+        table = file.read_row_group(self.group, columns=[name for name, _ in self.raw], use_threads=False)
+        table.validate(full=True)
+        return table
 
 
 class _Cursor:
@@ -110,7 +116,7 @@ class _Cursor:
 
     def __init__(self, part: ParquetPartition) -> None:
         self.lock = threading.Lock()
-        file = open_file(part.path, part.shown, part.dictionaries)
+        file = open_file(part.file.path, part.file.shown, part.dictionaries)
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
             batch_size=part.stop - part.start,
             row_groups=[part.group],
@@ -130,6 +136,7 @@ class _Cursor:
         with self.lock:
             while self._position < stop:
                 batch = next(self._batches)
+                batch.validate(full=True)
                 self._ready.append((self._position, batch))
                 self._position += batch.num_rows
             pieces, rest = [], []
@@ -156,7 +163,7 @@ _cursors_lock = threading.Lock()
 
 def _cursor(part: ParquetPartition) -> _Cursor:
     """The cursor of the partition's row group, from where it stands, or a new one."""
-    key = (part.path, os.stat(part.path).st_mtime_ns, part.group, part.raw)
+    key = (part.file, part.group, part.raw)
     with _cursors_lock:
         cursor = _cursors.get(key)
         if cursor is None or not cursor.covers(part.start):
@@ -167,26 +174,26 @@ def _cursor(part: ParquetPartition) -> _Cursor:
         return cursor
 
 
-class ParquetSource:
+class ParquetSource(FileSource):
     """Parquet files as a `Source`."""
 
     def __init__(
-        self, files: Sequence[Path], shown: str, raw: Mapping[str, str], null_values: tuple[str, ...], place: Workplace
+        self, files: Sequence[DataFile], raw: Mapping[str, str], null_values: tuple[str, ...], place: Workplace
     ) -> None:
-        self._files, self._shown, self._raw = list(files), shown, dict(raw)
+        self.files, self._raw = files, dict(raw)
         self._null_values, self._place = null_values, place
         self._types: dict[str, pa.DataType] = {}
         self._rows = 0
-        for path in self._files:
-            file = open_file(path, shown)
-            self._check(path, file.schema_arrow)
+        for each in files:
+            file = open_file(each.path, each.shown)
+            self._check(each, file.schema_arrow)
             self._rows += file.metadata.num_rows
         if not self._rows:
-            raise DataError(f"{shown}: there are no rows. Give a dataset with at least one row.")
+            raise DataError(f"{files[0].shown}: there are no rows. Give a dataset with at least one row.")
 
-    def _check(self, path: Path, schema: pa.Schema) -> None:
+    def _check(self, file: DataFile, schema: pa.Schema) -> None:
         """The declared columns are there and readable, and text is made of one type in all files."""
-        name = _name(self._shown, path)
+        name = file.shown
         require_columns(name, schema.names, self._raw)
         types = {column: schema.field(column).type for column in self._raw}
         require_readable(name, types, self._raw)
@@ -194,13 +201,18 @@ class ParquetSource:
             before = self._types.setdefault(column, types[column])
             if raw != "number" and not _alike(before, types[column]):
                 raise DataError(
-                    f"{name}: column {column!r} has type {types[column]}, and {before} in {self._files[0].name}: its "
-                    f"values would read differently. Write all files with one type."
+                    f"{name}: column {column!r} has type {types[column]}, and {before} in "
+                    f"{Path(self.files[0].path).name}: its values would read differently. "
+                    "Write all files with one type."
                 )
 
     def digest(self) -> str:
         """Of the files' bytes, in the order of their relative paths, and of the null spellings."""
-        return combined(["parquet", [file_digest(path) for path in self._files], self._null_values])
+        return combined(["parquet", self._contents, self._null_values])
+
+    @functools.cached_property
+    def _contents(self) -> list[str]:
+        return [file_digest(each.path) for each in self.files]
 
     def rows(self) -> int:
         """How many rows there are, from the files' metadata."""
@@ -213,15 +225,14 @@ class ParquetSource:
         )
         units = tuple(self._units().items())
         parts, first = [], 0
-        for path in self._files:
-            metadata = open_file(path, self._shown).metadata
+        for file in self.files:
+            metadata = open_file(file.path, file.shown).metadata
             for group in range(metadata.num_row_groups):
                 rows = metadata.row_group(group).num_rows
                 for start, stop in slices(rows, self._row_bytes(metadata.row_group(group)), target_bytes):
                     parts.append(
                         ParquetPartition(
-                            str(path),
-                            self._shown,
+                            file,
                             group,
                             rows,
                             first,
@@ -252,8 +263,9 @@ class ParquetSource:
         """Units of timestamps that are read as text, over all files; reads those columns only."""
         found: dict[str, list[str]] = {name: [] for name in timestamp_columns(self._types, self._raw)}
         if found:
-            for path in self._files:
-                for batch in open_file(path, self._shown).iter_batches(columns=list(found), use_threads=False):
+            for each in self.files:
+                for batch in open_file(each.path, each.shown).iter_batches(columns=list(found), use_threads=False):
+                    batch.validate(full=True)
                     for name, units in found.items():
                         units.append(unit_of(batch.column(name)))
         return {name: finest(units) for name, units in found.items()}

@@ -8,7 +8,6 @@ walked one by one instead.
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 from collections.abc import Iterator
@@ -22,6 +21,12 @@ import xxhash
 STRIPE = 1 << 18
 SEGMENT = 64
 """Stripes that one thread takes at a time; the file's digest is that of its segments' digests."""
+
+PIECE, WINDOW = 1 << 16, 1 << 22
+"""Bytes read at once where a newline is looked for, and where records are walked."""
+
+LONGEST = 1 << 30
+"""Bytes of a record at most; in a longer one a quote is missing."""
 
 THREADS = min(4, os.cpu_count() or 1)
 """Four read from memory as fast as it gives."""
@@ -196,35 +201,37 @@ def cuts(path: str | Path, start: int, target_bytes: int, newline: bytes, found:
 
     found: the file's scan, whose `regular` must hold, or None where quotes have no meaning.
     """
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        size = len(text)
+    with open(path, "rb", buffering=0) as text:
+        size = os.fstat(text.fileno()).st_size
         pieces = max(1, -(-(size - start) // max(1, target_bytes)))
         offsets = [start]
         for piece in range(1, pieces):
             wanted = start + (size - start) * piece // pieces
             if wanted > offsets[-1]:
-                end = _record_end(text, wanted, newline, found, quote.encode())
+                end = _record_end(text.fileno(), size, wanted, newline, found, quote.encode())
                 if offsets[-1] < end < size:
                     offsets.append(end)
         return [*offsets, size]
 
 
-def _record_end(text: mmap.mmap, wanted: int, newline: bytes, found: Scan | None, quote: bytes) -> int:
-    """Offset behind the first newline outside quotes that is at `wanted` - 1 or later."""
-    parity, counted = 0, wanted - 1
-    if found is not None and quote:
-        stripe = counted // STRIPE
-        parity = (found.inside[stripe] + text[stripe * STRIPE : counted].count(quote)) % 2
-    while True:
-        at = text.find(newline, counted)
-        if at < 0:
-            return len(text)
-        if found is None or not quote:
-            return at + 1
-        parity = (parity + text[counted:at].count(quote)) % 2
-        if parity == 0:
-            return at + 1
-        counted = at + 1
+def _record_end(text: int, size: int, wanted: int, newline: bytes, found: Scan | None, quote: bytes) -> int:
+    """Offset behind the first newline outside quotes that is at `wanted` - 1 or later, or `size`. text: a handle."""
+    parity, at = 0, wanted - 1
+    quoted = found is not None and bool(quote)
+    if found is not None and quoted:
+        stripe = at // STRIPE
+        before = os.pread(text, at - stripe * STRIPE, stripe * STRIPE)
+        parity = (found.inside[stripe] + before.count(quote)) % 2
+    while piece := os.pread(text, PIECE, at):
+        counted = 0
+        while (end := piece.find(newline, counted)) >= 0:
+            parity = (parity + piece.count(quote, counted, end)) % 2 if quoted else 0
+            if parity == 0:
+                return at + end + 1
+            counted = end + 1
+        parity = (parity + piece.count(quote, counted)) % 2 if quoted else 0
+        at += len(piece)
+    return size
 
 
 def walked_cuts(
@@ -234,15 +241,28 @@ def walked_cuts(
 
     Also the offset of the record whose quote never closes, or None."""
     offsets, unclosed = [start], None
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        size = len(text)
-        for match in _walk(text, start, delimiter, quote):
-            if match.end() - offsets[-1] >= target_bytes and match.end() < size:
-                offsets.append(match.end())
-            if match.lastindex is not None:
-                unclosed = match.start()
-            del match  # it holds the map open
+    with open(path, "rb", buffering=0) as text:
+        size = os.fstat(text.fileno()).st_size
+        for begin, end, closed in _walked(text.fileno(), size, start, delimiter, quote):
+            if end - offsets[-1] >= target_bytes and end < size:
+                offsets.append(end)
+            if not closed:
+                unclosed = begin
     return [*offsets, size], unclosed
+
+
+def _walked(text: int, size: int, start: int, delimiter: str, quote: str) -> Iterator[tuple[int, int, bool]]:
+    """(start, end, whether its quotes close) of each record of an open file, from a part of it in memory at a time."""
+    length = WINDOW
+    while piece := os.pread(text, length, start):
+        whole, used = len(piece) < length or start + length >= size or length >= LONGEST, 0
+        for match in _walk(piece, 0, delimiter, quote):
+            if match.end() == len(piece) and not whole:
+                break  # it may go on behind the window
+            used = match.end()
+            yield start + match.start(), start + used, match.lastindex is None
+        length = WINDOW if used else 2 * length
+        start += used
 
 
 def records(text: bytes, start: int, delimiter: str, quote: str) -> Iterator[tuple[int, int]]:
@@ -255,7 +275,7 @@ def records(text: bytes, start: int, delimiter: str, quote: str) -> Iterator[tup
             yield match.span()
 
 
-def _walk(text: bytes | mmap.mmap, start: int, delimiter: str, quote: str) -> Iterator[re.Match[bytes]]:
+def _walk(text: bytes, start: int, delimiter: str, quote: str) -> Iterator[re.Match[bytes]]:
     """A match for every record, blank ones too; its group is set when a quote is still open at the end."""
     record = _record_pattern(delimiter, quote)
     size = len(text)

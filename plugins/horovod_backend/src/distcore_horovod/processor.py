@@ -125,6 +125,9 @@ class _Share:
         """As the leader cut them, whatever size is asked for."""
         return self.own
 
+    def check_unchanged(self, content: bool = True) -> None:
+        """The leader looks at the whole."""
+
     def close(self) -> None:
         """Nothing was unpacked."""
 
