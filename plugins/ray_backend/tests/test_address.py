@@ -2,14 +2,20 @@
 
 import logging
 import os
+import platform
+import re
 import socket
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 from distcore.errors import ConfigError, UserError
 from distcore.plugins import Plugins
-from distcore_ray import address, cluster
+from distcore_ray import address, cluster, head
+from distcore_ray.backend import RayBackend
+from distcore_ray.diagnose import checks
 from distcore_ray.options import BackendOptions
 
 
@@ -94,6 +100,98 @@ def test_what_ray_address_names_and_is_not_there_is_an_error(free, monkeypatch):
         cluster.target(BackendOptions())
 
 
+SETTINGS = b"\0\0\0\x04\0\0\0\0\0"
+"""A gRPC server's first frame, when it has nothing to set."""
+
+ANSWERS = {
+    "silent": (b"", r"accepts connections, but says nothing within"),
+    "web": (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"a web server, not a Ray cluster's head \(its port is 6379"),
+    "ssh": (b"SSH-2.0-OpenSSH_9.2\r\n", r"not a Ray cluster's head"),
+    "gone": (None, r"not a Ray cluster's head|breaks the connection off"),
+}
+
+
+@pytest.fixture
+def answering():
+    """answering(content): the port of a server that sends this to whoever connects; None: it hangs up."""
+    servers, held = [], []
+
+    def accept(server, content):
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                if content is None:
+                    connection.close()
+                else:
+                    held.append(connection)
+                    connection.sendall(content)
+
+    def start(content):
+        server = socket.create_server(("127.0.0.1", 0))
+        servers.append(server)
+        threading.Thread(target=accept, args=(server, content), daemon=True).start()
+        return server.getsockname()[1]
+
+    yield start
+    for each in [*servers, *held]:
+        each.close()
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_what_answers_and_is_no_cluster_is_told_by_its_address(answering, monkeypatch, kind):
+    """`ray.init()` would wait for minutes; `plan` and `doctor` look no longer than a run does."""
+    monkeypatch.setattr(address.greet, "__defaults__", (0.5,))
+    content, expected = ANSWERS[kind]
+    port = answering(content)
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+    with pytest.raises(UserError, match=rf"no Ray cluster at 127.0.0.1:{port} \(RAY_ADDRESS is .*\): .*({expected})"):
+        cluster.target(BackendOptions())
+    with pytest.raises(UserError, match=expected):
+        RayBackend(BackendOptions()).resources()
+    (told,) = [each for each in checks() if each[0] == "cluster"]
+    assert not told[1]
+    assert re.search(expected, told[2])
+
+
+@pytest.mark.parametrize("kind", ["web", "ssh", "gone"])
+def test_an_address_file_whose_port_has_another_owner_is_not_believed(tmp_path, answering, caplog, kind):
+    leave(tmp_path, f"127.0.0.1:{answering(ANSWERS[kind][0])}")
+    with caplog.at_level(logging.INFO, "distcore"):
+        assert detected() is None
+    assert "it is not used" in caplog.text
+
+
+def test_a_cluster_that_is_slow_to_greet_is_found_and_waited_for(tmp_path, answering, monkeypatch):
+    """On a busy machine a head does not answer within the quarter of a second that detection takes."""
+    monkeypatch.setattr(address.greet, "__defaults__", (0.5,))
+    leave(tmp_path, f"127.0.0.1:{answering(b'')}")
+    assert detected() is not None
+    with pytest.raises(UserError, match=r"says nothing within 0.5 s.*backend.address to local"):
+        cluster.target(BackendOptions())
+
+
+def test_a_head_that_greets_and_then_stands_still_is_given_up(answering, monkeypatch):
+    monkeypatch.setattr(head, "ASK_SECONDS", 1.0)
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{answering(SETTINGS)}")
+    with pytest.raises(
+        UserError, match=r"cannot be joined: its head accepts connections, but has not answered within 1"
+    ):
+        RayBackend(BackendOptions()).resources()
+
+
+def test_a_cluster_of_another_ray_or_python_is_refused_with_both_versions():
+    import ray
+
+    python = platform.python_version()
+    head.refuse_other_versions("It cannot be joined", {"ray_version": ray.__version__, "python_version": python})
+    with pytest.raises(
+        UserError, match=rf"started with Ray 2.9.3 and Python {python}, but here are Ray {ray.__version__}"
+    ):
+        head.refuse_other_versions("It cannot be joined", {"ray_version": "2.9.3", "python_version": python})
+    with pytest.raises(UserError, match=r"and Python 3.9.1, but here"):
+        head.refuse_other_versions("It cannot be joined", {"ray_version": ray.__version__, "python_version": "3.9.1"})
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -172,8 +270,6 @@ def test_sizes_for_a_cluster_that_is_joined_are_an_error(monkeypatch, listening)
 
 
 def test_the_doctor_names_a_stale_file(tmp_path, free):
-    from distcore_ray.diagnose import checks
-
     leave(tmp_path, f"127.0.0.1:{free}")
     (told,) = [each for each in checks() if each[0] == "cluster"]
     assert not told[1]

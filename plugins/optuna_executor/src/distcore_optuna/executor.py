@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON, Backend, SearchJob
 from distcore.errors import UserError
-from distcore.search.rounds import Follower
+from distcore.search.rounds import Follower, Round
 from distcore.search.trial import ENDED, ROUNDS, begin_record, end_record, read_record
+from distcore.training.interrupt import Interrupt
 from distcore_optuna.process import TrialProcess, stop
 
 if TYPE_CHECKING:
@@ -123,9 +124,16 @@ class _Loop:
         self.deadline = None if budget is None else time.monotonic() + budget
 
     def run(self) -> None:
+        # Between two looks only: an exception at any moment could come between a trial's begin and our knowing of it.
+        with Interrupt() as interrupt:
+            self._until_ended(interrupt)
+
+    def _until_ended(self, interrupt: Interrupt) -> None:
         begun: Iterator[Trial] = iter(self.study.begun())
         try:
             while not self._out_of_time():
+                if interrupt.asked:
+                    raise interrupt.stopped()
                 self._fill(begun)
                 if not self.running:
                     return
@@ -152,8 +160,12 @@ class _Loop:
             slot = min(set(range(self.at_once)) - {each.slot for each in self.running})
             folder = self.job.work.folder(name)
             follower = Follower(folder / ROUNDS)
-            for _ in follower.new():
-                continue  # rounds of the attempt before were reported then
+            if any(self._report(trial, found) for found in follower.new()):
+                # Rounds of an attempt before, whose driver was killed when it had not seen the last of them.
+                end_record(folder, "stopped", self.objective)
+                self._ended_already(trial, name)
+                self.told(name)
+                continue
             begin_record(self.job.work, name, trial.params)
             process = self._process(slot)
             process.start(self.job.function, self.job.work, name, trial.params, folder)
@@ -177,15 +189,16 @@ class _Loop:
     def _look(self, each: Running) -> None:
         alive = each.process.running()  # before the rounds: none can come after its end
         for found in each.follower.new():
-            value = self.objective.of_round(found.metrics)
-            at = found.number if self._by_rounds() else int(found.seconds)
-            if value is None or each.stopping:
-                continue
-            over = self.study.report(each.trial, value, at) or self._at_limit(at)
-            if over and alive:
+            if not each.stopping and self._report(each.trial, found) and alive:
                 self._stop(each)
         if not alive:
             self._end(each)
+
+    def _report(self, trial: Trial, found: Round) -> bool:
+        """Tell the study of a round; True: the trial should be stopped."""
+        value = self.objective.of_round(found.metrics)
+        at = found.number if self._by_rounds() else int(found.seconds)
+        return value is not None and (self.study.report(trial, value, at) or self._at_limit(at))
 
     def _by_rounds(self) -> bool:
         return self.executor.options.scheduler.time_attr == "training_iteration"

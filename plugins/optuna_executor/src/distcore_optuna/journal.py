@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class SealedJournal(BaseJournalBackend):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets = [0]
+        self._waiting: list[dict[str, Any]] | None = None
         path.touch()
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1
@@ -38,8 +40,26 @@ class SealedJournal(BaseJournalBackend):
             log.warning("The last line of %s was cut short by a kill, and is dropped.", path)
             os.truncate(path, whole)
 
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What is written within the block comes into the file in one piece at its end.
+
+        After an error nothing does, and who has read what was to be written must not go on."""
+        self._look_ahead(None)
+        waiting: list[dict[str, Any]] = []
+        self._waiting = waiting
+        try:
+            yield
+        finally:
+            self._waiting = None
+        if waiting:
+            self.append_logs(waiting)
+
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """The operations from that number on. Raises JournalDamaged."""
+        """The operations from that number on; within `whole` those that wait. Raises JournalDamaged."""
+        if self._waiting is not None:
+            yield from self._waiting[log_number_from - len(self._offsets) + 1 :]
+            return
         self._look_ahead(log_number_from)
         with self.path.open("rb") as file:
             file.seek(self._offsets[log_number_from])
@@ -48,6 +68,9 @@ class SealedJournal(BaseJournalBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Write operations, and force them to disk."""
+        if self._waiting is not None:
+            self._waiting += logs
+            return
         self._look_ahead(None)
         first = len(self._offsets) - 1
         lines = [sealed({"line": first + at, **each}, line=True) for at, each in enumerate(logs)]

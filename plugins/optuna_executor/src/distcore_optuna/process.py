@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import select
@@ -11,12 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+
+from distcore.temporaries import temporary_folder
 
 LOG = "log.txt"
 PATIENCE_SECONDS = 20.0
 """How long a trial that is asked to stop may take to save where it is."""
+
+LOOK_SECONDS = 0.02
+"""How often the ends of trials that were asked to stop are looked for."""
 
 INHERITED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """A launcher's variables, which would make a trial take itself for a rank."""
@@ -26,18 +31,21 @@ class TrialProcess:
     """A fresh interpreter in a session of its own, which runs `function(work, name, raw)` as often as it is told to.
 
     Importing torch takes seconds, so a process whose trial ended well serves the next one. It ends when this process
-    does, however this one ends: it watches the pipe that its work comes through."""
+    does, however this one ends: it watches the pipe that its work comes through. Its temporary files lie in a folder of
+    their own, which is removed after it: trials are stopped and killed, and leave some."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         path = os.pathsep.join(each for each in sys.path if each)
         inherited = {name: value for name, value in os.environ.items() if name not in INHERITED}
         self._answers, answers = os.pipe()
+        self._closing = ExitStack()
+        folder = self._closing.enter_context(temporary_folder("trial"))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "distcore_optuna.child", str(answers)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**inherited, "PYTHONPATH": path, **environment},
+            env={**inherited, "PYTHONPATH": path, "TMPDIR": str(folder), **environment},
             start_new_session=True,
             pass_fds=[answers],
         )
@@ -50,7 +58,7 @@ class TrialProcess:
         folder.mkdir(parents=True, exist_ok=True)
         self.started, self._done = time.monotonic(), False
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died: its exit code tells
+        with suppress(BrokenPipeError):  # it died: its exit code tells
             pickle.dump((function, work, name, dict(raw), str(folder / LOG)), self._process.stdin)
             self._process.stdin.flush()
 
@@ -85,32 +93,31 @@ class TrialProcess:
     def ask_to_stop(self) -> None:
         """As ctrl-C does: the trial saves where it is, and the process ends."""
         if self.alive():
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGINT)
-
-    def wait(self, seconds: float) -> None:
-        """Wait for its end, but no longer."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
 
     def close(self) -> None:
         """End it, and whatever it started."""
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):
             self._process.stdin.close()
         if self._answers >= 0:
             os.close(self._answers)
             self._answers = -1
+        self._closing.close()
 
 
 def stop(processes: list[TrialProcess]) -> None:
-    """Ask all to stop, wait some time for them together, then end those that did not."""
+    """Ask all to stop, wait some time until their trials have, then end the processes.
+
+    A trial that was at its end when it was asked comes to it, and its process then waits for another one."""
     for each in processes:
         each.ask_to_stop()
     deadline = time.monotonic() + PATIENCE_SECONDS
+    while any(each.running() for each in processes) and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
     for each in processes:
-        each.wait(max(0.0, deadline - time.monotonic()))
         each.close()

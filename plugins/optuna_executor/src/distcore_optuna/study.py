@@ -53,8 +53,9 @@ class Study:
 
     def _opened(self) -> optuna.Study:
         """Optuna's study of the journal. Raises JournalDamaged."""
+        self.journal = SealedJournal(self.path)
         return optuna.create_study(
-            storage=JournalStorage(SealedJournal(self.path)),
+            storage=JournalStorage(self.journal),
             study_name=NAME,
             direction=self.job.goal,
             pruner=pruner(self.options),
@@ -122,17 +123,20 @@ class Study:
         elif number < len(self.job.points):
             given = self.job.points[number]
         waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-        if given and not waiting:  # a driver killed right here had queued it already
-            self.study.enqueue_trial(dict(given))
         # Seeded by the trial's number, so that a resumed search does not draw the first numbers again.
         self.study.sampler = sampler(self.options, self.job, self.job.seed + number)
-        return self.study.ask(dict(self.axes))
+        # A trial with some of its parameters would be gone on with as if those were all.
+        with self.journal.whole():
+            if given and not waiting:
+                self.study.enqueue_trial(dict(given))
+            return self.study.ask(dict(self.axes))
 
     def report(self, trial: Trial, value: float, time: int) -> bool:
-        """Tell a round's value at a time; True: the trial should be stopped."""
+        """Tell a round's value at a time; True: the trial should be stopped. What was told before changes nothing."""
         known = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-        if time not in known:  # the first of two rounds in a second: Optuna takes no other
-            trial.report(value, time)
+        if time in known:  # by a driver that was killed since; or the first of two rounds in a second
+            return False
+        trial.report(value, time)
         return bool(trial.should_prune())
 
     def tell(self, trial: Trial, state: str, score: float | None) -> None:

@@ -20,6 +20,15 @@ FILE = "ray/ray_current_cluster"
 PROBE_SECONDS = 0.25
 """How long a cluster on this machine may take to accept a connection."""
 
+ANSWER_SECONDS = 10.0
+"""How long the head of a cluster may take to answer who connects to it; on a quiet machine it takes a millisecond."""
+
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""What a client of gRPC says first: HTTP/2's preface and empty settings (RFC 9113, 3.4)."""
+
+SETTINGS = 4
+"""The type of the frame, its fourth byte, that every gRPC server answers with at once."""
+
 log = logging.getLogger("distcore")
 
 
@@ -78,7 +87,9 @@ def address_file(environment: Mapping[str, str] = os.environ) -> AddressFile | N
         return None
     if not address:
         return None
-    return AddressFile(path, address, probe(address, PROBE_SECONDS))
+    # A cluster that is too busy to greet within that time is believed here; who joins it waits longer.
+    trouble, silent = greet(address, PROBE_SECONDS, PROBE_SECONDS)
+    return AddressFile(path, address, "" if silent else trouble)
 
 
 def probe(address: str, seconds: float) -> str:
@@ -92,6 +103,44 @@ def probe(address: str, seconds: float) -> str:
     except (OSError, OverflowError) as error:  # the latter: no such port
         return f"nothing answers there ({getattr(error, 'strerror', None) or error})"
     return ""
+
+
+def greet(address: str, connect: float, answer: float = ANSWER_SECONDS) -> tuple[str, bool]:
+    """Whether what listens at host:port greets as a gRPC server, as a Ray cluster's head does.
+
+    `ray.init()` waits for minutes where a connection is accepted and nothing is said: a process that stands still, a
+    port of something else.
+
+    Args:
+        address: host:port.
+        connect: Seconds that it may take to accept a connection.
+        answer: Seconds that it may then take to answer.
+
+    Returns:
+        Why it is no cluster ("": it greeted), and whether it accepted a connection and then said nothing.
+    """
+    trouble = probe(address, connect)
+    if trouble or os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):  # it would greet within TLS
+        return trouble, False
+    host, _, port = address.rpartition(":")
+    heard = b""
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=connect) as connection:
+            connection.settimeout(answer)
+            connection.sendall(GREETING)
+            while len(heard) < 4 and (more := connection.recv(64)):
+                heard += more
+    except TimeoutError:
+        return f"something there accepts connections, but says nothing within {answer:g} s", True
+    except OSError as error:
+        return f"what listens there breaks the connection off ({error.strerror or error})", False
+    if heard.startswith(b"HTTP/1"):
+        return (
+            "what answers there is a web server, not a Ray cluster's head (its port is 6379, if not said otherwise)",
+            False,
+        )
+    well = len(heard) >= 4 and heard[3] == SETTINGS
+    return ("" if well else "what answers there is not a Ray cluster's head"), False
 
 
 def is_loopback(address: str) -> bool:

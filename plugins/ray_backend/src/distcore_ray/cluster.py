@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from distcore.contracts import Resources
 from distcore.errors import DistcoreError, UserError
 from distcore_ray import settings
-from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, is_loopback, probe
+from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, greet, is_loopback
+from distcore_ray.head import ask
 
 if TYPE_CHECKING:
     from distcore_ray.options import BackendOptions
@@ -86,11 +87,11 @@ def _checked(found: Found, options: BackendOptions) -> Found:
             "(`ray job submit`), or give the address of the head from inside the cluster (host:6379)."
         )
     near = is_loopback(found.address)
-    trouble = probe(found.address, PROBE_SECONDS if near else CONNECT_SECONDS)
+    trouble, _ = greet(found.address, PROBE_SECONDS if near else CONNECT_SECONDS)
     if trouble:
         raise UserError(
             f"There is no Ray cluster at {found.address} ({found.reason}): {trouble}. Start it, name another, "
-            "or unset it to run on this machine."
+            "or set backend.address to local to run on this machine."
         )
     if not near:
         refuse_open(found, options)
@@ -137,6 +138,7 @@ def _join(found: Found, options: BackendOptions) -> Connection:
     # to an address that is not of this machine unless the user set RAY_AUTH_MODE.
     if found.address and is_loopback(found.address) and "RAY_AUTH_MODE" not in os.environ:
         settings.use_token_of_this_machine()
+    ask(found)
     try:
         ray.init(address=found.address or "auto", **_shared(options))
     except (ConnectionError, RuntimeError, ValueError) as error:

@@ -6,7 +6,7 @@ import os
 from importlib import metadata
 from pathlib import Path
 
-from distcore_ray.address import address_file, detect, is_loopback, probe
+from distcore_ray.address import address_file, detect, greet, is_loopback
 
 OLDEST = (2, 60)
 """The Ray this was written for."""
@@ -31,7 +31,7 @@ def _cluster() -> tuple[str, bool, str]:
     if found is None:
         return "cluster", True, "none is found; --backend ray starts one on this machine"
     if ":" in found.address and "://" not in found.address:
-        trouble = probe(found.address, 1.0)
+        trouble, _ = greet(found.address, 1.0)
         return "cluster", not trouble, f"{found.reason}, but {trouble}" if trouble else found.reason
     return "cluster", True, found.reason
 

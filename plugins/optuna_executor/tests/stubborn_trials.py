@@ -1,0 +1,44 @@
+"""Trials that are asked to stop at a bad moment: importable by name, for a process that runs them."""
+
+import signal
+import time
+from pathlib import Path
+
+
+def until(path):
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
+class _Slow:
+    """Its end takes a while; what is raised in a destructor is printed and lost."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __del__(self):
+        (self.folder / "begun").touch()
+        until(self.folder / "go on")
+
+
+def in_a_destructor(work, name, raw):
+    """Stands in a destructor, and then in another one, and so on."""
+    while True:
+        each = _Slow(Path(raw["folder"]))
+        del each
+
+
+def at_its_end(work, name, raw):
+    """Is asked to stop when nobody looks any more, and returns."""
+    signal.signal(signal.SIGINT, lambda *_: None)
+    Path(raw["folder"], "begun").touch()
+    until(Path(raw["folder"], "go on"))
+
+
+def leaves_files(work, name, raw):
+    """Has made a temporary folder and stands still."""
+    import tempfile
+
+    Path(raw["folder"], "temporary").write_text(tempfile.mkdtemp())
+    Path(raw["folder"], "begun").touch()
+    time.sleep(600)

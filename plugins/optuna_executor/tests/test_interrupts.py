@@ -1,0 +1,78 @@
+"""A ctrl-C that comes where an exception would be lost: the driver stops all the same, and its trials end."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import stubborn_trials
+
+from distcore.plugins import Plugins
+from distcore.testing import ExecutorSuite
+from distcore_optuna import process
+
+
+class _Interrupting:
+    """ctrl-C while its destructor runs: a KeyboardInterrupt would be printed there, and lost."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_ctrl_c_in_a_destructor_is_not_lost(tmp_path):
+    suite = type("Suite", (ExecutorSuite,), {"name": "local"})()
+    job, told = suite.job(tmp_path, suite.variants(8)), []
+
+    def tell(name):
+        told.append(name)
+        if len(told) == 1:
+            each = _Interrupting()
+            del each
+
+    backend = Plugins().make("backends", "local", {})
+    with pytest.raises(KeyboardInterrupt):
+        suite.make(max_concurrent_trials=1).run(job, backend, tell)
+    assert len(told) == 1
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """begun(function): a trial's process, once the trial stands where it is to be stopped; nobody loses patience."""
+    monkeypatch.setattr(process, "PATIENCE_SECONDS", 1e9)
+    made = []
+
+    def start(function):
+        made.append(process.TrialProcess({}))
+        made[0].start(function, None, "0000", {"folder": str(tmp_path)}, tmp_path)
+        stubborn_trials.until(tmp_path / "begun")
+        return made[0]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def test_a_trial_that_is_asked_to_stop_in_a_destructor_ends(begun):
+    asked = begun(stubborn_trials.in_a_destructor)
+    process.stop([asked])
+    assert not asked.alive()
+
+
+def test_a_trial_that_is_at_its_end_when_it_is_asked_is_waited_for_and_no_longer(begun, tmp_path):
+    asked = begun(stubborn_trials.at_its_end)
+    threading.Timer(0.5, (tmp_path / "go on").touch).start()
+    process.stop([asked])
+    assert not asked.alive()
+
+
+def test_what_a_killed_trial_left_among_the_temporary_files_is_gone(begun, tmp_path):
+    killed = begun(stubborn_trials.leaves_files)
+    left = Path((tmp_path / "temporary").read_text())
+    assert left.is_dir()
+    killed.close()
+    assert not left.exists()
+    assert not left.parent.exists()

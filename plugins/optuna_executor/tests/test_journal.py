@@ -1,0 +1,105 @@
+"""A driver may be killed at any write of the journal: whoever goes on asks for the same trials."""
+
+import shutil
+
+import pytest
+
+from distcore.contracts import Axis, SearchJob
+from distcore.search.trial import TRIALS, write_record
+from distcore_optuna.journal import SealedJournal
+from distcore_optuna.options import LocalOptions
+from distcore_optuna.study import JOURNAL, STARTUP, Study
+
+COUNT = STARTUP + 2
+"""Some that TPE draws from its model of those before."""
+
+AXES = {
+    "a": Axis("float", 0.001, 0.1, log=True),
+    "b": Axis("choice", 0, 3),
+    "c": Axis("int", 1, 9),
+}
+
+
+class Killed(BaseException):
+    """What a driver hears of a SIGKILL: nothing."""
+
+
+def job(folder):
+    return SearchJob(
+        function=None, work=None, axes=AXES, variants=None, trials=COUNT, goal="maximize", directory=folder, seed=7,
+        points=({"a": 0.01, "b": 1, "c": 3},),
+    )  # fmt: skip
+
+
+def searched(folder):
+    """Run the search's trials one after another, with their records; their parameters. A trial that was begun is gone on with."""
+    study = Study(job(folder), LocalOptions())
+    begun = iter(study.begun())
+    while True:
+        trial = next(begun, None)
+        if trial is None:
+            if study.count() >= COUNT:
+                break
+            trial = study.ask()
+        name, record = f"{trial.number:04d}", {"raw": trial.params}
+        write_record(folder / TRIALS / name, {"name": name, **record, "state": "running"})
+        study.report(trial, trial.params["a"], 1)
+        score = trial.params["a"] * (1 + trial.params["b"]) / trial.params["c"]
+        write_record(folder / TRIALS / name, {"name": name, **record, "state": "finished", "score": score})
+        study.tell(trial, "finished", score)
+    return [(each.number, each.params, each.values) for each in study.study.get_trials()]
+
+
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_any_write_the_same_trials_are_asked(tmp_path, monkeypatch, step):
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    expected = searched(whole)
+    assert [number for number, _, _ in expected] == list(range(COUNT))
+    write = SealedJournal.append_logs
+    left = 0
+
+    def killed(self, logs):
+        nonlocal left
+        if not left:
+            raise Killed
+        left -= 1
+        write(self, logs)
+
+    killed_at, ended = 0, False
+    folder = tmp_path / "killed"
+    while not ended:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        left = killed_at
+        monkeypatch.setattr(SealedJournal, "append_logs", killed)
+        try:
+            searched(folder)
+            ended = True
+        except Killed:
+            monkeypatch.setattr(SealedJournal, "append_logs", write)
+            assert searched(folder) == expected, f"killed at write {killed_at}"
+        killed_at += step
+    assert killed_at > 3 * COUNT
+
+
+def killed_within(journal):
+    with journal.whole():
+        journal.append_logs([{"n": 3}])
+        raise Killed
+
+
+def test_what_is_written_in_one_piece_is_there_whole_or_not_at_all(tmp_path):
+    path = tmp_path / JOURNAL
+    journal = SealedJournal(path)
+    journal.append_logs([{"n": 0}])
+    assert list(journal.read_logs(0)) == [{"n": 0}]
+    with journal.whole():
+        journal.append_logs([{"n": 1}])
+        journal.append_logs([{"n": 2}])
+        assert list(journal.read_logs(2)) == [{"n": 2}]
+        assert path.read_text().count("\n") == 1
+    assert list(journal.read_logs(1)) == [{"n": 1}, {"n": 2}]
+    with pytest.raises(Killed):
+        killed_within(journal)
+    assert list(SealedJournal(path).read_logs(0)) == [{"n": 0}, {"n": 1}, {"n": 2}]
