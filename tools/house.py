@@ -22,7 +22,7 @@ MOVES: dict[str, dict[str, str]] = {
         "errors hooks progress signals": "",
         "config.base_options config.document config.mistakes config.nodes config.places": "config",
         "contracts": "contracts",
-        "digests disk durable locks seals vouched": "io",
+        "digests disk durable locks seals temporaries vouched": "io",
         "asking inventory listeners loading offers plugins": "registry",
     },
     "distcore_data": {
