@@ -15,6 +15,7 @@
     ├── CheckpointError           no checkpoint can be read back whole
     │   └── DifferentRun          it is of a run with another config or other data (also a UserError)
     └── TrainingError             training cannot go on (ranks disagree, the loss is not finite, a worker died)
+        └── RankLost              another rank was waited for in vain
 
     KeyboardInterrupt
     └── Stopped                   ctrl-C, SIGTERM, SIGHUP or SIGQUIT; exit code 128 + the signal
@@ -30,9 +31,12 @@ from dataclasses import dataclass
 
 
 class DistcoreError(Exception):
-    """Base of everything raised on purpose. `exit_code` is what the command line ends with."""
+    """Base of everything raised on purpose. `exit_code` is what the command line ends with.
+
+    recurs: whether another attempt would meet it again, so that a gang is not started once more for it."""
 
     exit_code = 1
+    recurs = True
 
 
 class UserError(DistcoreError):
@@ -111,6 +115,8 @@ class CacheError(DistcoreError):
 class StoreError(CacheError):
     """A bucket cannot be reached or refuses; the message names the object and what the store said."""
 
+    recurs = False
+
 
 class CheckpointError(DistcoreError):
     """No checkpoint can be read back whole."""
@@ -122,6 +128,12 @@ class DifferentRun(CheckpointError, UserError):
 
 class TrainingError(DistcoreError):
     """Training cannot go on."""
+
+
+class RankLost(TrainingError):
+    """Another rank was waited for in vain: it died, or it is stopped."""
+
+    recurs = False
 
 
 class Stopped(KeyboardInterrupt):

@@ -16,7 +16,7 @@ from distcore.mirror import Mirror
 from distcore.offers import DEFAULTS
 from distcore.plugins import Plugins
 from distcore.progress import Progress
-from distcore.session import check_gpus, choose_backend, limit_gpus, make_backend, under_way
+from distcore.session import check_gpus, choose_backend, limited_gpus, make_backend, under_way
 from distcore.stores import Credentials
 
 log = logging.getLogger("distcore")
@@ -75,18 +75,18 @@ def open_model(
     mirror: the bucket that what comes into the directory is copied to. credentials: of the bucket the model lies in.
     backend: a name, or {"type": name, option: value}; None: the one that is detected, else `local`. The one that the
     model was trained on is not asked for: a model must open where its cluster is not."""
-    limit_gpus(gpus)
-    plugins = Plugins()
-    name, reason, options = _chosen(backend, plugins)
-    artifact = open_artifact(path, plugins=plugins, trust=trust, credentials=credentials)
-    made = make_backend(plugins, name, options)
-    session = ModelSession(command, artifact, trust, made, name, reason, Progress(), directory, mirror)
-    if name != DEFAULTS["backends"]:
-        log.info("Backend %s: %s.", name, reason)
-    with under_way(session, _listeners(artifact, trust) if listen else [], view):
-        check_gpus(gpus, made)
-        session.started()
-        yield session
+    with limited_gpus(gpus):
+        plugins = Plugins()
+        name, reason, options = _chosen(backend, plugins)
+        artifact = open_artifact(path, plugins=plugins, trust=trust, credentials=credentials)
+        made = make_backend(plugins, name, options)
+        session = ModelSession(command, artifact, trust, made, name, reason, Progress(), directory, mirror)
+        if name != DEFAULTS["backends"]:
+            log.info("Backend %s: %s.", name, reason)
+        with under_way(session, _listeners(artifact, trust) if listen else [], view):
+            check_gpus(gpus, made)
+            session.started()
+            yield session
 
 
 def _chosen(backend: str | Mapping[str, Any] | None, plugins: Plugins) -> tuple[str, str, JSON]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from distcore.contracts import JSON, SPLITS, Partition, Source, TrainJob
 from distcore.dataset import Data, JoinedSource
 from distcore.errors import CacheError, DataError
 from distcore.prepare import delimited, key_of, raw_columns, root_of, splitter_of
-from distcore.session import Session, limit_gpus, resolved_session
+from distcore.session import Session, limited_gpus, resolved_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +45,7 @@ def plan(
     {"config", "random_seed", "backend", "plugins", "dataset", "cache", "training", "notes"}; numbers that are estimates
     stand beside `"exact": false`. Reads the data once, for its digest. Raises what the run itself would raise at once.
     """
-    with _gpus_as_they_were(gpus):
+    with limited_gpus(gpus):
         session = resolved_session("plan", config, backend=backend, random_seed=random_seed)
         try:
             return _described(session, data)
@@ -270,17 +269,3 @@ def _stored_bytes(cache: Cache) -> int:
 def _existing(path: Path) -> Path:
     """The nearest folder that is there."""
     return next((each for each in (path, *path.parents) if each.is_dir()), Path(tempfile.gettempdir()))
-
-
-@contextmanager
-def _gpus_as_they_were(gpus: Any) -> Iterator[None]:
-    """Only the named GPUs are seen inside, and what was seen before afterwards."""
-    before: Mapping[str, str] = dict(os.environ)
-    limit_gpus(gpus)
-    try:
-        yield
-    finally:
-        if "CUDA_VISIBLE_DEVICES" in before:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before["CUDA_VISIBLE_DEVICES"]
-        else:
-            os.environ.pop("CUDA_VISIBLE_DEVICES", None)

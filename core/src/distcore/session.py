@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("distcore")
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
 
 @dataclass
 class Session:
@@ -94,17 +96,23 @@ def open_session(
 
     config: path, mapping or RunConfig. gpus: "0,1", -1 for none, or None for whatever is there.
     view: how to draw progress ("auto", "bars", "lines", "none")."""
-    limit_gpus(gpus)
     patient_threads()
-    session = resolved_session(command, config, backend=backend, random_seed=random_seed)
-    for note in session.config.notes:
-        log.info("%s: %s", session.config.source, note)
+    with limited_gpus(gpus):
+        session = resolved_session(command, config, backend=backend, random_seed=random_seed)
+        for note in session.config.notes:
+            log.info("%s: %s", session.config.source, note)
+        with _opened(session, gpus, view):
+            yield session
+
+
+@contextmanager
+def _opened(session: Session, gpus: Any, view: str) -> Iterator[None]:
     try:
         with under_way(session, [each.as_json() for each in session.config.extensions], view):
             check_gpus(gpus, session.backend)
             session.check()
             with session.closing:
-                yield session
+                yield
     except ConfigError as error:
         from distcore.config.places import located
 
@@ -187,19 +195,33 @@ def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
     return DEFAULTS["backends"], "no cluster and no launcher was detected"
 
 
-def limit_gpus(gpus: Any) -> None:
-    """Hide all GPUs but the named ones from this process and its children; must come before torch looks."""
+@contextmanager
+def limited_gpus(gpus: Any) -> Iterator[None]:
+    """Hide all GPUs but the named ones from this process and its children until the block ends; before torch looks."""
     if gpus is None:
+        yield
         return
+    before = os.environ.get(VISIBLE)
+    os.environ[VISIBLE] = _named_gpus(gpus)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(VISIBLE, None)
+        else:
+            os.environ[VISIBLE] = before
+
+
+def _named_gpus(gpus: Any) -> str:
     text = ",".join(map(str, gpus)) if isinstance(gpus, list | tuple) else str(gpus)
     if not all(part.strip().lstrip("-").isdigit() for part in text.split(",")):
         raise UserError(f"--gpus {text!r} is not a list of GPU numbers. Give numbers such as 0 or 0,1, or -1 for none.")
-    os.environ["CUDA_VISIBLE_DEVICES"] = "" if text.strip() == "-1" else text
+    return "" if text.strip() == "-1" else text
 
 
 def check_gpus(gpus: Any, backend: Backend) -> None:
-    """Raise UserError where GPUs were named (`limit_gpus`) that the backend does not see."""
-    named = [each for each in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if each] if gpus is not None else []
+    """Raise UserError where GPUs were named (`limited_gpus`) that the backend does not see."""
+    named = [each for each in os.environ[VISIBLE].split(",") if each] if gpus is not None else []
     seen = backend.resources().gpus if named else 0
     if seen < len(named):
         raise UserError(

@@ -115,3 +115,55 @@ def train_until_interrupted(member, run, folder):
 
 
 __all__ = ["TinyRun", "signal"]
+
+
+def who(member):
+    """Where this rank says it is, and who started it."""
+    return os.getpid(), os.getppid(), sorted(name for name in os.environ if name.startswith("MASTER_"))
+
+
+def note_and_wait(member, folder):
+    """Leave this process's number, then wait for a rank that never comes, as in a collective."""
+    (Path(folder) / f"{member.rank}.tmp").write_text(str(os.getpid()))
+    (Path(folder) / f"{member.rank}.tmp").rename(Path(folder) / f"{member.rank}.pid")
+    if member.rank == 1:
+        time.sleep(10**6)
+    strategy = DDP(False)
+    strategy.setup(member)
+    strategy.gather(None)
+
+
+def raise_ours(member, folder):
+    from distcore.errors import ConfigError, Mistake
+
+    with (Path(folder) / "attempts").open("a") as file:
+        file.write(f"{member.rank}\n")
+    raise ConfigError([Mistake(3, "trainer", "is odd")], "config.yaml")
+
+
+def raise_once(member, folder):
+    """An error that another attempt may not meet."""
+    marker = Path(folder) / f"raised-{member.rank}"
+    if not marker.exists():
+        marker.touch()
+        raise ConnectionResetError("a disk blinked")
+    return member.rank
+
+
+def unpicklable(member):
+    return lambda: None
+
+
+def die_once(task):
+    """A task (folder, number): number 3 kills its process the first time."""
+    folder, number = task
+    if number == 3 and not (Path(folder) / "died").exists():
+        (Path(folder) / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def die_always(number):
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number

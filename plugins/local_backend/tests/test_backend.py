@@ -84,8 +84,9 @@ def test_ctrl_c_ends_all_ranks(tmp_path):
         wait_for(tmp_path / str(rank), process)
     os.killpg(process.pid, signal.SIGINT)
     told = process.communicate(timeout=600)[1]
-    assert process.returncode in (130, -signal.SIGINT), told
-    assert "KeyboardInterrupt" in told
+    assert process.returncode == 1, told  # Python's own, for a script that does not catch it
+    assert told.rstrip().endswith("distcore.errors.Stopped"), told
+    assert told.count("Traceback") == 1, "ranks say nothing of their own"
     assert (tmp_path / "0-interrupted").exists()
     assert (tmp_path / "1-interrupted").exists()
     assert ended(process.pid), "processes were left behind"
@@ -111,7 +112,7 @@ def test_ctrl_c_while_training_saves_one_checkpoint_of_one_step_for_all(tmp_path
     time.sleep(4)
     os.killpg(process.pid, signal.SIGINT)
     told = process.communicate(timeout=600)[1]
-    assert process.returncode in (130, -signal.SIGINT), told
+    assert process.returncode == 1, told
     assert "Go on from there with --model_resume_path" in told
     (saved,) = checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")
     assert checkpoint.load(saved).state["train"]["step"] == checkpoint.load(saved).step > 0

@@ -14,7 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 import distcore
-from distcore.errors import TrainingError, UserError
+from distcore.errors import ArtifactError, UserError
 from distcore.testing import data
 from distcore_local.ddp import DDP
 
@@ -140,20 +140,36 @@ def test_a_worker_killed_from_outside_is_started_again_and_the_weights_are_the_s
     assert json.loads(statistics.read_text()) == whole.training_statistics
 
 
-def test_an_error_in_the_ranks_names_rank_and_last_checkpoint(folder):
-    """Initial weights of another model: every rank refuses them."""
+def test_an_error_of_ours_in_the_ranks_travels_as_itself_and_is_not_retried(folder, caplog):
+    """Initial weights of another model: every rank refuses them, and would again."""
     other = distcore.train(
         {**config(folder, {"type": "local"}, epochs=1), "combiner": {"type": "concat", "output_size": 3}},
         dataset=data.table(),
         output_directory=folder / "other",
     )
-    with pytest.raises(TrainingError, match=r"(?s)rank \d .*are of another model.*No checkpoint was saved"):
+    with pytest.raises(ArtifactError, match=r"are of another model than the config's"):
         distcore.train(
-            config(folder, {**DDP_OF_TWO, "max_retries": 0}),
+            config(folder, {**DDP_OF_TWO, "max_retries": 3}),
             dataset=data.table(),
             output_directory=folder / "failed",
             model_load_path=other.model,
         )
+    assert "started again" not in caplog.text
+
+
+def test_ddp_of_one_worker_is_one_process_that_meets_nobody(folder):
+    """The bits of the trainer local, and nothing that listens."""
+    alone = trained(folder, {"type": "ddp", "use_gpu": False, "num_workers": 1}, "one", epochs=1)
+    local = trained(folder, {"type": "local", "use_gpu": False}, "none", epochs=1)
+    assert weights(alone.model) == weights(local.model)
+
+
+def test_what_is_visible_of_gpus_is_as_it_was_after_a_call(folder, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    distcore.train(
+        config(folder, {"type": "local"}, epochs=1), dataset=data.table(), output_directory=folder / "hidden", gpus=-1
+    )
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
 
 
 def test_plans_say_which_is_faster(folder):

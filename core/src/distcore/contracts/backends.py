@@ -89,8 +89,11 @@ class Backend(Protocol):
     def resources(self) -> Resources: ...
 
     def run_gang(self, gang: Gang) -> list[Any]:
-        """Run the gang to its end; results in rank order. Raises TrainingError naming the rank that died, and Stopped
-        after a signal, once the ranks have saved where they are (a second signal does not wait)."""
+        """Run the gang to its end; results in rank order.
+
+        Raises TrainingError naming the rank that died, or what a rank raised, at once and as it is, if it is one of
+        distcore's errors that another attempt would meet again (`DistcoreError.recurs`); and Stopped after a signal,
+        once the ranks have saved where they are (a second signal does not wait)."""
         ...
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:

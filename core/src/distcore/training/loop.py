@@ -282,9 +282,10 @@ class TrainLoop:
         """Go on from the newest whole checkpoint of a folder, which rank 0 reads for all.
 
         Raises CheckpointError where none is whole, or it is of another run."""
-        found = self.strategy.gather(self._attempt(directory) if self._first else None)[0]
-        if isinstance(found, CheckpointError):
-            raise found
+        told = self.strategy.gather(self._attempt(directory) if self._first else None)[0]
+        if isinstance(told, CheckpointError):
+            raise told
+        found = checkpoint.Checkpoint(*told)
         saved = found.state
         self.state = state = TrainState.from_json(saved["train"])
         parts: dict[str, Weights] = {"weights": {}, "best": {}, "optimizer": {}}
@@ -308,8 +309,8 @@ class TrainLoop:
         where = found.path if mirror is None else mirror.where(f"{directory.name}/{found.path.name}")
         log.info("Going on after step %d (%s).", state.step, where)
 
-    def _attempt(self, directory: Path) -> checkpoint.Checkpoint | CheckpointError:
-        """The checkpoint, or why not, so that every rank can raise the same."""
+    def _attempt(self, directory: Path) -> tuple[Any, ...] | CheckpointError:
+        """A checkpoint's fields, or why there is none, so that every rank can raise the same."""
         try:
             found = checkpoint.load_newest(directory)
             check_identity(found.state["identity"], self.work.identity, found.path)
@@ -317,4 +318,4 @@ class TrainLoop:
             if self.work.mirror is None:
                 return error
             return CheckpointError(str(error).replace(str(directory.parent), self.work.mirror.url))
-        return found
+        return found.path, found.step, found.tensors, found.state

@@ -97,7 +97,7 @@ class Scores:
             merged.add(self.state())
             return merged.compute()
         for state in strategy.gather(self.state()):
-            merged.add(state)
+            merged.add(ScoresState(*state))
         found: JSON = strategy.gather(merged.compute() if strategy.member.rank == 0 else None)[0]
         return found
 

@@ -19,6 +19,10 @@ STOP_EVERY = 16
 """Steps between two looks at the stop flag where looking waits for a GPU."""
 
 
+PATIENCE_SECONDS = 1800.0
+"""How long a collective waits for the slowest rank: a checkpoint or an evaluation may lie between two steps."""
+
+
 class Strategy(Protocol):
     """member, device: known after `setup`."""
 
@@ -44,7 +48,9 @@ class Strategy(Protocol):
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, in rank order, in every rank. Also a barrier."""
+        """Every rank's value, in rank order, in every rank. Also a barrier.
+
+        value: what `training.plain` can carry."""
         ...
 
     def teardown(self) -> None:
@@ -105,10 +111,12 @@ class FlatStrategy(ABC):
     """Everything but the collectives: gradients and running statistics travel as one flat buffer a step.
 
     A subclass joins its library in `setup` (setting `member` and `device`), sums a tensor in place, and gathers values.
+    patience: seconds that a collective waits for the slowest rank; set before `setup` if the run has a limit.
     """
 
     member: Member
     device: torch.device
+    patience: float = PATIENCE_SECONDS
 
     def __init__(self) -> None:
         self.member = Member()

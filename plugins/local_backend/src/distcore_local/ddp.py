@@ -11,12 +11,14 @@ import torch
 import torch.distributed as dist
 
 from distcore.contracts import Member
+from distcore.training import meeting
 from distcore.training.flat import Exchange
+from distcore.training.plain import check_size, packed, unpacked
 from distcore.training.strategy import FlatStrategy, choose_device
 from distcore_local import shared_memory
 
-TIMEOUT = timedelta(minutes=30)
-"""How long a collective waits for the slowest rank: a checkpoint or an evaluation may lie between two steps."""
+SMALL_BYTES = 1 << 16
+"""Values up to this size are gathered by one collective, padded; larger ones are sent one rank after another."""
 
 log = logging.getLogger("distcore")
 
@@ -33,28 +35,54 @@ class DDP(FlatStrategy):
     def setup(self, member: Member) -> None:
         self.member = member
         self.device = choose_device(self.use_gpu, member.local_rank)
+        if member.world == 1:  # nobody to meet, so nothing listens
+            return
+        timeout = timedelta(seconds=self.patience)
         if not dist.is_initialized():
+            meeting.stay_on_loopback(member)
             backend = "nccl" if self.device.type == "cuda" else "gloo"
-            store = _fresh_store(member)
-            dist.init_process_group(backend, store=store, rank=member.rank, world_size=member.world, timeout=TIMEOUT)
+            store = meeting.fresh_store(member)
+            dist.init_process_group(backend, store=store, rank=member.rank, world_size=member.world, timeout=timeout)
             self._owns = True
-        # Objects travel through the CPU, also where gradients go from GPU to GPU.
-        self._control = dist.new_group(backend="gloo", timeout=TIMEOUT) if self.device.type == "cuda" else None
+        # Values travel through the CPU, also where gradients go from GPU to GPU.
+        self._control = dist.new_group(backend="gloo", timeout=timeout) if self.device.type == "cuda" else None
 
     def all_reduce(self, values: torch.Tensor) -> None:
-        dist.all_reduce(values)
+        if self.member.world > 1:
+            dist.all_reduce(values)
 
     def gather(self, value: Any) -> list[Any]:
-        found: list[Any] = [None] * self.member.world
-        dist.all_gather_object(found, value, group=self._control)
-        return found
+        if self.member.world == 1:
+            return [value]
+        mine = packed(value)
+        numels = torch.zeros(self.member.world, dtype=torch.int64)
+        numels[self.member.rank] = mine.numel()
+        dist.all_reduce(numels, group=self._control)
+        sizes = [check_size(int(each)) for each in numels]
+        parts = self._together(mine, max(sizes)) if max(sizes) <= SMALL_BYTES else self._in_turn(mine, sizes)
+        return [unpacked(part[:size]) for part, size in zip(parts, sizes, strict=True)]
+
+    def _together(self, mine: torch.Tensor, size: int) -> list[torch.Tensor]:
+        parts = [torch.zeros(size, dtype=torch.uint8) for _ in range(self.member.world)]
+        dist.all_gather(parts, torch.nn.functional.pad(mine, (0, size - mine.numel())), group=self._control)
+        return parts
+
+    def _in_turn(self, mine: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
+        parts = []
+        for rank, size in enumerate(sizes):
+            part = mine if rank == self.member.rank else torch.empty(size, dtype=torch.uint8)
+            dist.broadcast(part, rank, group=self._control)
+            parts.append(part)
+        return parts
 
     def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
         world = self.member.world
         local_world = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
         if self.device.type == "cpu" and world > 1 and shared_memory.possible(world, numel, dtype, local_world):
             try:
-                return shared_memory.SharedSum(self.member.rank, world, numel, dtype, self.gather)
+                return shared_memory.SharedSum(
+                    self.member.rank, world, numel, dtype, self.gather, patience=self.patience
+                )
             except OSError as error:
                 log.info("Gradients go through gloo: shared memory cannot be used (%s).", error)
         return super().exchange(numel, dtype)
@@ -64,18 +92,3 @@ class DDP(FlatStrategy):
         if self._owns and dist.is_initialized():
             dist.destroy_process_group()
             self._owns = False
-
-
-_stores: list[Any] = []
-"""The connection to the launcher's store, once made, and one entry for each group that used it."""
-
-
-def _fresh_store(member: Member) -> Any:
-    """The launcher's key-value store under a prefix of its own.
-
-    Neither a second run in a process nor a gang that was started again may find addresses of the one before."""
-    if not _stores:
-        _stores.append(next(iter(dist.rendezvous("env://", member.rank, member.world, timeout=TIMEOUT)))[0])
-    _stores.append(None)
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"distcore-{attempt}-{len(_stores)}", _stores[0])

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from distcore.errors import TrainingError
+from distcore.errors import RankLost
+from distcore.training.strategy import PATIENCE_SECONDS
 
 HEADER = 4096
 """Bytes before the slots: a counter for each rank, a cache line apart."""
@@ -36,8 +37,8 @@ SPINS = 2000
 """Looks at the counters before a waiting rank sleeps between looks; a step's wait is usually shorter."""
 
 SLEEP_SECONDS = 0.0002
-PATIENCE_SECONDS = 1800.0
-"""How long to wait for the other ranks before giving up (the same as gloo)."""
+MOST_AT_ONCE = 1.0
+"""Seconds that count between two looks at most: a process that was stopped meanwhile has not waited."""
 
 
 def possible(world: int, numel: int, dtype: torch.dtype, local_world: int) -> bool:
@@ -50,14 +51,22 @@ def possible(world: int, numel: int, dtype: torch.dtype, local_world: int) -> bo
 
 
 class SharedSum:
-    """A `flat.Exchange` in shared memory. gather: shares values among the ranks (used once, to set up).
+    """A `flat.Exchange` in shared memory.
 
+    gather: shares values among the ranks (used once, to set up). patience: seconds to wait for the other ranks.
     Raises OSError in every rank where any rank cannot map the memory."""
 
     def __init__(
-        self, rank: int, world: int, numel: int, dtype: torch.dtype, gather: Callable[[Any], list[Any]]
+        self,
+        rank: int,
+        world: int,
+        numel: int,
+        dtype: torch.dtype,
+        gather: Callable[[Any], list[Any]],
+        *,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
-        self._rank, self._world, self._round = rank, world, 0
+        self._rank, self._world, self._round, self._patience = rank, world, 0, patience
         size = HEADER + 2 * world * numel * dtype.itemsize
         self._memory, failure = _mapped(rank, size, gather)
         failures = [each for each in gather(failure) if each is not None]
@@ -74,7 +83,7 @@ class SharedSum:
         return self._slots[self._round % 2][self._rank]
 
     def sum(self) -> torch.Tensor:
-        """Wait for all ranks, and add. Raises TrainingError naming the ranks that did not come."""
+        """Wait for all ranks, and add. Raises RankLost naming the ranks that did not come."""
         slots = self._slots[self._round % 2]
         self._round += 1
         self._wait()
@@ -91,7 +100,7 @@ class SharedSum:
     def _wait(self) -> None:
         counters, target, looks = self._counters, self._round, 0
         counters[self._rank * LINE] = target
-        deadline = 0.0
+        waited, since = 0.0, 0.0
         for rank in range(self._world):
             while counters[rank * LINE] < target:
                 looks += 1
@@ -99,15 +108,16 @@ class SharedSum:
                     os.sched_yield()
                     continue
                 now = time.monotonic()
-                deadline = deadline or now + PATIENCE_SECONDS
-                if now > deadline:
+                waited += min(now - (since or now), MOST_AT_ONCE)
+                since = now
+                if waited > self._patience:
                     self._give_up()
                 time.sleep(SLEEP_SECONDS)
 
     def _give_up(self) -> None:
         late = [rank for rank in range(self._world) if self._counters[rank * LINE] < self._round]
-        raise TrainingError(
-            f"Rank {', '.join(map(str, late))} did not bring its gradients within {PATIENCE_SECONDS / 60:.0f} minutes. "
+        raise RankLost(
+            f"Rank {', '.join(map(str, late))} did not bring its gradients within {self._patience:.0f} s. "
             "Look at what it does; the run can be resumed from its last checkpoint."
         )
 

@@ -1,0 +1,46 @@
+"""A process that must not outlive the one that started it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+
+SET_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of linux/prctl.h."""
+
+LOOK_SECONDS = 1.0
+
+
+def die_with(parent: int) -> None:
+    """Kill this process as soon as its parent has ended, whatever it does then, also if it is stopped.
+
+    Args:
+        parent: Process id of the parent, as the parent knows it. The thread that started this process must not end
+            before this process does: to Linux it is the parent.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    _end_without(parent)
+    threading.Thread(target=_watch, args=(parent,), name="distcore-parent", daemon=True).start()
+
+
+def follow(parent: int) -> None:
+    """As `die_with`, for a process that some thread started: within a second, unless it is stopped."""
+    threading.Thread(target=_watch, args=(parent,), name="distcore-parent", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while True:
+        _end_without(parent)
+        time.sleep(LOOK_SECONDS)
+
+
+def _end_without(parent: int) -> None:
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,230 @@
+"""A gang on this machine: its ranks are started together, watched, ended together, and started again when one is lost.
+
+torch's elastic agent does the same through a key-value store that listens on every interface and whose values it
+unpickles. Here ranks are told everything through their own pipe, and they meet in a file in a folder of their user's.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection, resource_tracker
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from distcore.contracts import Gang, Member
+from distcore.errors import DistcoreError, TrainingError
+from distcore.signals import ENDING
+from distcore.training.interrupt import Interrupt
+from distcore.training.meeting import STORE
+from distcore_local.member import Orders, Told, main
+
+LOOK_SECONDS = 0.25
+"""How often the ranks are looked at; an end is noticed at once."""
+
+LATER_SECONDS = 1.0
+"""How long one that raised waits to be believed: mostly another rank died, and it lost the connection to it."""
+
+log = logging.getLogger("distcore")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Why an attempt failed. text: in words, without a full stop. error: the rank's own, if it is one of distcore's."""
+
+    text: str
+    error: DistcoreError | None = None
+    trace: str = ""
+
+
+def run(gang: Gang, threads: int) -> list[Any]:
+    """Run the gang to its end; results in rank order. threads: of a rank.
+
+    Raises:
+        DistcoreError: A rank raised it and would raise it again, so it was not started again.
+        TrainingError: A rank was lost once too often; names rank, process, and exit code or signal.
+        Stopped: Somebody asked to stop; the ranks have had their time to save a checkpoint.
+    """
+    payload = pickle.dumps((gang.function, gang.arguments))
+    with Interrupt(gang.grace_seconds + LATER_SECONDS) as interrupt:  # the ranks' own time ends first
+        for attempt in range(gang.max_retries + 1):
+            with (
+                tempfile.TemporaryDirectory(prefix="distcore-gang-") as folder,
+                Attempt(gang, threads, payload, Path(folder), attempt) as ranks,
+            ):
+                found = ranks.wait(interrupt)
+            if not isinstance(found, Loss):
+                return found
+            if attempt == gang.max_retries or (found.error is not None and found.error.recurs):
+                _give_up(found, attempt)
+            log.warning(
+                "%s%s. All ranks were started again (%d of at most %d times); they go on from the last checkpoint.",
+                *(found.text[0].upper(), found.text[1:], attempt + 1, gang.max_retries),
+            )
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _give_up(loss: Loss, restarts: int) -> NoReturn:
+    if loss.error is not None:
+        loss.error.add_note(loss.trace)
+        raise loss.error
+    often = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts else ""
+    error = TrainingError(f"Training stopped{often}: {loss.text}.")
+    if loss.trace:
+        error.add_note(loss.trace)
+    raise error
+
+
+class Attempt:
+    """The ranks of one attempt, from their start to their end. folder: theirs alone, for as long as they live."""
+
+    def __init__(self, gang: Gang, threads: int, payload: bytes, folder: Path, number: int) -> None:
+        self.gang, self.threads, self.payload, self.folder, self.number = gang, threads, payload, folder, number
+        self.processes: list[SpawnProcess] = []
+        self.ears: dict[int, connection.Connection] = {}
+        self.told: dict[int, Told] = {}
+        self._raised_at = 0.0
+
+    def __enter__(self) -> Attempt:
+        context = multiprocessing.get_context("spawn")
+        resource_tracker.ensure_running()  # here, because it lifts the block of signals
+        try:
+            with _held_back():
+                for rank in range(self.gang.ranks):
+                    hear, say = context.Pipe(duplex=False)
+                    self.ears[rank] = hear
+                    process = context.Process(
+                        target=main, args=(self._orders(rank), self.payload, say), name=f"distcore-rank-{rank}"
+                    )
+                    with say:
+                        process.start()
+                    self.processes.append(process)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def wait(self, interrupt: Interrupt) -> list[Any] | Loss:
+        """Results in rank order, or why there are none. Raises Stopped if somebody asked for it."""
+        while True:
+            living = [each for each in self.processes if each.exitcode is None]
+            open_ears = [ear for rank, ear in self.ears.items() if rank not in self.told]
+            connection.wait([*open_ears, *(each.sentinel for each in living)], LOOK_SECONDS)
+            self._hear()
+            if interrupt.asked:
+                self._pass_on(interrupt.signal)
+                self._let_end()
+                raise interrupt.stopped(self._last_words())
+            if any(told.kind == "stopped" for told in self.told.values()):
+                self._let_end(time.monotonic() + self.gang.grace_seconds)
+                raise next(told.error for told in self.told.values() if told.kind == "stopped" and told.error)
+            results = [self.told[rank].value for rank in sorted(self.told) if self.told[rank].kind == "result"]
+            if len(results) == self.gang.ranks:
+                return results
+            loss = self._loss()
+            if loss is not None:
+                return loss
+
+    # -------------------------------------------------------------- inside
+
+    def _orders(self, rank: int) -> Orders:
+        world = self.gang.ranks
+        environment = {
+            "RANK": rank,
+            "WORLD_SIZE": world,
+            "LOCAL_RANK": rank,
+            "LOCAL_WORLD_SIZE": world,
+            "OMP_NUM_THREADS": self.threads,
+            STORE: self.folder / "store",
+            "DISTCORE_ATTEMPT": self.number,
+        }
+        told = {name: str(value) for name, value in environment.items()}
+        return Orders(Member(rank, world, rank), self.threads, told, os.getpid())
+
+    def _hear(self) -> None:
+        """Take what ranks have said; one that ends without a word has closed its pipe."""
+        for rank, ear in self.ears.items():
+            with suppress(EOFError, OSError):
+                if rank not in self.told and ear.poll():
+                    self.told[rank] = ear.recv()
+
+    def _loss(self) -> Loss | None:
+        """The rank to blame: one that died without a word, else one that raised something."""
+        for rank, process in enumerate(self.processes):
+            if process.exitcode is not None and rank not in self.told:
+                self._hear()  # its last word may have come between the two looks
+                if rank not in self.told:
+                    return Loss(f"rank {rank} (process {process.pid}) {_how(process.exitcode)}")
+        raised = {rank: told for rank, told in self.told.items() if told.kind == "raised"}
+        if not raised:
+            return None
+        own = {rank: told for rank, told in raised.items() if getattr(told.error, "recurs", False)}
+        self._raised_at = self._raised_at or time.monotonic()
+        if not own and time.monotonic() - self._raised_at < LATER_SECONDS:
+            return None
+        rank, told = next(iter((own or raised).items()))
+        error = told.error if isinstance(told.error, DistcoreError) else None
+        text = (told.text or str(error)).strip().rstrip(".")
+        return Loss(f"rank {rank} (process {self.processes[rank].pid}) raised {text}", error, told.trace)
+
+    def _pass_on(self, number: int) -> None:
+        for process in self._living():
+            with suppress(ProcessLookupError):
+                os.kill(process.pid or 0, number)
+
+    def _let_end(self, until: float = math.inf) -> None:
+        """Wait for all ranks to end. A second signal, or the end of the time that the first one gives, raises here."""
+        while self._living() and len(self.told) < self.gang.ranks and time.monotonic() < until:
+            connection.wait([each.sentinel for each in self._living()], LOOK_SECONDS)
+            self._hear()
+
+    def _last_words(self) -> str:
+        return next((str(told.error) for _, told in sorted(self.told.items()) if told.kind == "stopped"), "")
+
+    def _living(self) -> list[SpawnProcess]:
+        return [each for each in self.processes if each.exitcode is None]
+
+    def _end(self) -> None:
+        """Nobody is left afterwards. A rank is killed: whatever it was writing is whole, or not there."""
+        for process in self._living():
+            if process.ident is not None and self.told.get(self.processes.index(process)) is None:
+                process.kill()
+        for process in self.processes:
+            process.join(LATER_SECONDS * 5)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+        for ear in self.ears.values():
+            ear.close()
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """A process that is started inside begins with these signals blocked, and lets them in once it can answer them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,72 @@
+"""One rank's process: it runs the gang's function and tells the process that started it how that went."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from distcore.contracts import Member
+from distcore.errors import DistcoreError, Stopped
+from distcore.signals import Stoppable, signal_of
+from distcore.training import parents
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a rank is started with. environment: variables of its own. parent: id of the process that starts it."""
+
+    member: Member
+    threads: int
+    environment: Mapping[str, str]
+    parent: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """How a rank ended, in its own words.
+
+    kind: "result", "stopped" (it was asked to) or "raised". value: the result. error: the end that it was asked for,
+    or what it raised, if that is one of distcore's. text: of other errors, such as `ValueError: what`.
+    """
+
+    kind: str
+    value: Any = None
+    error: BaseException | None = None
+    text: str = ""
+    trace: str = ""
+
+
+def main(orders: Orders, payload: bytes, words: Connection) -> None:
+    """The process. payload: (function, arguments), pickled."""
+    parents.die_with(orders.parent)
+    # Before torch is imported, which reads some of them once.
+    os.environ.update(orders.environment)
+    with Stoppable(owns_process=True, to_the_end=True) as stopping:
+        told = _run(orders, payload, stopping)
+    try:
+        words.send(told)
+    except Exception as error:  # noqa: BLE001 - whatever pickling does
+        text = f"its {told.kind} cannot travel: {type(error).__name__}: {error}"
+        words.send(Told("raised", text=text, trace=told.trace))
+
+
+def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
+    try:
+        function, arguments = pickle.loads(payload)  # noqa: S301 - from our own parent
+        import torch
+
+        torch.set_num_threads(orders.threads)
+        return Told("result", function(orders.member, *arguments))
+    except KeyboardInterrupt as error:
+        return Told("stopped", error=Stopped(str(error), signal_of(error)))
+    except Exception as error:  # noqa: BLE001 - told by the process that waits
+        if stopping.received:  # a consequence of it: others got it too, and are gone
+            return Told("stopped", error=Stopped("", stopping.received))
+        if isinstance(error, DistcoreError):
+            return Told("raised", error=error, trace=traceback.format_exc())
+        return Told("raised", text=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
