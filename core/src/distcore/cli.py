@@ -65,14 +65,14 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
 
 def _told(error: BaseException, received: int) -> int:
     """Say on stderr what ended a command; its exit code. received: the signal that came before, or 0."""
-    from distcore.errors import DistcoreError
+    from distcore.errors import DistcoreError, Diverged
     from distcore.signals import named, signal_of
 
     if isinstance(error, BrokenPipeError):
         # The reader of our output went away (`distcore plugins | head`); Python must not complain at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    if isinstance(error, KeyboardInterrupt) or received:
+    if isinstance(error, KeyboardInterrupt) or (received and not isinstance(error, Diverged)):
         # Whatever else goes wrong after a signal is its consequence: what was started here got it, too.
         number = received or signal_of(error)
         print(f"distcore: stopped by {named(number)}. {error}".rstrip(), file=sys.stderr)

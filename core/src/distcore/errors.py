@@ -14,8 +14,9 @@
     │   └── StoreError            a bucket that cannot be reached, or refuses
     ├── CheckpointError           no checkpoint can be read back whole
     │   └── DifferentRun          it is of a run with another config or other data (also a UserError)
-    └── TrainingError             training cannot go on (ranks disagree, the loss is not finite, a worker died)
-        └── RankLost              another rank was waited for in vain
+    └── TrainingError             training cannot go on (ranks disagree, a worker died)
+        ├── RankLost              another rank was waited for in vain
+        └── Diverged              the weights are not finite any more; every other attempt would end so, too
 
     KeyboardInterrupt
     └── Stopped                   ctrl-C, SIGTERM, SIGHUP or SIGQUIT; exit code 128 + the signal
@@ -134,6 +135,10 @@ class RankLost(TrainingError):
     """Another rank was waited for in vain: it died, or it is stopped."""
 
     recurs = False
+
+
+class Diverged(TrainingError):
+    """Weights, or what the optimizer keeps of them, are NaN or infinite; nothing of that is saved."""
 
 
 class Stopped(KeyboardInterrupt):

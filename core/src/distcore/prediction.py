@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ GROUP_ROWS = 131_072
 """Rows of a row group of the predictions: one for each forward pass would take half again as long to write."""
 
 Outputs = Mapping[str, np.ndarray]
+
+log = logging.getLogger("distcore")
 
 
 def predict_stream(
@@ -163,6 +166,39 @@ def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:
         found = feature.network().predictions(outputs[feature.name], features.metadata[feature.name])
         columns |= dict(zip(found.schema.names, found.columns, strict=True))
     return pa.record_batch(columns)
+
+
+def finite_or_told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; at their end a warning for each column in which numbers are not finite, with how many."""
+    found: dict[str, tuple[int, int]] = {}
+    rows = 0
+    for batch in batches:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            bad = _not_finite(column)
+            if bad.size:
+                count, first = found.get(name, (0, rows + int(bad[0])))
+                found[name] = (count + bad.size, first)
+        rows += batch.num_rows
+        yield batch
+    for name, (count, first) in found.items():
+        log.warning(
+            "%s is not finite in %d of %d rows, the first of them row %d (from 0): the model says nothing about these, "
+            "whatever stands in other columns of the same output. Look for extreme values in their inputs.",
+            *(name, count, rows, first),
+        )
+
+
+def _not_finite(column: pa.Array) -> np.ndarray:
+    """The rows of a column (numbers, or lists of them) that hold NaN or infinity."""
+    import pyarrow.compute as pc
+
+    lists = pt.is_list(column.type) or pt.is_fixed_size_list(column.type)
+    values = column.flatten() if lists else column
+    total = pc.sum(values).as_py() if pt.is_floating(values.type) else None
+    if total is None or np.isfinite(total):
+        return np.zeros(0, np.int64)
+    bad = np.flatnonzero(~pc.fill_null(pc.is_finite(values), True).to_numpy(zero_copy_only=False))
+    return np.unique(pc.list_parent_indices(column).to_numpy()[bad]) if lists else bad
 
 
 def empty_schema(features: Features) -> pa.Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from distcore.cache import Cache
     from distcore.config import RunConfig
+    from distcore.contracts import TrainResult
     from distcore.features import Features
     from distcore.session import Session
 
@@ -66,8 +68,9 @@ def write_json(path: Path, content: JSON) -> None:
 
 def predictions(path: Path | None, batches: Iterator[pa.RecordBatch], features: Features) -> int:
     """Write predictions to the path, or only compute them where it is None; returns the rows that were written."""
-    from distcore.prediction import empty_schema, write_predictions
+    from distcore.prediction import empty_schema, finite_or_told, write_predictions
 
+    batches = finite_or_told(batches)
     if path is not None:
         return write_predictions(path, batches, empty_schema(features))
     for _ in batches:
@@ -126,8 +129,22 @@ def brought_model(session: Session, model: Path) -> Path:
     return _directory(session) / MODEL
 
 
+def refuse_without_scores(found: TrainResult) -> None:
+    """Raise TrainingError where training ended without one finite number for an output feature: its model is none."""
+    last: dict[str, list[float | None]] = {}
+    for outputs in found.statistics.values():
+        for output, metrics in outputs.items():
+            last.setdefault(output, []).extend(values[-1] for values in metrics.values() if values)
+    for output, values in last.items():
+        if values and not any(value is not None and math.isfinite(value) for value in values):
+            raise TrainingError(
+                f"No score of {output} is finite at the end of training, so its model is of no use and is not kept. "
+                "Look at the trainer's options, and for extreme values in the data."
+            )
+
+
 def remove_model(session: Session, model: Path) -> None:
-    """Remove a model that was not to be saved but was needed for evaluating."""
+    """Remove a model that is not to be saved."""
     from distcore.artifact import NAME
 
     if session.mirror is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distcore import folders, results
 from distcore.contracts import JSON, ResultsStore, TrainJob, TrainResult
 from distcore.dataset import Data
-from distcore.errors import DataError
+from distcore.errors import DataError, TrainingError
 from distcore.prepare import check_storage, prepare
 from distcore.requests import AnswerRequest, TrainRequest, given_credentials
 from distcore.session import Session, describe, open_session, run_taken_over
@@ -153,7 +153,13 @@ def fit(session: Session, cache: Cache, load: Path | ResultsStore | None, resume
 
     load: the model to start from. resume: go on from the checkpoints in the session's folder."""
     trainer = session.make("trainers")
-    return trainer.fit(train_job(session, cache, load, resume, skip), session.backend, session.progress)
+    result: TrainResult = trainer.fit(train_job(session, cache, load, resume, skip), session.backend, session.progress)
+    try:
+        results.refuse_without_scores(result)
+    except TrainingError:
+        results.remove_model(session, result.model)
+        raise
+    return result
 
 
 def train_job(

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
-from distcore.errors import Stopped
+from distcore.errors import Diverged, Stopped
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """The signals that ask a process to end."""
@@ -274,8 +274,8 @@ def as_all_there_is(function: Callable[..., Any], *arguments: Any) -> Any:
             return function(*arguments)
         except KeyboardInterrupt as error:
             raise SystemExit(128 + signal_of(error)) from None
-        except Exception:
-            if stopping.received:
+        except Exception as error:
+            if stopping.received and not isinstance(error, Diverged):
                 raise SystemExit(128 + stopping.received) from None
             raise
 

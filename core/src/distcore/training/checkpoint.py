@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from distcore.contracts import JSON
 from distcore.digests import digest_file
 from distcore.disk import explained
 from distcore.durable import BUILDING, REMOVING, DirectoryBuilder, remove_directory, write_new_file
-from distcore.errors import CheckpointError
+from distcore.errors import CheckpointError, StoreError
 from distcore.mirror import CHECKPOINTS, MANIFEST
 from distcore.training.tensorfile import read_tensors, tensor_writer
 
@@ -66,11 +66,25 @@ def save(directory: Path, step: int, tensors: Mapping[str, torch.Tensor], state:
             manifest = {"version": VERSION, "step": step, "files": files}
             write_new_file(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     found = list_checkpoints(directory)
-    for later in [each for each in found if _step(each) > step]:
-        remove_directory(later)
-    for old in [each for each in found if _step(each) <= step][keep:]:
-        remove_directory(old)
+    later = [each for each in found if _step(each) > step]
+    for old in [*later, *found[len(later) + keep :]]:
+        _remove(old)
     return final
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint that nobody needs any more. Where that cannot be done it is said, once: the run is well."""
+    try:
+        remove_directory(path)
+    except OSError as error:
+        if path not in _kept_against_our_will:
+            _kept_against_our_will.add(path)
+            why = error.strerror
+            log.warning("The old checkpoint %s cannot be removed (%s); training goes on. Remove it by hand.", path, why)
+
+
+_kept_against_our_will: set[Path] = set()
+"""Old checkpoints that could not be removed, of which the user was told."""
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
@@ -81,10 +95,11 @@ def list_checkpoints(directory: Path) -> list[Path]:
     return sorted(found, key=_step, reverse=True)
 
 
-def load_newest(directory: Path) -> Checkpoint:
+def load_newest(directory: Path, flaw: Callable[[Checkpoint], str] = lambda found: "") -> Checkpoint:
     """The newest checkpoint that is whole. Each damaged one before it is named in a warning.
 
-    Raises CheckpointError where there is none, or none is whole."""
+    flaw(checkpoint): what else speaks against one, or "". Raises CheckpointError where there is none, or none is whole.
+    """
     found = list_checkpoints(directory)
     if not found:
         raise CheckpointError(
@@ -92,9 +107,13 @@ def load_newest(directory: Path) -> Checkpoint:
         )
     for path in found:
         try:
-            return load(path)
+            found_here = load(path)
+            if why := flaw(found_here):
+                raise _damaged(path / TENSORS, why)
         except CheckpointError as error:
             log.warning("%s", error)
+        else:
+            return found_here
     raise CheckpointError(
         f"None of the {len(found)} checkpoint{'s' if len(found) > 1 else ''} in {directory} is whole; "
         "each is named in a warning above. Restore one from a backup, or start a new run."
@@ -107,7 +126,10 @@ def copy_to(mirror: ResultsStore, path: Path) -> None:
     kept = {each.name for each in list_checkpoints(path.parent)}
     for name in mirror.folders(CHECKPOINTS):
         if name.rpartition("/")[2] not in kept:
-            mirror.remove_folder(name, MANIFEST)
+            try:
+                mirror.remove_folder(name, MANIFEST)
+            except StoreError as error:
+                log.warning("An old checkpoint cannot be removed (%s) Training goes on.", error)
 
 
 def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
@@ -178,4 +200,4 @@ def _sweep(directory: Path) -> None:
     """Remove what a killed run left half done; only one process at a time writes checkpoints of a run."""
     for path in directory.iterdir():
         if BUILDING in path.name or REMOVING in path.name:
-            remove_directory(path)
+            _remove(path)

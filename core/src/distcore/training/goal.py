@@ -48,6 +48,9 @@ class Goal:
         self._check(self.field, self.metric, "trainer.validation_metric")
         return self._higher(self.field, self.metric)
 
+    def __str__(self) -> str:
+        return f"{self.split} {self.metric} of {self.field}"
+
     def value(self, scores: JSON) -> float | None:
         """The deciding value of a round; None where it has none."""
         return _value(scores, self.split, self.field, self.metric)

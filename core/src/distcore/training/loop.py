@@ -14,6 +14,7 @@ import torch
 from distcore.contracts import JSON, FeatureSet, Loader
 from distcore.errors import CheckpointError, TrainingError
 from distcore.training import checkpoint
+from distcore.training.finite import Watch, of_loss
 from distcore.training.goal import Goal
 from distcore.training.guard import check_weights, own_random_numbers, quiet_collector
 from distcore.training.interrupt import Interrupt
@@ -97,12 +98,15 @@ class TrainLoop:
         self.state = TrainState()
         self.best_weights: Weights = {}
         self._first = strategy.member.rank == 0
+        self.watch = Watch(
+            work.module, self.stepper.optimizer, strategy, [feature.name for feature in work.features.outputs]
+        )
 
     # -------------------------------------------------------------- the story
 
     def run(self) -> Finished:
-        """Train to the end. Raises TrainingError where ranks disagree or the loss is not finite, and Stopped after
-        ctrl-C or SIGTERM (a checkpoint was saved, where checkpoints are)."""
+        """Train to the end. Raises TrainingError where ranks disagree, Diverged where the weights are not finite, and
+        Stopped after ctrl-C or SIGTERM (a checkpoint was saved, where checkpoints are)."""
         plan, state = self.work.plan, self.state
         self.progress.begin("train", plan.total_steps, "steps", plan.batch_rows)
         self.progress.done = state.step
@@ -121,6 +125,8 @@ class TrainLoop:
             while not over:
                 over = self._epoch(interrupt)
         self.progress.end()
+        if not state.best and self._first:
+            log.warning("No evaluation gave a finite %s, so the model is the last step's.", self.goal)
         return Finished(self.best_weights or self._weights(), self._weights(), state)
 
     def _epoch(self, interrupt: Interrupt) -> bool:
@@ -158,6 +164,7 @@ class TrainLoop:
         """Evaluate, remember the best, save a checkpoint; True: training is over."""
         state, work = self.state, self.work
         check_weights(work.module, self.strategy, state.step)
+        self._check_finite()
         state.round_step = state.step
         scores = self._scores()
         for split, found in scores.items():
@@ -179,6 +186,7 @@ class TrainLoop:
 
     def _stop(self, interrupt: Interrupt) -> None:
         """After a signal in some rank: save where we are and say how to go on."""
+        self._check_finite()
         path = self.save()
         where = f"Stopped after step {self.state.step}."
         if not self._first:
@@ -230,18 +238,23 @@ class TrainLoop:
         combined = 0.0
         for index, feature in enumerate(self.work.features.outputs):
             loss = sum(rank[index] for rank in ranks) / self.state.rows
-            if not math.isfinite(loss):
-                raise TrainingError(
-                    f"The loss of {feature.name} became {loss} between steps {self.state.step - self._since()} and "
-                    f"{self.state.step}. Lower trainer.learning_rate, or set trainer.gradient_clipping; "
-                    "checkpoints that were saved before are intact."
-                )
-            result[feature.name] = {"loss": loss}
+            if not math.isfinite(loss) and self._first:
+                said = of_loss(feature.name, loss, self._since(), self.state.step)
+                log.warning("%s; the weights are finite, so training goes on.", said)
+            result[feature.name] = {"loss": loss if math.isfinite(loss) else None}
             combined += self.goal.weights[feature.name] * loss
-        return {**result, COMBINED: {"loss": combined}}
+        return {**result, COMBINED: {"loss": combined if math.isfinite(combined) else None}}
+
+    def _check_finite(self) -> None:
+        """Raise Diverged, in every rank, where the weights or the optimizer's state of one are not finite."""
+        self.watch.check(self._since(), self.state.step, self.stepper.sums.tolist())
 
     def _since(self) -> int:
-        return min(self.work.plan.steps_per_round, self.state.step)
+        """The step of the last round, or of the one before where this is the step of one."""
+        state = self.state
+        return (
+            state.round_step if state.round_step < state.step else max(0, state.step - self.work.plan.steps_per_round)
+        )
 
     # -------------------------------------------------------------- weights and checkpoints
 
@@ -312,7 +325,7 @@ class TrainLoop:
     def _attempt(self, directory: Path) -> tuple[Any, ...] | CheckpointError:
         """A checkpoint's fields, or why there is none, so that every rank can raise the same."""
         try:
-            found = checkpoint.load_newest(directory)
+            found = checkpoint.load_newest(directory, self.watch.flaw)
             check_identity(found.state["identity"], self.work.identity, found.path)
         except CheckpointError as error:
             if self.work.mirror is None:

@@ -123,7 +123,7 @@ def _written(job: TrainJob, features: Features, reference: JSON, finished: Finis
     """Write the model folder: the best weights, and the last where they are others."""
     state = finished.state
     files: dict[str, Any] = {BEST: tensor_writer(finished.best_weights)}
-    same = state.best.get("step") == state.step
+    same = state.best.get("step", state.step) == state.step
     if not same:
         files[LAST] = tensor_writer(finished.last_weights)
     extra = {"model": reference, "best": state.best, "weights": {"best": BEST, "last": BEST if same else LAST}}

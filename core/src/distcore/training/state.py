@@ -29,7 +29,8 @@ class TrainState:
     """The position is (epoch, step_in_epoch): the next global batch. step counts optimizer steps over all epochs.
 
     round_step: the step of the last evaluation round. rows: rows seen since that round.
-    best: {"epoch", "step", "value", "metric", "feature"}, {} before the first round; rounds_without_improvement since.
+    best: {"epoch", "step", "value", "metric", "feature"}, {} before a round had a finite value.
+    rounds_without_improvement: since that one.
     statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
     """
 
@@ -63,10 +64,9 @@ class TrainState:
                 self.statistics.setdefault(split, {}).setdefault(output, {}).setdefault(metric, []).append(value)
 
     def judge(self, value: float | None, higher: bool, label: JSON) -> bool:
-        """Take a round's deciding value (None: it has none); True: it is the best so far."""
+        """Take a round's deciding value; True: it is the best so far. One without a finite value (None) never is."""
         best = self.best.get("value")
-        better = value is not None and (best is None or (value > best if higher else value < best))
-        if better or not self.best:
+        if value is not None and (best is None or (value > best if higher else value < best)):
             self.best = {**label, "value": value}
             self.rounds_without_improvement = 0
             return True

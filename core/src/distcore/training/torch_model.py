@@ -10,6 +10,7 @@ import torch
 from distcore.artifact import find_model, model_here, read_manifest
 from distcore.contracts import JSON, FeatureSet
 from distcore.errors import ArtifactError
+from distcore.training.finite import ADVICE, in_words, not_finite
 from distcore.training.tensorfile import read_tensors
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], where: Any) -> None:
-    """Raise ArtifactError where names or shapes are those of another model."""
+    """Raise ArtifactError where names or shapes are those of another model, or parameters are not finite."""
     theirs = {name: list(getattr(each, "shape", [])) for name, each in weights.items()}
     ours = {name: list(getattr(each, "shape", [])) for name, each in module.state_dict().items()}
     differ = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
@@ -89,6 +90,11 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], wher
             f"The weights in {where} are of another model than the config's: {first}{others} differ "
             f"(there {theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). "
             "Use the config that they were trained with."
+        )
+    if bad := not_finite((name, weights[name]) for name, _ in module.named_parameters()):
+        raise ArtifactError(
+            f"The weights in {where} are not finite ({in_words(bad)} holds NaN or infinity), so whatever is predicted "
+            f"with them means nothing. Train again. {ADVICE}"
         )
     module.load_state_dict(weights)
 

@@ -76,22 +76,31 @@ class TorchTrainer:
         In this process where one rank is enough and the backend is this machine, or where a launcher (torchrun) started
         this process as a rank of its own; else in a gang of the backend, whose ranks go on from their last checkpoint
         when one of them dies.
-        Raises OtherRank in a launcher's processes other than rank 0: what follows is for one alone."""
+        Raises TrainingError, which names the last checkpoint, and OtherRank in a launcher's processes other than
+        rank 0: what follows is for one alone."""
         member = launched_member()
-        if member is not None:
-            result = train_rank(member, job, progress)
-            if result is None:
-                log.info("Rank %d is done; rank 0 has the result and goes on alone.", member.rank)
-                raise OtherRank(member.rank)
-            return result
-        workers = self.workers(backend)
-        if workers == 1 and not self.options.resources_per_worker and not getattr(backend, "distributed", False):
-            result = train_rank(Member(), job, progress)
-        else:
-            result = self._run_gang(job, backend, workers, progress)
+        try:
+            result = self._fit(member, job, backend, progress)
+            if result is None and member is None:
+                raise TrainingError("Rank 0 gave no result. Report this.")
+        except TrainingError as error:
+            if member is None or not member.rank:
+                error.args = (f"{error} {_last_checkpoint(job)}",)
+            raise
         if result is None:
-            raise TrainingError("Rank 0 gave no result. Report this.")
+            assert member is not None
+            log.info("Rank %d is done; rank 0 has the result and goes on alone.", member.rank)
+            raise OtherRank(member.rank)
         return result
+
+    def _fit(self, member: Member | None, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult | None:
+        """member: the launcher's rank that this process is."""
+        workers = self.workers(backend)
+        if member is not None:
+            return train_rank(member, job, progress)
+        if workers == 1 and not self.options.resources_per_worker and not getattr(backend, "distributed", False):
+            return train_rank(Member(), job, progress)
+        return self._run_gang(job, backend, workers, progress)
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
         """The best weights as a predictor. Raises ArtifactError where the folder is not one that `fit` wrote."""
@@ -141,10 +150,7 @@ class TorchTrainer:
                 rendezvous=dict(self.rendezvous),
                 grace_seconds=train_options(job).grace_seconds,
             )
-            try:
-                return backend.run_gang(gang)[0]
-            except TrainingError as error:
-                raise TrainingError(f"{error} {_last_checkpoint(job)}") from error
+            return backend.run_gang(gang)[0]
 
 
 def train_rank(member: Member, job: TrainJob, progress: Progress | Reporter) -> TrainResult | None:
