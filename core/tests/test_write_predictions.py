@@ -4,8 +4,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distcore.errors import DistcoreError
-from distcore.prediction import GROUP_ROWS, write_predictions
+from distcore.contracts import TrainResult
+from distcore.errors import DistcoreError, TrainingError
+from distcore.prediction import GROUP_ROWS, finite_or_told, write_predictions
+from distcore.results import refuse_without_scores
 
 SCHEMA = pa.schema([("y", pa.int64())])
 
@@ -56,3 +58,30 @@ def test_an_error_in_the_writing_thread_is_raised_and_leaves_what_was_there(tmp_
         write_predictions(path, (batch(0, GROUP_ROWS) for _ in range(3)), SCHEMA)
     assert path.read_bytes() == b"the ones before"
     assert [each.name for each in tmp_path.iterdir()] == ["predictions.parquet"]
+
+
+def test_predictions_that_are_not_finite_are_told_by_column_and_row(caplog) -> None:
+    def part(numbers, lists):
+        return pa.record_batch(
+            {"y": pa.array(numbers), "y_probabilities": pa.array(lists), "name": pa.array(["a", "b"])}
+        )
+
+    batches = [part([1.0, None], [[0.5], [0.5]]), part([float("inf"), 2.0], [[0.5, 0.5], [float("nan"), 0.1]])]
+    assert list(finite_or_told(iter(batches))) == batches
+    told = [each.partition(":")[0] for each in caplog.messages]
+    assert told == [
+        "y is not finite in 1 of 4 rows, the first of them row 2 (from 0)",
+        "y_probabilities is not finite in 1 of 4 rows, the first of them row 3 (from 0)",
+    ]
+
+
+def test_a_model_without_a_finite_score_is_refused(tmp_path) -> None:
+    def ended(**values):
+        return TrainResult(
+            tmp_path, {"validation": {"y": {"loss": [0.1, values["y"]]}, "z": {"loss": [2.0]}}}, {}, 1, 1.0
+        )
+
+    refuse_without_scores(ended(y=0.1))
+    for value in (None, float("nan")):
+        with pytest.raises(TrainingError, match="No score of y is finite"):
+            refuse_without_scores(ended(y=value))

@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
-from distcore.contracts import Gang, Member
 from tests.hostile.conftest import SEED
 from tests.hostile.planting import PLACES, SETTINGS, STEPS, Case, all_tried
+
+from distcore.contracts import Gang, Member
 
 
 def cases(count, world, folder):
@@ -45,7 +45,7 @@ def judge(sweep, what, given, found):
 
 
 def test_in_one_process(sweep, tmp_path):
-    given = cases(sweep.times(12, 600), 1, tmp_path)
+    given = cases(sweep.times(6, 150), 1, tmp_path)
     judge(sweep, "NaN or infinity planted in a run of one process", given, all_tried(Member(), given, ""))
 
 
@@ -53,7 +53,7 @@ def test_in_a_rank_of_two(sweep, tmp_path):
     from distcore_local.backend import LocalBackend
     from distcore_local.options import BackendOptions
 
-    given = cases(sweep.times(12, 400), 2, tmp_path)
+    given = cases(sweep.times(6, 100), 2, tmp_path)
     gang = Gang(all_tried, (given, "distcore_local.ddp:DDP"), ranks=2)
     first, second = LocalBackend(BackendOptions()).run_gang(gang)
     assert first == second
@@ -90,7 +90,7 @@ def test_through_the_command_line(sweep, place, monkeypatch, trainer):
     chance = random.Random(SEED)
     steps = 5 * (6 if "local" in trainer else 3)
     monkeypatch.setenv("PYTHONPATH", str(place.folder))
-    for number in range(sweep.times(1, 8)):
+    for number in range(sweep.times(1, 6)):
         step = steps if not number else chance.randrange(steps // 2, steps)  # the last one first
         place.write("plants.py", MODEL.replace("STEP", str(step)))
         config = place.write("config.yaml", CONFIG.replace("TRAINER", trainer))
@@ -104,4 +104,6 @@ def test_through_the_command_line(sweep, place, monkeypatch, trainer):
         assert Path(kept[1]).is_dir()
         assert not (results / "experiment_run" / "model").exists()
     kind = "ddp" if "ddp" in trainer else "one process"
-    sweep.tried(f"NaN in a step of `distcore train` ({kind})", number + 1, "exit code 1, the last good checkpoint named")
+    sweep.tried(
+        f"NaN in a step of `distcore train` ({kind})", number + 1, "exit code 1, the last good checkpoint named"
+    )
