@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from distcore.contracts import Member
-from distcore.errors import DistcoreError, Stopped
+from distcore.errors import DistcoreError, Diverged, Stopped
 from distcore.signals import Stoppable, signal_of
 from distcore.training import parents
 
@@ -65,7 +65,7 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
     except KeyboardInterrupt as error:
         return Told("stopped", error=Stopped(str(error), signal_of(error)))
     except Exception as error:  # noqa: BLE001 - told by the process that waits
-        if stopping.received:  # a consequence of it: others got it too, and are gone
+        if stopping.received and not isinstance(error, Diverged):  # a consequence: others got it too, and are gone
             return Told("stopped", error=Stopped("", stopping.received))
         if isinstance(error, DistcoreError):
             return Told("raised", error=error, trace=traceback.format_exc())
