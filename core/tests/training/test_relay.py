@@ -32,6 +32,18 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
     assert not os.path.exists(path)
 
 
+def test_the_last_numbers_arrive_of_a_stage_that_ended_between_two_looks():
+    """The loop ends its stage as soon as its last step is done."""
+    shown = Progress()
+    with Relay(shown) as relay, relay.reporter.reporting() as worker:
+        worker.begin("train", 10, "steps", 64)
+        worker.done = 7
+        until(lambda: shown.done == 7)
+        worker.done = 10
+        worker.end()
+    assert shown.stages_finished[0][:2] == ("train", 640)
+
+
 def test_a_worker_that_cannot_open_the_file_goes_on(tmp_path):
     with FileReporter(str(tmp_path / "elsewhere")).reporting() as worker:
         worker.begin("train")

@@ -31,7 +31,10 @@ for each in ours:
         pass
 found = dict(asked=asked, started=vars(backend.resources()), answers=answers, listening=sorted(listening))
 found |= dict(mode=os.environ.get("RAY_AUTH_MODE"), home=os.path.exists(os.path.expanduser("~/.ray/auth_token")))
+folder = ray._private.worker._global_node.get_session_dir_path()
+found["session"] = os.path.isdir(folder)
 backend.close()
+found["left"] = os.path.lexists(folder) or os.path.realpath(folder + "/../session_latest") == folder
 gone, alive = psutil.wait_procs(ours[1:], timeout=60)
 print(json.dumps({**found, "alive": [each.name() for each in alive]}))
 """
@@ -54,6 +57,7 @@ def test_it_is_locked_quiet_and_gone_afterwards(tmp_path):
     assert found["mode"] == "token"
     assert found["home"]
     assert found["alive"] == []
+    assert (found["session"], found["left"]) == (True, False)
     assert found["listening"]
     assert all(each.startswith("127.") or each in ("::1", "::ffff:127.0.0.1") for each in found["listening"])
     lines = [line for line in done.stderr.splitlines() if "trying once more" not in line]  # a busy machine

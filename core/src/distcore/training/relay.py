@@ -117,7 +117,7 @@ class FileReporter:
             sequence = 0
             while True:
                 last = over.wait(SECONDS)
-                if progress.stage:
+                if sequence or progress.stage:  # the last numbers are those of a stage that has ended
                     sequence += 1
                     done, total, loss, rows = Numbers.of(progress)
                     told = (float("nan") if loss is None else loss, -1 if total is None else total)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore.contracts import Gang, Resources
+from distcore.errors import UserError
 from distcore_ray import cluster
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class RayBackend:
         self.options = options
         self._connection: cluster.Connection | None = None
         self._relay: RayRelay | None = None
+        self._failed = False
 
     def resources(self) -> Resources:
         """What the living nodes have. Nothing is started for it: where no cluster is to be joined, what this machine
@@ -44,10 +47,11 @@ class RayBackend:
         from distcore_ray import gang as gangs
         from distcore_ray.desk import open_desk
 
-        if self._relay is not None and self._relay.desk is not None:
-            return gangs.run(gang, self._relay.desk, self.options.patience)
-        with open_desk() as desk:
-            return gangs.run(gang, desk, self.options.patience)
+        with self._seeing_failures():
+            if self._relay is not None and self._relay.desk is not None:
+                return gangs.run(gang, self._relay.desk, self.options.patience)
+            with open_desk() as desk:
+                return gangs.run(gang, desk, self.options.patience)
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
         """As `tasks.run`: results in the order of the items; a task that raised raises here."""
@@ -57,7 +61,8 @@ class RayBackend:
         self.connect()
         from distcore_ray import tasks
 
-        yield from tasks.run(function, items, self.resources().cpus)
+        with self._seeing_failures():
+            yield from tasks.run(function, items, self.resources().cpus)
 
     def relay(self, progress: Progress) -> RayRelay:
         """Shows what the next gang reports."""
@@ -88,5 +93,16 @@ class RayBackend:
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
         if self._connection is not None:
-            cluster.disconnect(self._connection)
+            cluster.disconnect(self._connection, self._failed)
             self._connection = None
+
+    @contextmanager
+    def _seeing_failures(self) -> Iterator[None]:
+        """Remember whether the block failed for another reason than the user's, so that Ray's logs are kept."""
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception:
+            self._failed = True
+            raise

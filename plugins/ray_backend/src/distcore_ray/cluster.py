@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import Resources
 from distcore.errors import DistcoreError, UserError
-from distcore_ray import settings
+from distcore_ray import session, settings
 from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, greet, is_loopback
 from distcore_ray.head import ask
 
@@ -124,7 +124,7 @@ def connect(options: BackendOptions) -> Connection:
     found = target(options)
     before = settings.begin()
     try:
-        with settings.sigterm_kept():
+        with settings.signals_kept():
             return replace(_start(options) if found is None else _join(found, options), before=before)
     except BaseException:
         settings.end(before)
@@ -162,15 +162,18 @@ def _start(options: BackendOptions) -> Connection:
     before = started_processes()
     try:
         _start_here(options)
-    except Exception as first:  # noqa: BLE001 - as Ray raises; its parts wait too short for each other on a busy machine
+    except BaseException as first:
+        _end_half_started(before)
+        if not isinstance(first, Exception):  # a signal
+            raise
+        # As Ray raises; its parts wait too short for each other on a busy machine.
         log.info("A Ray cluster did not start (%s); trying once more.", first)
-        ray.shutdown()
-        for left in started_processes() - before:  # Ray knows a cluster only once it has started
-            with suppress(ProcessLookupError):
-                os.kill(left, signal.SIGKILL)
         try:
             _start_here(options)
-        except Exception as error:
+        except BaseException as error:
+            _end_half_started(before)
+            if not isinstance(error, Exception):
+                raise
             raise DistcoreError(
                 f"A Ray cluster could not be started on this machine: {str(error).rstrip('.')}. Look into "
                 f"{os.environ.get('RAY_TMPDIR') or '/tmp'}/ray/session_latest/logs, or run with --backend local."
@@ -188,6 +191,16 @@ def started_processes() -> set[int]:
     """The processes that this one has started and that have not ended; where /proc does not tell, none."""
     files = Path("/proc/self/task").glob("*/children")
     return {int(each) for file in files for each in file.read_text().split()}
+
+
+def _end_half_started(before: set[int]) -> None:
+    """End what Ray started since; it knows of a cluster only once that has started."""
+    import ray
+
+    ray.shutdown()
+    for left in started_processes() - before:
+        with suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
 
 
 def _start_here(options: BackendOptions) -> None:
@@ -212,13 +225,24 @@ def _shared(options: BackendOptions) -> dict[str, Any]:
     return given
 
 
-def disconnect(connection: Connection) -> None:
-    """Leave the cluster; one that we started ends."""
-    if connection.ours:
-        import ray
+def disconnect(connection: Connection, failed: bool = False) -> None:
+    """Leave the cluster; one that we started ends.
 
+    Args:
+        connection: What `connect` gave.
+        failed: Whether something went wrong there, so that somebody may want to read the logs of a cluster of ours.
+    """
+    if not connection.ours:
+        return
+    import ray
+
+    ours = session.of_this_process() if connection.started else None
+    try:
         ray.shutdown()
+    finally:
         settings.end(connection.before)
+        if ours is not None:
+            ours.end(keep=failed)
 
 
 def resources_of(nodes: list[dict[str, Any]]) -> Resources:

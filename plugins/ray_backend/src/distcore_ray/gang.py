@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import tempfile
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from ray.exceptions import RayError
 
 from distcore.contracts import Gang
 from distcore.errors import TrainingError, UserError
+from distcore.temporaries import temporary_folder
 from distcore.training.interrupt import Interrupt
 from distcore_ray import worker
 from distcore_ray.desk import News
@@ -42,10 +43,10 @@ def run(gang: Gang, desk: Any, patience: float) -> list[Any]:
 
     patience: seconds without room for the ranks after which to give up.
     Raises what a rank raised where that is one of distcore's errors, else TrainingError naming rank, node and exit;
-    KeyboardInterrupt after a ctrl-C, once the ranks have saved a checkpoint (a second ctrl-C does not wait)."""
+    Stopped after a ctrl-C or SIGTERM, once the ranks have saved a checkpoint (a second signal does not wait)."""
     refuse_impossible(gang, ray.nodes())
-    with tempfile.TemporaryDirectory(prefix="distcore-ray-") as folder:
-        attempt = _Fit(_trainer(gang, desk, folder))
+    with temporary_folder("ray") as folder:
+        attempt = _Fit(_trainer(gang, desk, str(folder)))
         attempt.start()
         try:
             return _Watch(gang, desk, patience).until(attempt)
@@ -155,19 +156,19 @@ class _Watch:
 
     def until(self, fit: _Fit) -> list[Any]:
         """Wait for the end. Raises as `run`."""
-        with Interrupt() as interrupt:
+        with Interrupt(self.gang.grace_seconds) as interrupt:
             while fit.is_alive():
                 fit.join(LOOK_SECONDS)
                 if interrupt.asked and not self.asked_to_stop:
-                    self._ask_to_stop()
+                    self._ask_to_stop(interrupt)
                 self._look(self._news())
             news = self._news()
-        self._look(news)
-        refused = next((each.error for each in news.failures if each.error is not None), None)
-        if refused is not None:
-            raise refused
-        if news.stopped:
-            raise KeyboardInterrupt
+            self._look(news)
+            refused = next((each.error for each in news.failures if each.error is not None), None)
+            if refused is not None:
+                raise refused
+            if news.stopped:
+                raise interrupt.stopped()
         if fit.error is not None or news.results is None:
             raise TrainingError(self._explained(fit.error, news)) from fit.error
         return [unpacked(each) for each in news.results]
@@ -182,13 +183,19 @@ class _Watch:
             ) from error
         return news
 
-    def _ask_to_stop(self) -> None:
-        """After the first ctrl-C, where there are ranks; raises KeyboardInterrupt where there are none yet."""
+    def _ask_to_stop(self, interrupt: Interrupt) -> None:
+        """After the first signal, if there are ranks; raises Stopped if there are none yet."""
         if not self.groups:
-            raise KeyboardInterrupt
+            raise interrupt.stopped()
         self.asked_to_stop = True
         self.desk.stop.remote()
-        log.warning("Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for it.")
+        if interrupt.signal == signal.SIGINT:
+            log.warning("Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for it.")
+        else:
+            log.warning(
+                "Stopping after %s: the workers save a checkpoint first, within %g s (trainer.grace_seconds).",
+                *(signal.Signals(interrupt.signal).name, self.gang.grace_seconds),
+            )
 
     def _look(self, news: News) -> None:
         """Tell of new groups and what they logged, and give up where none finds room."""

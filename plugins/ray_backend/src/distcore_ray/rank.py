@@ -85,11 +85,13 @@ class RankReporter:
 
 
 def _tell(line: Line, progress: Progress, over: threading.Event) -> None:
+    begun = False
     while True:
         last = over.wait(SECONDS)
         if line.stop.is_set():
             progress.stop = True
-        if progress.stage:
+        begun = begun or bool(progress.stage)
+        if begun:  # the last numbers are those of a stage that has ended
             line.say("numbers", Numbers.of(progress))
         if last:
             return

@@ -79,13 +79,27 @@ def on_loopback() -> Iterator[None]:
 
 
 @contextmanager
-def sigterm_kept() -> Iterator[None]:
-    """Put the handler of SIGTERM back that `ray.init` replaces."""
+def signals_kept() -> Iterator[None]:
+    """`ray.init()` puts no handler of its own in place of ours for SIGTERM; what it starts does not hear a terminal.
+
+    SIGHUP and SIGQUIT of a terminal reach the whole process group. A cluster that ended by them would take the ranks
+    along before they have saved; so its processes inherit that these wait, as Ray itself has it for SIGINT. One that
+    comes meanwhile comes at the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGTERM)
+    from ray._private import utils
+
+    setter, handler = utils.set_sigterm_handler, signal.getsignal(signal.SIGTERM)
+    utils.set_sigterm_handler = lambda handler: None
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGQUIT))
     try:
         yield
+    except KeyboardInterrupt:
+        signal.alarm(0)  # see below: it may have begun its three seconds
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        utils.set_sigterm_handler = setter
+        # Ray's native library has put one beneath Python's, which prints a dump and aborts three seconds later.
+        signal.signal(signal.SIGTERM, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
