@@ -11,7 +11,6 @@ imports that class, so a class from outside the installed plugins needs `trust`.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from distcore.plugins import Plugins
 from distcore.seals import damaged, read_bounded, sealed, unsealed
 from distcore.stores import Credentials
 from distcore.stores.addresses import folder_or_address
+from distcore.temporaries import temporary_folder
 from distcore.threads import patient_threads
 
 if TYPE_CHECKING:
@@ -149,15 +149,15 @@ def model_here(place: Path | ResultsStore) -> Iterator[Path]:
     if isinstance(place, Path):
         yield place
         return
-    with tempfile.TemporaryDirectory(prefix="distcore-model-") as folder:
+    with temporary_folder("model") as folder:
         for name in ("", MODEL):
             with suppress(FileNotFoundError):
-                place.get_folder(name, Path(folder, MODEL), NAME)
+                place.get_folder(name, folder / MODEL, NAME)
                 break
         try:
-            yield Path(folder)
+            yield folder
         except ArtifactError as error:
-            raise ArtifactError(str(error).replace(folder, place.url)) from error
+            raise ArtifactError(str(error).replace(str(folder), place.url)) from error
 
 
 def model_place(path: str | Path | ResultsStore, credentials: Credentials | None = None) -> Path | ResultsStore:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import SPLITS, Partition, Source
 from distcore.errors import UserError
+from distcore.temporaries import temporary_folder
 
 if TYPE_CHECKING:
     from distcore.cache import Cache
@@ -64,7 +64,7 @@ class Data:
 
         made: list[Source] = []
         with ExitStack() as stack:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distcore-")))
+            scratch = stack.enter_context(temporary_folder("source"))
 
             def opened(dataset: Any) -> Source:
                 source = open_source(dataset, raw, format=self.format, scratch=scratch, options=options)

@@ -2,23 +2,33 @@
 
 A file or folder is made under another name in the same directory, its bytes are forced to disk, it is renamed to its
 name, and the directory is forced to disk. Whatever stops that, a full disk, a signal or an exception, leaves the old
-version untouched; temporaries are removed where the process lives to do it, and are named so that the next run can.
+version untouched; temporaries are removed where the process lives to do it, and else by the next run (temporaries.py).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
 import threading
-import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
 
 from distcore.digests import Digest, HashingFile, digest_file
+from distcore.temporaries import (
+    BUILDING,
+    REMOVING,
+    building_name,
+    delete,
+    held,
+    held_folder,
+    hold,
+    removing_name,
+    temporary_name,
+)
 
 __all__ = [
     "BUILDING",
@@ -36,12 +46,6 @@ __all__ = [
     "write_file",
     "write_new_file",
 ]
-
-BUILDING = ".building-"
-"""What stands between the final name and a random one in the name of a folder under construction."""
-
-REMOVING = ".removing-"
-"""The same in the name of a folder that is being deleted."""
 
 SYNCING, WAITING = 4, 32
 """Files that are forced to disk at once, and those that may wait for it: each is an open file."""
@@ -121,15 +125,32 @@ def write_file(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO
 
     Raises OSError as the system gave it (see `explained`); the old file is then as it was."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        digest = write_new_file(temporary, content)
+    with new_file_beside(path) as (temporary, file):
+        if callable(content):
+            content(cast(BinaryIO, file))
+        else:
+            file.write(content)
+        digest = file.digest()
+        os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     sync_directory(path.parent)
     return digest
+
+
+@contextmanager
+def new_file_beside(path: Path) -> Iterator[tuple[Path, HashingFile]]:
+    """A new file under a temporary name beside `path`, held until the block ends; then that name is gone."""
+    while True:
+        temporary = temporary_name(path)
+        file = HashingFile(temporary)
+        if hold(file.fileno(), temporary):
+            break
+        file.close()
+    try:
+        yield temporary, file
+    finally:
+        temporary.unlink(missing_ok=True)
+        file.close()
 
 
 def move_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -168,25 +189,27 @@ def commit_directory(
     """
     temporary, final = Path(temporary), Path(final)
     sync_tree(temporary, synced)
-    old = None
-    if replace and os.path.lexists(final):
-        old = final.with_name(f"{final.name}{REMOVING}{uuid.uuid4().hex}")
-        os.rename(final, old)
-    renamed = False
-    try:
-        if final.exists():  # a rename would silently replace an empty folder
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
-        os.rename(temporary, final)
-        renamed = True
-        sync_directory(final.parent)
-    except BaseException:
-        if renamed:
-            os.rename(final, temporary)
+    with ExitStack() as stack:
+        old = None
+        if replace and os.path.lexists(final):
+            stack.enter_context(held(final))  # it may come back
+            old = removing_name(final)
+            os.rename(final, old)
+        renamed = False
+        try:
+            if final.exists():  # a rename would silently replace an empty folder
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
+            os.rename(temporary, final)
+            renamed = True
+            sync_directory(final.parent)
+        except BaseException:
+            if renamed:
+                os.rename(final, temporary)
+            if old is not None:
+                os.rename(old, final)
+            raise
         if old is not None:
-            os.rename(old, final)
-        raise
-    if old is not None:
-        _delete(old)
+            delete(old)
 
 
 def sync_tree(folder: str | os.PathLike[str], synced: Collection[str] = ()) -> None:
@@ -209,16 +232,10 @@ def remove_directory(path: str | os.PathLike[str]) -> None:
         return
     doomed = path
     if BUILDING not in path.name and REMOVING not in path.name:
-        doomed = path.with_name(f"{path.name}{REMOVING}{uuid.uuid4().hex}")
+        doomed = removing_name(path)
         os.rename(path, doomed)
         sync_directory(path.parent)
-    _delete(doomed)
-
-
-def building_name(final: str | os.PathLike[str]) -> Path:
-    """A fresh name beside `final` for a folder under construction."""
-    final = Path(final)
-    return final.with_name(f"{final.name}{BUILDING}{uuid.uuid4().hex}")
+    delete(doomed)
 
 
 class DirectoryBuilder:
@@ -229,27 +246,20 @@ class DirectoryBuilder:
 
     def __init__(self, final: str | os.PathLike[str], *, replace: bool = False) -> None:
         self.final = Path(final)
-        self.path = building_name(final)
         self.replace = replace
+        self._held = ExitStack()
 
     def __enter__(self) -> Path:
-        self.path.mkdir(parents=True)
+        self.path = self._held.enter_context(held_folder(lambda: building_name(self.final)))
         return self.path
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if kind is None:
-                commit_directory(self.path, self.final, replace=self.replace)
-        finally:
-            if self.path.exists():
-                _delete(self.path)
-
-
-def _delete(path: Path) -> None:
-    """Delete a folder (or a link) that nobody reads; what cannot be deleted is left for the next run to find."""
-    if path.is_symlink() or path.is_file():
-        path.unlink(missing_ok=True)
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+        with self._held:
+            try:
+                if kind is None:
+                    commit_directory(self.path, self.final, replace=self.replace)
+            finally:
+                if self.path.exists():
+                    delete(self.path)

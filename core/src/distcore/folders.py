@@ -13,6 +13,7 @@ from distcore.errors import DistcoreError, Stopped, StoreError, UserError
 from distcore.mirror import CHECKPOINTS, MANIFEST, MODEL, STARTED, Mirror, working_folder
 from distcore.session import experiment_directory
 from distcore.signals import signal_of
+from distcore.temporaries import sweep, sweep_tree
 
 if TYPE_CHECKING:
     from distcore.requests import TrainRequest
@@ -84,6 +85,7 @@ def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | N
         else:
             fresh = None if going_on else experiment_directory(place, asked.experiment_name, asked.model_name)
             session.directory = fresh or place
+            sweep_tree(session.directory)
             if not taken_over:
                 stack.enter_context(alone_in(session.directory))
         if not going_on:
@@ -139,6 +141,7 @@ def alone_there(mirror: Mirror, fresh: bool = False) -> Iterator[None]:
 def answer_folder(place: Path | str, credentials: Credentials | None) -> Iterator[tuple[Path, Mirror | None]]:
     """The folder for what `predict` and `evaluate` find, and the bucket that it is put into when the work is done."""
     if isinstance(place, Path):
+        sweep(place)
         with as_before(place):
             yield place, None
         return

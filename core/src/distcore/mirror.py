@@ -18,7 +18,6 @@ import logging
 import os
 import shutil
 import socket
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from distcore.durable import BUILDING, REMOVING, DirectoryBuilder
 from distcore.errors import TrainingError, UserError
 from distcore.stores import NAME, Credentials, Store, open_store
 from distcore.stores.addresses import without_password
+from distcore.temporaries import temporary_folder
 
 STARTED = "started.json"
 """What claims a run's folder."""
@@ -179,7 +179,7 @@ class Mirror:
 @contextmanager
 def working_folder(mirror: ResultsStore) -> Iterator[Path]:
     """A folder of this machine to work in, named as the one in the bucket; it is gone when the block ends."""
-    with tempfile.TemporaryDirectory(prefix="distcore-run-", ignore_cleanup_errors=True) as parent:
+    with temporary_folder("run") as parent:
         folder = Path(parent, os.path.basename(without_password(mirror.url)))
         folder.mkdir()
         yield folder

@@ -19,6 +19,7 @@ from distcore.offers import DEFAULTS
 from distcore.plugins import Plugins
 from distcore.progress import Progress
 from distcore.progress_view import ProgressView
+from distcore.temporaries import sweep_system, sweep_tree
 from distcore.threads import patient_threads
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class UnderWay(Protocol):
 def under_way(session: UnderWay, extensions: Sequence[Mapping[str, Any]], view: str) -> Iterator[None]:
     """Draw the session's progress, let the extensions listen and tell them how it ended; close the backend."""
     plugins = session.plugins
+    sweep_system()
     error: BaseException | None = None
     try:
         with listening(extensions, plugins):
@@ -241,6 +243,7 @@ def experiment_directory(root: str | Path, experiment_name: str, model_name: str
             try:
                 candidate.mkdir()
             except FileExistsError:
+                sweep_tree(candidate)
                 number += 1
             else:
                 return candidate

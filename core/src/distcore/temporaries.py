@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from distcore.locks import BUSY, locked_if_free
 
@@ -109,6 +110,26 @@ def temporary_folder(what: str) -> Iterator[Path]:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def unnamed_file(what: str, folder: str | os.PathLike[str] | None = None) -> BinaryIO:
+    """A file without a name, to write and to read, gone with its last handle; nothing is buffered.
+
+    Args:
+        what: As for `temporary_folder`, if the file system gives no file without a name.
+        folder: Where it lies; None: the system's temporary folder.
+    """
+    place = Path(folder or tempfile.gettempdir())
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        handle = os.open(place, flags | os.O_TMPFILE, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
+            raise
+        path = place / f"distcore-{what}-{uuid.uuid4().hex}"
+        handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        path.unlink(missing_ok=True)
+    return cast(BinaryIO, os.fdopen(handle, "w+b", buffering=0))
 
 
 def sweep(folder: Path, name: str | None = None) -> None:

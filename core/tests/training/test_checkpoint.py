@@ -57,7 +57,7 @@ def test_tensor_file_is_what_safetensors_writes(tmp_path):
 
 
 def test_only_the_newest_are_kept_and_half_ones_are_swept(tmp_path):
-    (tmp_path / "step-00000005.building-abc").mkdir()
+    (tmp_path / "step-00000005.building-0123456789abcdef0123456789abcdef").mkdir()
     save_three(tmp_path, keep=2)
     assert sorted(os.listdir(tmp_path)) == ["step-00000020", "step-00000030"]
 

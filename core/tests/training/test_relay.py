@@ -19,7 +19,7 @@ def until(condition):
 def test_numbers_arrive_and_the_file_is_gone_afterwards():
     shown = Progress()
     with Relay(shown) as relay:
-        path = relay.path
+        path = relay.reporter.path
         with relay.reporter.reporting() as worker:
             worker.begin("train", 10, "steps", 64)
             worker.done, worker.loss = 7, torch.tensor(0.5)

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 import tempfile
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -33,6 +32,7 @@ from distcore.errors import CacheError, StoreError
 from distcore.stores import Store
 from distcore.stores.bucket import Bucket
 from distcore.stores.lease import Lease
+from distcore.temporaries import temporary_folder
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
@@ -68,16 +68,14 @@ class BucketBuilder(CacheBuilder):
         return {f"{self.key}/{self.version}/{each.file}": each.bytes for each in self._entries.values()}
 
     def _store(self, name: str, fill: Callable[[BinaryIO], None]) -> Digest:
-        with explained(tempfile.gettempdir(), "a shard on its way to the bucket", advice="point TMPDIR elsewhere"):
-            folder = tempfile.mkdtemp(prefix="distcore-put-")
-        try:
-            path = Path(folder, "shard")
+        with ExitStack() as stack:
+            with explained(tempfile.gettempdir(), "a shard on its way to the bucket", advice="point TMPDIR elsewhere"):
+                folder = stack.enter_context(temporary_folder("put"))
+            path = folder / "shard"
             with HashingFile(path) as file:
                 fill(cast(BinaryIO, file))
                 digest = file.digest()
             self.store.put(f"{self.key}/{self.version}/{name}", path)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
         return digest
 
     def _seal(self, manifest: bytes) -> None:
@@ -108,8 +106,8 @@ def build_there(
             log.warning("%s It is built again now.", damage.removesuffix(REBUILD).strip())
         with suppress(StoreError):  # a courtesy, which may not be permitted here
             _sweep(store, key, lease)
-        with tempfile.TemporaryDirectory(prefix="distcore-building-", ignore_cleanup_errors=True) as folder:
-            builder = BucketBuilder(store, key, format, plugins, Path(folder))
+        with temporary_folder("building") as folder:
+            builder = BucketBuilder(store, key, format, plugins, folder)
             try:
                 build(builder)
                 counts = _commit(store, builder, damaged)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -31,6 +30,7 @@ from distcore.locks import locked
 from distcore.stores import Store
 from distcore.stores.lease import Lease
 from distcore.stores.local import LocalStore
+from distcore.temporaries import temporary_folder
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
@@ -169,8 +169,8 @@ def _repaired(
         _repaired_here(cache.folder, manifest.format, expected, damaged, lambda b: make(b, manifest, shards), plugins)
         _forget(cache, store, manifest)
         return
-    with tempfile.TemporaryDirectory(prefix="distcore-repair-", ignore_cleanup_errors=True) as folder:
-        builder = _BucketRepair(store, cache.key, manifest.format, plugins, Path(folder))
+    with temporary_folder("repair") as folder:
+        builder = _BucketRepair(store, cache.key, manifest.format, plugins, folder)
         builder.version, builder.expected, builder.damaged = manifest.version, expected, damaged
         make(builder, manifest, shards)
     _check_made(builder, damaged)

@@ -57,8 +57,10 @@ def write_new(path: Path, text: str) -> None:
 def write(path: Path, text: str) -> None:
     """Write a file whole. Raises UserError where it cannot be written."""
     from distcore.durable import write_file
+    from distcore.temporaries import sweep
 
     with writable(path):
+        sweep(path.parent, path.name)
         write_file(path, text.encode())
 
 

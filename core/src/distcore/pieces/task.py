@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from distcore.digests import digest_file
 from distcore.errors import ArtifactError, DataError
 from distcore.pieces.packed import Found, packed
 from distcore.progress import Progress
+from distcore.temporaries import temporary_folder
 
 if TYPE_CHECKING:
     from distcore.artifact import Artifact
@@ -91,9 +91,9 @@ class Model:
                 f"with every task (more than {SHIPPED_BYTES >> 20} MiB). Put it where every machine of the cluster "
                 "can read it, or give --backend local."
             )
-        with tempfile.TemporaryDirectory(prefix="distcore-model-") as folder:
+        with temporary_folder("model") as folder:
             for name, content in self.files.items():
-                Path(folder, name).write_bytes(content)
+                (folder / name).write_bytes(content)
             return open_artifact(folder, plugins=plugins, trust=self.trust)
 
 

@@ -15,6 +15,7 @@ from distcore.errors import UserError
 from distcore.report import charts
 from distcore.report.search import STATISTICS, sections
 from distcore.seals import read_sealed
+from distcore.temporaries import sweep
 from distcore.vouched import read_vouched
 
 LEFT_OUT = "The report is made without it; take it from a backup, or run the command that wrote it again."
@@ -32,6 +33,7 @@ def write_report(directory: Path, output: str | Path | None = None) -> Path:
     from distcore.durable import write_file
 
     path = Path(output) if output else directory / "report.html"
+    sweep(path.parent, path.name)
     write_file(path, render(directory).encode())
     return path
 

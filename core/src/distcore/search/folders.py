@@ -11,6 +11,7 @@ from distcore.durable import remove_directory
 from distcore.errors import UserError
 from distcore.locks import locked_if_free
 from distcore.session import experiment_directory
+from distcore.temporaries import sweep_tree
 
 SEARCH = "search.json"
 """What a search was begun with; a folder that holds it can be gone on with."""
@@ -47,6 +48,7 @@ def held_folder(going_on: Path | None, root: str | Path, experiment: str, model:
         with locked_if_free(folder / ".lock") as free:
             if not free:
                 raise UserError(f"Another search is running in {folder}. Wait for it, or begin one in another folder.")
+            sweep_tree(folder)
             yield folder
     finally:
         if going_on is None and not (folder / SEARCH).exists():

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from distcore.stores.blocks import Blocks, blocks_of
 from distcore.stores.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
 from distcore.stores.retries import persistently, status_of
 from distcore.stores.store import NAME, SMALL, Credentials, Seen, Stat, checked
+from distcore.temporaries import unnamed_file
 
 PIECE = 16 << 20
 """Bytes of one request for a large object."""
@@ -104,7 +104,7 @@ class Bucket:
         # A byte more is asked for than there should be, so that a longer object shows.
         starts = range(0, size + 1, PIECE)
         tell = seen if len(starts) == 1 else None
-        target = cast(BinaryIO, tempfile.TemporaryFile(prefix="distcore-shard-", buffering=0))  # noqa: SIM115 - given
+        target = unnamed_file("shard")
 
         def fetch(start: int) -> int:
             return self._ask(name, "read", lambda _, path: copy(path, start, min(start + PIECE, size + 1)))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from distcore.durable import sync_directory, write_file, write_new_file
+from distcore.durable import new_file_beside, sync_directory, write_file
 from distcore.stores.store import NAME, SMALL, Seen, Stat, checked
 
 
@@ -71,14 +70,13 @@ class LocalStore:
     def create(self, name: str, content: bytes) -> bool:
         """Write an object under a name that nothing has: a link to a finished file, which the system makes once."""
         path = self._made(name)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            write_new_file(temporary, content)
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink(missing_ok=True)
+        with new_file_beside(path) as (temporary, file):
+            file.write(content)
+            os.fsync(file.fileno())
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
         sync_directory(path.parent)
         return True
 

@@ -21,9 +21,10 @@ import torch
 from distcore.contracts import JSON
 from distcore.digests import digest_file
 from distcore.disk import explained
-from distcore.durable import BUILDING, REMOVING, DirectoryBuilder, remove_directory, write_new_file
+from distcore.durable import DirectoryBuilder, remove_directory, write_new_file
 from distcore.errors import CheckpointError, StoreError
 from distcore.mirror import CHECKPOINTS, MANIFEST
+from distcore.temporaries import sweep
 from distcore.training.tensorfile import read_tensors, tensor_writer
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def save(directory: Path, step: int, tensors: Mapping[str, torch.Tensor], state:
     final = directory / f"step-{step:08d}"
     with explained(directory, "the checkpoint", CheckpointError, advice="choose another --output_directory"):
         directory.mkdir(parents=True, exist_ok=True)
-        _sweep(directory)
+        sweep(directory)
         with DirectoryBuilder(final, replace=True) as folder:
             digests = {
                 TENSORS: write_new_file(folder / TENSORS, tensor_writer(tensors)),
@@ -194,10 +195,3 @@ def _step(path: Path) -> int:
     if match is None:
         raise CheckpointError(f"{path} is no checkpoint's folder. Give one named step-<number>.")
     return int(match[1])
-
-
-def _sweep(directory: Path) -> None:
-    """Remove what a killed run left half done; only one process at a time writes checkpoints of a run."""
-    for path in directory.iterdir():
-        if BUILDING in path.name or REMOVING in path.name:
-            _remove(path)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from distcore.progress import Progress
+from distcore.temporaries import temporary_folder
 
 LAYOUT = struct.Struct("<qqqdq")
 """sequence (0: nothing yet), done, total (-1: unknown), loss (NaN: none), rows per unit."""
@@ -59,11 +59,12 @@ class Relay:
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        handle, self.path = tempfile.mkstemp(prefix="distcore-progress-")
-        self.reporter: Reporter = FileReporter(self.path)
-        os.ftruncate(handle, LAYOUT.size)
-        self._memory = mmap.mmap(handle, LAYOUT.size)
-        os.close(handle)
+        self._closing = ExitStack()
+        path = self._closing.enter_context(temporary_folder("progress")) / "numbers"
+        self.reporter: Reporter = FileReporter(str(path))
+        path.write_bytes(bytes(LAYOUT.size))
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), LAYOUT.size)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="distcore-progress", daemon=True)
 
@@ -77,7 +78,7 @@ class Relay:
         self._over.set()
         self._thread.join()
         self._memory.close()
-        os.unlink(self.path)
+        self._closing.close()
 
     def _follow(self) -> None:
         begun = False

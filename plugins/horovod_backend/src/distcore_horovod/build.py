@@ -14,13 +14,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from distcore.errors import DistcoreError, UserError
+from distcore.temporaries import temporary_folder
 from distcore_horovod.diagnose import Unusable, ask
 from distcore_horovod.installed import torch_version
 
@@ -107,8 +107,7 @@ def build(tools: Tools, cache: Path, jobs: int, sdist: Path | None = None) -> Pa
     folder = cache / wheel_key(tools)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "build.log"
-    with tempfile.TemporaryDirectory(prefix="distcore-horovod-") as name:
-        scratch = Path(name)
+    with temporary_folder("horovod") as scratch:
         compiler = _compiler(scratch, tools)
         asked = scratch / "requirements.txt"
         asked.write_text(f"{sdist.absolute() if sdist else f'horovod=={VERSION}'} --hash=sha256:{SHA256}\n")

@@ -7,8 +7,8 @@ begins in one rank's rows and ends in another's is written by the rank with its 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from distcore.contracts import Block, Partition, Processor, ShardPlan, Source
 from distcore.plugins import Plugins
+from distcore.temporaries import temporary_folder
 from distcore_horovod.crew import Crew
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.make_crew import crew
@@ -104,7 +105,7 @@ class _Part:
     """What this rank holds between orders."""
 
     local: Processor | None = None
-    folder: tempfile.TemporaryDirectory[str] | None = None
+    folder: ExitStack | None = None
     shares: list[int] = field(default_factory=list)
 
 
@@ -137,8 +138,9 @@ def _scan(crew: Crew, shares: list[list[Partition]], scratch: str | None, parall
     threads = parallelism or max(1, len(os.sched_getaffinity(0)) // crew.local_size)
     _part.local = Plugins().make("processors", "local", {"parallelism": threads})
     # The leader's folder goes with the cache that is being built; other ranks may be on other machines.
-    _part.folder = tempfile.TemporaryDirectory(prefix="distcore-rows-", ignore_cleanup_errors=True)
-    folder = Path(scratch) if crew.rank == 0 and scratch is not None else Path(_part.folder.name)
+    _part.folder = ExitStack()
+    own = _part.folder.enter_context(temporary_folder("rows"))
+    folder = Path(scratch) if crew.rank == 0 and scratch is not None else own
     _part.local.scan(_Share(shares[crew.rank]), folder)
 
 
@@ -240,5 +242,5 @@ def _close(crew: Crew) -> None:
         _part.local.close()
         _part.local = None
     if _part.folder is not None:
-        _part.folder.cleanup()
+        _part.folder.close()
         _part.folder = None

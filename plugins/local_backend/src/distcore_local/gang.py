@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from typing import Any, NoReturn
 from distcore.contracts import Gang, Member
 from distcore.errors import DistcoreError, TrainingError
 from distcore.signals import ENDING
+from distcore.temporaries import temporary_folder
 from distcore.training.interrupt import Interrupt
 from distcore.training.meeting import STORE
 from distcore_local.member import Orders, Told, main
@@ -60,8 +60,8 @@ def run(gang: Gang, threads: int) -> list[Any]:
     with Interrupt(gang.grace_seconds + LATER_SECONDS) as interrupt:  # the ranks' own time ends first
         for attempt in range(gang.max_retries + 1):
             with (
-                tempfile.TemporaryDirectory(prefix="distcore-gang-") as folder,
-                Attempt(gang, threads, payload, Path(folder), attempt) as ranks,
+                temporary_folder("gang") as folder,
+                Attempt(gang, threads, payload, folder, attempt) as ranks,
             ):
                 found = ranks.wait(interrupt)
             if not isinstance(found, Loss):

@@ -12,6 +12,7 @@ import numpy as np
 
 from distcore.errors import CacheError
 from distcore.packing import pack_into, ragged_of
+from distcore.temporaries import unnamed_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +188,7 @@ class FileStore:
     def _new(self) -> IO[bytes]:
         try:
             os.makedirs(self._directory, exist_ok=True)
-            return tempfile.TemporaryFile(dir=self._directory, prefix="distcore-packed-", buffering=0)
+            return unnamed_file("packed", self._directory)
         except OSError as error:
             raise self._unwritable(error) from error
 
