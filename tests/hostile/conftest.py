@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.hostile.record import RECORD
 
-FULL = bool(os.environ.get("DISTCORE_HOSTILE"))
-"""Set by `make hostile`."""
+SHARE = float(os.environ.get("DISTCORE_HOSTILE") or 0)
+"""The share of the full counts: 1 under `make hostile`, less if there is less time; 0 in an ordinary run."""
 
 SEED = int(os.environ.get("DISTCORE_SEED", "20261122"))
 
@@ -32,8 +32,8 @@ class Sweep:
         self._since = time.monotonic()
 
     def times(self, few: int, full: int) -> int:
-        """How often to try: `few` in an ordinary run, `full` under `make hostile`."""
-        return full if FULL else few
+        """How often to try: `few` in an ordinary run, `full` (or the share of it that was asked) under `make hostile`."""
+        return max(few, round(full * SHARE))
 
     def tried(self, what: str, count: int, outcome: str) -> None:
         """Say what was tried, how often, and what came of it; counts only if the test passes.
@@ -63,7 +63,7 @@ def sweep(request: pytest.FixtureRequest) -> Iterator[Sweep]:
         print(f"DISTCORE_SEED={SEED}")
         return
     assert found.rows, "a hostile test says what it tried: sweep.tried(…)"
-    if FULL:
+    if SHARE:
         path = root / RECORD
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
