@@ -122,7 +122,7 @@ class Place:
 
     def start(self, command: str, *more: object, **environment: str) -> subprocess.Popen[str]:
         """The command line in a process of its own, in its own session, as a terminal would start it."""
-        return self.python("-m", "distcore.cli", *self.words(command, *more), **environment)
+        return self.python("-m", "distcore", *self.words(command, *more), **environment)
 
     def interrupted(self, stage: str, command: str, *more: object) -> Done:
         """The command line, with a ctrl-C right after the stage began."""
