@@ -37,8 +37,7 @@ MOVES: dict[str, dict[str, str]] = {
         "training": "training",
     },
     "distcore_search": {
-        "search.folders search.options search.outcome search.plugin search.rounds search.space search.trial": "",
-        "search.variants": "",
+        "search.objective search.options search.plugin search.records search.rounds search.space search.variants": "",
     },
     "distcore_testing": {"testing": ""},
     "distcore_report": {"report": ""},

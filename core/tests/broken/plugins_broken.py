@@ -487,7 +487,7 @@ class SoundExecutor:
         return {"at_once": 1, "algorithm": "as given", "notes": []}
 
     def run(self, job, backend, told):
-        from distcore.search.trial import ENDED, end_record, read_record
+        from distcore.search.records import ENDED, end_record, read_record
 
         for number, raw in enumerate(job.variants):
             name = f"{number:04d}"

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from distcore.contracts import Axis, SearchJob
-from distcore.search.trial import TRIALS, write_record
+from distcore.search.records import TRIALS, write_record
 from distcore_optuna.journal import SealedJournal
 from distcore_optuna.options import LocalOptions
 from distcore_optuna.study import JOURNAL, STARTUP, Study

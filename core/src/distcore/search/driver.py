@@ -23,8 +23,9 @@ from distcore.search.checks import check_objective, check_split
 from distcore.search.folders import CHANGED, SEARCH, SECTION, refuse_another
 from distcore.search.objective import Objective
 from distcore.search.outcome import SearchOutcome, collect, conclude, in_words
+from distcore.search.records import ENDED, read_record
 from distcore.search.section import Section, check_candidates
-from distcore.search.trial import ENDED, TrialWork, read_record, run_trial
+from distcore.search.trial import TrialWork, run_trial
 from distcore.search.variants import variants
 from distcore.signals import signal_of
 
@@ -63,11 +64,11 @@ class Search:
         session, section = self.session, self.section
         session.directory = directory
         work = TrialWork(
-            section.values,
-            dict(section.written["parameters"]),
-            self.objective,
-            self.data,
-            directory,
+            config=section.values,
+            parameters=dict(section.written["parameters"]),
+            objective=self.objective,
+            data=self.data,
+            directory=directory,
             backend=self.backend,
             random_seed=self.seed,
             skip=frozenset(self.skip),

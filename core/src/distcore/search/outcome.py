@@ -14,7 +14,8 @@ from distcore import results
 from distcore.contracts import JSON
 from distcore.durable import DirectoryBuilder
 from distcore.errors import ArtifactError, DistcoreError, TrainingError
-from distcore.search.trial import TRIALS, TrialWork, check_model, finish_stopped, read_record, statistics_of
+from distcore.search.records import TRIALS, read_record, statistics_of
+from distcore.search.trial import TrialWork, check_model, finish_stopped
 
 STATISTICS = "hyperopt_statistics.json"
 MODEL = "model"

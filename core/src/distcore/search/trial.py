@@ -25,43 +25,30 @@ from distcore.contracts import JSON, TrainResult
 from distcore.dataset import Data
 from distcore.digests import digest_file
 from distcore.durable import remove_directory
-from distcore.errors import ArtifactError, TrainingError, UserError
+from distcore.errors import ArtifactError, TrainingError
 from distcore.locks import locked
-from distcore.seals import read_sealed
 from distcore.search.objective import Objective
-from distcore.search.rounds import rounds_of
-from distcore.search.space import parse_spaces, values_of
+from distcore.search.records import ENDED, ROUNDS, SearchWork, begin_record, read_record, write_record
 from distcore.search.substitute import Values, substitute
 from distcore.session import Session, describe, open_session
-from distcore.vouched import read_vouched
-
-RECORD, ROUNDS, TRIALS = "trial.json", "rounds.jsonl", "trials"
-ENDED = frozenset({"finished", "stopped", "failed"})
-"""States of a record that is final. "running" is also what a kill leaves behind."""
 
 log = logging.getLogger("distcore")
 
 
-@dataclass(frozen=True)
-class TrialWork:
+@dataclass(frozen=True, kw_only=True)
+class TrialWork(SearchWork):
     """What every trial of a search shares. Pickles.
 
-    config: without the `hyperopt` section, no default filled in. parameters: that section's, as written.
+    config: without the `hyperopt` section, no default filled in.
     cache: where no parameter touches the preprocessing, and so all share it; None: each trial finds or builds its own.
     """
 
     config: Values
-    parameters: JSON
-    objective: Objective
     data: Data
-    directory: Path
     cache: Cache | None = None
     backend: str | None = None
     random_seed: int | None = None
     skip: frozenset[str] = frozenset()
-
-    def folder(self, name: str) -> Path:
-        return self.directory / TRIALS / name
 
 
 def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
@@ -202,73 +189,6 @@ def _known(statistics: JSON, scored: Mapping[str, JSON], objective: Objective) -
     if metrics is None:
         return f"{objective.feature} was not evaluated"
     return f"{objective.feature} has {', '.join(sorted(metrics))}" if objective.metric not in metrics else "it is NaN"
-
-
-# ------------------------------------------------------------------ records
-
-
-def read_record(folder: Path) -> JSON:
-    """A trial's record; {} where it was never begun. Raises UserError where it is not as it was written."""
-    advice = f"Remove the folder {folder} and go on with the search: this trial is run again."
-    try:
-        return read_sealed(folder / RECORD, advice)
-    except FileNotFoundError:
-        return {}
-
-
-def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Replace a trial's record, whole or not at all."""
-    results.write_json(folder / RECORD, dict(record))
-
-
-def begin_record(work: TrialWork, name: str, raw: Mapping[str, Any]) -> JSON:
-    """The trial's record, written where there is none yet: a process that dies at once leaves a trial all the same."""
-    folder = work.folder(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    record = read_record(folder)
-    if not record:
-        parameters = values_of(parse_spaces(work.parameters), raw)
-        record = {"name": name, "parameters": parameters, "raw": dict(raw), "state": "running"}
-        write_record(folder, record)
-    return record
-
-
-def end_record(folder: Path, state: str, objective: Objective, error: str | None = None, seconds: float = 0.0) -> JSON:
-    """What an executor says of a trial that does not say so itself: "stopped" early, or "failed" (its process died).
-
-    Its score is the best of its rounds. One that has ended meanwhile keeps its own word."""
-    record = read_record(folder)
-    if record.get("state") in ENDED:
-        return record
-    rounds = rounds_of(folder / ROUNDS)
-    score, place = objective.best_of([objective.of_round(each.metrics) for each in rounds])
-    record |= {"state": state, "rounds": len(rounds), "round": None if place is None else place + 1}
-    # A test split is evaluated with a whole model only, so a trial without one has no score there.
-    record |= {"score": score if state == "stopped" and objective.split != "test" else None, "error": error}
-    record["seconds"] = round(record.get("seconds", 0.0) + seconds, 3)
-    evaluated = rounds[place].metrics.get(objective.evaluated, {}) if place is not None else {}
-    record["evaluation"] = evaluated
-    write_record(folder, record)
-    return record
-
-
-def statistics_of(folder: Path) -> JSON:
-    """{split: {feature: {metric: [a value a round]}}} of a trial, also of one that did not come to its end."""
-    path = folder / "training_statistics.json"
-    if path.exists():
-        try:
-            found: JSON = read_vouched(path)
-        except UserError as error:
-            log.warning("%s The search's statistics are made from %s instead.", error, folder / ROUNDS)
-        else:
-            return found
-    made: JSON = {}
-    for each in rounds_of(folder / ROUNDS):
-        for split, features in each.metrics.items():
-            for feature, metrics in features.items():
-                for metric, value in metrics.items():
-                    made.setdefault(split, {}).setdefault(feature, {}).setdefault(metric, []).append(value)
-    return made
 
 
 def check_model(folder: Path, record: JSON) -> None:

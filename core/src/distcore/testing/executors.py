@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,12 +14,11 @@ from typing import Any
 import pytest
 
 from distcore.contracts import Axis, Backend, SearchJob
-from distcore.dataset import Data
 from distcore.errors import ConfigError
 from distcore.plugins import Plugins
 from distcore.search.objective import Objective
+from distcore.search.records import ROUNDS, SearchWork, read_record, write_record
 from distcore.search.rounds import add_round
-from distcore.search.trial import ROUNDS, TrialWork, read_record, write_record
 
 AXES = {
     "rate": Axis("float", 1e-4, 1.0, log=True),
@@ -57,7 +57,8 @@ class ExecutorSuite:
 
     def job(self, folder: Path, variants: Any, trials: int = 4, mode: str = "well", **more: Any) -> SearchJob:
         """A search of trials that only write down what they were given; mode: see `quick_trial`."""
-        work = TrialWork({"mode": mode}, {}, Objective("y", "loss", "minimize"), Data("none.csv"), folder)
+        objective = Objective("y", "loss", "minimize")
+        work = QuickWork(parameters={}, objective=objective, directory=folder, mode=mode)
         known = None if variants is None else tuple(variants)
         count = trials if known is None else len(known)
         return SearchJob(quick_trial, work, AXES, known, count, "minimize", folder, **more)
@@ -155,10 +156,17 @@ class ExecutorSuite:
 ROUNDS_OF_SLOW = 40
 
 
-def quick_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class QuickWork(SearchWork):
+    """Of trials that train nothing. mode: see `quick_trial`."""
+
+    mode: str
+
+
+def quick_trial(work: QuickWork, name: str, raw: Mapping[str, Any]) -> None:
     """A trial that trains nothing. Its loss is `layers` in every round.
 
-    work.config["mode"]: "well": one round; "slow": many rounds with pauses; "bad": see the suite's test."""
+    work.mode: "well": one round; "slow": many rounds with pauses; "bad": see the suite's test."""
     folder = work.folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     record = read_record(folder)
@@ -166,7 +174,7 @@ def quick_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
         return
     record = {"name": name, "parameters": dict(raw), "raw": dict(raw), "attempts": record.get("attempts", 0) + 1}
     write_record(folder, {**record, "state": "running"})
-    mode, layers = work.config["mode"], raw["layers"]
+    mode, layers = work.mode, raw["layers"]
     if mode == "bad" and layers == 1:
         write_record(folder, {**record, "state": "failed", "error": "ValueError: as asked"})
         return

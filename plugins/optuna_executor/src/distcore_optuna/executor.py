@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON, Backend, SearchJob
 from distcore.errors import UserError
+from distcore.search.records import ENDED, ROUNDS, begin_record, end_record, read_record
 from distcore.search.rounds import Follower, Round
-from distcore.search.trial import ENDED, ROUNDS, begin_record, end_record, read_record
 from distcore.training.interrupt import Interrupt
 from distcore_optuna.process import TrialProcess, stop
 

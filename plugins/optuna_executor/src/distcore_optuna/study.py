@@ -14,8 +14,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from distcore.contracts import JSON, Axis, SearchJob
 from distcore.errors import UserError
+from distcore.search.records import ENDED, ROUNDS, TRIALS, read_record
 from distcore.search.rounds import rounds_of
-from distcore.search.trial import ENDED, ROUNDS, TRIALS, read_record
 from distcore_optuna.journal import JournalDamaged, SealedJournal
 
 if TYPE_CHECKING:

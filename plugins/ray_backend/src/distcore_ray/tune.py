@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import JSON, Backend, SearchJob
 from distcore.errors import DistcoreError
-from distcore.search.trial import ENDED, TRIALS, begin_record, end_record, read_record
+from distcore.search.records import ENDED, TRIALS, begin_record, end_record, read_record
 from distcore_ray.cluster import is_connected
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
 from distcore_ray.tune_search import algorithm, optuna_search, searcher

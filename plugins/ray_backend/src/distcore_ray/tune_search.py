@@ -7,7 +7,7 @@ from typing import Any
 
 from distcore.contracts import Axis, SearchJob
 from distcore.errors import UserError
-from distcore.search.trial import ENDED
+from distcore.search.records import ENDED
 from distcore.search.variants import draw
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import SearchJob
+from distcore.search.records import ROUNDS, TRIALS, read_record
 from distcore.search.rounds import Follower
-from distcore.search.trial import ROUNDS, TRIALS, read_record
 
 if TYPE_CHECKING:
     from distcore_ray.shipping import Place
