@@ -19,7 +19,7 @@ from importlinter.application import contract_utils
 
 MOVES: dict[str, dict[str, str]] = {
     "distcore_core": {
-        "errors hooks progress signals": "",
+        "errors hooks progress signals threads": "",
         "config.base_options config.document config.mistakes config.nodes config.places": "config",
         "contracts": "contracts",
         "digests disk durable locks seals temporaries vouched": "io",
@@ -33,7 +33,7 @@ MOVES: dict[str, dict[str, str]] = {
         "mirror stores": "stores",
     },
     "distcore_torch": {
-        "batch config.optimizer_options config.train_options evaluation packing prediction sampler threads": "",
+        "batch config.optimizer_options config.train_options diagnostics evaluation packing prediction sampler": "",
         "training": "training",
     },
     "distcore_search": {

@@ -33,8 +33,6 @@ from distcore.temporaries import temporary_folder
 from distcore.threads import patient_threads
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from distcore.sources.options import DelimitedOptions
 
 VERSION = 2
@@ -64,19 +62,8 @@ class Artifact:
     def delimited(self) -> DelimitedOptions:
         """How delimited text was read for training; new data is read alike."""
         from distcore.config.preprocess_options import Preprocessing
-        from distcore.prepare import delimited
 
-        return delimited(Preprocessing.model_validate(self.manifest["preprocessing"]))
-
-    def predict(self, dataset: Any, batch_size: int | None = None, data_format: str | None = None) -> pa.Table:
-        """Predictions for every row of a frame, path or URL, in its order (columns: `FeatureNetwork.predictions`)."""
-        import pyarrow as pa
-
-        from distcore.prediction import predict_stream
-
-        return pa.Table.from_batches(
-            list(predict_stream(self, dataset, batch_size=batch_size, data_format=data_format))
-        )
+        return Preprocessing.model_validate(self.manifest["preprocessing"]).delimited()
 
 
 def write_artifact(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from distcore.contracts import JSON
+from distcore.diagnostics import Arrays, Diagnostics
 from distcore.prediction import Outputs, decoded
-from distcore.report.diagnostics import Arrays, Diagnostics
 from distcore.training.scores import MergedScores, Scores, ScoresState
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.contracts import JSON, SPLITS, Partition, Source, TrainJob
 from distcore.dataset import Data, JoinedSource
 from distcore.errors import CacheError, DataError
-from distcore.prepare import delimited, key_of, raw_columns, root_of, splitter_of
+from distcore.prepare import key_of, raw_columns, root_of, splitter_of
 from distcore.session import Session, limited_gpus, resolved_session
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
     preprocessing = session.config.preprocessing
     splitter = splitter_of(preprocessing, session.config.random_seed) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
-    with data.open(raw, delimited(preprocessing)) as source:
+    with data.open(raw, preprocessing.delimited()) as source:
         key = key_of(session, source, raw, given=splitter is None)
         where = Cache.at(root_of(session, data), key, session.config.backend.credentials)
         parts = source.parts if isinstance(source, JoinedSource) else [(None, source)]

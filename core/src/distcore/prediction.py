@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from distcore.cache.reader import CacheReader
     from distcore.contracts import Source, Split
     from distcore.encoding.stream import EncodedStream
-    from distcore.evaluation import Evaluation
     from distcore.features import Features
-    from distcore.model_session import ModelSession
-    from distcore.progress import Progress
 
 ROWS = 4096
 """Rows of a forward pass unless the user says otherwise: enough to keep every core busy, few enough for the caches."""
@@ -94,33 +91,10 @@ class Request:
     decode: bool
 
 
-@contextmanager
-def answered_here(
-    session: ModelSession, request: Request, evaluation: Evaluation | None
-) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Every row of the dataset through the model in this process; gives the predictions in row order, as they are read.
-
-    evaluation: what is scored while they are read."""
-    artifact, progress = session.artifact, session.progress
-    roles = ("input",) if evaluation is None else ("input", "output")
-    with encoded_stream(artifact, request.dataset, roles, request.data_format) as (source, stream):
-        if evaluation is None:
-            yield checked(_counted(predicted(artifact, stream, request.rows), progress), source)
-        else:
-            batches = scored_batches(artifact, stream, request.rows, evaluation.cut)
-            yield checked(evaluation.run(batches, progress, request.decode), source)
-
-
 def checked(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.RecordBatch]:
     """The batches. Raises DataError after the last, so before they are committed, if the dataset changed meanwhile."""
     yield from batches
     source.check_unchanged()
-
-
-def _counted(parts: Iterator[tuple[Iterator[pa.RecordBatch], int]], progress: Progress) -> Iterator[pa.RecordBatch]:
-    for batches, read in parts:
-        yield from batches
-        progress.done += read
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from distcore.dataset import Data, JoinedSource
 from distcore.encoding.splits import GivenSplitter, make_splitter
 from distcore.encoding.splitter import Splitter
 from distcore.errors import CacheError
-from distcore.sources.options import NULL_VALUES, DelimitedOptions
 
 if TYPE_CHECKING:
     from distcore.cache import Cache, CacheBuilder
@@ -34,7 +33,7 @@ def prepare(session: Session, data: Data) -> Cache:
         data = data.absolute()
     splitter = splitter_of(config.preprocessing, config.random_seed) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
-    with data.open(raw, delimited(config.preprocessing)) as source:
+    with data.open(raw, config.preprocessing.delimited()) as source:
         session.progress.begin("digest")
         key = key_of(session, source, raw, given=splitter is None)
         session.progress.end()
@@ -191,13 +190,6 @@ def raw_columns(session: Session, splitter: Splitter | None) -> dict[str, str]:
     for column, how in (splitter.needs if splitter is not None else {}).items():
         raw.setdefault(column, how)
     return raw
-
-
-def delimited(preprocessing: Preprocessing) -> DelimitedOptions:
-    """How delimited text is read, as the config says."""
-    csv = preprocessing.csv
-    nulls = csv.null_values if csv.null_values is not None else NULL_VALUES
-    return DelimitedOptions(csv.delimiter, csv.quote, csv.encoding, nulls)
 
 
 def format_of(session: Session) -> PluginRef:

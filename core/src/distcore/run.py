@@ -24,9 +24,9 @@ from distcore.signals import Stoppable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distcore.artifact import Artifact
     from distcore.cache import Cache
     from distcore.evaluation import Evaluation
+    from distcore.loaded import LoadedModel
     from distcore.mirror import Mirror
 
 
@@ -225,9 +225,10 @@ def evaluate(model_path: str | Path, dataset: Any, **arguments: Any) -> JSON:
 
 def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
     """(the predictions' file, the metrics: empty for `predict`)."""
+    from distcore.answers import answered_here
     from distcore.evaluation import Evaluation
     from distcore.model_session import open_model
-    from distcore.prediction import Request, answered_here, rows_of
+    from distcore.prediction import Request, rows_of
 
     output, credentials = asked.output, asked.opened_with
     folders.check_place(output, credentials)
@@ -279,15 +280,15 @@ def _of_some_rows(predictions: Iterator[pa.RecordBatch], evaluation: Evaluation)
         )
 
 
-def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None) -> Artifact:
+def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None) -> LoadedModel:
     """Open a model folder (or the experiment's folder around it); `.predict(frame)` gives a table.
 
     trust: allow a model that names a class from outside the installed plugins; opening it imports that class.
     credentials: of the bucket that it lies in, a mapping or the path of a JSON file; None: what the environment gives.
     """
-    from distcore.artifact import open_artifact
+    from distcore.loaded import LoadedModel
 
-    return open_artifact(model_path, trust=trust, credentials=given_credentials(credentials))
+    return LoadedModel.open(model_path, trust=trust, credentials=given_credentials(credentials))
 
 
 def plan(

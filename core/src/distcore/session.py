@@ -115,7 +115,7 @@ def _opened(session: Session, gpus: Any, view: str) -> Iterator[None]:
             with session.closing:
                 yield
     except ConfigError as error:
-        from distcore.config.places import located
+        from distcore.config.run_config import located
 
         raise located(error, session.config) from error
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_sum
 
+from distcore.diagnostics import SAMPLE, Classes, Residuals
 from distcore.encoding.exactsum import exact_sum, total
-from distcore.report.diagnostics import SAMPLE, Classes, Residuals
 from distcore.training.merging import MergedState
 
 

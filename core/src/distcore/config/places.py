@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from distcore.config.mistakes import dotted, without_passwords
-from distcore.errors import ConfigError, Mistake
-
-if TYPE_CHECKING:
-    from distcore.config import RunConfig
+from distcore.errors import Mistake
 
 KeyPath = tuple[str | int, ...]
 """("input_features", 2, "type"): keys of mappings and positions in lists."""
@@ -45,23 +42,3 @@ class Places(dict[KeyPath, Place]):
     def mistake(self, path: KeyPath, message: str) -> Mistake:
         line, shown = self.find(path)
         return Mistake(line, dotted(*shown), without_passwords(message))
-
-
-def located(error: ConfigError, config: RunConfig) -> ConfigError:
-    """The same mistakes with the lines of the config's text, where whoever found them (during the work) had none."""
-    features = {
-        each.name: (section, number)
-        for section in ("input_features", "output_features")
-        for number, each in enumerate(getattr(config, section))
-    }
-
-    def placed(mistake: Mistake) -> Mistake:
-        steps = STEP.findall(mistake.path)
-        path: KeyPath = tuple(int(each[1:-1]) if each.startswith("[") else each for each in steps)
-        if path and path[0] in features:
-            path = (*features[str(path[0])], *path[1:])
-        found = config.places.find(path)
-        return Mistake(found.line, dotted(*found.path), mistake.message) if found.line else mistake
-
-    mistakes = [mistake if mistake.line or not mistake.path else placed(mistake) for mistake in error.mistakes]
-    return ConfigError(mistakes, config.source if error.source == "config" else error.source)

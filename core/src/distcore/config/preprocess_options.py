@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from distcore.config.base_options import Count, NonNegative, NotBoolean, Options
+from distcore.sources.options import NULL_VALUES, DelimitedOptions
 
 NEEDS_COLUMN = ("stratify", "datetime", "hash")
 
@@ -104,3 +105,9 @@ class Preprocessing(Options):
         if self.sample_size is not None and self.sample_ratio < 1:
             raise ValueError("sample_ratio and sample_size are both set; keep one of them")
         return self
+
+    def delimited(self) -> DelimitedOptions:
+        """How delimited text is read; null spellings that are not given are those of pandas."""
+        csv = self.csv
+        nulls = csv.null_values if csv.null_values is not None else NULL_VALUES
+        return DelimitedOptions(csv.delimiter, csv.quote, csv.encoding, nulls)

@@ -8,18 +8,19 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from distcore.config import (
+from distcore.config.document import Document, KeyPath
+from distcore.config.mistakes import problems_of, unknown_option
+from distcore.config.preprocess_options import Preprocessing
+from distcore.config.read_features import read_features
+from distcore.config.run_config import (
     DEFAULT_SEED,
     BackendConfig,
     FeatureConfig,
     Ref,
     RunConfig,
 )
-from distcore.config.document import Document, KeyPath, kind_of
-from distcore.config.mistakes import problems_of, unknown_option
-from distcore.config.preprocess_options import Preprocessing
-from distcore.config.read_features import read_features
 from distcore.config.train_options import TrainerOptions
+from distcore.config.under_way import DocumentUnderWay
 from distcore.config.upgrade import upgrade
 from distcore.errors import Mistake, UserError
 from distcore.offers import DEFAULTS
@@ -56,17 +57,8 @@ def read(document: Document) -> tuple[RunConfig, list[Mistake]]:
     return reader.config(notes), reader.mistakes
 
 
-class Reader:
-    """A document under way: its values, and the mistakes found so far."""
-
-    def __init__(self, document: Document) -> None:
-        self.values = document.values
-        self.document = document
-        self.places = document.places
-        self.mistakes: list[Mistake] = []
-
-    def wrong(self, path: KeyPath, message: str) -> None:
-        self.mistakes.append(self.places.mistake(path, message))
+class Reader(DocumentUnderWay):
+    """Reads a whole config."""
 
     def config(self, notes: list[str]) -> RunConfig:
         self._top_level()
@@ -92,26 +84,6 @@ class Reader:
             source=self.document.source,
             places=self.places,
         )
-
-    # -------------------------------------------------------------- plain parts
-
-    def mapping(self, path: KeyPath, value: Any) -> dict[str, Any]:
-        if value is None or isinstance(value, dict):
-            return value or {}
-        self.wrong(path, f"should be a mapping (`key: value` lines), not {kind_of(value)}")
-        return {}
-
-    def text(self, path: KeyPath, value: Any) -> str | None:
-        """A name. What YAML took for a number or a boolean is the text that was written."""
-        if value is not None and not isinstance(value, str):
-            value = self.document.raw.get(path, value)
-        if isinstance(value, str):
-            if value.strip():
-                return value
-            self.wrong(path, "is empty; give a name")
-        elif value is not None:
-            self.wrong(path, f"should be text, not {kind_of(value)}; put it in quotes")
-        return None
 
     def _section(self, name: str, model: type[M]) -> M:
         """A section that core's own model understands."""

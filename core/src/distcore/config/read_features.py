@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from distcore.config import FeatureConfig
 from distcore.config.document import KeyPath, kind_of
 from distcore.config.mistakes import unknown_option
-
-if TYPE_CHECKING:
-    from distcore.config.read import Reader
+from distcore.config.run_config import FeatureConfig
+from distcore.config.under_way import DocumentUnderWay
 
 FEATURE_OPTIONS = ("encoder", "decoder", "preprocessing", "loss")
 Role = Literal["input", "output"]
 Features = tuple[FeatureConfig, ...]
 
 
-def read_features(reader: Reader) -> tuple[dict[str, Any], Features, Features]:
+def read_features(reader: DocumentUnderWay) -> tuple[dict[str, Any], Features, Features]:
     """(defaults, inputs, outputs); what is wrong is told to the reader and left out."""
     work = _FeatureReader(reader)
     inputs, outputs = tuple(work.features("input")), tuple(work.features("output"))
@@ -27,7 +25,7 @@ def read_features(reader: Reader) -> tuple[dict[str, Any], Features, Features]:
 
 
 class _FeatureReader:
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: DocumentUnderWay) -> None:
         self.reader = reader
         self.values = reader.values
         self.places = reader.places

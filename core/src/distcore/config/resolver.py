@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from distcore.config import FeatureConfig, Ref, RunConfig
 from distcore.config.document import KeyPath, Places
 from distcore.config.mistakes import fields_at, nearest, problems_of, unknown_option
+from distcore.config.run_config import FeatureConfig, Ref, RunConfig
 from distcore.config.upgrade import LUDWIG_TYPES
 from distcore.errors import Mistake, PluginNotFound
 

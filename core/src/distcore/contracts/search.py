@@ -48,7 +48,7 @@ class SearchJob:
     """All that an executor is given; pickles.
 
     function: importable at top level; function(work, name, raw) runs one trial to its end in `directory/trials/<name>`
-        and leaves its record there, whatever happens (`distcore.search.records`). A trial that is found begun is gone on with.
+        and leaves its record there (`distcore.search.records`), whatever happens. It goes on with one it finds begun.
     work: what the function needs besides. axes: {parameter: what may be asked}.
     variants: the raw parameters of every trial, where they are known from the start (grid and random search); None
         where the engine's algorithm asks one after another. trials: how many.
