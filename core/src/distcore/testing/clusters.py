@@ -17,7 +17,7 @@ from distcore.cache.remote import BucketBuilder
 from distcore.contracts import Block, ShardPlan, Source
 from distcore.encoding.shards import ShardWriter
 from distcore.errors import DataError
-from distcore.session import Session
+from distcore.plugins import Plugins
 from distcore.testing import buckets, data, jobs
 from distcore.testing.processors import EDGES, PLANS, ProcessorSuite, digested
 
@@ -122,13 +122,13 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hurt(monkeypatch: pytest.MonkeyPatch, folder: Path, death: type[jobs.DiesOnce] = jobs.DiesOnce) -> None:
     """From now on one task of a processor's first pass dies, and one that writes a shard; marks lie in the folder."""
-    made = Session.make
+    made = Plugins.make
 
-    def make(session: Session, kind: str, **context: Any) -> Any:
-        found = made(session, kind, **context)
+    def make(plugins: Plugins, kind: str, name: str, options: Any = None, **context: Any) -> Any:
+        found = made(plugins, kind, name, options, **context)
         return _Hurt(found, str(folder), death) if kind == "processors" else found
 
-    monkeypatch.setattr(Session, "make", make)
+    monkeypatch.setattr(Plugins, "make", make)
 
 
 def _feature(name: str, kind: str, **preprocessing: str) -> dict[str, Any]:

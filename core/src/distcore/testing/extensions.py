@@ -15,6 +15,7 @@ from distcore.hooks import PROJECT
 from distcore.listeners import EVENTS, listening
 from distcore.plugins import Plugins
 from distcore.testing import data
+from distcore.testing.app import app
 
 
 class ExtensionSuite:
@@ -37,10 +38,8 @@ class ExtensionSuite:
 
     def run(self, folder: Path, extensions: list[dict[str, Any]]) -> Any:
         """A short experiment with these extensions."""
-        import distcore
-
         config = data.config(str(folder / "cache"), extensions=extensions)
-        return distcore.experiment(config, dataset=data.table(), output_directory=folder / "results")
+        return app().experiment(config, dataset=data.table(), output_directory=folder / "results")
 
     def test_it_listens_to_events_that_exist(self, tmp_path: Path) -> None:
         assert set(self.events) <= set(EVENTS)
@@ -71,12 +70,11 @@ class ExtensionSuite:
 
     def test_a_run_that_is_refused_ends_with_its_own_error(self, tmp_path: Path) -> None:
         """Nothing was started, and there is no folder."""
-        import distcore
         from distcore.errors import DataError
 
         config = data.config(str(tmp_path / "cache"), extensions=[self.reference(tmp_path)])
         with _warnings() as said, pytest.raises(DataError, match="colour"):
-            distcore.experiment(config, dataset=data.table().drop(["colour"]), output_directory=tmp_path / "results")
+            app().experiment(config, dataset=data.table().drop(["colour"]), output_directory=tmp_path / "results")
         assert not said
 
 

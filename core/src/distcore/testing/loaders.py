@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from distcore.testing import data
+from distcore.testing.app import app
 
 
 class LoaderSuite:
@@ -23,7 +24,6 @@ class LoaderSuite:
     @classmethod
     def reader(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         """A cache of 1000 rows with a number that names its row, a category and a set."""
-        import distcore
         from distcore.cache import open_cache
 
         inputs = [
@@ -33,7 +33,7 @@ class LoaderSuite:
         ]
         folder = str(tmp_path_factory.mktemp("cache"))
         config = data.config(folder, input_features=inputs)
-        with open_cache(distcore.preprocess(config, dataset=data.table(1000))) as opened:
+        with open_cache(app().preprocess(config, dataset=data.table(1000))) as opened:
             yield opened
 
     def batches(self, reader: Any, world: int = 1, *, epoch: int = 0, start: int = 0, **changes: Any) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from distcore.testing import data
+from distcore.testing.app import app
 
 OUTPUTS = (
     {"name": "y", "type": "binary"},
@@ -28,7 +29,6 @@ class ModelSuite:
         """(features, a batch of 8 rows) of the tiny data."""
         import pyarrow as pa
 
-        import distcore
         from distcore.batch import Layout
         from distcore.cache import open_cache
         from distcore.features import Features
@@ -37,7 +37,7 @@ class ModelSuite:
 
         config = data.config(str(tmp_path_factory.mktemp("cache")), output_features=[dict(each) for each in OUTPUTS])
         config["input_features"].append({"name": "tags", "type": "set"})
-        cache = distcore.preprocess(config, dataset=data.table())
+        cache = app().preprocess(config, dataset=data.table())
         with open_cache(cache) as reader:
             features = Features.of(config, Plugins()).fitted(reader.metadata)
             table = pa.record_batch(reader.read("train", 0, 8))

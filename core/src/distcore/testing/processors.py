@@ -15,6 +15,7 @@ import pytest
 from distcore.contracts import Processor, ShardPlan
 from distcore.plugins import Plugins
 from distcore.testing import data, jobs
+from distcore.testing.app import app
 
 EDGES = (0, 5, 5, 6, 40, 41, 100)
 """Partitions of all sizes, an empty one among them."""
@@ -94,9 +95,7 @@ def digests(processor: str, folder: Path, options: Mapping[str, Any], dataset: p
 
 def digested(config: Mapping[str, Any], dataset: pa.Table | str) -> dict[str, str]:
     """sha256 of every file of the cache that this config builds, but for the manifest and notes of its use."""
-    import distcore
-
-    cache = distcore.preprocess(config, dataset=dataset)
+    cache = app().preprocess(config, dataset=dataset)
     store = cache.store()
     files = [name for name in sorted(store.list(f"{cache.key}/")) if not name.endswith(".json")]
     assert files

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from distcore.testing import data
+from distcore.testing.app import app
 
 OUTPUTS = (
     {"name": "y", "type": "binary"},
@@ -50,9 +51,7 @@ class TrainerSuite:
     @classmethod
     def experiment(cls, folder: Path, **changes: Any) -> Any:
         """The outcome of a whole experiment in this folder."""
-        import distcore
-
-        return distcore.experiment(
+        return app().experiment(
             cls.config(folder, **changes), dataset=data.table(), output_directory=folder / "results"
         )
 
@@ -85,10 +84,8 @@ class TrainerSuite:
         """Whatever else is in the batch, and the probabilities of classes are probabilities."""
         import numpy as np
 
-        import distcore
-
         table = data.table(50, seed=9)
-        model = distcore.load(outcome.model)
+        model = app().load(outcome.model)
         whole = model.predict(table)
         part = model.predict(table.slice(20, 5))
         assert whole.num_rows == 50
@@ -108,13 +105,12 @@ class TrainerSuite:
         """On the very rows of the test split: what is read back is what was trained."""
         import pyarrow as pa
 
-        import distcore
         from distcore.cache import open_cache
 
         config = self.config(outcome.directory.parent.parent)
-        with open_cache(distcore.preprocess(config, dataset=data.table())) as reader:
+        with open_cache(app().preprocess(config, dataset=data.table())) as reader:
             rows = pa.array(reader.row_numbers("test"))
-        scores = distcore.evaluate(outcome.model, data.table().take(rows), output_directory=tmp_path)
+        scores = app().evaluate(outcome.model, data.table().take(rows), output_directory=tmp_path)
         for output, metrics in outcome.test_statistics.items():
             for name, value in metrics.items():
                 assert scores[output][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (output, name)
@@ -133,11 +129,9 @@ class TrainerSuite:
         assert outcome.test_statistics["y"]["accuracy"] is not None
 
     def test_the_plan_is_json_and_changes_nothing(self, outcome: Any) -> None:
-        import distcore
-
         before = _tree(outcome.directory.parent.parent)
         config = self.config(outcome.directory.parent.parent)
-        described = distcore.run.plan(config, dataset=data.table())["training"]
+        described = app().plan(config, dataset=data.table())["training"]
         assert json.loads(json.dumps(described)) == described
         assert described["workers"] >= 1
         assert isinstance(described["notes"], list)
@@ -154,7 +148,6 @@ class TrainerSuite:
     def test_a_model_that_was_cut_is_refused(self, outcome: Any, tmp_path: Path) -> None:
         import shutil
 
-        import distcore
         from distcore.errors import ArtifactError
 
         copy = shutil.copytree(outcome.model, tmp_path / "model")
@@ -164,9 +157,9 @@ class TrainerSuite:
             whole = path.read_bytes()
             path.write_bytes(whole[:-1])
             with pytest.raises(ArtifactError, match=path.name):
-                distcore.load(copy)
+                app().load(copy)
             path.write_bytes(whole)
-        assert distcore.load(copy).predict(data.table(3)).num_rows == 3
+        assert app().load(copy).predict(data.table(3)).num_rows == 3
 
 
 def _digests(folder: Path) -> dict[str, str]:
