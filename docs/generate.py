@@ -8,8 +8,9 @@ from pathlib import Path
 
 from distcore import hooks
 from distcore.config.schema import reference_markdown
+from distcore.contracts import ROLES
 from distcore.listeners import EVENTS
-from distcore.offers import KINDS, all_offers
+from distcore.offers import all_offers
 from distcore.plugins import Plugins
 
 HERE = Path(__file__).parent
@@ -39,7 +40,9 @@ def hook_reference() -> str:
     for name, function in vars(hooks).items():
         if not hasattr(function, f"{hooks.PROJECT}_spec"):
             continue
-        kind = "event" if name in EVENTS else ("factory" if name in hooks.FACTORIES.values() else "question")
+        kind = (
+            "event" if name in EVENTS else ("factory" if name in {role.hook for role in ROLES.values()} else "question")
+        )
         signature = str(inspect.signature(function)).replace("'", "")
         parts += [
             f"## {name}",
@@ -53,7 +56,7 @@ def hook_reference() -> str:
 
 def main() -> int:
     """Write the files, or compare them; returns the exit code."""
-    foreign = {offer.distribution for kind in KINDS for offer in all_offers(kind)} - set(MEMBERS)
+    foreign = {offer.distribution for kind in ROLES for offer in all_offers(kind)} - set(MEMBERS)
     pages = {"hooks.md": hook_reference(), "config.md": reference_markdown(Plugins(foreign))}
     stale = [name for name, text in pages.items() if not (HERE / name).exists() or (HERE / name).read_text() != text]
     if "--check" in sys.argv:

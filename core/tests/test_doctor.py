@@ -9,7 +9,8 @@ import pytest
 
 from distcore import doctor
 from distcore.cli import main
-from distcore.offers import KINDS, all_offers
+from distcore.contracts import ROLES
+from distcore.offers import all_offers
 
 PLUGIN = """
 from distcore.hooks import hookimpl
@@ -24,7 +25,7 @@ def distcore_diagnose():
 def install(tmp_path, monkeypatch):
     """Lay down a distribution that offers the extension of its name, with this code; all others are blocked."""
 
-    others = {offer.distribution for kind in KINDS for offer in all_offers(kind)}
+    others = {offer.distribution for kind in ROLES for offer in all_offers(kind)}
     monkeypatch.setenv("DISTCORE_BLOCK", ",".join(others))
 
     def installed(name: str, source: str) -> None:

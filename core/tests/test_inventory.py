@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from distcore.cli import main
+from distcore.contracts import ROLES
 from distcore.inventory import rows
-from distcore.offers import KINDS
 from distcore.plugins import Plugins
 
 OFFENDERS = {
@@ -63,6 +63,6 @@ def test_the_command_lists_them_and_ends_well(offenders, capsys, monkeypatch):
 
 def test_our_own_plugins_are_all_well():
     found = rows(Plugins())
-    assert {row.role for row in found} <= set(KINDS)
+    assert {row.role for row in found} <= set(ROLES)
     ours = {(row.role, row.name) for row in found if row.distribution.startswith("distcore-") and row.state == "ok"}
     assert {("backends", "local"), ("caches", "parquet"), ("features", "text"), ("models", "module")} <= ours

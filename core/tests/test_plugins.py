@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from distcore import hooks
+from distcore.contracts import ROLES
+
 GOOD = """
+from distcore.contracts import TrainerBase
 from distcore.hooks import hookimpl
 DISTCORE_API = (1, 0)
-class Thing:
+class Thing(TrainerBase):
     def __init__(self, options): self.options = options
+    def plan(self, job, backend): return {}
+    def fit(self, job, backend, progress): raise NotImplementedError
+    def load(self, directory, features, *, trust=False): raise NotImplementedError
 @hookimpl
 def distcore_make_trainer(name, options):
     if name in ("mine", "twin"): return Thing(options)
@@ -218,10 +225,15 @@ def test_a_process_that_is_led_never_comes_back_from_making_its_backend(tmp_path
         tmp_path,
         "led-by-another",
         """
+from distcore.contracts import BackendBase
 from distcore.hooks import hookimpl
 DISTCORE_API = (1, 0)
-class Led:
+class Led(BackendBase):
     name, defaults = "mine", {}
+    def resources(self): raise NotImplementedError
+    def run_gang(self, gang): raise NotImplementedError
+    def map(self, function, items): raise NotImplementedError
+    def close(self): pass
     def follow(self):
         print("my part")
         raise SystemExit(0)
@@ -282,6 +294,47 @@ def test_an_extension_may_wrap_a_factory(tmp_path: Path) -> None:
     print(plugins.make("trainers", "mine").wrapped)
     """
     assert python(tmp_path, code).stdout == "True\n"
+
+
+def test_what_lacks_a_part_of_its_role_is_refused_by_the_name_of_the_part(tmp_path: Path) -> None:
+    distribution(tmp_path, "good-one", GOOD.replace("    def load(", "    def open("))
+    answer = python(tmp_path, RESOLVE).stdout
+    assert "good-one 1.0 offers trainer 'mine', but what its distcore_make_trainer made has no load" in answer
+
+
+def test_every_role_has_its_factory_among_the_hooks_and_its_own_kind() -> None:
+    specs = {name for name, each in vars(hooks).items() if hasattr(each, f"{hooks.PROJECT}_spec")}
+    assert {role.hook for role in ROLES.values()} == {name for name in specs if name.startswith("distcore_make_")}
+    assert all(role.kind == kind for kind, role in ROLES.items())
+
+
+@pytest.mark.parametrize("arguments", ["", "name", "kind, name", "options", "kind, name, options"])
+def test_a_check_may_take_fewer_arguments(tmp_path: Path, arguments: str) -> None:
+    """Only then can arguments be added to a hook without breaking anyone."""
+    check = f"@hookimpl\ndef distcore_check({arguments}): raise ValueError('looked')\n"
+    distribution(tmp_path, "good-one", GOOD + check)
+    code = """
+    from distcore.plugins import Plugins
+    try:
+        Plugins().check("trainers", "mine", {})
+    except ValueError as error:
+        print(error)
+    """
+    assert python(tmp_path, code).stdout == "looked\n"
+
+
+def test_the_check_of_a_plugin_asks_no_other(tmp_path: Path) -> None:
+    check = "@hookimpl\ndef distcore_check(): raise ValueError('looked')\n"
+    distribution(tmp_path, "good-one", GOOD + check)
+    distribution(tmp_path, "other-one", GOOD.replace('"mine"', '"other"'), entry="other")
+    code = """
+    from distcore.plugins import Plugins
+    plugins = Plugins()
+    plugins.load("trainers", "mine")
+    plugins.check("trainers", "other", {})
+    print("fine")
+    """
+    assert python(tmp_path, code).stdout == "fine\n"
 
 
 def test_listing_imports_no_plugin_into_this_process() -> None:

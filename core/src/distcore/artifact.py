@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from distcore.contracts import JSON, Predictor, ResultsStore, TrainJob
+from distcore.contracts import JSON, TRAINER, Predictor, ResultsStore, TrainJob
 from distcore.digests import digest_file
 from distcore.disk import explained
 from distcore.durable import DirectoryBuilder, write_new_file
@@ -123,7 +123,7 @@ def open_artifact(
         manifest = read_manifest(directory)
         digest = digest_file(directory / NAME).sha256
         features = Features.from_json(manifest, plugins)
-        trainer = plugins.make("trainers", manifest["trainer"]["type"], manifest["trainer"]["options"])
+        trainer = plugins.make(TRAINER, manifest["trainer"]["type"], manifest["trainer"]["options"])
         predictor = trainer.load(directory, features, trust=trust)
     return Artifact(directory if isinstance(place, Path) else place, digest, manifest, features, predictor, plugins)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distcore import flags
+from distcore.contracts import COMMAND
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
@@ -190,7 +191,7 @@ def _plugin_command(name: str, words: Sequence[str]) -> int:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
         raise UserError(f"There is no command {name!r}. {hint}")
-    command = plugins.make("commands", name)
+    command = plugins.make(COMMAND, name)
     parser = Parser(prog=f"distcore {name}", description=command.help, allow_abbrev=False)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     command.add_arguments(parser)

@@ -113,7 +113,7 @@ class Diagnostics:
         self.drawings: dict[str, Classes | Residuals] = {}
         for feature in features.outputs:
             metadata = features.metadata[feature.name]
-            labels = metadata.get("idx2str") or metadata.get("bool2str")
+            labels = feature.labels(metadata)
             self.drawings[feature.name] = Residuals() if labels is None else Classes([str(label) for label in labels])
 
     def update(self, outputs: Mapping[str, NDArray[Any]], batch: Batch) -> None:

@@ -12,8 +12,9 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from distcore.asking import ask
+from distcore.contracts import ROLES
 from distcore.inventory import rows
-from distcore.offers import KINDS, Offer
+from distcore.offers import Offer
 from distcore.plugins import Plugins
 
 MINIMUM = {"torch": (2, 10), "pyarrow": (14, 0, 1)}
@@ -70,7 +71,7 @@ def _plugins() -> Iterator[Check]:
     """Each plugin that can be loaded, and what its own checks say; that they fail or hang is a finding too."""
     plugins = Plugins()
     found = rows(plugins)
-    offers = {(offer.kind, offer.name): offer for kind in KINDS for offer in plugins.offers(kind)}
+    offers = {(offer.kind, offer.name): offer for kind in ROLES for offer in plugins.offers(kind)}
     modules: dict[tuple[str, str], Offer] = {}  # several entry points may name one module, which is asked once
     for row in found:
         if row.state == "ok":

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import JSON, Column, Feature
+from distcore.contracts import FEATURE, JSON, Column, Feature
 from distcore.errors import ArtifactError, ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Features:
     def _make(cls, specifications: Sequence[JSON], plugins: Plugins) -> Features:
         made: dict[str, list[Feature]] = {"input": [], "output": []}
         for each in specifications:
-            feature = plugins.make("features", each["type"], each["options"], column=each["name"], role=each["role"])
+            feature = plugins.make(FEATURE, each["type"], each["options"], column=each["name"], role=each["role"])
             made[each["role"]].append(feature)
         sources = {each["name"]: each["column"] for each in specifications}
         return cls(tuple(made["input"]), tuple(made["output"]), sources, list(specifications))

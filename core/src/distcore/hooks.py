@@ -87,7 +87,7 @@ def distcore_make_extension(name: str, options: Any) -> Any | None:
 
 
 @hookspec(firstresult=True)
-def distcore_make_command(name: str) -> Any | None:
+def distcore_make_command(name: str) -> contracts.Command | None:
     """Make the command `name`: an object with `help`, `add_arguments(parser)` and `run(arguments) -> int`."""
 
 
@@ -175,18 +175,3 @@ def run_finished(command: str, directory: Path | None, error: BaseException | No
     """The command ended, well (error is None) or not. Called in the process that the user started.
 
     directory: None where the command has no folder, or ended before it was made; `run_started` was then not called."""
-
-
-FACTORIES: dict[str, str] = {
-    "backends": "distcore_make_backend",
-    "processors": "distcore_make_processor",
-    "caches": "distcore_make_cache",
-    "loaders": "distcore_make_loader",
-    "features": "distcore_make_feature",
-    "models": "distcore_make_model",
-    "trainers": "distcore_make_trainer",
-    "executors": "distcore_make_executor",
-    "extensions": "distcore_make_extension",
-    "commands": "distcore_make_command",
-}
-"""The entry-point group `distcore.<kind>` and the hook that makes one of its kind."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distcore.asking import ask
-from distcore.offers import KINDS, Offer, all_offers
+from distcore.contracts import ROLES
+from distcore.offers import Offer, all_offers
 from distcore.plugins import Plugins
 
 IMPORT_SECONDS = 10.0
@@ -25,7 +26,7 @@ class Row:
     error: str = ""
 
 
-def rows(plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str] = KINDS) -> list[Row]:
+def rows(plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str] = tuple(ROLES)) -> list[Row]:
     """A row for every entry point of every kind. seconds: the deadline for one plugin's import."""
     offers = [offer for kind in kinds for offer in all_offers(kind)]
     wanted = [offer for offer in offers if not plugins.is_blocked(offer)]

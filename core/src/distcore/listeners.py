@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from distcore.contracts import EXTENSION
 from distcore.errors import PluginBroken
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class _Listener:
 
 def _made(reference: Mapping[str, Any], plugins: Plugins) -> object:
     options = {name: value for name, value in reference.items() if name != "type"}
-    made: object = plugins.make("extensions", reference["type"], options)
+    made: object = plugins.make(EXTENSION, reference["type"], options)
     return made
 
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
 
-from distcore.contracts import API_VERSION
+from distcore.contracts import API_VERSION, ROLES
 from distcore.errors import PluginBroken, PluginIncompatible
-from distcore.offers import Offer, singular
+from distcore.offers import Offer
 
 IMPORT_SECONDS = 60.0
 """How long a plugin that the config asked for may take to import before the run stops."""
@@ -72,7 +72,7 @@ def _imported(offer: Offer) -> types.ModuleType:
             ).driver
     except (Exception, SystemExit) as error:
         raise PluginBroken(
-            f"{offer.who} offers {singular(offer.kind)} {offer.name!r}, but loading "
+            f"{offer.who} offers {ROLES[offer.kind].singular} {offer.name!r}, but loading "
             f"{offer.value} failed: {type(error).__name__}: {error}. Reinstall it, or block it: "
             f"DISTCORE_BLOCK={offer.distribution}."
         ) from error

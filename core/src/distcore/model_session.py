@@ -53,7 +53,7 @@ class ModelSession:
     @property
     def distributed(self) -> bool:
         """Whether the backend's tasks run elsewhere, so that the work is cut into pieces for them."""
-        return bool(getattr(self.backend, "distributed", False))
+        return self.backend.distributed
 
 
 @contextmanager

@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
-from distcore import hooks
+from distcore.contracts import ROLES
 from distcore.errors import PluginConflict, PluginNotFound
-
-KINDS: tuple[str, ...] = tuple(hooks.FACTORIES)
 
 INSTALL_HINTS: Mapping[tuple[str, str], str] = {
     ("backends", "local"): "distcore-local",
@@ -86,13 +84,14 @@ class Installed:
             raise self._not_found(kind, name)
         if len(matches) > 1:
             raise PluginConflict(
-                f"Two distributions offer {singular(kind)} {name!r}: {' and '.join(each.who for each in matches)}. "
+                f"Two distributions offer {ROLES[kind].singular} {name!r}: "
+                f"{' and '.join(each.who for each in matches)}. "
                 f"Uninstall one, or block it: DISTCORE_BLOCK={matches[-1].distribution}."
             )
         return matches[0]
 
     def _not_found(self, kind: str, name: str) -> PluginNotFound:
-        role, installed = singular(kind), self.names(kind)
+        role, installed = ROLES[kind].singular, self.names(kind)
         parts = [f"No installed plugin offers {role} {name!r}."]
         blocked = any(offer.name == name for offer in all_offers(kind))
         if blocked:
@@ -118,15 +117,10 @@ def blocked_by_environment() -> tuple[str, ...]:
     return tuple(name.strip() for name in os.environ.get("DISTCORE_BLOCK", "").split(",") if name.strip())
 
 
-def singular(kind: str) -> str:
-    """The role of one plugin, for people: "caches" → "cache format"."""
-    return {"caches": "cache format"}.get(kind, kind.removesuffix("s"))
-
-
 def _every_offer() -> dict[str, list[Offer]]:
     """The offers of every kind, in one pass over the metadata of what is installed."""
     entries, found = metadata.entry_points(), {}
-    for kind in KINDS:
+    for kind in ROLES:
         seen: dict[tuple[str, str, str], Offer] = {}
         for entry in entries.select(group=f"distcore.{kind}"):
             name = entry.dist.name if entry.dist else "unknown"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import JSON, SPLITS, Partition, Source, TrainJob
+from distcore.contracts import JSON, LOADER, PROCESSOR, SPLITS, TRAINER, Partition, Source, TrainJob
 from distcore.dataset import Data, JoinedSource
 from distcore.errors import CacheError, DataError
 from distcore.prepare import key_of, raw_columns, root_of, splitter_of
@@ -57,7 +57,7 @@ def _described(session: Session, data: Data) -> JSON:
     resources = session.backend.resources()
     dataset, cache, where = _data(session, data)
     expected = dataset["splits"]["train"]
-    trainer = session.make("trainers")
+    trainer = session.make(TRAINER)
     training = trainer.plan(_job(session, where, expected), session.backend)
     notes = [*session.config.notes, *training.get("notes", ())]
     free = cache["free_bytes"]
@@ -84,8 +84,8 @@ def _job(session: Session, cache: Cache, expected: int | None) -> TrainJob:
     return TrainJob(
         config=session.config.as_json(),
         cache=cache,
-        loader=session.reference("loaders"),
-        trainer=session.reference("trainers"),
+        loader=session.reference(LOADER),
+        trainer=session.reference(TRAINER),
         directory=None,
         seed=session.config.random_seed,
         plugins_block=tuple(session.plugins.block),
@@ -100,9 +100,9 @@ def _plugins(session: Session) -> Iterator[JSON]:
     """Every plugin that would be used: role, name, distribution, version, and what named it."""
     config, default = session.config, f"default of the backend {session.backend_name}"
     yield _offer(session, "backends", session.backend_name, session.reason)
-    for kind in ("processors", "loaders", "trainers"):
-        named = getattr(config.backend, kind.removesuffix("s"))
-        yield _offer(session, kind, session.reference(kind).name, "named in the config" if named else default)
+    for role in (PROCESSOR, LOADER, TRAINER):
+        named = config.backend.named(role)
+        yield _offer(session, role.kind, session.reference(role).name, "named in the config" if named else default)
     for kind, reference in (("caches", config.backend.cache_format), ("models", config.model)):
         why = "named in the config" if reference.named else "default, as the config names none"
         yield _offer(session, kind, reference.type, why)

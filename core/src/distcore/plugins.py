@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import pluggy
 
 from distcore import hooks
-from distcore.contracts import Detection
+from distcore.contracts import COMMAND, ROLES, Detection, Role
 from distcore.errors import ConfigError, Mistake, PluginBroken, UserError
 from distcore.loading import load
-from distcore.offers import Installed, Offer, singular
+from distcore.offers import Installed, Offer
+
+R = TypeVar("R")
 
 
 class Plugins(Installed):
@@ -41,21 +43,44 @@ class Plugins(Installed):
             self._modules[kind, name] = module
         return self._modules[kind, name]
 
-    def make(self, kind: str, name: str, options: Any = None, **context: Any) -> Any:
-        """Call the plugin's factory. options: a mapping, validated by its own model, or an instance of that model."""
-        offer = self.find(kind, name)
-        module = self.load(kind, name)
-        if kind != "commands":
-            context["options"] = self.validate(kind, name, options, role=context.get("role", ""))
-        factory = getattr(self.manager.hook, hooks.FACTORIES[kind])
+    @overload
+    def make(self, role: Role[R], name: str, options: Any = None, /, **context: Any) -> R: ...
+
+    @overload
+    def make(self, role: str, name: str, options: Any = None, /, **context: Any) -> Any: ...
+
+    def make(self, role: Role[Any] | str, name: str, options: Any = None, /, **context: Any) -> Any:
+        """Call the plugin's factory.
+
+        Args:
+            role: One of `contracts.ROLES`, or its kind.
+            name: As an entry point offers it.
+            options: A mapping, validated by the plugin's own model, or an instance of that model.
+            context: What else the role's hook asks for.
+
+        Raises:
+            PluginError: The plugin is not there, is broken, or what it made lacks something of its role.
+            ConfigError: The options are not what its model takes.
+        """
+        role = ROLES[role] if isinstance(role, str) else role
+        offer = self.find(role.kind, name)
+        module = self.load(role.kind, name)
+        if role is not COMMAND:
+            context["options"] = self.validate(role.kind, name, options, role=context.get("role", ""))
         # Several plugins may be registered; the one that the entry point names is asked alone, with every extension.
         others = [each for each in self.manager.get_plugins() if each is not module and _is_factory_only(each)]
-        caller = self.manager.subset_hook_caller(factory.name, others)
-        made = caller(name=name, **context)
+        made = self.manager.subset_hook_caller(role.hook, others)(name=name, **context)
         if made is None:
             raise PluginBroken(
-                f"{offer.who} offers {singular(kind)} {name!r}, "
-                f"but its {factory.name} answered None. Report this to its authors."
+                f"{offer.who} offers {role.singular} {name!r}, "
+                f"but its {role.hook} answered None. Report this to its authors."
+            )
+        lacks = role.lacks(made)
+        if lacks:
+            raise PluginBroken(
+                f"{offer.who} offers {role.singular} {name!r}, but what its {role.hook} made has no "
+                f"{', '.join(lacks)}. Compare it with {role.type.__name__} in distcore.contracts, or report this to "
+                "its authors."
             )
         return made
 
@@ -74,19 +99,24 @@ class Plugins(Installed):
         model = self.options_model(kind, name, role)
         if model is None:
             if options:
-                raise ConfigError([Mistake(0, f"{singular(kind)} {name}", f"takes no options, but got {options!r}")])
+                raise ConfigError(
+                    [Mistake(0, f"{ROLES[kind].singular} {name}", f"takes no options, but got {options!r}")]
+                )
             return None
         if isinstance(options, model):
             return options
         from distcore.config.mistakes import validate
 
-        return validate(model, dict(options or {}), where=f"{singular(kind)} {name}")
+        return validate(model, dict(options or {}), where=f"{ROLES[kind].singular} {name}")
 
     def check(self, kind: str, name: str, options: Any) -> None:
         """Let the plugin look, before any work, whether what the config names can work here. Raises its error."""
-        check = getattr(self.load(kind, name), "distcore_check", None)
-        if check is not None:
-            check(kind=kind, name=name, options=self.validate(kind, name, options))
+        module = self.load(kind, name)
+        if not hasattr(module, "distcore_check"):
+            return
+        others = [each for each in self.manager.get_plugins() if each is not module]
+        caller = self.manager.subset_hook_caller("distcore_check", others)
+        caller(kind=kind, name=name, options=self.validate(kind, name, options))
 
     # -------------------------------------------------------------- questions to all
 

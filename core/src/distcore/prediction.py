@@ -179,8 +179,8 @@ def empty_schema(features: Features) -> pa.Schema:
     """The columns of predictions, from a prediction of no rows."""
     outputs = {}
     for feature in features.outputs:
-        classes = features.metadata[feature.name].get("idx2str")
-        outputs[feature.name] = np.zeros((0,) if classes is None else (0, len(classes)), np.float32)
+        shape = feature.output_shape(features.metadata[feature.name])
+        outputs[feature.name] = np.zeros((0, *shape), np.float32)
     return decoded(features, outputs).schema
 
 

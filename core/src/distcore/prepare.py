@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from distcore.contracts import JSON, PluginRef, Source
+from distcore.contracts import JSON, PROCESSOR, PluginRef, Source
 from distcore.dataset import Data, JoinedSource
 from distcore.encoding.splits import GivenSplitter, make_splitter
 from distcore.encoding.splitter import Splitter
@@ -29,7 +29,7 @@ def prepare(session: Session, data: Data) -> Cache:
     from distcore.cache.use import begin_use
 
     config, plugins = session.config, session.plugins
-    if getattr(session.backend, "distributed", False):
+    if session.backend.distributed:
         data = data.absolute()
     splitter = splitter_of(config.preprocessing, config.random_seed) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
@@ -78,16 +78,13 @@ def check_storage(session: Session, data: Data, output: str | os.PathLike[str] |
     """Where work runs on other machines, ask the backend whether they see the data, the cache and the results' folder.
 
     Only paths are asked for: a URL is the same everywhere, and a frame travels. Raises UserError naming the place."""
-    check = getattr(session.backend, "check_storage", None)
-    if check is None:
-        return
     sets = [each for _, each in data.given()] if data.dataset is None else [data.dataset]
     paths = [os.fspath(each) for each in sets if isinstance(each, str | os.PathLike)]
     read = {f"the dataset {path}": path for path in paths if os.path.exists(path)}
     written = {"the cache (backend.cache_dir)": root_of(session, data)}
     if output is not None:
         written["the results (--output_directory)"] = os.fspath(output)
-    check(read, {what: path for what, path in written.items() if "://" not in path})
+    session.backend.check_storage(read, {what: path for what, path in written.items() if "://" not in path})
 
 
 def fill(session: Session, data: Data, source: Source, splitter: Splitter, builder: CacheBuilder) -> None:
@@ -97,7 +94,7 @@ def fill(session: Session, data: Data, source: Source, splitter: Splitter, build
     config = session.config
     fitted = fit_and_encode(
         source,
-        session.make("processors"),
+        session.make(PROCESSOR),
         session.features,
         splitter,
         builder,
@@ -127,7 +124,7 @@ def fill_again(
     config = session.config
     encode_again(
         source,
-        session.make("processors"),
+        session.make(PROCESSOR),
         session.features,
         splitter,
         builder,

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore import folders, results
-from distcore.contracts import JSON, ResultsStore, TrainJob, TrainResult
+from distcore.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore.dataset import Data
 from distcore.errors import DataError, TrainingError
 from distcore.prepare import check_storage, prepare
 from distcore.requests import AnswerRequest, TrainRequest, given_credentials
-from distcore.session import Session, describe, open_session, run_taken_over
+from distcore.session import Session, describe, open_session
 from distcore.signals import Stoppable
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _train(asked: TrainRequest) -> Outcome:
         cache = prepare(session, data)
         if "skip_save_processed_input" in asked.skip and session.built_cache:
             stack.callback(results.remove_cache, cache)
-        stack.enter_context(folders.run_folder(session, asked, run_taken_over(session.backend)))
+        stack.enter_context(folders.run_folder(session, asked, session.backend.taken_over()))
         if weights is not None:
             start = results.write_weights(session, weights)
         return _train_and_save(session, cache, asked, start)
@@ -152,8 +152,7 @@ def fit(session: Session, cache: Cache, load: Path | ResultsStore | None, resume
     """Fit a model on the cache's training split with the config's trainer.
 
     load: the model to start from. resume: go on from the checkpoints in the session's folder."""
-    trainer = session.make("trainers")
-    result: TrainResult = trainer.fit(train_job(session, cache, load, resume, skip), session.backend, session.progress)
+    result = session.make(TRAINER).fit(train_job(session, cache, load, resume, skip), session.backend, session.progress)
     try:
         results.refuse_without_scores(result)
     except TrainingError:
@@ -169,8 +168,8 @@ def train_job(
     return TrainJob(
         config=session.config.as_json(),
         cache=cache,
-        loader=session.reference("loaders"),
-        trainer=session.reference("trainers"),
+        loader=session.reference(LOADER),
+        trainer=session.reference(TRAINER),
         directory=session.directory,
         seed=session.config.random_seed,
         resume=session.directory if resume else None,

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from distcore.contracts import JSON, Backend, PluginRef
+from distcore.contracts import BACKEND, JSON, LOADER, PROCESSOR, TRAINER, Backend, PluginRef, Role
 from distcore.errors import ConfigError, UserError
 from distcore.features import Features
 from distcore.listeners import listening
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from distcore.mirror import Mirror
 
 log = logging.getLogger("distcore")
+R = TypeVar("R")
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -66,21 +67,21 @@ class Session:
 
     def check(self) -> None:
         """Let the plugins that this command needs say, before any work, what stands against it here."""
-        kinds = ("processors",) if self.command == "preprocess" else ("processors", "loaders", "trainers")
-        for reference in map(self.reference, kinds):
+        roles: tuple[Role[Any], ...] = (PROCESSOR,) if self.command == "preprocess" else (PROCESSOR, LOADER, TRAINER)
+        for reference in map(self.reference, roles):
             self.plugins.check(reference.kind, reference.name, reference.options)
 
-    def reference(self, kind: str) -> PluginRef:
+    def reference(self, role: Role[Any]) -> PluginRef:
         """The processor, loader or trainer that the config names, else the backend's default."""
-        singular = kind.removesuffix("s")
-        named = getattr(self.config.backend, singular)
+        named = self.config.backend.named(role)
         if named is not None:
-            return PluginRef(kind, named.type, named.options)
-        return PluginRef(kind, self.backend.defaults[singular], {})
+            return PluginRef(role.kind, named.type, named.options)
+        return PluginRef(role.kind, self.backend.defaults[str(role.section)], {})
 
-    def make(self, kind: str, **context: Any) -> Any:
-        reference = self.reference(kind)
-        return self.plugins.make(kind, reference.name, reference.options, **context)
+    def make(self, role: Role[R], **context: Any) -> R:
+        """The processor, loader or trainer of this command."""
+        reference = self.reference(role)
+        return self.plugins.make(role, reference.name, reference.options, **context)
 
 
 @contextmanager
@@ -180,10 +181,8 @@ def resolved_session(
 def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
     """The backend. A launcher's process that another one leads does its part, and ends; it comes back from there only
     where it has to lead from now on, because the one that led is lost."""
-    made: Backend = plugins.make("backends", name, options)
-    follow = getattr(made, "follow", None)
-    if follow is not None:
-        follow()
+    made: Backend = plugins.make(BACKEND, name, options)
+    made.follow()
     return made
 
 
@@ -254,18 +253,12 @@ def experiment_directory(root: str | Path, experiment_name: str, model_name: str
         ) from error
 
 
-def run_taken_over(backend: Backend) -> Path | str | None:
-    """Where the run lies that this call goes on with, in a process that took over from a lost one; else None."""
-    taken_over = getattr(backend, "taken_over", None)
-    return taken_over() if taken_over is not None else None
-
-
 def describe(session: Session, data: Mapping[str, Any]) -> JSON:
     """What description.json says: config without credentials, data digest, plugins with versions, seed, environment."""
     from importlib import metadata
 
     used = {("backends", session.backend_name)}
-    used |= {(kind, session.reference(kind).name) for kind in ("processors", "loaders", "trainers")}
+    used |= {(role.kind, session.reference(role).name) for role in (PROCESSOR, LOADER, TRAINER)}
     used |= {("caches", session.config.backend.cache_format.type), ("models", session.config.model.type)}
     used |= {("features", each["type"]) for each in session.features.specifications}
     offers = [session.plugins.find(kind, name) for kind, name in sorted(used)]

@@ -13,7 +13,7 @@ import numpy as np
 from distcore.artifact import write_artifact
 from distcore.batch import Batch, Layout
 from distcore.cache import open_cache
-from distcore.contracts import JSON, Backend, Split, TrainJob, TrainResult
+from distcore.contracts import JSON, Backend, Split, TrainerBase, TrainJob, TrainResult
 from distcore.errors import ArtifactError, UserError
 from distcore.features import Features
 from distcore.listeners import listening
@@ -33,7 +33,7 @@ ROWS = 65_536
 """Rows read, and predicted, at once."""
 
 
-class LightGBMTrainer:
+class LightGBMTrainer(TrainerBase):
     """`backend: {trainer: {type: lightgbm}}`. Trees are boosted in one process, whose threads share the work."""
 
     def __init__(self, options: LightGBMOptions) -> None:

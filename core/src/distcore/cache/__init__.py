@@ -19,7 +19,7 @@ from distcore.cache.local import build_here
 from distcore.cache.manifest import CACHE_VERSION, KEY, KEY_LENGTH, SHARD_ROWS, digest_of
 from distcore.cache.opening import damage_of, files_of
 from distcore.cache.reader import CacheReader
-from distcore.contracts import JSON, CacheRef, PluginRef
+from distcore.contracts import CACHE_FORMAT, JSON, CacheRef, PluginRef
 from distcore.digests import digest_open
 from distcore.durable import remove_directory
 from distcore.errors import CacheError, StoreError, UserError
@@ -171,7 +171,7 @@ def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:
         from distcore.plugins import Plugins
 
         plugins = Plugins()
-    format = plugins.make("caches", manifest.format.name, dict(manifest.format.options))
+    format = plugins.make(CACHE_FORMAT, manifest.format.name, dict(manifest.format.options))
     return CacheReader(files_of(files, manifest), manifest, format)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from distcore.arrow import from_numpy
 from distcore.cache.manifest import MANIFEST, SHARD_ROWS, FileEntry, Part, encode_manifest, file_name
-from distcore.contracts import JSON, SPLITS, CacheFormat, Column, PluginRef, Split
+from distcore.contracts import CACHE_FORMAT, JSON, SPLITS, CacheFormat, Column, PluginRef, Split
 from distcore.durable import Digest, Syncer, write_new_file
 from distcore.errors import CacheError
 
@@ -155,7 +155,7 @@ class CacheBuilder:
                     from distcore.plugins import Plugins
 
                     self._plugins = Plugins(self._block)
-                self._maker = self._plugins.make("caches", self.format.name, dict(self.format.options))
+                self._maker = self._plugins.make(CACHE_FORMAT, self.format.name, dict(self.format.options))
             return self._maker
 
     def _check(self, files: list[FileEntry], source: JSON, rows: Mapping[Split, int] | None) -> None:

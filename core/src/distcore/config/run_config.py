@@ -13,6 +13,7 @@ from distcore.errors import ConfigError, Mistake
 from distcore.offers import DEFAULTS
 
 if TYPE_CHECKING:
+    from distcore.contracts import Role
     from distcore.stores import Credentials
 
 JSON = dict[str, Any]
@@ -68,6 +69,11 @@ class BackendConfig:
     processor: Ref | None = None
     trainer: Ref | None = None
     loader: Ref | None = None
+
+    def named(self, role: Role[Any]) -> Ref | None:
+        """What the section says of a role that a backend has a default for."""
+        parts = {"processor": self.processor, "trainer": self.trainer, "loader": self.loader}
+        return parts[str(role.section)]
 
     @property
     def credentials(self) -> Credentials | None:

@@ -9,6 +9,7 @@ torch or Arrow: the annotations are for readers and type checkers.
     features.py   one column's type                      Feature, FeatureNetwork
     training.py   from a cache to a model                Loader, Model, Trainer, Predictor
     search.py     the search for better parameters       Executor
+    roles.py      each role as one object                Role, ROLES, Command
     values.py     what several of them speak of
 
 Shapes: n is rows of a dataset, B rows of a batch, W 32-bit words of one encoded row.
@@ -16,9 +17,24 @@ Shapes: n is rows of a dataset, B rows of a batch, W 32-bit words of one encoded
 
 from __future__ import annotations
 
-from distcore.contracts.backends import Backend, Detection, Gang, Member, Resources
+from distcore.contracts.backends import Backend, BackendBase, Channel, Detection, Gang, Member, Resources
 from distcore.contracts.caching import CacheFormat, Partition, Processor, ShardReader, Source
-from distcore.contracts.features import Feature, FeatureNetwork, FeatureSet
+from distcore.contracts.features import Feature, FeatureBase, FeatureNetwork, FeatureSet
+from distcore.contracts.roles import (
+    BACKEND,
+    CACHE_FORMAT,
+    COMMAND,
+    EXECUTOR,
+    EXTENSION,
+    FEATURE,
+    LOADER,
+    MODEL,
+    PROCESSOR,
+    ROLES,
+    TRAINER,
+    Command,
+    Role,
+)
 from distcore.contracts.search import Axis, Executor, SearchJob
 from distcore.contracts.training import (
     Batch,
@@ -26,9 +42,11 @@ from distcore.contracts.training import (
     Loader,
     LoadRequest,
     Model,
+    ModelBase,
     Predictor,
     ResultsStore,
     Trainer,
+    TrainerBase,
     TrainJob,
     TrainResult,
 )
@@ -47,20 +65,35 @@ from distcore.contracts.values import (
 
 __all__ = [
     "API_VERSION",
+    "BACKEND",
+    "CACHE_FORMAT",
+    "COMMAND",
+    "EXECUTOR",
+    "EXTENSION",
+    "FEATURE",
     "JSON",
+    "LOADER",
+    "MODEL",
+    "PROCESSOR",
+    "ROLES",
     "SPLITS",
+    "TRAINER",
     "Axis",
     "Backend",
+    "BackendBase",
     "Batch",
     "Block",
     "CacheFormat",
     "CacheRef",
     "CachedRows",
+    "Channel",
     "Column",
+    "Command",
     "Credentials",
     "Detection",
     "Executor",
     "Feature",
+    "FeatureBase",
     "FeatureNetwork",
     "FeatureSet",
     "Gang",
@@ -68,12 +101,14 @@ __all__ = [
     "Loader",
     "Member",
     "Model",
+    "ModelBase",
     "Partition",
     "PluginRef",
     "Predictor",
     "Processor",
     "Resources",
     "ResultsStore",
+    "Role",
     "SearchJob",
     "ShardPlan",
     "ShardReader",
@@ -83,6 +118,7 @@ __all__ = [
     "TrainJob",
     "TrainResult",
     "Trainer",
+    "TrainerBase",
 ]
 
 API_VERSION = (1, 0)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from distcore.contracts.values import T
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distcore.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -68,23 +73,31 @@ class Gang:
     grace_seconds: float = 30.0
 
 
+class Channel(Protocol):
+    """What carries rank 0's progress to the process that draws it; a context manager around a gang.
+
+    reporter: travels to the ranks; its `reporting()` gives a `Progress` there."""
+
+    @property
+    def reporter(self) -> Any: ...
+
+    def __enter__(self) -> Channel: ...
+
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> Any: ...
+
+
 @runtime_checkable
 class Backend(Protocol):
-    """Where work runs. `defaults` names the processor, loader and trainer used where the config names none.
+    """Where work runs. Inherit from `BackendBase`, which has the members that most need not think of.
 
-    One whose tasks run on other machines has `distributed = True` (without it: False): core then hands it work in
-    pieces, through `map`, that it would else do in this process, such as predictions.
-
-    One whose ranks are on other machines may also have
-    - `relay(progress)`: in place of `training.relay.Relay`, for workers that share no file with this process;
-    - `check_storage(read, written)`: raises UserError where a node cannot see one of {what it is: path of a file or
-      folder that is read, or of a folder that is written to}; called before work;
-    - `taken_over()`: asked once by each `train` and `experiment`; the folder of the run that the call goes on with,
-      where this process took over from one that led and is lost, else None.
+    defaults: {"processor" | "loader" | "trainer": name}, where the config names none.
+    distributed: whether tasks run on other machines. Core then hands them work in pieces, through `map`, that it would
+        else do in this process, such as predictions.
     """
 
     name: str
     defaults: Mapping[str, str]
+    distributed: bool
 
     def resources(self) -> Resources: ...
 
@@ -105,3 +118,42 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None: ...
+
+    def follow(self) -> None:
+        """Called once it is made, before any work. In a process that another one leads: do what it asks, and end; to
+        come back is to lead."""
+        ...
+
+    def taken_over(self) -> Path | str | None:
+        """Asked once by each `train` and `experiment`: the folder of the run that the call goes on with, if this
+        process took over from one that led and is lost."""
+        ...
+
+    def relay(self, progress: Progress) -> Channel | None:
+        """The channel of the next gang, for workers that share no file with this process; None: core's own."""
+        ...
+
+    def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
+        """Raise UserError, before any work, if a node cannot see one of {what it is: path of a file or folder that is
+        read, or of a folder that is written to}."""
+        ...
+
+
+class BackendBase:
+    """A backend of this machine, of one process that leads itself: what one inherits that is no more."""
+
+    distributed: bool = False
+
+    def follow(self) -> None:
+        """This process leads."""
+
+    def taken_over(self) -> Path | str | None:
+        """Nobody was lost."""
+        return None
+
+    def relay(self, progress: Progress) -> Channel | None:
+        """Core's own."""
+        return None
+
+    def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
+        """Whatever this process sees."""

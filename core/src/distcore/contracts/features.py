@@ -20,12 +20,33 @@ class Feature(Protocol):
     raw: how a source reads the column: "number" (float64), "category" (dictionary of strings) or "string".
     name, options: the column's name and its validated options.
 
+    missing: the strategy for missing values, by Ludwig's names; "": it has none.
+    loss_weight: an output's share of the summed loss. default_metric: by which an output's weights are kept.
+
     `partial`, `merge` and `finish` must give the same bits for any partition of the rows and any order of merging.
+    Inherit from `FeatureBase`, which has the members that most need not think of.
     """
 
     name: str
     raw: Literal["number", "category", "string"]
     options: Any
+
+    @property
+    def missing(self) -> str: ...
+
+    @property
+    def loss_weight(self) -> float: ...
+
+    @property
+    def default_metric(self) -> str: ...
+
+    def labels(self, metadata: JSON) -> Sequence[str] | None:
+        """Names of an output's classes, in the order of their codes; None: it has none."""
+        ...
+
+    def output_shape(self, metadata: JSON) -> tuple[int, ...]:
+        """Of one row of `FeatureNetwork.output`: () for [B], (classes,) for [B, classes]."""
+        ...
 
     def partial(self, values: pa.Array) -> Any:
         """Mergeable statistics of some rows; picklable."""
@@ -49,6 +70,22 @@ class Feature(Protocol):
     def network(self) -> FeatureNetwork:
         """The half that needs torch, imported when it is asked for."""
         ...
+
+
+class FeatureBase:
+    """An input, or an output of one value a row: what one inherits that is no more."""
+
+    missing: str = ""
+    loss_weight: float = 1.0
+    default_metric: str = "loss"
+
+    def labels(self, metadata: JSON) -> Sequence[str] | None:
+        """It has no classes."""
+        return None
+
+    def output_shape(self, metadata: JSON) -> tuple[int, ...]:
+        """One value a row."""
+        return ()
 
 
 @runtime_checkable

@@ -121,6 +121,19 @@ class Model(Protocol):
 
     def build(self, features: FeatureSet) -> torch.nn.Module: ...
 
+    def check_trust(self, trust: bool) -> None:
+        """Raise ArtifactError, before a saved model is built, if that would run code that nobody vouched for.
+
+        trust: the user vouches for it."""
+        ...
+
+
+class ModelBase:
+    """A model of this plugin's own code."""
+
+    def check_trust(self, trust: bool) -> None:
+        """It runs no other."""
+
 
 @runtime_checkable
 class Loader(Protocol):
@@ -202,7 +215,22 @@ class TrainResult:
 
 @runtime_checkable
 class Trainer(Protocol):
-    """How a model is fitted, over one or many workers. Not only torch."""
+    """How a model is fitted, over one or many workers. Not only torch.
+
+    resources_per_worker: what each worker asks of the backend, such as {"CPU": 2}.
+    Inherit from `TrainerBase`, which has the members of one that fits in this process.
+    """
+
+    @property
+    def resources_per_worker(self) -> Mapping[str, float]: ...
+
+    def workers(self, backend: Backend) -> int:
+        """How many processes `fit` starts there."""
+        ...
+
+    def uses_gpu(self, backend: Backend) -> bool:
+        """Whether each of them is to have a GPU."""
+        ...
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
         """What `fit` would do, for people: workers, batch sizes, steps an epoch, notes. Changes nothing."""
@@ -213,3 +241,20 @@ class Trainer(Protocol):
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
         """Open the files that `fit` wrote beside model.json."""
         ...
+
+
+class TrainerBase:
+    """A trainer that fits in this process, on its CPUs."""
+
+    @property
+    def resources_per_worker(self) -> Mapping[str, float]:
+        """Nothing in particular."""
+        return {}
+
+    def workers(self, backend: Backend) -> int:
+        """This one."""
+        return 1
+
+    def uses_gpu(self, backend: Backend) -> bool:
+        """No."""
+        return False

@@ -26,7 +26,7 @@ FILLS = ("ffill", "bfill")
 
 def strategy(feature: Feature) -> str:
     """The feature's missing-value strategy; "" for one that does not name any."""
-    return str(getattr(feature, "missing", "") or "")
+    return feature.missing
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distcore import results
 from distcore.cache.manifest import digest_of
 from distcore.config import RunConfig
-from distcore.contracts import JSON, SearchJob
+from distcore.contracts import EXECUTOR, JSON, TRAINER, SearchJob
 from distcore.dataset import Data
 from distcore.errors import ConfigError, Mistake, PluginNotFound, Stopped, TrainingError
 from distcore.features import Features
@@ -230,7 +230,7 @@ def executor_of(section: Section, session: Session) -> tuple[Executor, ExecutorO
         options = plugins.validate("executors", name, reference.model_extra or {})
     except ConfigError as error:
         raise _placed(section, error, f"executor {name}") from error
-    return plugins.make("executors", name, options), options
+    return plugins.make(EXECUTOR, name, options), options
 
 
 def _placed(section: Section, error: ConfigError, where: str) -> ConfigError:
@@ -245,15 +245,9 @@ def _placed(section: Section, error: ConfigError, where: str) -> ConfigError:
 
 def workers_of(session: Session) -> tuple[int, Mapping[str, float], bool]:
     """How many processes a trial's trainer starts, and what each asks for."""
-    trainer = session.make("trainers")
-    workers = trainer.workers(session.backend) if hasattr(trainer, "workers") else 1
-    options = getattr(trainer, "options", None)
-    return workers, dict(getattr(options, "resources_per_worker", {})), _uses_gpu(options, session)
-
-
-def _uses_gpu(options: Any, session: Session) -> bool:
-    asked = getattr(options, "use_gpu", False)
-    return bool(session.backend.resources().gpus) if asked == "auto" else bool(asked)
+    trainer = session.make(TRAINER)
+    backend = session.backend
+    return trainer.workers(backend), trainer.resources_per_worker, trainer.uses_gpu(backend)
 
 
 def without_credentials(values: Mapping[str, Any]) -> JSON:

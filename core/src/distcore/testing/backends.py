@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distcore.contracts import Backend, Gang
+from distcore.contracts import BACKEND, Backend, Gang
 from distcore.errors import TrainingError
 from distcore.plugins import Plugins
 from distcore.testing import jobs
@@ -23,7 +23,7 @@ class BackendSuite:
 
     @pytest.fixture
     def backend(self) -> Iterator[Backend]:
-        made = Plugins().make("backends", self.name, self.options)
+        made = Plugins().make(BACKEND, self.name, self.options)
         yield made
         made.close()
 

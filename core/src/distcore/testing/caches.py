@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from distcore.cache import Cache, CacheBuilder, ensure_cache, open_cache
-from distcore.contracts import CacheFormat, Column, PluginRef, ShardReader
+from distcore.contracts import CACHE_FORMAT, CacheFormat, Column, PluginRef, ShardReader
 from distcore.errors import CacheError
 from distcore.plugins import Plugins
 
@@ -32,7 +32,7 @@ class CacheFormatSuite:
 
     @pytest.fixture
     def format(self) -> CacheFormat:
-        return Plugins().make("caches", self.name, self.options)
+        return Plugins().make(CACHE_FORMAT, self.name, self.options)
 
     @pytest.fixture
     def shard(self) -> pa.Table:
@@ -67,7 +67,7 @@ class CacheFormatSuite:
 
     def test_equal_tables_give_equal_bytes(self, format: CacheFormat, shard: pa.Table) -> None:
         """Also when the same rows come in other chunks, and from another instance."""
-        again = Plugins().make("caches", self.name, self.options)
+        again = Plugins().make(CACHE_FORMAT, self.name, self.options)
         chunks = pa.concat_tables([shard.slice(0, 1), shard.slice(1, 3000), shard.slice(3001)])
         assert _written(format, shard) == _written(format, shard) == _written(again, chunks)
 
@@ -158,7 +158,7 @@ def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1
     Its one column is x, float32. What reads it must raise CacheError, run nothing, and keep its memory."""
 
     class Given:
-        suffix = Plugins().make("caches", format.name, format.options).suffix
+        suffix = Plugins().make(CACHE_FORMAT, format.name, format.options).suffix
 
         def write(self, target: BinaryIO, table: pa.Table) -> None:
             target.write(content)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from distcore.cache.remote import BucketBuilder
-from distcore.contracts import Block, ShardPlan, Source
+from distcore.contracts import PROCESSOR, Block, ShardPlan, Source
 from distcore.encoding.shards import ShardWriter
 from distcore.errors import DataError
 from distcore.plugins import Plugins
@@ -124,9 +124,9 @@ def hurt(monkeypatch: pytest.MonkeyPatch, folder: Path, death: type[jobs.DiesOnc
     """From now on one task of a processor's first pass dies, and one that writes a shard; marks lie in the folder."""
     made = Plugins.make
 
-    def make(plugins: Plugins, kind: str, name: str, options: Any = None, **context: Any) -> Any:
-        found = made(plugins, kind, name, options, **context)
-        return _Hurt(found, str(folder), death) if kind == "processors" else found
+    def make(plugins: Plugins, role: Any, name: str, options: Any = None, /, **context: Any) -> Any:
+        found = made(plugins, role, name, options, **context)
+        return _Hurt(found, str(folder), death) if role in (PROCESSOR, PROCESSOR.kind) else found
 
     monkeypatch.setattr(Plugins, "make", make)
 

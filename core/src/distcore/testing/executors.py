@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from distcore.contracts import Axis, Backend, SearchJob
+from distcore.contracts import BACKEND, EXECUTOR, Axis, Backend, SearchJob
 from distcore.errors import ConfigError
 from distcore.plugins import Plugins
 from distcore.search.objective import Objective
@@ -48,12 +48,12 @@ class ExecutorSuite:
 
     @pytest.fixture
     def place(self) -> Iterator[Backend]:
-        made = Plugins().make("backends", self.backend, self.backend_options)
+        made = Plugins().make(BACKEND, self.backend, self.backend_options)
         yield made
         made.close()
 
     def make(self, **more: Any) -> Any:
-        return Plugins().make("executors", self.name, {**self.options, **more})
+        return Plugins().make(EXECUTOR, self.name, {**self.options, **more})
 
     def job(self, folder: Path, variants: Any, trials: int = 4, mode: str = "well", **more: Any) -> SearchJob:
         """A search of trials that only write down what they were given; mode: see `quick_trial`."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from distcore.contracts import EXTENSION
 from distcore.hooks import PROJECT
 from distcore.listeners import EVENTS, listening
 from distcore.plugins import Plugins
@@ -44,7 +45,7 @@ class ExtensionSuite:
     def test_it_listens_to_events_that_exist(self, tmp_path: Path) -> None:
         assert set(self.events) <= set(EVENTS)
         plugins = Plugins()
-        made = plugins.make("extensions", self.name, self.options_in(tmp_path))
+        made = plugins.make(EXTENSION, self.name, self.options_in(tmp_path))
         implemented = {each for each in dir(made) if hasattr(getattr(made, each), f"{PROJECT}_impl")}
         assert implemented, "it implements no hook: mark its methods with @hookimpl"
         assert set(self.events) <= implemented

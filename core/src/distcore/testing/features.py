@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from distcore.batch import Layout
-from distcore.contracts import JSON, Feature
+from distcore.contracts import FEATURE, JSON, Feature
 from distcore.packing import pack
 from distcore.plugins import Plugins
 
@@ -50,7 +50,7 @@ class FeatureSuite:
     def make(self, role: str) -> Feature:
         changed = role == "output" and self.output_options is not None
         options = self.output_options if changed else self.options
-        made: Feature = Plugins().make("features", self.name, options, column="column", role=role)
+        made: Feature = Plugins().make(FEATURE, self.name, options, column="column", role=role)
         return made
 
     def test_it_reads_what_the_values_are(self, feature: Feature) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distcore.contracts import LOADER
 from distcore.testing import data
 from distcore.testing.app import app
 
@@ -48,7 +49,7 @@ class LoaderSuite:
             wanted: dict[str, Any] = {"batch_size": self.batch_size, "seed": 7, **changes}
             split = wanted.pop("split", "train")
             request = LoadRequest(reader, split, list(reader.columns), member=Member(rank, world, rank), **wanted)
-            loader = Plugins().make("loaders", self.name, options, request=request)
+            loader = Plugins().make(LOADER, self.name, options, request=request)
             found.append([batch["z"].numpy().copy() for batch in loader.batches(epoch, start)])
             loader.close()
             loader.close()  # closing twice is fine
@@ -104,7 +105,7 @@ class LoaderSuite:
         wanted = dict(zip(*(table.column(name).to_pylist() for name in ("z", "tags")), strict=True))
         codes = dict(zip(*(table.column(name).to_pylist() for name in ("z", "colour")), strict=True))
         request = LoadRequest(reader, "train", list(reader.columns), self.batch_size, 7)
-        loader = Plugins().make("loaders", self.name, self.variants[0], request=request)
+        loader = Plugins().make(LOADER, self.name, self.variants[0], request=request)
         for batch in loader.batches(0):
             numbers, tags, offsets = batch["z"].tolist(), batch["tags"].values, batch["tags"].offsets.tolist()
             assert batch["colour"].tolist() == [codes[number] for number in numbers]

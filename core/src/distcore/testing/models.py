@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from distcore.contracts import MODEL
 from distcore.testing import data
 from distcore.testing.app import app
 
@@ -50,7 +51,7 @@ class ModelSuite:
         from distcore.plugins import Plugins
 
         torch.manual_seed(seed)
-        return Plugins().make("models", self.name, self.options).build(features)
+        return Plugins().make(MODEL, self.name, self.options).build(features)
 
     def test_logits_for_every_output_and_gradients_for_every_weight(self, fitted: tuple[Any, Any]) -> None:
         import torch

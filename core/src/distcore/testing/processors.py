@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from distcore.contracts import Processor, ShardPlan
+from distcore.contracts import PROCESSOR, Processor, ShardPlan
 from distcore.plugins import Plugins
 from distcore.testing import data, jobs
 from distcore.testing.app import app
@@ -34,7 +34,7 @@ class ProcessorSuite:
     def scanned(self, source: jobs.CountedSource, folder: Path, options: Mapping[str, Any]) -> Iterator[Processor]:
         """A processor that has cut the source, with a scratch folder in `folder`."""
         (folder / "scratch").mkdir(parents=True)
-        made = Plugins().make("processors", self.name, options)
+        made = Plugins().make(PROCESSOR, self.name, options)
         assert made.scan(source, folder / "scratch") == len(source.parts)
         yield made
         made.close()

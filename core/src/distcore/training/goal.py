@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from distcore.config.mistakes import nearest
 from distcore.contracts import JSON, Feature, FeatureSet
 from distcore.errors import ConfigError, Mistake
-from distcore.training.scores import COMBINED, loss_weight
+from distcore.training.scores import COMBINED
 
 if TYPE_CHECKING:
     from distcore.config.train_options import TrainerOptions
-
-DEFAULT_OPTION = "default_validation_metric"
-"""Where a feature's options say which of its metrics decides, as Ludwig has it."""
 
 
 class Goal:
@@ -26,7 +23,7 @@ class Goal:
 
     def __init__(self, features: FeatureSet, options: TrainerOptions, validates: bool) -> None:
         self.split = "validation" if validates else "training"
-        self.weights = {each.name: loss_weight(each) for each in features.outputs}
+        self.weights = {each.name: each.loss_weight for each in features.outputs}
         self._features = features
         if validates or options.evaluate_training_set:
             self.field, self.metric = self._choose(options.validation_field, options.validation_metric)
@@ -78,7 +75,7 @@ class Goal:
         self._check(name, "loss", "trainer.validation_field")
         feature = next(each for each in outputs if each.name == name)
         if metric is None:
-            return name, str(getattr(feature.options, DEFAULT_OPTION, "loss"))
+            return name, feature.default_metric
         self._check(name, metric, "trainer.validation_metric")
         return name, metric
 

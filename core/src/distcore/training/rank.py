@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.artifact import write_artifact
 from distcore.cache import open_cache
-from distcore.contracts import JSON, Loader, LoadRequest, Member, Split, TrainJob, TrainResult
+from distcore.contracts import JSON, LOADER, Loader, LoadRequest, Member, Split, TrainJob, TrainResult
 from distcore.errors import UserError
 from distcore.features import Features
 from distcore.mirror import CHECKPOINTS, MODEL
@@ -106,7 +106,7 @@ class _Loaders:
             shuffle,
             str(self.strategy.device),
         )
-        loader: Loader = self.plugins.make("loaders", self.job.loader.name, self.job.loader.options, request=request)
+        loader: Loader = self.plugins.make(LOADER, self.job.loader.name, self.job.loader.options, request=request)
         self.stack.callback(loader.close)
         return loader
 

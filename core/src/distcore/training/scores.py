@@ -36,12 +36,6 @@ PENDING_VALUES = 1 << 20
 log = logging.getLogger("distcore")
 
 
-def loss_weight(feature: Feature) -> float:
-    """The output's share of the combined loss (`loss.weight`, default 1)."""
-    loss = getattr(feature.options, "loss", None)
-    return float(getattr(loss, "weight", 1.0))
-
-
 def import_metrics(features: FeatureSet) -> None:
     """Import what the metrics need in a thread, beside the first steps: torchmetrics takes 0.1 s, where scipy is
     installed more than one. What goes wrong there goes wrong again, and is told, when they are used.
@@ -160,7 +154,7 @@ class _Output:
 
     def __init__(self, feature: Feature, metadata: JSON, metrics: bool) -> None:
         self.name = feature.name
-        self.weight = loss_weight(feature)
+        self.weight = feature.loss_weight
         self.metadata = metadata
         self.network = feature.network()
         self.loss: torch.Tensor | None = None

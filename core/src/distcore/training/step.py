@@ -15,7 +15,6 @@ import torch
 
 from distcore.contracts import Batch, FeatureSet
 from distcore.training.optim import Clipper, Regularizer, make_optimizer
-from distcore.training.scores import loss_weight
 
 if TYPE_CHECKING:
     from distcore.config.train_options import TrainerOptions
@@ -80,7 +79,7 @@ class Stepper:
         self._clip = Clipper(options.gradient_clipping)
         self._regularize = Regularizer(options.regularization_type, options.regularization_lambda)
         self._outputs: list[tuple[str, Any, Any, float]] = [
-            (each.name, each.network().loss, features.metadata[each.name], loss_weight(each))
+            (each.name, each.network().loss, features.metadata[each.name], each.loss_weight)
             for each in features.outputs
         ]
         self._seed, self._lane, self._world = seed, lane, strategy.member.world

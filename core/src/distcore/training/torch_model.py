@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distcore.artifact import find_model, model_here, read_manifest
-from distcore.contracts import JSON, FeatureSet
+from distcore.contracts import JSON, MODEL, FeatureSet
 from distcore.errors import ArtifactError
 from distcore.training.finite import ADVICE, in_words, not_finite
 from distcore.training.tensorfile import read_tensors
@@ -27,7 +27,7 @@ def build_module(reference: JSON, features: FeatureSet, plugins: Plugins, seed: 
     """The module of the config's model with its initial weights, which depend on the seed alone.
 
     reference: {"type", "options"}. torch's own random state is left as it was."""
-    model = plugins.make("models", reference["type"], reference["options"])
+    model = plugins.make(MODEL, reference["type"], reference["options"])
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         module: torch.nn.Module = model.build(features)
@@ -58,10 +58,8 @@ def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False
     if reference is None:
         raise ArtifactError(f"{directory} was not written by a torch trainer. Open it with the trainer that wrote it.")
     plugins = Plugins()
-    model = plugins.make("models", reference["type"], reference["options"])
-    check = getattr(model, "check_trust", None)
-    if check is not None:
-        check(trust)
+    model = plugins.make(MODEL, reference["type"], reference["options"])
+    model.check_trust(trust)
     with torch.random.fork_rng(devices=[]):
         module = model.build(features)
     load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)

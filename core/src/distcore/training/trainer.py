@@ -9,9 +9,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from distcore.contracts import JSON, Backend, FeatureSet, Gang, Member, Predictor, TrainJob, TrainResult
+from distcore.contracts import (
+    JSON,
+    TRAINER,
+    Backend,
+    FeatureSet,
+    Gang,
+    Member,
+    Predictor,
+    TrainerBase,
+    TrainJob,
+    TrainResult,
+)
 from distcore.errors import CacheError, OtherRank, TrainingError, UserError
 from distcore.mirror import CHECKPOINTS, MANIFEST, working_folder
 from distcore.progress import Progress
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("distcore")
 
 
-class TorchTrainer:
+class TorchTrainer(TrainerBase):
     """Fits a torch module over one or many ranks.
 
     strategy: makes the strategy of one rank. options: of the plugin (`num_workers`, `max_retries`,
@@ -98,7 +109,7 @@ class TorchTrainer:
         workers = self.workers(backend)
         if member is not None:
             return train_rank(member, job, progress)
-        if workers == 1 and not self.options.resources_per_worker and not getattr(backend, "distributed", False):
+        if workers == 1 and not self.options.resources_per_worker and not backend.distributed:
             return train_rank(Member(), job, progress)
         return self._run_gang(job, backend, workers, progress)
 
@@ -110,7 +121,12 @@ class TorchTrainer:
 
     # -------------------------------------------------------------- inside
 
-    def _uses_gpu(self, backend: Backend) -> bool:
+    @property
+    def resources_per_worker(self) -> Mapping[str, float]:
+        """As the options say."""
+        return dict(self.options.resources_per_worker)
+
+    def uses_gpu(self, backend: Backend) -> bool:
         """auto: where the backend has any."""
         asked = self.options.use_gpu
         return backend.resources().gpus > 0 if asked == "auto" else bool(asked)
@@ -130,21 +146,20 @@ class TorchTrainer:
     def _run_gang(self, job: TrainJob, backend: Backend, workers: int, progress: Progress) -> TrainResult | None:
         from distcore.training.relay import Relay
 
-        relay_of = getattr(backend, "relay", None) or Relay
         fewest = self._given()[0]
         if fewest:
             job = replace(job, planned_workers=workers)
         if self.options.max_retries and not _keeps_checkpoints(job):
             log.warning("No checkpoints are kept, so a worker that dies makes training start again from the beginning.")
         resources = dict(self.options.resources_per_worker)
-        with relay_of(progress) as relay:
+        with backend.relay(progress) or Relay(progress) as relay:
             gang = Gang(
                 function=train_rank,
                 arguments=(job, relay.reporter),
                 ranks=workers,
                 max_retries=self.options.max_retries,
                 threads=int(resources.get("CPU", 0)),
-                use_gpu=self._uses_gpu(backend),
+                use_gpu=self.uses_gpu(backend),
                 resources_per_worker=resources,
                 min_ranks=fewest,
                 rendezvous=dict(self.rendezvous),
@@ -162,7 +177,7 @@ def train_rank(member: Member, job: TrainJob, progress: Progress | Reporter) -> 
     from distcore.training.rank import fit_rank
 
     plugins = Plugins(job.plugins_block)
-    trainer = plugins.make("trainers", job.trainer.name, job.trainer.options)
+    trainer = cast(TorchTrainer, plugins.make(TRAINER, job.trainer.name, job.trainer.options))
     strategy = trainer.strategy()
     extensions = job.config.get("extensions", []) if member.rank == 0 else []
     try:

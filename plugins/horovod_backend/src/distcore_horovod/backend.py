@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distcore.contracts import Backend, Gang, Resources
+from distcore.contracts import BACKEND, Backend, BackendBase, Gang, Resources
 from distcore.errors import UserError
 from distcore.plugins import Plugins
 from distcore_horovod.failure import Failed, failed
@@ -22,7 +22,7 @@ TASKS = 4
 """Tasks of a rank in one order of `map`."""
 
 
-class Alone:
+class Alone(BackendBase):
     """No launcher: gangs and tasks are the local backend's, with the trainer `horovod` where none is named."""
 
     name = "horovod"
@@ -31,7 +31,7 @@ class Alone:
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
-        self._machine: Backend = Plugins().make("backends", "local")
+        self._machine: Backend = Plugins().make(BACKEND, "local")
 
     def resources(self) -> Resources:
         """This machine's."""
@@ -50,7 +50,7 @@ class Alone:
         self._machine.close()
 
 
-class Joined:
+class Joined(BackendBase):
     """The processes of horovodrun or mpirun. Rank 0 runs the command; the others do their part of what it asks."""
 
     name = "horovod"
@@ -113,7 +113,7 @@ class Joined:
 
 
 def _resources(crew: Crew) -> Resources:
-    backend: Backend = Plugins().make("backends", "local")
+    backend: Backend = Plugins().make(BACKEND, "local")
     return backend.resources()
 
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from distcore.contracts import Block, Partition, Processor, ShardPlan, Source
+from distcore.contracts import PROCESSOR, Block, Partition, Processor, ShardPlan, Source
 from distcore.plugins import Plugins
 from distcore.temporaries import temporary_folder
 from distcore_horovod.crew import Crew
@@ -48,7 +48,7 @@ class HorovodProcessor:
         """Cut the source into partitions and give each rank a run of them. scratch: for the rows that are kept."""
         self.close()
         if self._crew is None:
-            self._alone = Plugins().make("processors", "local", {"parallelism": self.options.parallelism})
+            self._alone = Plugins().make(PROCESSOR, "local", {"parallelism": self.options.parallelism})
             return self._alone.scan(source, scratch)
         ranks = self._crew.size
         partitions = list(source.partitions(TARGET_BYTES))
@@ -136,7 +136,7 @@ class _Share:
 def _scan(crew: Crew, shares: list[list[Partition]], scratch: str | None, parallelism: int | None) -> None:
     _close(crew)
     threads = parallelism or max(1, len(os.sched_getaffinity(0)) // crew.local_size)
-    _part.local = Plugins().make("processors", "local", {"parallelism": threads})
+    _part.local = Plugins().make(PROCESSOR, "local", {"parallelism": threads})
     # The leader's folder goes with the cache that is being built; other ranks may be on other machines.
     _part.folder = ExitStack()
     own = _part.folder.enter_context(temporary_folder("rows"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distcore.contracts import Gang, Resources
+from distcore.contracts import BackendBase, Gang, Resources
 from distcore_local.machine import cpus, gpus
 from distcore_local.memory import free_bytes
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class LocalBackend:
+class LocalBackend(BackendBase):
     """The backend `local`."""
 
     name = "local"

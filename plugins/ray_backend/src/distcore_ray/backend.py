@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distcore.contracts import Gang, Resources
+from distcore.contracts import BackendBase, Gang, Resources
 from distcore.errors import UserError
 from distcore_ray import cluster
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class RayBackend:
+class RayBackend(BackendBase):
     """Joins or starts its cluster when there is work, or when the one to join is asked what it has."""
 
     name = "ray"

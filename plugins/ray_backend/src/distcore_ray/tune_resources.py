@@ -50,7 +50,7 @@ class Need:
 def need_of(options: TuneOptions, job: SearchJob, backend: Backend) -> Need:
     """Of one trial. Raises UserError where the section and `backend.trainer` say two things."""
     stated = options.cpu_resources_per_trial
-    if not getattr(backend, "distributed", False):
+    if not backend.distributed:
         gpus = options.gpu_resources_per_trial or 0.0
         return Need(((stated or 1.0) * job.workers, gpus * job.workers), 0, (0.0, 0.0))
     given = dict(job.resources_per_worker)

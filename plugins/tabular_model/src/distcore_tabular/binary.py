@@ -11,6 +11,7 @@ from distcore.arrow import from_numpy
 from distcore.contracts import JSON, Column
 from distcore.errors import DataError
 from distcore_tabular.columns import plain, strings, truths
+from distcore_tabular.feature import TabularFeature
 from distcore_tabular.one_value import OneValueNetwork
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather
 
@@ -23,7 +24,7 @@ TRUE_WORDS = frozenset({"yes", "y", "true", "t", "1", "1.0"})
 FALSE_WORDS = frozenset({"no", "n", "false", "f", "0", "0.0", "-1", "-1.0"})
 
 
-class BinaryFeature:
+class BinaryFeature(TabularFeature):
     """The data half. Metadata: kind, bool2str (the label of false and of true), str2bool (each spelling seen: 0 or 1),
     counts (rows that are false and true, after filling), fill (what a missing value becomes).
 

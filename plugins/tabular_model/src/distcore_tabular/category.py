@@ -11,6 +11,7 @@ from distcore.arrow import from_numpy
 from distcore.contracts import JSON, Column
 from distcore.errors import ConfigError, DataError, Mistake
 from distcore_tabular.columns import null_mask, strings
+from distcore_tabular.feature import TabularFeature
 from distcore_tabular.options import UNKNOWN
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, find, gather
 
@@ -23,7 +24,7 @@ NO_CLASS = -1
 """Code of a target that is none of the classes; its row counts neither in the loss nor in the metrics."""
 
 
-class CategoryFeature:
+class CategoryFeature(TabularFeature):
     """The data half. Metadata: idx2str (the label of each code), counts (rows of each, after filling), vocab_size,
     unknown and missing (the codes of values never seen at fit time, and of missing ones).
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from distcore.contracts import JSON
+from distcore.contracts import JSON, ModelBase
 from distcore.errors import ArtifactError, ConfigError, Mistake, UserError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distcore_tabular.options_network import ModuleOptions
 
 
-class ModuleModel:
+class ModuleModel(ModelBase):
     """The model `module`. options: class, options."""
 
     def __init__(self, options: ModuleOptions) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from distcore.contracts import Column
+from distcore.contracts import Column, ModelBase
 from distcore.errors import ConfigError, Mistake
 from distcore_tabular.encoders import CategoryEmbed, Passthrough, lookup
 from distcore_tabular.layers import FCStack, fc_stack
@@ -29,7 +29,7 @@ def module_key(name: str) -> str:
     return "feature_" + name.replace("%", "%25").replace(".", "%2E")
 
 
-class TabularModel:
+class TabularModel(ModelBase):
     """The model `tabular`. options: combiner."""
 
     def __init__(self, options: TabularOptions) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from distcore.arrow import from_numpy
 from distcore.contracts import JSON, Column
 from distcore.errors import DataError
+from distcore_tabular.feature import TabularFeature
 from distcore_tabular.number_statistics import NumberStatistics, doubles, fill_of, scaling
 from distcore_tabular.one_value import OneValueNetwork
 
@@ -23,7 +24,7 @@ CHUNK = 1 << 14
 """Rows encoded at a time: their doubles stay in a core's cache."""
 
 
-class NumberFeature:
+class NumberFeature(TabularFeature):
     """The data half. Metadata: normalization, shift and scale (a value x is encoded as (x - shift) / scale, or as
     log1p(x)), fill (what a missing value becomes, in original units), and what was found: count, missing, mean, std
     (n - 1), min, max, and q1, q2, q3 where they were needed; with an outlier_strategy also outlier: {low, high, fill}.

@@ -15,6 +15,7 @@ import pyarrow as pa
 from distcore.contracts import JSON, Column
 from distcore.errors import DataError
 from distcore_tabular import tokenizers
+from distcore_tabular.feature import TabularFeature
 from distcore_tabular.options_text import START, STOP, UNKNOWN
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class TextState(NamedTuple):
     texts: tokenizers.Counts | None
 
 
-class TokenizedFeature:
+class TokenizedFeature(TabularFeature):
     """What texts and sets have in common: counting tokens, and what stands in for a missing value."""
 
     raw: Literal["number", "category", "string"] = "string"
