@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from distcore.contracts import ResultsStore
 
 Location = str | Path
+ConfigLike = Location | Mapping[str, Any] | None
+"""None only where a run is gone on with."""
 
 
 @dataclass(frozen=True, kw_only=True)

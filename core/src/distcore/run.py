@@ -6,18 +6,19 @@ fsspec URL, or any object with Arrow's PyCapsule interface (pandas, polars, pyar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore import folders, results
+from distcore.arguments import told
 from distcore.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore.dataset import Data
 from distcore.errors import DataError, TrainingError
 from distcore.prepare import check_storage, prepare
-from distcore.requests import AnswerRequest, TrainRequest, given_credentials
+from distcore.requests import AnswerRequest, ConfigLike, Location, TrainRequest, given_credentials
 from distcore.session import Session, describe, open_session
 from distcore.signals import Stoppable
 
@@ -54,24 +55,78 @@ class Outcome:
         return replace(self, directory=mirror.url, model=model, predictions=predictions)
 
 
-def experiment(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
+@told
+def experiment(
+    config: ConfigLike,
+    dataset: Any = None,
+    *,
+    training_set: Any = None,
+    validation_set: Any = None,
+    test_set: Any = None,
+    data_format: str | None = None,
+    backend: str | None = None,
+    random_seed: int | None = None,
+    gpus: int | str | Sequence[int] | None = None,
+    output_directory: Location = "results",
+    experiment_name: str = "experiment",
+    model_name: str = "run",
+    model_load_path: Location | None = None,
+    model_resume_path: Location | None = None,
+    model: Any = None,
+    skip: Collection[str] = frozenset(),
+    view: str = "interactive",
+) -> Outcome:
     """Train, then evaluate and predict the test split; everything lies in one folder. Arguments: see `train`."""
-    return _train(TrainRequest(command="experiment", config=config, dataset=dataset, **arguments))
+    return _train(TrainRequest(command="experiment", **locals()))
 
 
-def train(config: Any, dataset: Any = None, **arguments: Any) -> Outcome:
+@told
+def train(
+    config: ConfigLike,
+    dataset: Any = None,
+    *,
+    training_set: Any = None,
+    validation_set: Any = None,
+    test_set: Any = None,
+    data_format: str | None = None,
+    backend: str | None = None,
+    random_seed: int | None = None,
+    gpus: int | str | Sequence[int] | None = None,
+    output_directory: Location = "results",
+    experiment_name: str = "experiment",
+    model_name: str = "run",
+    model_load_path: Location | None = None,
+    model_resume_path: Location | None = None,
+    model: Any = None,
+    skip: Collection[str] = frozenset(),
+    view: str = "interactive",
+) -> Outcome:
     """Preprocess (or find the cache) and fit a model.
 
-    config: path of a YAML file, or a mapping. dataset: what is split; or training_set, validation_set, test_set.
-    backend, random_seed, gpus: override the config. output_directory, experiment_name, model_name: where results go.
-    model_load_path: start from these weights. model_resume_path: go on with the run in that folder.
-    model: a torch.nn.Module (an instance, whose weights are started from, or a class) instead of the config's model.
-    skip: names of what not to save (`skip_save_…`). data_format: "auto" finds it. view: how to draw progress:
-    "interactive" (bars on a terminal and in Jupyter), "auto" (there bars, else lines), "bars", "lines" or "none".
-    Raises errors.Stopped, a KeyboardInterrupt, after ctrl-C or SIGTERM, once a checkpoint is saved; errors.OtherRank, a
-    SystemExit, in the processes of a launcher other than rank 0 when training is over.
+    Args:
+        config: Path of a YAML file, YAML text of several lines, or a mapping; None to go on with a run as it began.
+        dataset: What is split: a path, a glob, a URL or a frame.
+        training_set: Given with `validation_set` and `test_set` in place of `dataset`.
+        validation_set: See `training_set`.
+        test_set: See `training_set`.
+        data_format: Of the dataset; None finds it.
+        backend: Overrides the config's.
+        random_seed: Overrides the config's.
+        gpus: Numbers of those to use, such as "0,1"; -1 for none, None for all.
+        output_directory: Folder or address of experiments.
+        experiment_name: With `model_name` the name of the folder in there.
+        model_name: See `experiment_name`.
+        model_load_path: Start from the weights of this model.
+        model_resume_path: Go on with the run in this folder.
+        model: A torch.nn.Module (an instance, whose weights are started from, or a class) in place of the config's.
+        skip: Names of what not to save (`skip_save_…`).
+        view: How to draw progress: "interactive" (bars on a terminal and in Jupyter), "auto" (there bars, else lines),
+            "bars", "lines" or "none".
+
+    Raises:
+        DistcoreError: What is wrong, where, and what to do; nothing is left then but the checkpoints of a run.
     """
-    return _train(TrainRequest(command="train", config=config, dataset=dataset, **arguments))
+    return _train(TrainRequest(command="train", **locals()))
 
 
 def _train(asked: TrainRequest) -> Outcome:
@@ -125,8 +180,9 @@ def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: 
     return found if session.mirror is None else found.in_bucket(session.mirror)
 
 
+@told
 def preprocess(
-    config: Any,
+    config: ConfigLike,
     dataset: Any = None,
     *,
     training_set: Any = None,
@@ -205,21 +261,66 @@ def _evaluate_test_split(session: Session, cache: Cache, model: Path, skip: Any)
     return statistics, path
 
 
-def predict(model_path: str | Path, dataset: Any, **arguments: Any) -> Path | str | None:
-    """Predict every row of a dataset, in its order, into `<output_directory>/predictions.parquet`; returns that path.
+@told
+def predict(
+    model_path: Location,
+    dataset: Any,
+    *,
+    data_format: str | None = None,
+    batch_size: int | None = None,
+    backend: str | Mapping[str, Any] | None = None,
+    gpus: int | str | Sequence[int] | None = None,
+    trust: bool = False,
+    output_directory: Location = "results",
+    skip: Collection[str] = frozenset(),
+    view: str = "interactive",
+    credentials: Any = None,
+) -> Path | str | None:
+    """Predict every row of a dataset, in its order, into `<output_directory>/predictions.parquet`.
 
-    Arguments: see `evaluate`."""
-    return _answer(AnswerRequest(command="predict", model_path=model_path, dataset=dataset, **arguments))[0]
+    Arguments: see `evaluate`.
 
-
-def evaluate(model_path: str | Path, dataset: Any, **arguments: Any) -> JSON:
-    """Metrics of a model on a dataset that holds its targets: {output feature: {metric: number}}.
-
-    Also written, with predictions, to `<output_directory>/test_statistics.json` and `predictions.parquet`.
-    batch_size: rows of a forward pass. backend: a name, or {"type": name, option: value}; one whose tasks run on other
-    machines gets the dataset in pieces. trust, credentials: see `load`. The other arguments: see `train`.
+    Returns:
+        The file, or its address in a bucket; None if predictions are not to be saved.
     """
-    return _answer(AnswerRequest(command="evaluate", model_path=model_path, dataset=dataset, **arguments))[1]
+    return _answer(AnswerRequest(command="predict", **locals()))[0]
+
+
+@told
+def evaluate(
+    model_path: Location,
+    dataset: Any,
+    *,
+    data_format: str | None = None,
+    batch_size: int | None = None,
+    backend: str | Mapping[str, Any] | None = None,
+    gpus: int | str | Sequence[int] | None = None,
+    trust: bool = False,
+    output_directory: Location = "results",
+    skip: Collection[str] = frozenset(),
+    view: str = "interactive",
+    credentials: Any = None,
+) -> JSON:
+    """Metrics of a model on a dataset that holds its targets.
+
+    Args:
+        model_path: The model's folder, or the experiment's around it; or the address of one.
+        dataset: A path, a glob, a URL or a frame.
+        data_format: Of the dataset; None finds it.
+        batch_size: Rows of a forward pass.
+        backend: A name, or {"type": name, option: value}; one whose tasks run on other machines gets the dataset in
+            pieces.
+        gpus: See `train`.
+        trust: See `load`.
+        output_directory: Where `test_statistics.json` and `predictions.parquet` go.
+        skip: See `train`.
+        view: See `train`.
+        credentials: See `load`.
+
+    Returns:
+        {output feature: {metric: number}}.
+    """
+    return _answer(AnswerRequest(command="evaluate", **locals()))[1]
 
 
 def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
@@ -279,6 +380,7 @@ def _of_some_rows(predictions: Iterator[pa.RecordBatch], evaluation: Evaluation)
         )
 
 
+@told
 def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None) -> LoadedModel:
     """Open a model folder (or the experiment's folder around it); `.predict(frame)` gives a table.
 
@@ -290,8 +392,9 @@ def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None
     return LoadedModel.open(model_path, trust=trust, credentials=given_credentials(credentials))
 
 
+@told
 def plan(
-    config: Any,
+    config: ConfigLike,
     dataset: Any = None,
     *,
     training_set: Any = None,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore import folders
+from distcore.arguments import told
 from distcore.config import document_of
 from distcore.dataset import Data
 from distcore.errors import UserError
+from distcore.requests import ConfigLike
 from distcore.seals import read_sealed
 from distcore.search.driver import Search
 from distcore.search.folders import CHANGED, SEARCH, SECTION, folder_to_resume, held_folder
@@ -31,8 +34,9 @@ NO_BUCKET = (
 )
 
 
+@told
 def hyperopt(
-    config: Any,
+    config: ConfigLike,
     dataset: Any = None,
     *,
     training_set: Any = None,
@@ -47,7 +51,7 @@ def hyperopt(
     model_name: str = "run",
     model_resume_path: str | Path | None = None,
     resume: bool | None = None,
-    skip: frozenset[str] | set[str] = frozenset(),
+    skip: Collection[str] = frozenset(),
     view: str = "interactive",
 ) -> SearchOutcome:
     """Search the space of the config's `hyperopt` section.
