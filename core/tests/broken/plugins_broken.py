@@ -16,7 +16,7 @@ import pyarrow as pa
 import ranks_broken
 from pydantic import BaseModel, ConfigDict
 
-from distcore.contracts import Column, Resources
+from distcore.contracts import BackendBase, Column, FeatureBase, ModelBase, Resources
 from distcore.errors import TrainingError
 from distcore.hooks import hookimpl
 from distcore.plugins import Plugins
@@ -31,7 +31,7 @@ class Loose(BaseModel):
 # ------------------------------------------------------------------ backends
 
 
-class SoundBackend:
+class SoundBackend(BackendBase):
     defaults = {"processor": "local", "loader": "packed", "trainer": "local"}  # noqa: RUF012
     retries, reverse, names_rank = True, False, True
 
@@ -274,7 +274,7 @@ class WholeCache(SoundCache):
 # ------------------------------------------------------------------ features
 
 
-class SoundFeature:
+class SoundFeature(FeatureBase):
     """A number less the middle of its column's range."""
 
     raw, missing, options = "number", "fill_with_const", None
@@ -360,12 +360,12 @@ class ObjectFeature(SoundFeature):
 # ------------------------------------------------------------------ models
 
 
-class SoundModel:
+class SoundModel(ModelBase):
     def build(self, features):
         return _net(features)
 
 
-class UnseededModel:
+class UnseededModel(ModelBase):
     """Weights from a generator of its own."""
 
     def build(self, features):
@@ -377,7 +377,7 @@ class UnseededModel:
         return net
 
 
-class UnusedModel:
+class UnusedModel(ModelBase):
     """A weight that no output depends on."""
 
     def build(self, features):
@@ -388,14 +388,14 @@ class UnusedModel:
         return net
 
 
-class CrowdedModel:
+class CrowdedModel(ModelBase):
     """Normalises by whatever rows are in the batch."""
 
     def build(self, features):
         return _net(features, crowded=True)
 
 
-class NarrowModel:
+class NarrowModel(ModelBase):
     """One logit where there are classes."""
 
     def build(self, features):
