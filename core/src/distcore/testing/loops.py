@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from distcore.batch import Batch, Layout
 from distcore.config.train_options import TrainerOptions
-from distcore.contracts import JSON, Column, Member
+from distcore.contracts import JSON, Column, FeatureBase, Member
 from distcore.progress import Progress
 from distcore.training.guard import weights_digest
 from distcore.training.loop import TrainLoop, Work
@@ -29,7 +29,7 @@ from distcore.training.strategy import SingleProcess, Strategy
 INPUTS = ("a", "b", "c", "d", "e")
 
 
-class TinyFeature:
+class TinyFeature(FeatureBase):
     """An output: `number` (squared error) or `binary` (log loss)."""
 
     raw = "number"
