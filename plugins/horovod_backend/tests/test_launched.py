@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -160,19 +161,29 @@ def test_a_killed_rank_is_named_and_the_run_goes_on(launch, tiny, launcher):
     process = started(launch, tiny, [*run, *words])
     victim = next(iter(ranks_of(tiny, 1)))
     os.kill(victim, signal.SIGKILL)
-    ran = launch.finish(process, 120)
+    ran = launch.finish(process)
     assert ran.code != 0
     assert f"rank 1 (process {victim}" in ran.text, ran.text
-    assert not [*ranks_of(tiny, 0), *ranks_of(tiny, 1)]
+    all_gone(tiny)
     if launcher == "mpirun":  # the same checkpoints, the same resuming
         return
     reached = max(steps(tiny))
     words = launch.distcore("train", "-mrp", "results/experiment_run", "--dataset", "data.csv")
     process = started(launch, tiny, [*run, *words], beyond=reached)
-    for rank in (0, 1):
-        os.kill(next(iter(ranks_of(tiny, rank))), signal.SIGKILL)
-    ran = launch.finish(process, 120)
+    # Both are looked for before one is killed: the launcher ends the other.
+    for each in [*ranks_of(tiny, 0), *ranks_of(tiny, 1)]:
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+    ran = launch.finish(process)
     assert f"Going on after step {reached} " in ran.text, ran.text
+
+
+def all_gone(folder, seconds=60):
+    """Wait until no rank is left; a busy machine takes its time to end the last one."""
+    end = time.monotonic() + seconds
+    while left := [*ranks_of(folder, 0), *ranks_of(folder, 1)]:
+        assert time.monotonic() < end, left
+        time.sleep(0.05)
 
 
 def ranks_of(folder, rank):
