@@ -35,12 +35,12 @@ KEPT_BATCHES = 4
 def open_file(path: str | Path, shown: str, columns: Sequence[str] | None = None) -> pa.ipc.RecordBatchFileReader:
     """A reader of some columns. Raises DataError when the file is no Arrow file or is cut short."""
     try:
-        options = pa.ipc.IpcReadOptions(use_threads=False, ensure_native_endian=True)
+        options = pa.ipc.IpcReadOptions(use_threads=False)
+        names = pa.ipc.open_file(pa.OSFile(str(path)), options=options).schema.names
         if columns is not None:
-            names = pa.ipc.open_file(pa.OSFile(str(path)), options=options).schema.names
             options.included_fields = [names.index(name) for name in columns]
         return pa.ipc.open_file(pa.OSFile(str(path)), options=options)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         refuse_foreign(path, shown, "Arrow IPC (feather)", error)
 
 

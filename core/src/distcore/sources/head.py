@@ -19,12 +19,14 @@ def head_table(
 ) -> pa.Table:
     """At most `rows` rows from at most `limit` bytes of text. Raises DataError as opening the source would."""
     if kind == "parquet":
-        from distcore.sources.parquet import file_name, open_file, parquet_files
+        from distcore.sources.parquet import checked_batches, file_name, open_file, parquet_files
 
         first = parquet_files(path, shown)[0]
-        file = open_file(first, file_name(shown, first))
-        batch = next(file.iter_batches(batch_size=rows), None)
-        return file.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
+        file = DataFile.at(first, file_name(shown, first))
+        batch = next(checked_batches(file, rows=rows), None)
+        if batch is None:
+            return open_file(first, file.shown).schema_arrow.empty_table()
+        return pa.Table.from_batches([batch])
     if kind == "feather":
         from distcore.sources.feather import checked_batch
         from distcore.sources.feather import open_file as open_feather

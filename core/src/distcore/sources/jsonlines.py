@@ -40,8 +40,11 @@ def parse(file: DataFile, start: int, stop: int, schema: pa.Schema | None) -> pa
     )
     read = pajson.ReadOptions(use_threads=False, block_size=len(text) + 1)
     try:
-        return pajson.read_json(pa.BufferReader(text), read, options)
-    except pa.ArrowInvalid as error:
+        table = pajson.read_json(pa.BufferReader(text), read, options)
+        table.validate(full=True)
+        pa.array(table.column_names)  # which reads every name as UTF-8
+        return table
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         _refuse_line(path, shown, start, memoryview(text).tobytes())
         raise DataError(
             f"{shown}: {error} (between lines {ranges.line_number(path, start)} and {ranges.line_number(path, stop)}). "
@@ -56,6 +59,7 @@ def _refuse_line(path: str | Path, shown: str, start: int, text: bytes) -> None:
             continue
         reason = "it is not an object"
         try:
+            line.decode()
             if isinstance(json.loads(line), dict):
                 continue
         except ValueError as error:

@@ -33,15 +33,19 @@ def frame_columns(dataset: Any) -> list[str]:
     columns = getattr(dataset, "column_names", None)
     if columns is None:
         columns = getattr(dataset, "columns", None)
-    names = as_table(dataset).column_names if columns is None or callable(columns) else [str(name) for name in columns]
+    names = _table(dataset).column_names if columns is None or callable(columns) else [str(name) for name in columns]
     return [name for name in names if not name.startswith("__index_level_")]
 
 
 def as_table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
     """The frame, or some of its columns, as an Arrow table; no copy where the frame is Arrow underneath.
 
-    Raises DataError naming the column when a column's values are of several types or lengths differ.
+    Raises DataError naming the column when a column's values are of several types or unsound, or lengths differ.
     """
+    return _validated(_table(dataset, columns))
+
+
+def _table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
     if isinstance(dataset, Mapping):
         chosen = dict(dataset) if columns is None else {name: dataset[name] for name in columns}
         return _from_mapping({str(name): values for name, values in chosen.items()})
@@ -59,6 +63,21 @@ def as_table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
             f"{SHOWN}: {error}. Give every column values of one type, for instance with astype(str)."
         ) from error
     return table if columns is None else table.select(list(columns))
+
+
+def _validated(table: pa.Table) -> pa.Table:
+    """The table, if all of its offsets, codes and texts are sound: whoever looks into it believes them."""
+    try:
+        names = table.column_names
+        table.validate()
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise DataError(f"{SHOWN}: it is damaged ({error}). Make it again.") from error
+    for name in names:
+        try:
+            table.column(name).validate(full=True)
+        except pa.ArrowException as error:
+            raise DataError(f"{SHOWN}, column {name!r}: it is damaged ({error}). Make it again.") from error
+    return table
 
 
 def _from_mapping(columns: Mapping[str, Any]) -> pa.Table:

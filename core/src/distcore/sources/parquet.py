@@ -59,8 +59,10 @@ def _hidden(file: Path, folder: Path) -> bool:
 def open_file(path: str | Path, shown: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     """The open file. Raises DataError when it is not Parquet or is cut short."""
     try:
-        return pq.ParquetFile(str(path), read_dictionary=list(dictionaries))
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(str(path), read_dictionary=list(dictionaries))
+        _ = file.schema_arrow.names, [file.schema.column(number).path for number in range(len(file.schema))]
+        return file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         refuse_foreign(path, shown, "Parquet", error)
 
 
@@ -68,6 +70,18 @@ def file_name(shown: str, path: str | Path) -> str:
     """What the user called the dataset, and which of its files."""
     name = os.path.basename(path)
     return shown if shown.endswith(name) else f"{shown} ({name})"
+
+
+def checked_batches(
+    file: DataFile, columns: Sequence[str] | None = None, rows: int = 1 << 16
+) -> Iterator[pa.RecordBatch]:
+    """Batches of some columns (None: all) of a whole file, each validated. Raises DataError."""
+    try:
+        for batch in open_file(file.path, file.shown).iter_batches(rows, columns=columns, use_threads=False):
+            batch.validate(full=True)
+            yield batch
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.shown}: the file is damaged ({words_of(error)}). Write it again.") from error
 
 
 @dataclass(frozen=True)
@@ -220,13 +234,12 @@ class ParquetSource(FileSource):
 
     def partitions(self, target_bytes: int) -> Sequence[ParquetPartition]:
         """Row groups, cut where their declared columns are larger than target_bytes when decoded."""
-        dictionaries = tuple(
-            name for name, raw in self._raw.items() if raw == "category" and is_text(self._types[name])
-        )
+        texts = {name for name, raw in self._raw.items() if raw == "category" and is_text(self._types[name])}
         units = tuple(self._units().items())
         parts, first = [], 0
         for file in self.files:
             metadata = open_file(file.path, file.shown).metadata
+            dictionaries = tuple(sorted(texts - _delta_columns(metadata)))
             for group in range(metadata.num_row_groups):
                 rows = metadata.row_group(group).num_rows
                 for start, stop in slices(rows, self._row_bytes(metadata.row_group(group)), target_bytes):
@@ -264,8 +277,7 @@ class ParquetSource(FileSource):
         found: dict[str, list[str]] = {name: [] for name in timestamp_columns(self._types, self._raw)}
         if found:
             for each in self.files:
-                for batch in open_file(each.path, each.shown).iter_batches(columns=list(found), use_threads=False):
-                    batch.validate(full=True)
+                for batch in checked_batches(each, list(found)):
                     for name, units in found.items():
                         units.append(unit_of(batch.column(name)))
         return {name: finest(units) for name, units in found.items()}
@@ -273,6 +285,13 @@ class ParquetSource(FileSource):
     def close(self) -> None:
         """Remove what was downloaded."""
         self._place.close()
+
+
+def _delta_columns(metadata: pq.FileMetaData) -> set[str]:
+    """Columns with an encoding that Arrow cannot read into a dictionary."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    columns = (group.column(number) for group in groups for number in range(group.num_columns))
+    return {each.path_in_schema for each in columns if any("DELTA" in name for name in each.encodings)}
 
 
 def _alike(left: pa.DataType, right: pa.DataType) -> bool:
