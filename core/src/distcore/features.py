@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from distcore.contracts import FEATURE, JSON, Column, Feature
 from distcore.errors import ArtifactError, ConfigError, Mistake
+from distcore.plugins import Encoder
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
+
+log = logging.getLogger("distcore")
 
 OWN = ("name", "type", "column")
 """What a feature's section says of the feature itself; the rest are options of its type."""
@@ -22,6 +26,7 @@ class Features:
 
     source_columns: {feature name: name of the column in the dataset}.
     specifications: what `from_json` needs to make the same features again.
+    encoders: {type: who encodes it}.
     """
 
     inputs: Sequence[Feature]
@@ -30,6 +35,7 @@ class Features:
     specifications: Sequence[JSON]
     metadata: Mapping[str, JSON] = field(default_factory=dict)
     columns: Mapping[str, Column] = field(default_factory=dict)
+    encoders: Mapping[str, Encoder] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: JSON, plugins: Plugins) -> Features:
@@ -49,8 +55,10 @@ class Features:
 
     @classmethod
     def from_json(cls, saved: JSON, plugins: Plugins) -> Features:
-        """The fitted features that `as_json` wrote. Raises ArtifactError where a part is missing."""
+        """The fitted features that `as_json` wrote. Raises ArtifactError where a part is missing, or a plugin that is
+        installed encodes otherwise than the one that fitted them."""
         try:
+            _check_encoders(saved.get("encoders") or {}, plugins)
             return cls._make(saved["features"], plugins).fitted(saved["metadata"])
         except (KeyError, TypeError) as error:
             raise ArtifactError(
@@ -58,12 +66,13 @@ class Features:
             ) from error
 
     def as_json(self) -> JSON:
-        return {"features": list(self.specifications), "metadata": dict(self.metadata)}
+        encoders = {name: each.as_json() for name, each in self.encoders.items()}
+        return {"features": list(self.specifications), "metadata": dict(self.metadata), "encoders": encoders}
 
     def fitted(self, metadata: Mapping[str, JSON]) -> Features:
         """The same features with what preprocessing found."""
         columns = {feature.name: feature.column(metadata[feature.name]) for feature in self}
-        return Features(self.inputs, self.outputs, self.source_columns, self.specifications, dict(metadata), columns)
+        return replace(self, metadata=dict(metadata), columns=columns)
 
     def __iter__(self) -> Any:
         yield from self.inputs
@@ -94,4 +103,18 @@ class Features:
             feature = plugins.make(FEATURE, each["type"], each["options"], column=each["name"], role=each["role"])
             made[each["role"]].append(feature)
         sources = {each["name"]: each["column"] for each in specifications}
-        return cls(tuple(made["input"]), tuple(made["output"]), sources, list(specifications))
+        encoders = {each["type"]: plugins.encoder("features", each["type"]) for each in specifications}
+        return cls(tuple(made["input"]), tuple(made["output"]), sources, list(specifications), encoders=encoders)
+
+
+def _check_encoders(saved: Mapping[str, Mapping[str, str]], plugins: Plugins) -> None:
+    """Compare who fitted the features with who encodes now. Raises ArtifactError naming both."""
+    for name, each in saved.items():
+        then, now = Encoder(**each), plugins.encoder("features", name)
+        if (then.distribution, then.data) != (now.distribution, now.data):
+            raise ArtifactError(
+                f"The {name} features of this model were fitted with {then.who}, and {now.who} encodes otherwise. "
+                f"Install {then.distribution}=={then.version}, or train again."
+            )
+        if then.version != now.version:
+            log.warning("The %s features of this model were fitted with %s; %s encodes alike.", name, then.who, now.who)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 import pluggy
@@ -18,6 +19,26 @@ from distcore.loading import load
 from distcore.offers import Installed, Offer
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Who encodes values: a distribution, its version, and that of the data it makes.
+
+    Two releases with one data version encode alike, so caches and models of one are good for the other."""
+
+    distribution: str
+    version: str
+    data: str
+
+    @property
+    def who(self) -> str:
+        """For people."""
+        stated = f" (data version {self.data})" if self.data != self.version else ""
+        return f"{self.distribution} {self.version}{stated}"
+
+    def as_json(self) -> dict[str, str]:
+        return vars(self).copy()
 
 
 class Plugins(Installed):
@@ -83,6 +104,21 @@ class Plugins(Installed):
                 "its authors."
             )
         return made
+
+    def encoder(self, kind: str, name: str) -> Encoder:
+        """Who encodes for this feature type or cache format.
+
+        The data version is the module's DATA_VERSION, for all its names or by name; if it states none, each version
+        of the distribution counts as another. Raises PluginBroken for one that is no text or number."""
+        offer, stated = self.find(kind, name), getattr(self.load(kind, name), "DATA_VERSION", None)
+        if isinstance(stated, Mapping):
+            stated = stated.get(name)
+        if stated is not None and (not isinstance(stated, str | int) or isinstance(stated, bool)):
+            raise PluginBroken(
+                f"{offer.who} states a DATA_VERSION that is {stated!r}; it should be a text or a whole number, or a "
+                "mapping of its names to them. Report this to its authors."
+            )
+        return Encoder(offer.distribution, offer.version, offer.version if stated is None else str(stated))
 
     def options_model(self, kind: str, name: str, role: str = "") -> type | None:
         """The pydantic model of the plugin's options, or None where it has none."""

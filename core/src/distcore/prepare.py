@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distcore.cache import Cache, CacheBuilder
     from distcore.cache.manifest import Manifest
     from distcore.config.preprocess_options import Preprocessing
+    from distcore.plugins import Encoder
     from distcore.session import Session
 
 
@@ -27,6 +28,7 @@ def prepare(session: Session, data: Data) -> Cache:
     from distcore.cache import Cache, ensure_cache
     from distcore.cache.repair import repair
     from distcore.cache.use import begin_use
+    from distcore.cache.versions import tell_other_versions
 
     config, plugins = session.config, session.plugins
     if session.backend.distributed:
@@ -41,8 +43,10 @@ def prepare(session: Session, data: Data) -> Cache:
             assert isinstance(source, JoinedSource)
             splitter = GivenSplitter(source.partition_splits)
         chosen, started = splitter, time.monotonic()
+        cache = Cache.at(root_of(session, data), key, session.config.backend.credentials)
 
         def build(builder: CacheBuilder) -> None:
+            tell_other_versions(cache, {name: each.who for name, each in encoders_of(session).items()})
             fill(session, data, source, chosen, builder)
             built.append(time.monotonic() - started)
 
@@ -54,7 +58,7 @@ def prepare(session: Session, data: Data) -> Cache:
                 raise
 
         built: list[float] = []
-        repair(Cache.at(root_of(session, data), key, session.config.backend.credentials), make, plugins)
+        repair(cache, make, plugins)
         use = None
         while use is None:  # removed by somebody between the two
             cache = ensure_cache(
@@ -106,7 +110,8 @@ def fill(session: Session, data: Data, source: Source, splitter: Splitter, build
     )
     source.check_unchanged()
     origin: JSON = {"digest": source.digest(), "rows": fitted.source_rows}
-    builder.finish(fitted.columns.values(), fitted.metadata, origin, fitted.rows)
+    made_by = {name: each.as_json() for name, each in encoders_of(session).items()}
+    builder.finish(fitted.columns.values(), fitted.metadata, origin, fitted.rows, made_by)
     session.progress.end()
 
 
@@ -165,7 +170,15 @@ def key_of(session: Session, source: Source, raw: dict[str, str], given: bool) -
         features=features,
         preprocessing=preprocessing,
         format=format_of(session),
+        encoders={name: f"{each.distribution} {each.data}" for name, each in encoders_of(session).items()},
     )
+
+
+def encoders_of(session: Session) -> dict[str, Encoder]:
+    """{"feature number": who encodes it, …}, and the cache format: the splits are core's own, as CACHE_VERSION is."""
+    found = {f"feature {name}": each for name, each in session.features.encoders.items()}
+    name = format_of(session).name
+    return {**found, f"cache format {name}": session.plugins.encoder("caches", name)}
 
 
 def data_options(options: JSON) -> JSON:

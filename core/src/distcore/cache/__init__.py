@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from distcore.cache.builder import CacheBuilder
 from distcore.cache.files import CacheFiles
 from distcore.cache.local import build_here
-from distcore.cache.manifest import CACHE_VERSION, KEY, KEY_LENGTH, SHARD_ROWS, digest_of
-from distcore.cache.opening import damage_of, files_of
+from distcore.cache.manifest import CACHE_VERSION, KEY, KEY_LENGTH, RECIPE_LENGTH, SHARD_ROWS, digest_of
+from distcore.cache.opening import damage_of, files_of, with_metadata
 from distcore.cache.reader import CacheReader
 from distcore.contracts import CACHE_FORMAT, JSON, CacheRef, PluginRef
 from distcore.digests import digest_open
@@ -96,24 +96,29 @@ def cache_key(
     features: Sequence[JSON],
     preprocessing: Mapping[str, Any],
     format: PluginRef,
+    encoders: Mapping[str, str] | None = None,
 ) -> str:
     """The name of a cache: 40 hex digits from all that its bytes depend on, and from nothing else.
 
+    The first RECIPE_LENGTH are of data and config; the rest of the versions of what encodes them, so that a cache that
+    other versions made is seen to be one.
+
     source_digest: of the data's content, never of path or time. raw: {source column: how it is read}.
     features: type, column, role and data options of each, in the config's order. preprocessing: split, seed, sample.
-    format: the cache format with its options. Raises ValueError or TypeError for what is not plain JSON.
+    format: the cache format with its options. encoders: {what encodes: the version of its
+    data}. Raises ValueError or TypeError for what is not plain JSON.
     """
-    return digest_of(
+    recipe = digest_of(
         {
-            "version": CACHE_VERSION,
-            "shard_rows": SHARD_ROWS,
             "source": source_digest,
             "raw": dict(raw),
             "features": list(features),
             "preprocessing": dict(preprocessing),
             "format": {"name": format.name, "options": dict(format.options)},
         }
-    )[:KEY_LENGTH]
+    )
+    versions = digest_of({"version": CACHE_VERSION, "shard_rows": SHARD_ROWS, "encoders": dict(encoders or {})})
+    return recipe[:RECIPE_LENGTH] + versions[: KEY_LENGTH - RECIPE_LENGTH]
 
 
 def ensure_cache(
@@ -166,7 +171,7 @@ def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:
     """Open a committed cache. Raises CacheError where its manifest is missing, torn, foreign or names strange files,
     StoreError where a bucket fails."""
     files = CacheFiles(open_store(cache.directory, cache.credentials), f"{cache.key}/")
-    manifest = files.manifest(cache.key)
+    manifest = with_metadata(files, files.manifest(cache.key))
     if plugins is None:
         from distcore.plugins import Plugins
 

@@ -6,13 +6,22 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
 
 from distcore.arrow import from_numpy
-from distcore.cache.manifest import MANIFEST, SHARD_ROWS, FileEntry, Part, encode_manifest, file_name
+from distcore.cache.manifest import (
+    INLINE_BYTES,
+    MANIFEST,
+    SHARD_ROWS,
+    FileEntry,
+    Part,
+    encode_manifest,
+    encode_metadata,
+    file_name,
+)
 from distcore.contracts import CACHE_FORMAT, JSON, SPLITS, CacheFormat, Column, PluginRef, Split
 from distcore.durable import Digest, Syncer, write_new_file
 from distcore.errors import CacheError
@@ -97,14 +106,22 @@ class CacheBuilder:
         metadata: Mapping[str, JSON],
         source: JSON,
         rows: Mapping[Split, int] | None = None,
+        made_by: Mapping[str, Any] | None = None,
     ) -> None:
         """Check that everything was written, and write the manifest.
 
         columns: every encoded column. metadata: of each feature. source: {"digest", "rows"} of the raw data.
-        rows: rows of each split, compared with what was written. Raises CacheError where something is missing."""
-        files = sorted(self._entries.values(), key=lambda entry: (entry.part, entry.index))
-        self._check(files, source, rows)
-        self._seal(encode_manifest(self.key, self.format, columns, metadata, source, files, self.version))
+        rows: rows of each split, compared with what was written.
+        made_by: who encoded what. Raises CacheError where something is missing."""
+        self._check(self._files(), source, rows)
+        content = encode_metadata(metadata)
+        if len(content) > INLINE_BYTES:
+            name = file_name("metadata", 0, ".json")
+            digest = self._store(name, lambda file: cast(None, file.write(content)))
+            self.record([FileEntry("metadata", 0, name, 0, digest.bytes, digest.xxh3, digest.sha256)])
+            metadata = {}
+        found = encode_manifest(self.key, self.format, columns, metadata, source, self._files(), self.version, made_by)
+        self._seal(found)
         self.finished = True
 
     def close(self) -> None:
@@ -122,6 +139,9 @@ class CacheBuilder:
         return {MANIFEST, *self._entries}
 
     # -------------------------------------------------------------- inside
+
+    def _files(self) -> list[FileEntry]:
+        return sorted(self._entries.values(), key=lambda entry: (entry.part, entry.index))
 
     def _store(self, name: str, fill: Callable[[BinaryIO], None]) -> Digest:
         """Keep a file of the cache under its name, in place of what a retried task left there."""

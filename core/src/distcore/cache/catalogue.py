@@ -214,7 +214,7 @@ def _part(name: str) -> str:
 
 def _described(files: CacheFiles, key: str, entry: Entry) -> Entry:
     """The entry with what its manifest tells, or with its damage."""
-    damage = damage_of(files, key)
+    damage = damage_of(files, key, metadata=False)
     try:
         manifest: Manifest | None = files.manifest(key)
     except StoreError:
@@ -228,6 +228,6 @@ def _described(files: CacheFiles, key: str, entry: Entry) -> Entry:
         entry,
         format=manifest.format.name,
         rows=sum(map(manifest.rows, manifest.splits)),
-        features=tuple(manifest.metadata),
+        features=tuple(manifest.columns),
         source=dict(manifest.document["source"]),
     )

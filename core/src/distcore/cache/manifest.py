@@ -13,7 +13,7 @@ from distcore.contracts import JSON, SPLITS, Column, PluginRef, Split
 from distcore.errors import CacheError
 from distcore.seals import sealed, unsealed
 
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 """Raised whenever the same data and config would be encoded or laid out differently; part of every cache's key."""
 
 SHARD_ROWS = 262_144
@@ -26,15 +26,27 @@ ROWS = "rows"
 KEY = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
 KEY_LENGTH = 40
 VERSION = re.compile(r"[0-9a-f]{32}", re.ASCII)
-FILE_NAME = re.compile(r"(train|validation|test|rows)/[0-9]{5,12}(\.[a-z0-9]{1,16}){1,3}", re.ASCII)
+FILE_NAME = re.compile(r"(train|validation|test|rows|metadata)/[0-9]{5,12}(\.[a-z0-9]{1,16}){1,3}", re.ASCII)
 HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 
-Part = Split | Literal["rows"]
+RECIPE_LENGTH = 28
+"""Digits of a key for data and config alone; the rest is for the versions of what encodes them."""
+
+METADATA = "metadata"
+"""The folder of what the features found, where that is too large to stand in the manifest."""
+
+INLINE_BYTES = 4 << 20
+"""Metadata of more bytes lie in a file of their own."""
+
+MOST_METADATA = 1 << 30
+"""Bytes of metadata that are read back, so no more are written; a model holds them too."""
+
+Part = Split | Literal["rows", "metadata"]
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file of a cache: the part it belongs to (a split, or "rows" for the split map), its shard's number, its
+    """One file of a cache: the part it belongs to (a split, "rows" for the split map, or "metadata"), its number, its
     name relative to the cache's folder, its rows and bytes, and its digests."""
 
     part: Part
@@ -50,7 +62,9 @@ class FileEntry:
 class Manifest:
     """A manifest that was checked. document: the plain JSON it came from.
 
-    version: in a bucket, the folder beside the manifest that holds the files; in a folder they lie beside it."""
+    large: the file of the metadata, where they are large; `metadata` is then empty. made_by: who encoded what, see
+    `plugins.Encoder`. version: in a bucket, the folder beside the manifest that holds the files; in a folder they lie
+    beside it."""
 
     key: str
     format: PluginRef
@@ -60,13 +74,19 @@ class Manifest:
     split_map: tuple[FileEntry, ...]
     document: JSON
     version: str | None = None
+    large: FileEntry | None = None
+
+    @property
+    def made_by(self) -> JSON:
+        return dict(self.document.get("made_by") or {})
 
     def rows(self, split: Split) -> int:
         return sum(entry.rows for entry in self.splits[split])
 
     def files(self) -> list[FileEntry]:
         """Every file of the cache but the manifest."""
-        return [*(entry for split in SPLITS for entry in self.splits[split]), *self.split_map]
+        shards = [*(entry for split in SPLITS for entry in self.splits[split]), *self.split_map]
+        return shards if self.large is None else [*shards, self.large]
 
 
 def canonical(value: Any) -> bytes:
@@ -92,9 +112,12 @@ def encode_manifest(
     source: JSON,
     files: Sequence[FileEntry],
     version: str | None = None,
+    made_by: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The bytes of manifest.json. Equal caches give equal bytes: nothing of time, machine or path is in it, but for the
-    random name of the folder of this version in a bucket."""
+    """The bytes of manifest.json. metadata: none, where the files have some of their own. made_by: who encoded what.
+
+    Equal caches give equal bytes: nothing of time, machine or path is in it, but for the random name of the folder of
+    this version in a bucket."""
     splits = {}
     for split in SPLITS:
         shards = [_plain(entry) for entry in files if entry.part == split]
@@ -109,14 +132,35 @@ def encode_manifest(
         "shard_rows": SHARD_ROWS,
         "splits": splits,
         "split_map": [_plain(entry) for entry in files if entry.part == ROWS],
+        "large": [_plain(entry) for entry in files if entry.part == METADATA],
+        "made_by": dict(made_by or {}),
         **({"folder": version} if version is not None else {}),
     }
     try:
         return sealed(document, sort_keys=True)
     except (TypeError, ValueError) as error:
+        raise CacheError(f"The cache's {MANIFEST} cannot be written: {error}. Report this.") from error
+
+
+def encode_metadata(metadata: Mapping[str, JSON]) -> bytes:
+    """The metadata of features as a file. Raises CacheError for what is no JSON, or more than is read back."""
+    try:
+        return sealed({"metadata": dict(metadata)}, sort_keys=True, most_bytes=MOST_METADATA)
+    except TypeError as error:
         raise CacheError(
             f"The metadata of the encoded columns is not plain JSON: {error}. Report this to the feature's authors."
         ) from error
+    except ValueError as error:
+        raise CacheError(
+            f"The metadata of the encoded columns cannot be kept: {error}. Lower most_common of the features with the "
+            "largest vocabularies, or leave out a column that is as good as unique; if it is not plain JSON, report "
+            "this to the feature's authors."
+        ) from error
+
+
+def parse_metadata(content: bytes) -> dict[str, JSON]:
+    """What `encode_metadata` wrote. Raises ValueError or KeyError."""
+    return dict(unsealed(content, most_bytes=MOST_METADATA)["metadata"])
 
 
 def parse_manifest(content: bytes, key: str, where: str) -> Manifest:
@@ -161,6 +205,7 @@ def _parse(document: JSON, key: str) -> Manifest:
         split_map=_entries("rows", document["split_map"]),
         document=document,
         version=version,
+        large=next(iter(_entries("metadata", document["large"])), None),
     )
 
 

@@ -19,7 +19,7 @@ from distcore.cache import Cache, remove
 from distcore.cache.builder import CacheBuilder
 from distcore.cache.files import DAMAGED, CacheFiles, noted_damage
 from distcore.cache.manifest import REBUILD, FileEntry, Manifest
-from distcore.cache.opening import files_of
+from distcore.cache.opening import files_of, with_metadata
 from distcore.cache.remote import LEASE, BucketBuilder
 from distcore.contracts import PluginRef
 from distcore.digests import HashingFile
@@ -94,7 +94,7 @@ def _damaged(cache: Cache) -> tuple[Manifest | None, dict[str, str]]:
     """{file: what is wrong with it} of a cache with a manifest."""
     files = CacheFiles(cache.store(), f"{cache.key}/")
     try:
-        manifest = files.manifest(cache.key)
+        manifest = with_metadata(files, files.manifest(cache.key))
     except StoreError:
         raise
     except CacheError:

@@ -60,10 +60,15 @@ def open_file(path: str | Path, shown: str, dictionaries: Sequence[str] = ()) ->
     """The open file. Raises DataError when it is not Parquet or is cut short."""
     try:
         file = pq.ParquetFile(str(path), read_dictionary=list(dictionaries))
-        _ = file.schema_arrow.names, [file.schema.column(number).path for number in range(len(file.schema))]
+        _ = file.schema_arrow.names, column_paths(file)
         return file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         refuse_foreign(path, shown, "Parquet", error)
+
+
+def column_paths(file: pq.ParquetFile) -> list[str]:
+    """Path of each leaf column by its number, from the schema: a column chunk's own is not checked to be UTF-8."""
+    return [file.schema.column(number).path for number in range(len(file.schema))]
 
 
 def file_name(shown: str, path: str | Path) -> str:
@@ -149,7 +154,9 @@ class _Cursor:
         """The rows [start, stop) as a table."""
         with self.lock:
             while self._position < stop:
-                batch = next(self._batches)
+                batch = next(self._batches, None)
+                if batch is None:
+                    raise pa.ArrowInvalid(f"it has {self._position} rows, and should have {self._rows}")
                 batch.validate(full=True)
                 self._ready.append((self._position, batch))
                 self._position += batch.num_rows
@@ -238,11 +245,12 @@ class ParquetSource(FileSource):
         units = tuple(self._units().items())
         parts, first = [], 0
         for file in self.files:
-            metadata = open_file(file.path, file.shown).metadata
-            dictionaries = tuple(sorted(texts - _delta_columns(metadata)))
+            opened = open_file(file.path, file.shown)
+            metadata, paths = opened.metadata, column_paths(opened)
+            dictionaries = tuple(sorted(texts - _delta_columns(metadata, paths)))
             for group in range(metadata.num_row_groups):
                 rows = metadata.row_group(group).num_rows
-                for start, stop in slices(rows, self._row_bytes(metadata.row_group(group)), target_bytes):
+                for start, stop in slices(rows, self._row_bytes(metadata.row_group(group), paths), target_bytes):
                     parts.append(
                         ParquetPartition(
                             file,
@@ -260,12 +268,12 @@ class ParquetSource(FileSource):
                 first += rows
         return parts
 
-    def _row_bytes(self, group: pq.RowGroupMetaData) -> float:
+    def _row_bytes(self, group: pq.RowGroupMetaData, paths: Sequence[str]) -> float:
         """Bytes of a decoded row: 8 of a number, 4 of a category's code, the stored average of a string."""
         total = 0.0
         for index in range(group.num_columns):
             column = group.column(index)
-            raw = self._raw.get(column.path_in_schema)
+            raw = self._raw.get(paths[index])
             if raw == "string":
                 total += 4 + column.total_uncompressed_size / max(1, group.num_rows)
             elif raw is not None:
@@ -287,11 +295,14 @@ class ParquetSource(FileSource):
         self._place.close()
 
 
-def _delta_columns(metadata: pq.FileMetaData) -> set[str]:
+def _delta_columns(metadata: pq.FileMetaData, paths: Sequence[str]) -> set[str]:
     """Columns with an encoding that Arrow cannot read into a dictionary."""
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    columns = (group.column(number) for group in groups for number in range(group.num_columns))
-    return {each.path_in_schema for each in columns if any("DELTA" in name for name in each.encodings)}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return {
+        path
+        for number, path in enumerate(paths)
+        if any("DELTA" in name for group in groups for name in group.column(number).encodings)
+    }
 
 
 def _alike(left: pa.DataType, right: pa.DataType) -> bool:

@@ -8,6 +8,9 @@ from distcore.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
 
+DATA_VERSION = 1
+"""Raised whenever these files encode the same rows otherwise: caches and models of another are then refused."""
+
 
 @hookimpl
 def distcore_make_cache(name: str, options: Any) -> Any:
