@@ -49,7 +49,16 @@ FEATHER = {
     "feather-lz4": {"compression": "lz4", "chunksize": 50},
     "feather-zstd": {"compression": "zstd"},
 }
-KINDS = ("csv", "tsv", "csv.gz", "csv.zst", "jsonl", "json", "arrow", *FEATHER, *PARQUET)
+FORMAT = {
+    **dict.fromkeys(("csv", "tsv", "csv.gz", "csv.zst"), "csv"),
+    **dict.fromkeys(("json", "jsonl"), "json"),
+    **dict.fromkeys(("arrow", *FEATHER), "feather"),
+    **dict.fromkeys(PARQUET, "parquet"),
+}
+"""What each is a way of writing."""
+
+KINDS = tuple(FORMAT)
+
 EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 0x10000000)
 
 

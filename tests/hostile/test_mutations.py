@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.hostile.conftest import SEED
-from tests.hostile.mutated import KINDS
+from tests.hostile.mutated import FORMAT, KINDS
 
 ROOT = Path(__file__).parents[2]
 TOGETHER = 4000
@@ -18,6 +18,11 @@ HANGS = 300
 """Seconds without progress from which on a child hangs."""
 
 GROWN = 1 << 30
+
+
+def share(kind):
+    """How many of the mutations of its format, of which it is one way of writing."""
+    return -(-20_000 // sum(FORMAT[each] == FORMAT[kind] for each in KINDS))
 
 
 def child(kind, first, count, folder):
@@ -47,7 +52,7 @@ def child(kind, first, count, folder):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mutated_files(tmp_path, sweep, kind):
-    count, first, crashes = sweep.times(60, 20_000), 0, []
+    count, first, crashes = sweep.times(60, share(kind)), 0, []
     ends = {"read": 0, "refused": 0, "raw": 0}
     while first < count and len(crashes) < 20:
         found, at, died = child(kind, first, min(TOGETHER, count - first), tmp_path)

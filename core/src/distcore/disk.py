@@ -45,7 +45,7 @@ def storage_error(
     reason = error.strerror or str(error)
     if error.errno in FULL:
         return kind(
-            f"There is no room for {what} in {os.fspath(folder)} ({reason.lower()}{_free(folder)}). "
+            f"There is no room for {what} in {os.fspath(folder)} ({reason.lower()}{room(folder)}). "
             f"Nothing that was there before was changed, and what was begun was removed. Make room, or {advice}."
         )
     if error.errno in REFUSED:
@@ -59,15 +59,18 @@ def storage_error(
     )
 
 
-def _free(folder: str | os.PathLike[str]) -> str:
-    """`; 1.2 MB of 4.0 MB are free` on the file system of the folder, or of the nearest parent that exists."""
+def room(folder: str | os.PathLike[str]) -> str:
+    """`; 1.2 MB of 4.0 MB are free` on the file system of the folder, or of the nearest parent that exists; or that it
+    takes no more files."""
     path = Path(folder).absolute()
     while not path.exists() and path != path.parent:
         path = path.parent
     try:
-        usage = shutil.disk_usage(path)
+        usage, found = shutil.disk_usage(path), os.statvfs(path)
     except OSError:  # only a detail of a message about a worse trouble
         return ""
+    if found.f_files and not found.f_favail:
+        return f"; it takes no more files: all of its {found.f_files} inodes are used, so remove files there"
     return f"; {human_bytes(usage.free)} of {human_bytes(usage.total)} are free"
 
 

@@ -165,7 +165,7 @@ def save(table: pa.RecordBatch, folder: str, index: int) -> str:
     import pyarrow as pa
 
     path = os.path.join(folder, f"{index:06d}-{uuid.uuid4().hex}.arrow")
-    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+    with pa.OSFile(os.fsencode(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_batch(table)
     return path
 
@@ -177,7 +177,7 @@ def opened(block: pa.RecordBatch | str | Partition) -> pa.RecordBatch:
     if isinstance(block, pa.RecordBatch):
         return block
     if isinstance(block, str):
-        with pa.memory_map(block) as file:
+        with pa.memory_map(os.fsencode(block)) as file:
             return pa.ipc.open_file(file).get_batch(0)
     return block.read()
 

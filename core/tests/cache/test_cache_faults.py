@@ -76,7 +76,7 @@ def test_a_disk_that_fails_behind_the_writer_stops_the_build(tmp_path, monkeypat
         real(handle)
 
     monkeypatch.setattr(os, "fsync", broken)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(CacheError, match="Input/output error"):
         build.ensure(tmp_path / "root")
     assert listing(tmp_path) == []
 

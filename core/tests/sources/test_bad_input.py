@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.feather
+import pyarrow.parquet
 import pyarrow.parquet as pq
 import pytest
 
 from distcore.errors import DataError
 from distcore.source import DelimitedOptions, column_names, open_source, sample
+from distcore.sources import plaintext
 
 AB = {"a": "number", "b": "category"}
 ROWS = "".join(f"{row},v\n" for row in range(100))
@@ -299,3 +304,60 @@ def test_a_missing_value_may_have_blanks_around_it_where_a_number_may(tmp_path):
         found = part.read()
         assert found.column("a").to_pylist() == [1.0, None, None, -2.0]
         assert found.column("b").to_pylist() == [" x", " NA ", "y", "z"]  # a text with blanks is another text
+
+
+# ------------------------------------------------------------------ made to harm
+
+
+def test_a_gzip_that_unpacks_to_much_more_than_rows_do(put, tmp_path, monkeypatch):
+    monkeypatch.setattr("distcore.sources.fetch.UNSUSPICIOUS", 1 << 20)
+    path = put(gzip.compress(b"x,y\n" + b"0,0\n" * (16 << 20)), "bomb.csv.gz")
+    with pytest.raises(DataError, match=r"bomb\.csv\.gz: it unpacks to more than 200 times its size"):
+        open_source(path, {"x": "number"}, scratch=tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_unpacking_stops_before_the_disk_is_full(put, tmp_path, monkeypatch):
+    total = shutil.disk_usage(tmp_path).total
+    monkeypatch.setattr("distcore.sources.fetch.KEPT_FREE", total)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"total": total, "free": total // 20})())
+    path = put(gzip.compress(b"x\n" + b"1\n" * 100), "data.csv.gz")
+    with pytest.raises(DataError, match=r"data\.csv\.gz: there is no room for it in .* free\. Make room"):
+        open_source(path, {"x": "number"}, scratch=tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_json_that_is_nested_so_deeply_that_a_parser_would_crash(put, suffix, opening, closing):
+    value = '{"x": 1, "s": "[[[\\"[[", "y": ' + opening * 300_000 + "1" + closing * 300_000 + "}"
+    path = put((f"[{value}]" if suffix == "json" else value + "\n").encode(), f"deep.{suffix}")
+    with pytest.raises(DataError, match=r"deep\.jsonl?: its values are nested 30000\d levels deep"):
+        open_source(path, {"x": "number"})
+
+
+def test_depth_without_a_compiler_is_the_same(monkeypatch):
+    texts = [b"", b"1", b'{"a": [1, {"b": "]]}[\\"[[[{"}]}', b']]]{"a":[', b'"[[[', b"[]" * 9, b'{"s": "\\\\"}[[']
+    found = [plaintext.deepest(text) for text in texts]
+    monkeypatch.setattr(plaintext, "compiled", None)
+    assert [plaintext.deepest(text) for text in texts] == found == [0, 0, 3, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "csv.zst", "jsonl", "feather", "parquet"])
+def test_a_name_that_is_not_utf8(tmp_path, suffix):
+    path = os.path.join(tmp_path, os.fsdecode(b"caf\xe9." + suffix.encode()))
+    table = pa.table({"x": [1.0, 2.0]})
+    sink = pa.BufferOutputStream()
+    if suffix == "jsonl":
+        sink.write(b'{"x": 1.0}\n{"x": 2.0}\n')
+    elif suffix in ("feather", "parquet"):
+        (pa.feather.write_feather if suffix == "feather" else pa.parquet.write_table)(table, sink)
+    else:
+        pa.csv.write_csv(table, sink)
+    content = sink.getvalue().to_pybytes()
+    packed = {"csv.gz": gzip.compress, "csv.zst": lambda text: pa.compress(text, "zstd", asbytes=True)}
+    with open(path, "wb") as file:
+        file.write(packed.get(suffix, bytes)(content))
+    source = open_source(path, {"x": "number"})
+    assert [part.read().column("x").to_pylist() for part in source.partitions(1 << 20)] == [[1.0, 2.0]]
+    source.close()

@@ -23,6 +23,7 @@ from distcore.cache.manifest import (
     file_name,
 )
 from distcore.contracts import CACHE_FORMAT, JSON, SPLITS, CacheFormat, Column, PluginRef, Split
+from distcore.disk import explained
 from distcore.durable import Digest, Syncer, write_new_file
 from distcore.errors import CacheError
 
@@ -33,6 +34,8 @@ SPLIT_CODES: Mapping[Split, int] = {split: code for code, split in enumerate(SPL
 """How the split map spells a split; -1 is a row that was dropped."""
 
 SPLIT_COLUMN = "split"
+
+ADVICE = "choose another folder with backend.cache_dir"
 
 
 class CacheBuilder:
@@ -146,15 +149,17 @@ class CacheBuilder:
     def _store(self, name: str, fill: Callable[[BinaryIO], None]) -> Digest:
         """Keep a file of the cache under its name, in place of what a retried task left there."""
         path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.unlink(missing_ok=True)
-        return write_new_file(path, fill, self._syncer)
+        with explained(self.folder.parent, "the cache", advice=ADVICE):
+            path.parent.mkdir(exist_ok=True)
+            path.unlink(missing_ok=True)
+            return write_new_file(path, fill, self._syncer)
 
     def _seal(self, manifest: bytes) -> None:
         """Everything is written and checked; this is the manifest."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
-        self.sync()
-        write_new_file(self.folder / MANIFEST, manifest)
+        with explained(self.folder.parent, "the cache", advice=ADVICE):
+            self.sync()
+            write_new_file(self.folder / MANIFEST, manifest)
 
     def _write(self, part: Part, index: int, table: pa.Table) -> FileEntry:
         maker = self._format()

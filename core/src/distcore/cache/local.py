@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.cache.builder import CacheBuilder
+from distcore.cache.builder import ADVICE, CacheBuilder
 from distcore.cache.manifest import KEY, KEY_LENGTH, REBUILD
 from distcore.contracts import PluginRef
 from distcore.disk import FULL, explained
@@ -34,7 +34,6 @@ LEFT_OVER = re.compile(
 """Names of what a killed run leaves: folders under construction or being deleted, and the lock file."""
 
 WHAT = "the cache"
-ADVICE = "choose another folder with backend.cache_dir"
 log = logging.getLogger("distcore")
 
 
@@ -116,12 +115,15 @@ def _sweep(directory: Path, key: str) -> None:
         if found and (found[1] == key or len(found[1]) == KEY_LENGTH):
             left.setdefault(found[1], []).append(path)
     for owner, paths in left.items():
-        if owner == key:
-            _remove_all(paths)
-            continue
-        with locked_if_free(directory / f"{owner}.lock") as free:
-            if free:
+        try:
+            if owner == key:
                 _remove_all(paths)
+                continue
+            with locked_if_free(directory / f"{owner}.lock") as free:
+                if free:
+                    _remove_all(paths)
+        except OSError as error:  # it does no harm
+            log.info("What a killed run left of %s cannot be removed: %s.", owner, error)
 
 
 def _remove_all(paths: list[Path]) -> None:

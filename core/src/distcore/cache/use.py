@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.cache.manifest import MANIFEST
-from distcore.errors import StoreError
+from distcore.errors import CacheError, StoreError
 from distcore.locks import BUSY
 from distcore.stores import Stat, Store
 from distcore.stores.lease import Heartbeat
@@ -53,14 +53,17 @@ class Use:
 
 
 def begin_use(cache: Cache) -> Use | None:
-    """Use a cache from here on; None: it is not there (any more). Raises OSError or StoreError."""
+    """Use a cache from here on; None: it is not there (any more). Raises CacheError where its disk fails."""
     if cache.in_bucket:
         return BucketUse.begin(cache.store(), cache.key)
     try:
         handle = locked_manifest(cache.folder, fcntl.LOCK_SH)
     except OSError as error:
         if error.errno not in LOCKLESS:
-            raise
+            raise CacheError(
+                f"{cache.folder} cannot be locked ({error.strerror}), so nobody would know that it is used. Look at "
+                "that disk, or choose another folder with backend.cache_dir."
+            ) from error
         log.info("That this run uses the cache cannot be seen: %s has no locks (%s).", cache.folder, error.strerror)
         return Use()
     if handle is None:

@@ -468,7 +468,32 @@ static PyObject *hash(PyObject *module, PyObject *argument)
     return PyErr_Occurred() ? NULL : PyLong_FromUnsignedLongLong(found);
 }
 
+static PyObject *deepest(PyObject *module, PyObject *argument)
+{
+    Py_buffer text;
+    if (PyObject_GetBuffer(argument, &text, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Py_ssize_t depth = 0, found = 0;
+    const char *bytes = text.buf;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t at = 0; at < text.len; at++) {
+        char each = bytes[at];
+        if (each == '"') {
+            for (at++; at < text.len && bytes[at] != '"'; at++)
+                at += bytes[at] == '\\';
+        } else if (each == '{' || each == '[') {
+            if (++depth > found)
+                found = depth;
+        } else if (each == '}' || each == ']')
+            depth -= depth > 0;
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&text);
+    return PyLong_FromSsize_t(found);
+}
+
 static PyMethodDef METHODS[] = {
+    {"deepest", deepest, METH_O, "deepest(text): how many lists and objects of a JSON text are open at once, at most."},
     {"hash", hash, METH_O, "hash(text): by which this process finds a text among those seen before."},
     {"lines", lines, METH_O, "lines(text): an upper bound of its rows."},
     {"rows", rows, METH_VARARGS,

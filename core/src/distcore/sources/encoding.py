@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 from typing import NoReturn
 
+from distcore.disk import FULL
 from distcore.errors import DataError
-from distcore.sources.fetch import Workplace
+from distcore.sources.fetch import Workplace, no_room
 from distcore.sources.ranges import line_number
 
 PIECE = 1 << 22
@@ -110,6 +111,10 @@ def as_utf8(path: Path, shown: str, encoding: str | None, place: Workplace, limi
                 if limit is not None and done >= limit:
                     return target
             sink.write(decoder.decode(b"", final=True).encode())
+    except OSError as error:
+        if error.errno in FULL:
+            raise no_room(shown, target) from error
+        raise
     except UnicodeDecodeError as error:
         good = error.object[: error.start].decode(name, errors="replace")
         line = line_number(target, target.stat().st_size) + good.count("\n")

@@ -6,6 +6,7 @@ Arrow believes the offsets and codes of a file, and reads wherever they point; s
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -36,10 +37,10 @@ def open_file(path: str | Path, shown: str, columns: Sequence[str] | None = None
     """A reader of some columns. Raises DataError when the file is no Arrow file or is cut short."""
     try:
         options = pa.ipc.IpcReadOptions(use_threads=False)
-        names = pa.ipc.open_file(pa.OSFile(str(path)), options=options).schema.names
+        names = pa.ipc.open_file(pa.OSFile(os.fsencode(path)), options=options).schema.names
         if columns is not None:
             options.included_fields = [names.index(name) for name in columns]
-        return pa.ipc.open_file(pa.OSFile(str(path)), options=options)
+        return pa.ipc.open_file(pa.OSFile(os.fsencode(path)), options=options)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         refuse_foreign(path, shown, "Arrow IPC (feather)", error)
 

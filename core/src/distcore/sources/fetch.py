@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bz2
 import difflib
-import errno
 import gzip
 import lzma
 import os
@@ -18,10 +17,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from distcore.disk import FULL, human_bytes, room
 from distcore.errors import DataError
 
 PIECE = 1 << 22
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+MOST_RATIO = 200
+"""Times its size that a compressed file of rows unpacks to at most: text gives 3 to 30, and zeros 1,000."""
+
+UNSUSPICIOUS = 1 << 30
+"""Bytes that any file may unpack to."""
+
+KEPT_FREE = 512 << 20
+"""Bytes of the disk (of a small one a twentieth) that are left to others."""
+
 DAMAGED = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)  # Arrow's errors are OSError or ValueError
 
 
@@ -177,16 +186,47 @@ def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], st
     return files, root
 
 
-def _copy(opened: Callable[[], BinaryIO], target: Path, shown: str, limit: int | None = None) -> None:
-    """Copy a stream into a new file, at most `limit` bytes; a full disk is told with the path."""
+def _copy(
+    opened: Callable[[], BinaryIO], target: Path, shown: str, limit: int | None = None, most: int | None = None
+) -> None:
+    """Copy a stream into a new file, at most `limit` bytes, and as long as the disk keeps some room for others.
+
+    most: bytes of what is unpacked from an honest file. Raises DataError saying what was met."""
     try:
         with opened() as source, open(target, "wb") as sink:
-            while piece := source.read(PIECE if limit is None else min(PIECE, limit - sink.tell())):
+            written = 0
+            while piece := source.read(PIECE if limit is None else min(PIECE, limit - written)):
+                written += len(piece)
+                if most is not None and written > most:
+                    raise DataError(
+                        f"{shown}: it unpacks to more than {MOST_RATIO} times its size ({human_bytes(most)}), as files "
+                        "do that are made to fill a disk. If it is what you expect, unpack it yourself and give that."
+                    )
+                _require_room(target, len(piece), written, shown)
                 sink.write(piece)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise DataError(f"{shown}: no space left for it in {target.parent}. Free some space.") from error
+        if error.errno in FULL:
+            raise no_room(shown, target) from error
         raise
+
+
+def no_room(shown: str, target: Path) -> DataError:
+    """What to say of a full disk that a copy of the dataset was to lie on."""
+    return DataError(
+        f"{shown}: there is no room for it in {target.parent}{room(target.parent)}. Make room, or point TMPDIR to a "
+        "larger disk."
+    )
+
+
+def _require_room(target: Path, wanted: int, written: int, shown: str) -> None:
+    """Raise DataError before the disk is full: others write to it, too."""
+    disk = shutil.disk_usage(target.parent)
+    if disk.free - wanted < min(KEPT_FREE, disk.total // 20):
+        raise DataError(
+            f"{shown}: there is no room for it in {target.parent}: {human_bytes(written)} of it would leave "
+            f"{human_bytes(max(0, disk.free - wanted))} of {human_bytes(disk.total)} free. Make room, or point TMPDIR "
+            "to a larger disk."
+        )
 
 
 def compression_of(path: Path) -> str | None:
@@ -203,7 +243,8 @@ def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None)
         return path
     target = place.path(path.stem)
     try:
-        _copy(lambda: _unpacker(kind, path), target, shown, limit)
+        most = max(UNSUSPICIOUS, MOST_RATIO * path.stat().st_size)
+        _copy(lambda: _unpacker(kind, path), target, shown, limit, most)
     except DAMAGED as error:
         raise DataError(
             f"{shown}: the {kind} data are damaged or cut short, {target.stat().st_size} bytes in ({error}). "
@@ -216,6 +257,6 @@ def _unpacker(kind: str, path: Path) -> Any:
     if kind == "zstd":
         import pyarrow as pa
 
-        return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+        return pa.CompressedInputStream(pa.OSFile(os.fsencode(path)), "zstd")
     family: Any = {"gzip": gzip.GzipFile, "bzip2": bz2.BZ2File, "xz": lzma.LZMAFile}[kind]
     return family(path, "rb")

@@ -24,7 +24,11 @@ from distcore.sources.datafile import DataFile, FileSource
 from distcore.sources.digests import combined, file_digest
 from distcore.sources.fetch import Workplace
 from distcore.sources.memory import FrameSource, as_table
+from distcore.sources.plaintext import deepest
 from distcore.sources.tables import require_columns, require_readable, typed_batch
+
+DEEPEST = 256
+"""Lists and objects inside of each other."""
 
 TYPING_BYTES = 1 << 24
 """Size of the ranges that are parsed for their types."""
@@ -35,6 +39,7 @@ def parse(file: DataFile, start: int, stop: int, schema: pa.Schema | None) -> pa
 
     Raises DataError naming the first line that is not a JSON object, or the column whose values do not agree."""
     path, shown, text = file.path, file.shown, file.read(start, stop)
+    refuse_deep(text, shown)
     options = pajson.ParseOptions(
         explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
     )
@@ -50,6 +55,16 @@ def parse(file: DataFile, start: int, stop: int, schema: pa.Schema | None) -> pa
             f"{shown}: {error} (between lines {ranges.line_number(path, start)} and {ranges.line_number(path, stop)}). "
             f"Give a column values of one type."
         ) from error
+
+
+def refuse_deep(text: pa.Buffer | bytes, shown: str) -> None:
+    """Raise DataError for JSON nested so deeply that parsers, which call themselves for each level, would crash."""
+    found = deepest(text)
+    if found > DEEPEST:
+        raise DataError(
+            f"{shown}: its values are nested {found} levels deep, and at most {DEEPEST} are read. Leave that column "
+            "out, or turn it into a string."
+        )
 
 
 def _refuse_line(path: str | Path, shown: str, start: int, text: bytes) -> None:
@@ -181,7 +196,7 @@ def is_document(path: Path) -> bool:
     first, newline, rest = head.partition(b"\n")
     try:
         value = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         return bool(newline)
     return not rest.strip() and bool(value) and all(isinstance(each, dict | list) for each in value.values())
 
@@ -189,7 +204,9 @@ def is_document(path: Path) -> bool:
 def document_table(path: Path, shown: str) -> pa.Table:
     """A JSON document as a table: a list of records, or columns as lists or as {row: value}."""
     try:
-        value: Any = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        refuse_deep(text, shown)
+        value: Any = json.loads(text)
     except ValueError as error:
         raise DataError(f"{shown}: not a JSON document: {error}. For an object a line, give jsonl.") from error
     if isinstance(value, dict) and value:

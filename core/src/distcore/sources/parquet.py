@@ -59,7 +59,7 @@ def _hidden(file: Path, folder: Path) -> bool:
 def open_file(path: str | Path, shown: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     """The open file. Raises DataError when it is not Parquet or is cut short."""
     try:
-        file = pq.ParquetFile(str(path), read_dictionary=list(dictionaries))
+        file = pq.ParquetFile(pa.OSFile(os.fsencode(path)), read_dictionary=list(dictionaries))
         _ = file.schema_arrow.names, column_paths(file)
         return file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

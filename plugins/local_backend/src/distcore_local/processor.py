@@ -94,7 +94,7 @@ class LocalProcessor:
 
     def _keep(self, index: int, table: pa.RecordBatch) -> None:
         if table.num_rows:
-            with pa.OSFile(self._path(index), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            with pa.OSFile(os.fsencode(self._path(index)), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_batch(table)
 
     def _slices(self, plan: ShardPlan) -> list[Block]:
@@ -105,7 +105,7 @@ class LocalProcessor:
             start, stop = self._starts[index], self._starts[index + 1]
             low, high = max(start, plan.start), min(stop, plan.stop)
             if low < high:
-                with pa.memory_map(self._path(index)) as file:
+                with pa.memory_map(os.fsencode(self._path(index))) as file:
                     table = pa.ipc.open_file(file).get_batch(0)
                 found.append(Block(index, low, table.slice(low - start, high - low)))
             index += 1
