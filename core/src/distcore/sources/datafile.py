@@ -148,7 +148,32 @@ def read_range(path: str | Path, start: int, stop: int) -> pa.Buffer:
 
 def _state(path: str | Path) -> State:
     found = os.stat(path)
-    return State(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    inode = found.st_ino if _keeps_inodes(found.st_dev) else 0
+    return State(inode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@functools.cache
+def _keeps_inodes(device: int) -> bool:
+    """Whether a file has one inode as long as it is there: file systems by FUSE may number what they forgot anew."""
+    try:
+        return not file_system(device, Path("/proc/self/mountinfo").read_text()).startswith("fuse")
+    except OSError:
+        return True
+
+
+def file_system(device: int, mounts: str) -> str:
+    """The kind of a device's file system, or "".
+
+    Args:
+        device: As `os.stat` names it.
+        mounts: Lines such as `36 35 98:0 / /mnt rw shared:1 - ext4 /dev/root rw`.
+    """
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split()[2:3] == [wanted]:
+            return right.split()[0]
+    return ""
 
 
 @functools.cache
