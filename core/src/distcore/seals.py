@@ -36,12 +36,19 @@ BLOCK, LINE = '{\n "digest": "%s",', '{"digest": "%s",'
 """How a sealed document begins, over several lines or in one."""
 
 
-def parse_json(content: bytes | str, *, most_bytes: int = MOST_BYTES, finite: bool = True) -> Any:
+def parse_json(
+    content: bytes | str,
+    *,
+    most_bytes: int = MOST_BYTES,
+    most_containers: int = MOST_CONTAINERS,
+    finite: bool = True,
+) -> Any:
     """The value of a JSON text from outside.
 
     Args:
         content: UTF-8 bytes, with or without a byte order mark, or text.
         most_bytes: More are refused before they are looked at.
+        most_containers: Lists and mappings; more are refused before they are made.
         finite: Refuse NaN and infinities, which are no JSON; Python writes them all the same.
 
     Raises:
@@ -52,11 +59,11 @@ def parse_json(content: bytes | str, *, most_bytes: int = MOST_BYTES, finite: bo
         raise ValueError(_too_large(len(content), most_bytes))
     text = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     brackets = text.count(b"{") + text.count(b"[")
-    if brackets > MOST_CONTAINERS:
+    if brackets > most_containers:
         outside = STRING.sub(b"", text)
         brackets = outside.count(b"{") + outside.count(b"[")
-    if brackets > MOST_CONTAINERS:
-        raise ValueError(f"it holds more than {MOST_CONTAINERS} lists and mappings")
+    if brackets > most_containers:
+        raise ValueError(f"it holds more than {most_containers} lists and mappings")
     hooks: dict[str, Any] = {"parse_constant": _constant, "parse_float": _number} if finite else {}
     try:
         decoded = content if isinstance(content, str) else content.decode("utf-8-sig")

@@ -12,6 +12,7 @@ from distcore.cache.manifest import MANIFEST, REBUILD, FileEntry, Manifest, pars
 from distcore.digests import fast_digest
 from distcore.disk import FULL
 from distcore.errors import CacheError, StoreError
+from distcore.seals import parse_json
 from distcore.stores import Seen, Store
 
 _verified: set[tuple[int, ...]] = set()
@@ -129,7 +130,7 @@ class CacheFiles:
 def noted_damage(files: CacheFiles) -> list[str]:
     """Names of the files that readers found damaged."""
     try:
-        found = json.loads(files.store.read(files.folder + DAMAGED))
+        found = parse_json(files.store.read(files.folder + DAMAGED))
     except (FileNotFoundError, ValueError):
         return []
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

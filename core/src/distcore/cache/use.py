@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from distcore.cache.manifest import MANIFEST
 from distcore.errors import CacheError, StoreError
 from distcore.locks import BUSY
+from distcore.seals import parse_json
 from distcore.stores import Stat, Store
 from distcore.stores.lease import Heartbeat
 
@@ -187,7 +188,7 @@ def users_there(store: Store, found: dict[str, Stat], key: str, now: float) -> l
         alive = not stat.modified or now - stat.modified < EXPIRY
         if name.startswith(f"{key}/{READING}") and alive:
             try:
-                who = json.loads(store.read(name))
+                who = parse_json(store.read(name))
                 users.append(f"{who['host']}:{who['process']}")
             except FileNotFoundError:  # it ended meanwhile
                 continue

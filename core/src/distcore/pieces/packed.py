@@ -20,6 +20,7 @@ import xxhash
 
 from distcore.contracts import JSON
 from distcore.errors import DistcoreError
+from distcore.seals import parse_json
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +67,7 @@ def unpacked(content: bytes) -> Found:
     if not body or xxhash.xxh3_128_hexdigest(body).encode() != content[:HEX]:
         raise DistcoreError("What a task found about a piece is damaged. Run the same command again.")
     end = content.index(b"\n", HEX + 1)
-    header = json.loads(content[HEX + 1 : end])
+    header = parse_json(content[HEX + 1 : end], finite=False)
     middle = end + 1 + header["predictions"]
     batches = list(_batches(memoryview(content)[end + 1 : middle]))
     return Found(

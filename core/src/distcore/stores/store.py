@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from distcore.contracts import Credentials
+from distcore.seals import parse_json, read_bounded
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{0,127}){0,7}", re.ASCII)
 
@@ -37,7 +37,7 @@ def read_credentials(value: Any) -> Credentials | None:
     Raises ValueError saying what is wrong, and nothing of what is in them."""
     if isinstance(value, str | os.PathLike):
         try:
-            value = json.loads(Path(value).expanduser().read_text(encoding="utf-8"))
+            value = parse_json(read_bounded(Path(value).expanduser(), 1 << 20))
         except OSError as error:
             raise ValueError(
                 f"the file cannot be read ({error.strerror}); give a mapping, or the path of a JSON file"

@@ -24,6 +24,7 @@ from distcore.disk import explained
 from distcore.durable import DirectoryBuilder, remove_directory, write_new_file
 from distcore.errors import CheckpointError, StoreError
 from distcore.mirror import CHECKPOINTS, MANIFEST
+from distcore.seals import parse_json, read_bounded
 from distcore.temporaries import sweep
 from distcore.training.tensorfile import read_tensors, tensor_writer
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Version of the layout; another one is refused."""
+
+MOST = 1 << 30
+"""Bytes of state.json, which holds every round's scores."""
 
 NAME = re.compile(r"step-(\d{8,})")
 TENSORS, STATE = "tensors.safetensors", "state.json"
@@ -154,7 +158,7 @@ def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
 def load(path: Path) -> Checkpoint:
     """One checkpoint. Raises CheckpointError naming the file that is missing, cut or changed."""
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        manifest = parse_json(read_bounded(path / MANIFEST))
         step, files, version = manifest["step"], manifest["files"], manifest["version"]
         expected = {name: (files[name]["bytes"], files[name]["sha256"]) for name in (TENSORS, STATE)}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -179,9 +183,10 @@ def load(path: Path) -> Checkpoint:
     except (SafetensorError, OSError) as error:
         raise _damaged(path / TENSORS, f"{type(error).__name__}: {error}") from error
     try:
-        return Checkpoint(path, step, tensors, json.loads((path / STATE).read_bytes()))
-    except ValueError as error:
+        state = parse_json(read_bounded(path / STATE, MOST), most_bytes=MOST, finite=False)
+    except (OSError, ValueError) as error:
         raise _damaged(path / STATE, f"{type(error).__name__}: {error}") from error
+    return Checkpoint(path, step, tensors, state)
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:

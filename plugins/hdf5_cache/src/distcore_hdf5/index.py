@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from distcore.columns import KINDS
+from distcore.seals import parse_json
 
 MAGIC = b"distcore-hdf5 1\n"
 HEAD = struct.Struct("<16sQI")
@@ -102,7 +103,7 @@ def decode(source: BinaryIO) -> dict[str, StoredColumn]:
     text = source.read(length) if length <= size - HEAD.size else b""
     if len(text) != length or zlib.crc32(text) != crc:
         raise ValueError("its index is damaged")
-    document = json.loads(text)
+    document = parse_json(text)
     if document["bytes"] != size:
         raise ValueError(f"it should have {document['bytes']} bytes, but has {size}")
     columns = {each["name"]: _column(each, size) for each in document["columns"]}

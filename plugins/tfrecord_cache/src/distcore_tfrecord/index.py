@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import google_crc32c
 import numpy as np
 
+from distcore.seals import parse_json
 from distcore_tfrecord.blocks import framed, masked
 from distcore_tfrecord.layout import HEAD, TAIL, Layout, Spec
 from distcore_tfrecord.varints import NEGATIVE_BYTES, encoded
@@ -185,7 +186,7 @@ def _length(head: bytes) -> int:
 
 
 def _parse(text: bytes, head: int) -> Index:
-    document: dict[str, Any] = json.loads(text)
+    document: dict[str, Any] = parse_json(text)
     specs = tuple(Spec.read(each) for each in document.pop("columns"))
     sizes, members = tuple(document.pop("sizes")), tuple(document.pop("members"))
     return Index(specs=specs, sizes=sizes, members=members, head=head, **document)
