@@ -3,7 +3,7 @@
 <directory>/step-00000123/
   tensors.safetensors     weights, best weights, optimizer state, under the names that the trainer gave
   state.json              everything else
-  manifest.json           length and sha256 of the two
+  manifest.json           its own digest; length and sha256 of the two
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from distcore.disk import explained
 from distcore.durable import DirectoryBuilder, remove_directory, write_new_file
 from distcore.errors import CheckpointError, StoreError
 from distcore.mirror import CHECKPOINTS, MANIFEST
-from distcore.seals import parse_json, read_bounded
+from distcore.seals import parse_json, read_bounded, sealed, unsealed
 from distcore.temporaries import sweep
 from distcore.training.tensorfile import read_tensors, tensor_writer
 
@@ -69,7 +69,7 @@ def save(directory: Path, step: int, tensors: Mapping[str, torch.Tensor], state:
             }
             files = {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()}
             manifest = {"version": VERSION, "step": step, "files": files}
-            write_new_file(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+            write_new_file(folder / MANIFEST, sealed(manifest))
     found = list_checkpoints(directory)
     later = [each for each in found if _step(each) > step]
     for old in [*later, *found[len(later) + keep :]]:
@@ -158,7 +158,7 @@ def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
 def load(path: Path) -> Checkpoint:
     """One checkpoint. Raises CheckpointError naming the file that is missing, cut or changed."""
     try:
-        manifest = parse_json(read_bounded(path / MANIFEST))
+        manifest = unsealed(read_bounded(path / MANIFEST))
         step, files, version = manifest["step"], manifest["files"], manifest["version"]
         expected = {name: (files[name]["bytes"], files[name]["sha256"]) for name in (TENSORS, STATE)}
     except (OSError, ValueError, KeyError, TypeError) as error:
