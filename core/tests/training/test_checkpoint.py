@@ -1,6 +1,5 @@
 """Checkpoints are whole or not there; damage is named and falls back; nothing is unpickled."""
 
-import json
 import logging
 import os
 import subprocess
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore.errors import CheckpointError
+from distcore.seals import sealed, unsealed
 from distcore.training import checkpoint
 from distcore.training.tensorfile import read_tensors, tensor_writer
 
@@ -124,10 +124,10 @@ def test_saving_an_earlier_step_removes_what_was_passed_over(tmp_path):
 def test_a_pickle_in_place_of_the_tensors_is_never_read(tmp_path):
     path = checkpoint.save(tmp_path, 1, TENSORS, STATE) / "tensors.safetensors"
     torch.save({"weight": torch.zeros(1)}, path)
-    manifest = json.loads((path.parent / "manifest.json").read_text())
+    manifest = unsealed((path.parent / "manifest.json").read_bytes())
     digest = checkpoint.digest_file(path)
     manifest["files"]["tensors.safetensors"] = {"bytes": digest.bytes, "sha256": digest.sha256}
-    (path.parent / "manifest.json").write_text(json.dumps(manifest))
+    (path.parent / "manifest.json").write_bytes(sealed(manifest))
     with pytest.raises(CheckpointError):
         checkpoint.load_newest(tmp_path)
 
