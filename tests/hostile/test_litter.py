@@ -76,7 +76,7 @@ def swept(place, sweep, times: int, command: str, *more: object) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["predict"])
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_a_killed_prediction(place, trained, sweep, command):
     swept(place, sweep, sweep.times(1, 5), command, "--model_path", trained)
 
