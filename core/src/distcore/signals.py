@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
-from distcore.errors import Diverged, Stopped
+from distcore.errors import Stopped
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """The signals that ask a process to end."""
@@ -262,22 +262,6 @@ def _in_a_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_in_a_fork)
-
-
-def as_all_there_is(function: Callable[..., Any], *arguments: Any) -> Any:
-    """function(*arguments), in a process that is for this alone, such as a rank's; gives what it returns.
-
-    Where a signal stops it, the process ends with 128 + that signal (SystemExit) and says nothing more: whoever started
-    it does. An error after the signal is taken for its consequence: others got it too, and are gone."""
-    with Stoppable(owns_process=True) as stopping:
-        try:
-            return function(*arguments)
-        except KeyboardInterrupt as error:
-            raise SystemExit(128 + signal_of(error)) from None
-        except Exception as error:
-            if stopping.received and not isinstance(error, Diverged):
-                raise SystemExit(128 + stopping.received) from None
-            raise
 
 
 def signal_of(error: BaseException) -> int:
