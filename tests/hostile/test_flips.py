@@ -17,7 +17,6 @@ import pytest
 from tests.hostile.conftest import Sweep
 
 import distcore
-from distcore.artifact import open_artifact
 from distcore.errors import DistcoreError
 from distcore.report import render
 
@@ -89,7 +88,7 @@ def test_a_models_files(place, trained, sweep, said, name):
     data = place.folder / place.data
 
     def outcome() -> Any:
-        return open_artifact(model).predict(str(data)).to_pydict()
+        return distcore.load(model).predict(str(data)).to_pydict()
 
     flips(model / name, sweep.times(15, 500), sweep, said, outcome)
 
