@@ -117,6 +117,7 @@ def files(place, pattern):
 
 COMMANDS = {
     "preprocess": (r"^\.distcore_cache/.*(parquet|json)$", 15),
+    "experiment": (r"predictions.parquet|test_statistics|weights", 3),
     "predict": (r"predictions.parquet", 8),
     "evaluate": (r"predictions.parquet|test_statistics", 8),
     "report": (r"report.html", 8),
