@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
+from distcore import ports
 from distcore.asking import ask
 from distcore.contracts import ROLES
 from distcore.inventory import rows
@@ -35,7 +36,7 @@ class Check(NamedTuple):
 
 def checks() -> list[Check]:
     """Everything, machine first, then each plugin."""
-    return [*_machine(), *_libraries(), *_plugins()]
+    return [*_machine(), *_libraries(), *_listening(), *_plugins()]
 
 
 def _machine() -> Iterator[Check]:
@@ -65,6 +66,19 @@ def _libraries() -> Iterator[Check]:
 
     slower = "not built: no C compiler was there at installation; Arrow reads csv, at half the speed"
     yield Check("distcore", "compiled csv reader", True, slower if plaintext.compiled is None else "built")
+
+
+def _listening() -> Iterator[Check]:
+    """What distcore's processes of this user listen on now; beyond the loopback others reach it."""
+    found = ports.listening(ports.of_distcore())
+    beyond = [each for each in found if not each.loopback]
+    if beyond:
+        told = f"{', '.join(map(str, beyond))}: reached from the network; docs/security.md says when that is meant"
+    elif found:
+        told = f"on the loopback alone: {', '.join(map(str, found))}"
+    else:
+        told = "nothing"
+    yield Check("distcore", "what listens", True, told)
 
 
 def _plugins() -> Iterator[Check]:

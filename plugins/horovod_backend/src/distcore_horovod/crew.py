@@ -28,6 +28,13 @@ from distcore_horovod.rendezvous import machine
 STALL_SECONDS = "1800"
 """How long ranks may wait for one another before Horovod says so: followers wait while the leader prepares."""
 
+MPI_ON_ONE_MACHINE = {
+    "OMPI_MCA_btl": "^tcp,openib,uct,usnic,ofi",
+    "OMPI_MCA_mtl": "^ofi,psm,psm2",
+    "OMPI_MCA_pml": "^ucx,cm",
+}
+"""Open MPI's settings with which ranks use shared memory alone; else each listens on every interface."""
+
 log = logging.getLogger("distcore")
 
 
@@ -48,6 +55,9 @@ class Crew:
             os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", "30") == "30"
         ):  # horovodrun's default; a busy machine is slower
             os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "300"
+        if launched.local_size == launched.size:
+            for name, value in MPI_ON_ONE_MACHINE.items():
+                os.environ.setdefault(name, value)
         import horovod.torch as hvd
 
         self.launched, self.hvd = launched, hvd

@@ -1,8 +1,8 @@
-"""How the ranks of any backend's gang meet in Horovod: by the store that torch's variables name, and no launcher.
+"""How the ranks of any backend's gang meet in Horovod: by the gang's own store, and no launcher.
 
-Every backend gives its ranks RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Through that store they tell each other
-their machines; rank 0 starts Horovod's rendezvous server, and it is gone again when all have met. Nothing of an earlier
-attempt is found: the server is new, and so are the store's keys.
+Through the store (`distcore.training.meeting`) they tell each other their machines; rank 0 starts Horovod's rendezvous
+server, and it is gone again when all have met. Nothing of an earlier attempt is found: the server is new, and so are
+the store's keys.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from distcore.contracts import Member
 from distcore.errors import TrainingError, UserError
+from distcore.training import meeting
 from distcore_horovod.launcher import GANG
 
-TIMEOUT = timedelta(minutes=5)
 LOOPBACK = "127.0.0.1"
 
 
@@ -37,8 +36,10 @@ class Place:
 def join(member: Member, *, allow_network: bool = False, fusion_threshold_mb: int | None = None) -> None:
     """hvd.init() with the gang's ranks. Raises UserError where they are on several machines and that is not allowed."""
     import horovod.torch as hvd
+    import torch
 
-    places = _exchanged(member, Place(machine(), _address()))
+    store = meeting.fresh_store(member)
+    places = _exchanged(store, member, Place(machine(), _address()))
     local = len({each.host for each in places}) == 1
     if not local and not allow_network:
         raise UserError(
@@ -51,11 +52,11 @@ def join(member: Member, *, allow_network: bool = False, fusion_threshold_mb: in
     if fusion_threshold_mb is not None:
         settings["HOROVOD_FUSION_THRESHOLD"] = str(fusion_threshold_mb << 20)
     with _server(member, places[0].address if not local else LOOPBACK) as address:
-        settings["HOROVOD_GLOO_RENDEZVOUS_ADDR"], port = _told(member, address)
+        settings["HOROVOD_GLOO_RENDEZVOUS_ADDR"], port = _told(store, address)
         settings["HOROVOD_GLOO_RENDEZVOUS_PORT"] = str(port)
         os.environ.update(settings)
         hvd.init()
-        hvd.allgather_object(member.rank, name="distcore.met")  # nobody needs the server any more
+        hvd.allgather(torch.zeros(1), name="distcore.met")  # nobody needs the server any more
     if hvd.size() != member.world or hvd.rank() != member.rank:
         raise TrainingError(
             f"Horovod says rank {hvd.rank()} of {hvd.size()}, but this is rank {member.rank} of {member.world}. "
@@ -120,7 +121,7 @@ def interface(places: list[Place], member: Member) -> str:
 
 def _address() -> str:
     """The address of this machine that the ranks' meeting point sees."""
-    master = os.environ["MASTER_ADDR"]
+    master = os.environ.get("MASTER_ADDR", LOOPBACK)  # a gang of this machine meets in a file
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((socket.gethostbyname(master), 9))  # sends nothing
@@ -129,38 +130,17 @@ def _address() -> str:
         return socket.gethostbyname(socket.gethostname())
 
 
-_stores: list[Any] = []
-"""The connection to the gang's store, once made, and one entry for each time that ranks met."""
-
-
-def _store(member: Member) -> Any:
-    """The gang's key-value store."""
-    import torch.distributed as dist
-
-    if not _stores:
-        _stores.append(next(iter(dist.rendezvous("env://", member.rank, member.world, timeout=TIMEOUT)))[0])
-    return _stores[0]
-
-
-def _key(what: str) -> str:
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return f"distcore-horovod-{attempt}-{len(_stores)}-{what}"
-
-
-def _exchanged(member: Member, place: Place) -> list[Place]:
+def _exchanged(store: Any, member: Member, place: Place) -> list[Place]:
     """Every rank's place, in rank order."""
-    store = _store(member)
-    _stores.append(None)
-    store.set(_key(f"place-{member.rank}"), json.dumps([place.host, place.address]))
-    return [Place(*json.loads(store.get(_key(f"place-{rank}")))) for rank in range(member.world)]
+    store.set(f"place-{member.rank}", json.dumps([place.host, place.address]))
+    return [Place(*json.loads(store.get(f"place-{rank}"))) for rank in range(member.world)]
 
 
-def _told(member: Member, address: tuple[str, int] | None) -> tuple[str, int]:
+def _told(store: Any, address: tuple[str, int] | None) -> tuple[str, int]:
     """The server's address and port: told by rank 0 to all."""
-    store = _store(member)
     if address is not None:
-        store.set(_key("server"), json.dumps(address))
-    host, port = json.loads(store.get(_key("server")))
+        store.set("server", json.dumps(address))
+    host, port = json.loads(store.get("server"))
     return host, port
 
 

@@ -14,6 +14,7 @@ import torch
 from distcore.contracts import Member
 from distcore.errors import TrainingError, UserError
 from distcore.training.flat import Exchange
+from distcore.training.plain import check_size, packed, unpacked
 from distcore.training.strategy import FlatStrategy, choose_device
 from distcore_horovod import rendezvous
 
@@ -95,7 +96,9 @@ class HorovodStrategy(FlatStrategy):
             return [value]
         import horovod.torch as hvd
 
-        return list(hvd.allgather_object(value, name="distcore.gather"))
+        mine = packed(value)
+        sizes = [check_size(int(each)) for each in hvd.allgather(torch.tensor([mine.numel()]), name="distcore.sizes")]
+        return [unpacked(part) for part in hvd.allgather(mine, name="distcore.gather").split(sizes)]
 
     def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
         buffer = torch.zeros(numel, dtype=dtype, device=self.device)

@@ -20,6 +20,7 @@ from distcore.contracts import Gang
 from distcore.errors import UserError
 
 SIOCGIFADDR = 0x8915
+LOOPBACK = "127.0.0.1"
 
 
 def rendezvous_of(gang: Gang) -> BackendConfig:
@@ -36,7 +37,9 @@ def rendezvous_of(gang: Gang) -> BackendConfig:
 
 
 class TorchRendezvous(BackendConfig):
-    """MASTER_ADDR and MASTER_PORT of rank 0 for every rank: torch's `env://`."""
+    """MASTER_ADDR and MASTER_PORT of rank 0 for every rank, as `distcore.training.meeting` reads them.
+
+    Ranks on one node meet, and listen, on its loopback; others on the address that their nodes have in the cluster."""
 
     @property
     def backend_cls(self) -> type[Backend]:
@@ -47,28 +50,36 @@ class _TorchBackend(Backend):
     share_cuda_visible_devices = True
 
     def on_start(self, worker_group: Any, backend_config: BackendConfig) -> None:
-        address, port = worker_group.execute_single(0, _free_address)
-        worker_group.execute(_point_to, address, port)
+        alone = len(set(worker_group.execute(_node))) == 1
+        address, port = worker_group.execute_single(0, _free_address, alone)
+        worker_group.execute(_point_to, address, port, alone)
 
 
-def _free_address() -> tuple[str, int]:
+def _node() -> str:
     import ray
 
-    address = ray.util.get_node_ip_address()
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _free_address(alone: bool) -> tuple[str, int]:
+    import ray
+
+    address = LOOPBACK if alone else ray.util.get_node_ip_address()
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((address, 0))
         return address, probe.getsockname()[1]
 
 
-def _point_to(address: str, port: int) -> None:
+def _point_to(address: str, port: int, alone: bool) -> None:
     import ray
 
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, str(port)
     # Gloo asks for the host's name otherwise, which need not resolve, or not to what other nodes reach.
-    interface = _interface_of(ray.util.get_node_ip_address())
+    interface = _interface_of(LOOPBACK if alone else ray.util.get_node_ip_address())
     if interface:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(name, interface)
 
 
 def _interface_of(address: str) -> str | None:

@@ -1,0 +1,49 @@
+"""Nobody gets in, with Horovod and on a Ray cluster that a run starts on this machine."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.hostile.eavesdropper import config
+from tests.hostile.test_network import listens, overheard
+
+from distcore import ports
+
+pytestmark = pytest.mark.cluster
+
+RAY = "{type: ray, num_cpus: 2, trainer: {type: ddp, num_workers: 2, use_gpu: false}}"
+GANG = "{type: local, trainer: {type: horovod, num_workers: 2, use_gpu: false}}"
+
+
+def ranks_of_ray(found):
+    return len({each.process for each in found if "distcore_ray.rank" in each.command}) == 2
+
+
+def run_of(place, kind):
+    if kind == "horovodrun":
+        place.write(place.config, config("horovod"))
+        launcher = Path(sys.executable).parent / "horovodrun"
+        words = ["-np", "2", sys.executable, "-m", "distcore.cli", *place.words("train")]
+        process = place.python(str(launcher), *words)
+        # The launcher's own server listens everywhere: it is Horovod's, and is there before we are.
+        return process, listens(2), {process.pid}
+    place.write(place.config, config(RAY if kind == "ray" else GANG))
+    return place.start("train"), ranks_of_ray if kind == "ray" else listens(2), set()
+
+
+@pytest.mark.parametrize("kind", ["horovodrun", "horovod gang", "ray"])
+def test_nobody_gets_in(place, sweep, kind):
+    process, ready, spared = run_of(place, kind)
+    with overheard(place, process, spared=spared) as stranger:
+        stranger.until(ready, extra_looks=sweep.times(3, 30))
+        started = ports.below(process.pid)
+        beyond, marked = stranger.verdict()
+    assert beyond == []
+    assert not marked
+    assert len(started) >= 3
+    what = {"horovod gang": "a Horovod gang on the local backend", "ray": "a Ray cluster on this machine"}
+    sweep.tried(
+        f"a look at everything that {what.get(kind, kind)} listens on, and a pickle to each port from another address",
+        stranger.looks + stranger.attacks,
+        f"{len(stranger.heard)} sockets, all on the loopback; nothing answered, nothing ran",
+    )
