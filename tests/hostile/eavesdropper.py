@@ -17,6 +17,9 @@ from distcore import ports
 SECONDS = 400
 """How long a run may take to begin, on a machine that is busy with others."""
 
+LAUNCHERS = ("mpirun",)
+"""What horovodrun starts, and we do not."""
+
 FOREVER = "trainer: {train_steps: 1000000000, batch_size: 32, early_stop: -1, steps_per_checkpoint: 1000000000}"
 
 
@@ -78,7 +81,8 @@ class Eavesdropper:
 
     def look(self):
         """What the run's processes listen on now."""
-        found = ports.listening(ports.below(self.process.pid) - self.spared)
+        run = ports.listening(ports.below(self.process.pid) - self.spared)
+        found = [each for each in run if not each.command.startswith(LAUNCHERS)]
         self.heard |= set(found)
         self.looks += 1
         return found

@@ -55,7 +55,7 @@ def run_of(place, kind):
 @pytest.mark.parametrize("kind", ["local", "ddp", "torchrun", "search"])
 def test_nobody_gets_in(place, sweep, kind):
     process, ready, spared = run_of(place, kind)
-    looks = sweep.times(5, 100)
+    looks = sweep.times(5, 25)
     with overheard(place, process, spared=set(spared)) as stranger:
         stranger.until(ready, extra_looks=looks)
         stranger.stop()

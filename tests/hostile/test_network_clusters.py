@@ -35,7 +35,7 @@ def run_of(place, kind):
 def test_nobody_gets_in(place, sweep, kind):
     process, ready, spared = run_of(place, kind)
     with overheard(place, process, spared=spared) as stranger:
-        stranger.until(ready, extra_looks=sweep.times(3, 30))
+        stranger.until(ready, extra_looks=sweep.times(3, 10))
         started = ports.below(process.pid)
         beyond, marked = stranger.verdict()
     assert beyond == []

@@ -167,3 +167,18 @@ def die_always(number):
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
+
+
+def train_slowly(member, run, loading, computing):
+    """As `train_tiny`; rank 1 sleeps three times as long as rank 0 in each batch's loading and computing."""
+    from distcore.testing import loops
+
+    strategy = DDP(False)
+    strategy.setup(member)
+    loop, loader, _ = loops.tiny_loop(run, strategy)
+    times = 3 if member.rank else 1
+    loader.actions = dict.fromkeys(range(1000), lambda: time.sleep(loading * times))
+    loop.work.module.register_forward_pre_hook(lambda module, batch: time.sleep(computing * times))
+    finished = loop.run()
+    strategy.teardown()
+    return finished.state.step

@@ -14,6 +14,7 @@ from test_backend import started, wait_for
 
 from distcore.contracts import Gang
 from distcore.errors import ConfigError, DistcoreError, TrainingError
+from distcore.testing.loops import TinyRun
 from distcore_local import tasks
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
@@ -93,3 +94,10 @@ def test_a_task_that_always_dies_is_an_error_that_says_so():
     found = tasks.run(gang_jobs.die_always, range(5), 2)
     with pytest.raises(DistcoreError, match="The processes of a task died 4 times before it was done"):
         list(found)
+
+
+@pytest.mark.parametrize(("loading", "computing"), [(0.2, 0.0), (0.0, 0.2), (0.1, 0.1)])
+def test_a_slow_rank_is_not_taken_for_one_that_hangs(loading, computing):
+    """Three times slower than the other, and each of its steps lasts half of `hang_seconds`."""
+    plan = TinyRun({"train_steps": 6, "effective_batch_size": 32, "batch_size": "auto"}, validation_rows=0)
+    assert run(gang_jobs.train_slowly, plan, loading, computing, hang_seconds=1.2) == [6, 6]

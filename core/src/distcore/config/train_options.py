@@ -185,6 +185,13 @@ class TrainerOptions(Options):
         30.0, description="Seconds to save a checkpoint in after SIGTERM, before the process ends without it."
     )
 
+    hang_seconds: Annotated[float, Field(ge=1), NotBoolean] | None = Field(
+        None,
+        description="A worker without progress for so long is ended and named; training goes on from the checkpoint, "
+        "or ends after max_retries. Longer than the longest step, evaluation batch and checkpoint. null: it is named "
+        "after 20 s, and waited for.",
+    )
+
     @field_validator("learning_rate_scheduler", mode="before")
     @classmethod
     def _null_scheduler(cls, value: Any) -> Any:

@@ -58,6 +58,8 @@ class Gang:
         a loss; 0: always `ranks`.
     rendezvous: {backend: "module:function"}, how ranks find each other there where it is not the backend's own way.
         What the function is and gives is the backend's to say (its README does).
+    hang_seconds: a rank without progress (`training.heartbeat`) for so long is ended as if it had died; None: it is
+        only told of.
     grace_seconds: how long ranks may take to save where they are after SIGTERM (which the backend passes on to them).
     """
 
@@ -71,6 +73,7 @@ class Gang:
     min_ranks: int = 0
     rendezvous: Mapping[str, str] = field(default_factory=dict)
     grace_seconds: float = 30.0
+    hang_seconds: float | None = None
 
 
 class Channel(Protocol):

@@ -17,12 +17,15 @@ from distcore.training import checkpoint
 from distcore.training.finite import Watch, of_loss
 from distcore.training.goal import Goal
 from distcore.training.guard import check_weights, own_random_numbers, quiet_collector
+from distcore.training.heartbeat import COMPUTING, EVALUATING, LOADING, SAVING, heartbeat
 from distcore.training.interrupt import Interrupt
 from distcore.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
 from distcore.training.schedule import Plateau, Schedule, Shape
 from distcore.training.scores import COMBINED, Scores, evaluate, import_metrics
 from distcore.training.state import TrainState, check_identity
 from distcore.training.step import Stepper
+from distcore.training.stragglers import Stragglers
+from distcore.training.strategy import Waiting
 from distcore.training.torch_model import load_weights
 
 if TYPE_CHECKING:
@@ -75,6 +78,8 @@ class TrainLoop:
     """One rank's loop. Every rank of the gang runs it with the same options; only loaders and lane differ."""
 
     def __init__(self, work: Work, options: TrainerOptions, strategy: Strategy, progress: Progress) -> None:
+        self.beat = heartbeat()
+        strategy = Waiting(strategy, self.beat)
         self.work, self.options, self.strategy, self.progress = work, options, strategy, progress
         plan = work.plan
         strategy.prepare(work.module)
@@ -97,6 +102,7 @@ class TrainLoop:
         )
         self.state = TrainState()
         self.best_weights: Weights = {}
+        self._stragglers = Stragglers()
         self._first = strategy.member.rank == 0
         self.watch = Watch(
             work.module, self.stepper.optimizer, strategy, [feature.name for feature in work.features.outputs]
@@ -133,12 +139,13 @@ class TrainLoop:
         """Steps from where we stand to the end of the epoch; True: training is over."""
         plan, state, stepper, progress = self.work.plan, self.state, self.stepper, self.progress
         first = state.step_in_epoch
-        batches = self.work.train.batches(state.epoch, first)
+        batches = self.beat.each(iter(self.work.train.batches(state.epoch, first)), LOADING, COMPUTING)
         for offset, batch in enumerate(batches):
             rows = plan.rows_of(first + offset)
             asked = stepper.step(batch, rows, state.step, bool(interrupt.asked or progress.stop))
             state.rows += rows
             state.advance(plan.steps_per_epoch)
+            self.beat.stepped()
             progress.done = state.step
             progress.loss = stepper.last_loss
             if asked:
@@ -180,6 +187,7 @@ class TrainLoop:
         state.rows = 0
         self.stepper.sums.zero_()
         self.save()
+        self._stragglers.look(self.strategy, self.beat)
         if self._first and work.on_round is not None:
             work.on_round(math.ceil(epoch), state.step, scores)
         return self._over()
@@ -226,8 +234,10 @@ class TrainLoop:
 
     def _evaluate(self, loader: Loader, split: str) -> JSON:
         scores = Scores(self.work.features, split=split)
-        evaluate(self.work.module, loader.batches(0), scores, self.stepper.autocast)
-        return scores.compute(self.strategy)
+        with self.beat.during(EVALUATING):
+            batches = self.beat.each(iter(loader.batches(0)), EVALUATING, EVALUATING)
+            evaluate(self.work.module, batches, scores, self.stepper.autocast)
+            return scores.compute(self.strategy)
 
     def _training_losses(self) -> JSON:
         """Mean losses of the steps since the last round, as the weights changed under them."""
@@ -284,9 +294,11 @@ class TrainLoop:
         named |= {f"weights/{name}": each for name, each in work.module.state_dict().items()}
         if not saved["best_is_last"]:
             named |= {f"best/{name}": each for name, each in self.best_weights.items()}
-        path = checkpoint.save(work.checkpoints, state.step, named, saved)
+        with self.beat.during(SAVING):
+            path = checkpoint.save(work.checkpoints, state.step, named, saved)
         if work.mirror is not None:
-            checkpoint.copy_to(work.mirror, path)
+            with self.beat.during(SAVING):
+                checkpoint.copy_to(work.mirror, path)
         if work.on_checkpoint is not None:
             work.on_checkpoint(state.step, path)
         return path

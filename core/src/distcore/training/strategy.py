@@ -14,6 +14,7 @@ import torch
 from distcore.contracts import Member
 from distcore.errors import UserError
 from distcore.training.flat import Exchange, FlatGroup, InPlace, flat_groups
+from distcore.training.heartbeat import WAITING, Heartbeat
 
 STOP_EVERY = 16
 """Steps between two looks at the stop flag where looking waits for a GPU."""
@@ -26,8 +27,11 @@ PATIENCE_SECONDS = 1800.0
 class Strategy(Protocol):
     """member, device: known after `setup`."""
 
-    member: Member
-    device: torch.device
+    @property
+    def member(self) -> Member: ...
+
+    @property
+    def device(self) -> torch.device: ...
 
     def setup(self, member: Member) -> None:
         """Join the gang; choose the device."""
@@ -181,3 +185,41 @@ class FlatStrategy(ABC):
         if flat.numel():
             self.all_reduce(flat)
         tensor.copy_(flat.to(torch.uint8).view(tensor.dtype).reshape(tensor.shape))
+
+
+class Waiting:
+    """A strategy whose heartbeat says so while it waits for the other ranks."""
+
+    def __init__(self, strategy: Strategy, beat: Heartbeat) -> None:
+        self._strategy, self._beat = strategy, beat
+
+    @property
+    def member(self) -> Member:
+        return self._strategy.member
+
+    @property
+    def device(self) -> torch.device:
+        return self._strategy.device
+
+    def setup(self, member: Member) -> None:
+        with self._beat.during(WAITING):
+            self._strategy.setup(member)
+
+    def prepare(self, module: torch.nn.Module) -> None:
+        with self._beat.during(WAITING):
+            self._strategy.prepare(module)
+
+    def reduce(self, stop: bool = False) -> bool:
+        with self._beat.during(WAITING):
+            return self._strategy.reduce(stop)
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        with self._beat.during(WAITING):
+            return self._strategy.sum(values)
+
+    def gather(self, value: Any) -> list[Any]:
+        with self._beat.during(WAITING):
+            return self._strategy.gather(value)
+
+    def teardown(self) -> None:
+        self._strategy.teardown()

@@ -164,6 +164,7 @@ class TorchTrainer(TrainerBase):
                 min_ranks=fewest,
                 rendezvous=dict(self.rendezvous),
                 grace_seconds=train_options(job).grace_seconds,
+                hang_seconds=train_options(job).hang_seconds,
             )
             return backend.run_gang(gang)[0]
 
@@ -174,16 +175,24 @@ def train_rank(member: Member, job: TrainJob, progress: Progress | Reporter) -> 
     progress: where to report, or what a relay gave to report through."""
     from distcore.listeners import listening
     from distcore.plugins import Plugins
+    from distcore.training.heartbeat import PREPARING, heartbeat
+    from distcore.training.peers import watching_each_other
     from distcore.training.rank import fit_rank
+    from distcore.training.strategy import Waiting
 
     plugins = Plugins(job.plugins_block)
     trainer = cast(TorchTrainer, plugins.make(TRAINER, job.trainer.name, job.trainer.options))
-    strategy = trainer.strategy()
+    strategy, options, beat = trainer.strategy(), train_options(job), heartbeat()
+    if options.hang_seconds is not None and hasattr(strategy, "patience"):
+        # Whoever watches names the rank first; this is for what nobody sees.
+        strategy.patience = 2 * options.hang_seconds + 60
     extensions = job.config.get("extensions", []) if member.rank == 0 else []
     try:
         with _logging_to(trainer.options.logdir, member):
-            strategy.setup(member)
+            Waiting(strategy, beat).setup(member)
             with (
+                beat.during(PREPARING),
+                watching_each_other(strategy, options.hang_seconds),
                 _working_here(job, member) as job,
                 listening(extensions, plugins),
                 _reporting(progress, member) as shown,

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -28,12 +28,8 @@ from distcore_horovod.rendezvous import machine
 STALL_SECONDS = "1800"
 """How long ranks may wait for one another before Horovod says so: followers wait while the leader prepares."""
 
-MPI_ON_ONE_MACHINE = {
-    "OMPI_MCA_btl": "^tcp,openib,uct,usnic,ofi",
-    "OMPI_MCA_mtl": "^ofi,psm,psm2",
-    "OMPI_MCA_pml": "^ucx,cm",
-}
-"""Open MPI's settings with which ranks use shared memory alone; else each listens on every interface."""
+MPI_NETWORKS = {"tcp", "openib", "uct", "usnic", "ofi"}
+"""What Open MPI's ranks listen with on every interface, also if they are all on one machine, and need not there."""
 
 log = logging.getLogger("distcore")
 
@@ -56,8 +52,7 @@ class Crew:
         ):  # horovodrun's default; a busy machine is slower
             os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "300"
         if launched.local_size == launched.size:
-            for name, value in MPI_ON_ONE_MACHINE.items():
-                os.environ.setdefault(name, value)
+            share_memory_alone(os.environ)
         import horovod.torch as hvd
 
         self.launched, self.hvd = launched, hvd
@@ -188,6 +183,15 @@ class Crew:
             leave_process(1)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends all ranks; first say why
         return TrainingError(f"Training stopped: {self.board.reason()}")
+
+
+def share_memory_alone(environment: MutableMapping[str, str]) -> None:
+    """Have Open MPI's ranks listen nowhere: all are on one machine. A list of what to use is left as it is."""
+    given = environment.get("OMPI_MCA_btl", "^")
+    if given.startswith("^"):
+        left_out = {each for each in given[1:].split(",") if each} | MPI_NETWORKS
+        environment["OMPI_MCA_btl"] = f"^{','.join(sorted(left_out))}"
+    environment.setdefault("OMPI_MCA_pml", "^ucx,cm")
 
 
 def refuse_without_mpi(said: Launched, hvd: Any) -> None:

@@ -26,8 +26,10 @@ from distcore.contracts import Gang, Member
 from distcore.errors import DistcoreError, TrainingError
 from distcore.signals import ENDING
 from distcore.temporaries import temporary_folder
+from distcore.training.heartbeat import FILE, Listener
 from distcore.training.interrupt import Interrupt
 from distcore.training.meeting import STORE
+from distcore.training.stalls import Watch, Watched
 from distcore_local.member import Orders, Told, main
 
 LOOK_SECONDS = 0.25
@@ -94,6 +96,7 @@ class Attempt:
         self.processes: list[SpawnProcess] = []
         self.ears: dict[int, connection.Connection] = {}
         self.told: dict[int, Told] = {}
+        self._watch = Watch([], gang.hang_seconds)
         self._raised_at = 0.0
 
     def __enter__(self) -> Attempt:
@@ -103,6 +106,7 @@ class Attempt:
             with _held_back():
                 for rank in range(self.gang.ranks):
                     hear, say = context.Pipe(duplex=False)
+                    listener = Listener(self._heartbeat(rank))
                     self.ears[rank] = hear
                     process = context.Process(
                         target=main, args=(self._orders(rank), self.payload, say), name=f"distcore-rank-{rank}"
@@ -110,6 +114,7 @@ class Attempt:
                     with say:
                         process.start()
                     self.processes.append(process)
+                    self._watch.ranks.append(Watched(rank, process.pid or 0, listener))
         except BaseException:
             self._end()
             raise
@@ -137,7 +142,7 @@ class Attempt:
             results = [self.told[rank].value for rank in sorted(self.told) if self.told[rank].kind == "result"]
             if len(results) == self.gang.ranks:
                 return results
-            loss = self._loss()
+            loss = self._loss() or self._hung()
             if loss is not None:
                 return loss
 
@@ -152,6 +157,7 @@ class Attempt:
             "LOCAL_WORLD_SIZE": world,
             "OMP_NUM_THREADS": self.threads,
             STORE: self.folder / "store",
+            FILE: self._heartbeat(rank),
             "DISTCORE_ATTEMPT": self.number,
         }
         told = {name: str(value) for name, value in environment.items()}
@@ -183,6 +189,14 @@ class Attempt:
         text = (told.text or str(error)).strip().rstrip(".")
         return Loss(f"rank {rank} (process {self.processes[rank].pid}) raised {text}", error, told.trace)
 
+    def _hung(self) -> Loss | None:
+        """Tell of ranks that make no progress; the one that has made none for too long."""
+        hung = self._watch.look() if not self.told else None
+        return None if hung is None else Loss(hung[1])
+
+    def _heartbeat(self, rank: int) -> Path:
+        return self.folder / f"rank-{rank}"
+
     def _pass_on(self, number: int) -> None:
         for process in self._living():
             with suppress(ProcessLookupError):
@@ -212,6 +226,7 @@ class Attempt:
                 process.join()
         for ear in self.ears.values():
             ear.close()
+        self._watch.close()
 
 
 def _how(code: int) -> str:

@@ -80,6 +80,7 @@ def _trainer(gang: Gang, desk: Any, folder: str) -> Any:
         "place": Place.here(),
         "payload": packed((gang.function, gang.arguments)),
         "threads": gang.threads,
+        "hang_seconds": gang.hang_seconds,
         "level": log.getEffectiveLevel(),
     }
     return DataParallelTrainer(

@@ -3,7 +3,7 @@
     python -m distcore_ray.rank <descriptor of a socket to the worker>
 
 What it says goes through the socket as (what, …): ("numbers", Numbers), ("log", level, text), and in
-the end one of ("result", value), ("stopped",), ("raised", text, the error where it is one of ours).
+the end one of ("result", value), ("stopped",), ("raised", text, the error where another attempt would meet it).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from distcore.contracts import Member
 from distcore.errors import DistcoreError
 from distcore.progress import Progress
+from distcore.training import parents
 from distcore.training.relay import Numbers
 from distcore_ray.shipping import Place, packed_result, unpacked
 
@@ -108,6 +109,7 @@ class _LogToWorker(logging.Handler):
 
 def main(descriptor: int) -> None:
     """Run the gang's function; the exit code is 0 where it was told how that ended."""
+    parents.die_with(os.getppid())
     connection = Connection(descriptor)
     orders: Orders = connection.recv()
     line = Line(connection)
@@ -124,7 +126,8 @@ def main(descriptor: int) -> None:
     except KeyboardInterrupt:
         line.say("stopped")
     except (Exception, SystemExit) as error:
-        line.say("raised", f"{type(error).__name__}: {error}", error if isinstance(error, DistcoreError) else None)
+        lasting = isinstance(error, DistcoreError) and error.recurs
+        line.say("raised", f"{type(error).__name__}: {error}", error if lasting else None)
         logging.getLogger(__name__).exception("The rank's own error, for Ray's log of this worker")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -15,6 +16,9 @@ from typing import Any
 import ray
 
 from distcore.contracts import Member
+from distcore.temporaries import temporary_folder
+from distcore.training.heartbeat import FILE, Listener
+from distcore.training.stalls import Watch, Watched
 from distcore_ray.desk import Failure, Seat
 from distcore_ray.rank import Orders
 
@@ -31,9 +35,16 @@ class RankFailed(Exception):
 
 def run(config: dict[str, Any]) -> None:
     """The training function of Ray Train. config: `desk`, `place`, `payload`, `threads`, `level`."""
-    desk = config["desk"]
     member, environment = _who(config["threads"])
+    with temporary_folder("heartbeat") as folder:
+        listener = Listener(folder / "rank")
+        _run(config, member, {**environment, FILE: str(listener.path)}, listener)
+
+
+def _run(config: dict[str, Any], member: Member, environment: dict[str, str], listener: Listener) -> None:
+    desk = config["desk"]
     process, connection = _started(environment)
+    watch = Watch([Watched(member.rank, process.pid, listener)], config["hang_seconds"])
     seat = Seat(
         _group(),
         member.rank,
@@ -46,11 +57,12 @@ def run(config: dict[str, Any]) -> None:
         if ray.get(desk.sit.remote(seat)):
             with suppress(OSError):  # it has died already, which is found out below
                 connection.send(Orders(config["place"], member, config["payload"], config["level"]))
-            _watch(desk, seat, process, connection)
+            _watch(desk, seat, process, connection, watch)
     finally:
         connection.close()
         process.kill()
         process.wait()
+        watch.close()
 
 
 def _group() -> str:
@@ -91,9 +103,10 @@ def _started(environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Conn
     return process, Connection(ours.detach())
 
 
-def _watch(desk: Any, seat: Seat, process: subprocess.Popen[bytes], connection: Connection) -> None:
+def _watch(desk: Any, seat: Seat, process: subprocess.Popen[bytes], connection: Connection, watch: Watch) -> None:
     """Pass on what the rank says until it ends. Raises RankFailed where that was not well."""
-    numbers, logs, ending, told = None, [], None, 0.0
+    numbers, logs, ending, told = None, list[tuple[Any, ...]](), None, 0.0
+    watch.tell = lambda text: logs.append((logging.WARNING, text))
     while ending is None:
         try:
             if connection.poll(TELL_SECONDS):
@@ -106,10 +119,14 @@ def _watch(desk: Any, seat: Seat, process: subprocess.Popen[bytes], connection: 
                     ending = (what, *rest)
         except (EOFError, OSError):
             ending = ("died",)
+        hung = watch.look()
+        if hung is not None and ending is None:
+            ending = ("hung", hung[1])
         now = time.monotonic()
         if ending is not None or now - told >= TELL_SECONDS:
             stop, leave = ray.get(desk.tell.remote(seat, numbers, logs))
-            numbers, logs, told = None, [], now
+            numbers, told = None, now
+            logs.clear()
             if leave:
                 return
             if stop and ending is None:
@@ -123,7 +140,9 @@ def _ended(desk: Any, seat: Seat, process: subprocess.Popen[bytes], ending: tupl
     if what in ("result", "stopped"):
         ray.get(desk.done.remote(seat, rest[0] if rest else None, what == "stopped"))
         return
-    if what == "died":
+    if what == "hung":
+        failure = Failure(seat, f"was ended: {rest[0]}", died=True)
+    elif what == "died":
         failure = Failure(seat, _how(process.wait()), died=True)
     else:
         failure = Failure(seat, f"raised {rest[0]}", died=False, error=rest[1])
