@@ -32,18 +32,12 @@ def run_of(place, kind):
 
 
 @pytest.mark.parametrize("kind", ["horovodrun", "horovod gang", "ray"])
-def test_nobody_gets_in(place, sweep, kind):
+def test_nobody_gets_in(place, kind):
     process, ready, spared = run_of(place, kind)
     with overheard(place, process, spared=spared) as stranger:
-        stranger.until(ready, extra_looks=sweep.times(3, 10))
+        stranger.until(ready, extra_looks=3)
         started = ports.below(process.pid)
         beyond, marked = stranger.verdict()
     assert beyond == []
     assert not marked
     assert len(started) >= 3
-    what = {"horovod gang": "a Horovod gang on the local backend", "ray": "a Ray cluster on this machine"}
-    sweep.tried(
-        f"a look at everything that {what.get(kind, kind)} listens on, and a pickle to each port from another address",
-        stranger.looks + stranger.attacks,
-        f"{len(stranger.heard)} sockets, all on the loopback; nothing answered, nothing ran",
-    )
