@@ -96,7 +96,7 @@ class TorchTrainer(TrainerBase):
                 raise TrainingError("Rank 0 gave no result. Report this.")
         except TrainingError as error:
             if member is None or not member.rank:
-                error.args = (f"{error} {_last_checkpoint(job)}",)
+                error.args = (f"{error} {last_checkpoint(job)}",)
             raise
         if result is None:
             assert member is not None
@@ -270,7 +270,8 @@ def _keeps_checkpoints(job: TrainJob) -> bool:
     return job.save_checkpoints and job.directory is not None
 
 
-def _last_checkpoint(job: TrainJob) -> str:
+def last_checkpoint(job: TrainJob) -> str:
+    """Which one a run that stopped has left, and how to go on from it, in a sentence."""
     from distcore.training.checkpoint import list_checkpoints  # torch, which a gang's driver does without
 
     found: list[Any] = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []

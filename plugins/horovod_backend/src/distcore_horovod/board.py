@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+STOPPING = "stopping"
 SECONDS = 2.0
 """How long the leader looks for who ended before it says that it does not know."""
 
@@ -54,19 +55,47 @@ class Board:
 
     def reason(self, ended: bool = False) -> str:
         """Who ended, as far as it is known; for the leader. ended: the launcher asked it to end, and will not wait."""
-        until = time.monotonic() + (SECONDS / 4 if ended else SECONDS)
+        known = self.cause(SECONDS / 4 if ended else SECONDS)
+        if known is None:
+            known = "the launcher asked for it" if ended else f"{self._elsewhere()} has ended, or is not reached"
+            return f"{known}; the launcher's own lines say more."
+        return known
+
+    def cause(self, seconds: float) -> str | None:
+        """What a rank said before it ended, or which one is gone without a word; None: neither within that time."""
+        until = time.monotonic() + seconds
         while True:
             with suppress(Exception):
+                if self._store is not None and self._store.check([STOPPING]):
+                    return None
                 if self._store is not None and self._store.check(["first"]):
                     return str(self._store.get("first").decode()).rstrip(".") + "."
-            gone = [rank for rank in range(len(self._hosts)) if self._gone(rank)]
-            if gone:
-                verb = "has" if len(gone) == 1 else "have"
-                return f"{', '.join(map(self._who, gone))} {verb} ended without a word (killed, or out of memory?)."
-            if time.monotonic() > until:
-                known = "the launcher asked for it" if ended else f"{self._elsewhere()} has ended, or is not reached"
-                return f"{known}; the launcher's own lines say more."
+            gone = self.gone()
+            if gone or time.monotonic() > until:
+                return gone
             time.sleep(0.05)
+
+    def gone(self) -> str | None:
+        """Which ranks of this machine are no more, as far as their processes tell; None: none."""
+        gone = [rank for rank in range(len(self._hosts)) if self._gone(rank)]
+        verb = "has" if len(gone) == 1 else "have"
+        who = ", ".join(map(self._who, gone))
+        return f"{who} {verb} ended without a word (killed, or out of memory?)." if gone else None
+
+    def stops(self) -> None:
+        """This rank ends because all were asked to: none that is gone from now on is to blame."""
+        if self._store is not None:
+            with suppress(Exception):  # the leader may be gone
+                self._store.set(STOPPING, "")
+
+    def speaks_for_the_leader(self) -> bool:
+        """Whether the leader's process, on this machine, is gone, and this rank is the first of those that are left."""
+        until = time.monotonic() + SECONDS / 2
+        while not self._gone(0):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return all(self._gone(rank) for rank in range(self._rank))
 
     def _elsewhere(self) -> str:
         """The rank on another machine, or, of several, one of them."""

@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from distcore.errors import TrainingError, UserError
+from distcore.signals import signal_of
+from distcore_horovod.afterwards import say_afterwards
 from distcore_horovod.board import Board
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.installed import require
@@ -57,6 +59,8 @@ class Crew:
 
         self.launched, self.hvd = launched, hvd
         self.over = False
+        self.advice: Callable[[], str] = str
+        """For the end of a gang: its last checkpoint, and how to go on from it."""
         self.hosts: list[str] = []
         self.processes: list[int] = []
         self.meet()
@@ -145,7 +149,9 @@ class Crew:
         except BaseException as error:
             if not self.over:
                 raise
-            leave_process(130 if isinstance(error, KeyboardInterrupt) else 1)
+            if isinstance(error, KeyboardInterrupt):
+                leave_process(128 + signal_of(error))
+            leave_process(1)
 
     # -------------------------------------------------------------- inside
 
@@ -179,10 +185,25 @@ class Crew:
     def failure(self) -> Exception:
         """The crew is over; what the leader raises where Horovod says that it broke. A follower's process ends."""
         self.over = True
-        if self.rank:
-            leave_process(1)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends all ranks; first say why
-        return TrainingError(f"Training stopped: {self.board.reason()}")
+        if self.rank:
+            self.follower_lost()
+        reason = self.board.reason()
+        say_afterwards(f"distcore: Training stopped: {reason} {self.advice()}")
+        return TrainingError(f"Training stopped: {reason}")
+
+    def follower_lost(self) -> NoReturn:
+        """End a follower whose crew broke. If the leader is gone, who else would say it."""
+        if self.board.speaks_for_the_leader():
+            self.say_and_leave(f"Training stopped: {self.board.gone()}")
+        leave_process(1)
+
+    def say_and_leave(self, words: str) -> NoReturn:
+        """End this process with these words, the last checkpoint, and how to go on."""
+        said = f"distcore: {words} {self.advice()}".rstrip()
+        print(said, file=sys.stderr, flush=True)
+        say_afterwards(said)
+        leave_process(1)
 
 
 def share_memory_alone(environment: MutableMapping[str, str]) -> None:

@@ -1,0 +1,92 @@
+"""Under horovodrun: whoever is killed or asked to end, the last line names the cause, the checkpoint and how to go on."""
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+LAUNCHER = ("-m", "horovod.runner.launch", "--gloo", "-np", "2", sys.executable, "-m", "distcore.cli")
+KILLED = r"Training stopped: rank {} \(process {} on \S+\) has ended without a word \(killed, or out of memory\?\)\."
+
+
+@pytest.fixture
+def launched(place):
+    """A run under way, which has saved two checkpoints: its launcher."""
+    text = (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 5000, early_stop: -1")
+    place.write(place.config, text.replace("backend: local", "backend: horovod"))
+    process = place.python(*LAUNCHER, *place.words("train"))
+    until(process, lambda: len(checkpoints(place)) > 1)
+    yield process
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+def until(process, condition, seconds=300):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def checkpoints(place):
+    return {str(each) for each in place.results.glob("checkpoints/step-*") if not each.suffix}
+
+
+def process_of(place, rank):
+    """The process of a rank that works in the place."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = f"HOROVOD_RANK={rank}".encode() in (path / "environ").read_bytes().split(b"\0")
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            here = os.readlink(path / "cwd") == str(place.folder)
+        except OSError:
+            continue
+        if mine and here and words[1:3] == [b"-m", b"distcore.cli"]:
+            return int(path.name)
+    return None
+
+
+def last_line(done):
+    """Of what was said on standard error, after the launcher's own."""
+    return [line for line in done.err.splitlines() if line.strip()][-1]
+
+
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_killed_rank_is_named_last(place, launched, sweep, rank):
+    victim = process_of(place, rank)
+    os.kill(victim, signal.SIGKILL)
+    done = place.finish(launched)
+    assert done.code == 1, done.err
+    said = last_line(done)
+    found = re.fullmatch(
+        rf"distcore: {KILLED.format(rank, victim)} The last checkpoint is (\S+); "
+        r"go on from it with --model_resume_path (\S+)",
+        said,
+    )
+    assert found, done.err
+    assert found[1] in checkpoints(place)
+    assert Path(found[2]) == place.results
+    assert process_of(place, 0) is process_of(place, 1) is None
+    sweep.tried(f"rank {rank} killed under horovodrun", 1, "the last line names rank, checkpoint and how to go on")
+
+
+def test_sigterm_to_the_launcher_saves_a_checkpoint_and_says_so_last(place, launched, sweep):
+    launched.terminate()
+    done = place.finish(launched)
+    assert done.code == 1, done.err
+    step = re.search(r"Stopped after step (\d+)\.", done.err)
+    assert step, done.err
+    found = re.fullmatch(r"distcore: stopped by SIGTERM\. The last checkpoint is (\S+); go on .*", last_line(done))
+    assert found, done.err
+    assert found[1] in checkpoints(place)
+    assert found[1].endswith(f"step-{int(step[1]):08d}")
+    assert process_of(place, 0) is process_of(place, 1) is None
+    sweep.tried("SIGTERM to horovodrun", 1, "a checkpoint of the step; the last line names it")
