@@ -68,8 +68,11 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def test_processes_of_torchrun_are_the_ranks(folder, ddp):
-    arguments = command(folder, "torchrun", {"type": "ddp", "use_gpu": False})
+@pytest.mark.parametrize("named", [{"type": "ddp"}, {}], ids=["named", "not named"])
+def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
+    """Also where the config names no trainer."""
+    name = f"torchrun{len(named)}"
+    arguments = command(folder, name, {**named, "use_gpu": False})
     launch = [
         sys.executable,
         "-m",
@@ -82,7 +85,7 @@ def test_processes_of_torchrun_are_the_ranks(folder, ddp):
     ]
     done = subprocess.run([*launch, *map(str, arguments)], env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (model,) = (folder / "torchrun").rglob("weights.safetensors")
+    (model,) = (folder / name).rglob("weights.safetensors")
     assert weights(model.parent) == weights(ddp.model)
 
 

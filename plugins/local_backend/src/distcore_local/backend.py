@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore.contracts import BackendBase, Gang, Resources
+from distcore.training.trainer import launched_member
 from distcore_local.machine import cpus, gpus
 from distcore_local.memory import free_bytes
 
@@ -16,13 +17,14 @@ T = TypeVar("T")
 
 
 class LocalBackend(BackendBase):
-    """The backend `local`."""
+    """The backend `local`. Among processes that torchrun started, a config that names no trainer has `ddp`."""
 
     name = "local"
-    defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": "local"}
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
+        trainer = "local" if launched_member() is None else "ddp"
+        self.defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": trainer}
 
     def resources(self) -> Resources:
         """CPUs this process may use, GPUs (without importing torch), and free memory within a cgroup's limit."""
