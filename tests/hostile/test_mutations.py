@@ -11,7 +11,7 @@ from tests.hostile.conftest import SEED
 from tests.hostile.mutated import FORMAT, KINDS
 
 ROOT = Path(__file__).parents[2]
-TOGETHER = 4000
+TOGETHER = 2000
 """Mutations that one child reads."""
 
 HANGS = 300

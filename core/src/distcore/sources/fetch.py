@@ -31,7 +31,14 @@ UNSUSPICIOUS = 1 << 30
 KEPT_FREE = 512 << 20
 """Bytes of the disk (of a small one a twentieth) that are left to others."""
 
-DAMAGED = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)  # Arrow's errors are OSError or ValueError
+DAMAGED = (
+    EOFError,
+    MemoryError,
+    OSError,
+    ValueError,
+    zlib.error,
+    lzma.LZMAError,
+)  # Arrow's errors are OSError or ValueError
 
 
 class Workplace:
