@@ -122,6 +122,7 @@ def connect(options: BackendOptions) -> Connection:
         log.info("Using the Ray cluster %s that this process is connected to.", address)
         return Connection(address, started=False, ours=False)
     found = target(options)
+    session.begin()
     before = settings.begin()
     try:
         with settings.signals_kept():
@@ -238,7 +239,10 @@ def disconnect(connection: Connection, failed: bool = False) -> None:
 
     ours = session.of_this_process() if connection.started else None
     try:
-        ray.shutdown()
+        if session.is_lost():
+            session.forget()
+        else:
+            ray.shutdown()
     finally:
         settings.end(connection.before)
         if ours is not None:

@@ -13,6 +13,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distcore.training.relay import Numbers
+from distcore_ray import session
 
 log = logging.getLogger("distcore")
 
@@ -126,7 +127,8 @@ def open_desk() -> Iterator[Any]:
     try:
         yield desk
     finally:
-        ray.kill(desk)
+        if not session.is_lost():
+            ray.kill(desk)
 
 
 class Following:
@@ -143,7 +145,8 @@ class Following:
     def close(self) -> None:
         """Hear what is left."""
         self._over.set()
-        self._thread.join()
+        if not session.is_lost():
+            self._thread.join()
 
     def _follow(self) -> None:
         while True:

@@ -21,6 +21,7 @@ from distcore_ray import worker
 from distcore_ray.desk import News
 from distcore_ray.failures import first_cause
 from distcore_ray.rendezvous import rendezvous_of
+from distcore_ray.session import Lost, Pulse
 from distcore_ray.shipping import Place, packed, unpacked
 
 LOOK_SECONDS = 0.25
@@ -50,6 +51,8 @@ def run(gang: Gang, desk: Any, patience: float) -> list[Any]:
         attempt.start()
         try:
             return _Watch(gang, desk, patience).until(attempt)
+        except Lost:
+            raise
         except BaseException:
             desk.abandon.remote()
             raise
@@ -149,6 +152,7 @@ class _Watch:
     gang: Gang
     desk: Any
     patience: float
+    pulse: Pulse = field(default_factory=Pulse)
     groups: list[str] = field(default_factory=list)
     waiting_since: float = field(default_factory=time.monotonic)
     looked_at_nodes: float = 0.0
@@ -160,9 +164,12 @@ class _Watch:
         with Interrupt(self.gang.grace_seconds) as interrupt:
             while fit.is_alive():
                 fit.join(LOOK_SECONDS)
+                self.pulse.feel()
                 if interrupt.asked and not self.asked_to_stop:
                     self._ask_to_stop(interrupt)
                 self._look(self._news())
+            if fit.error is not None:
+                self.pulse.feel()  # what was lost took the ranks along
             news = self._news()
             self._look(news)
             refused = next((each.error for each in news.failures if each.error is not None), None)

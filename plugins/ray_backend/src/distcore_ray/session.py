@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
+import socket
+import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distcore.errors import TrainingError
+
 END_SECONDS = 10.0
 """How long processes of a cluster that was ended may take to follow it; Ray's agents notice it after up to a minute."""
+
+PULSE_SECONDS = 1.0
+"""How long a connection may take when a part is felt."""
+
+HEAD_SECONDS = 45.0
+"""How long the head of another's cluster may be gone; Ray ends this process after 60."""
 
 LATEST = "session_latest"
 """Ray's link to the session that was begun last."""
@@ -34,7 +46,7 @@ class Session:
         """
         import psutil
 
-        _, living = psutil.wait_procs(self.processes, END_SECONDS)
+        _, living = psutil.wait_procs(self.processes, 0.0 if is_lost() else END_SECONDS)
         for each in living:
             with suppress(psutil.NoSuchProcess):
                 each.kill()
@@ -47,6 +59,83 @@ class Session:
         with suppress(OSError):  # another session may just have put its own link there
             if Path(os.readlink(latest)) == self.folder:
                 latest.unlink()
+
+
+class Lost(TrainingError):
+    """A part of the cluster is gone that this process cannot do without; Ray ends the process for it a while later."""
+
+
+class Pulse:
+    """Whether the parts of Ray that this process depends on are there: asked a few times a second.
+
+    Ray's native library waits for them (gcs_server 60 seconds, raylet some ten) and then ends the process without a
+    word of Python's. One of a cluster of ours does not come back; another's head may (KubeRay starts it again)."""
+
+    def __init__(self) -> None:
+        from ray._private import worker
+
+        node: Any = worker._global_node
+        self.address = str(node.gcs_address)
+        self.parts = {"gcs_server": self.address}
+        if node.node_manager_port:
+            self.parts["raylet"] = f"{node.node_ip_address}:{node.node_manager_port}"
+        self.patience = {"gcs_server": 0.0 if node.is_head() else HEAD_SECONDS, "raylet": 0.0}
+        self._refused: dict[str, float] = {}
+
+    def feel(self) -> None:
+        """Raise Lost, naming the part, if nothing listens at its port any more."""
+        now = time.monotonic()
+        for part, address in self.parts.items():
+            if not _refused(address):
+                self._refused.pop(part, None)
+            elif now - self._refused.setdefault(part, now) >= self.patience[part]:
+                _lost.append(part)
+                raise Lost(
+                    f"Training stopped: the {part} of the Ray cluster {self.address} is gone (nothing listens at "
+                    f"{address} any more; it or a process that it depends on was killed, or out of memory?)."
+                )
+
+
+_lost: list[str] = []
+"""Parts that were found to be gone: Ray's own calls would wait for them."""
+
+
+def is_lost() -> bool:
+    """Whether the cluster that this process is connected to is of no use any more."""
+    return bool(_lost)
+
+
+def begin() -> None:
+    """Another cluster is joined or started."""
+    _lost.clear()
+
+
+def forget() -> None:
+    """Leave a cluster that is lost: Ray's own way would wait for it, now and when the process ends."""
+    from ray._private import worker
+
+    atexit.unregister(worker.shutdown)
+    atexit.register(_end_at_once)
+    worker._global_node = None
+
+
+def _end_at_once() -> None:
+    """Ray's threads are left, and crash the interpreter while it shuts down (SIGSEGV)."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _refused(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PULSE_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # too busy to say; whoever is gone refuses
+        return False
+    return False
 
 
 def of_this_process() -> Session | None:
