@@ -133,6 +133,18 @@ def note_and_wait(member, folder):
     strategy.gather(None)
 
 
+def wait_for_one_that_stops(member, folder):
+    """Rank 0 ends when it is asked to; rank 1 waits for it where it hears of nothing, as in a collective."""
+    from distcore.training.heartbeat import WAITING, heartbeat
+
+    if member.rank == 0:
+        wait_for_interrupt(member, folder)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with heartbeat().during(WAITING):
+        (Path(folder) / str(member.rank)).touch()
+        time.sleep(10**6)
+
+
 def raise_ours(member, folder):
     from distcore.errors import ConfigError, Mistake
 

@@ -93,6 +93,17 @@ def test_ctrl_c_ends_all_ranks(tmp_path):
     assert ended(process.pid), "processes were left behind"
 
 
+def test_ctrl_c_ends_a_rank_that_waits_for_one_that_is_gone(tmp_path):
+    """No collective notices by itself that a rank has ended before it came."""
+    process = started(GANG.replace("wait_for_interrupt", "wait_for_one_that_stops"), tmp_path)
+    for rank in (0, 1):
+        wait_for(tmp_path / str(rank), process)
+    os.kill(process.pid, signal.SIGINT)
+    told = process.communicate(timeout=600)[1]
+    assert told.rstrip().endswith("distcore.errors.Stopped"), told
+    assert ended(process.pid), "processes were left behind"
+
+
 TRAINING = """
 import sys, logging, gang_jobs
 from test_backend import *

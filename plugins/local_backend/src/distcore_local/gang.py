@@ -26,7 +26,7 @@ from distcore.contracts import Gang, Member
 from distcore.errors import DistcoreError, TrainingError
 from distcore.signals import ENDING
 from distcore.temporaries import temporary_folder
-from distcore.training.heartbeat import FILE, Listener
+from distcore.training.heartbeat import FILE, WAITING, Listener
 from distcore.training.interrupt import Interrupt
 from distcore.training.meeting import STORE
 from distcore.training.stalls import Watch, Watched
@@ -37,6 +37,9 @@ LOOK_SECONDS = 0.25
 
 LATER_SECONDS = 1.0
 """How long one that raised waits to be believed: mostly another rank died, and it lost the connection to it."""
+
+ALONE_SECONDS = 5.0
+"""How long ranks that are to end may wait for one that is gone; what they wait for will never come."""
 
 log = logging.getLogger("distcore")
 
@@ -203,10 +206,23 @@ class Attempt:
                 os.kill(process.pid or 0, number)
 
     def _let_end(self, until: float = math.inf) -> None:
-        """Wait for all ranks to end. A second signal, or the end of the time that the first one gives, raises here."""
+        """Wait for all ranks to end, but for those that only wait for one that has ended.
+
+        A second signal, or the end of the time that the first one gives, raises here."""
+        busy_at = time.monotonic()
         while self._living() and len(self.told) < self.gang.ranks and time.monotonic() < until:
             connection.wait([each.sentinel for each in self._living()], LOOK_SECONDS)
             self._hear()
+            if not self._left_alone():
+                busy_at = time.monotonic()
+            elif time.monotonic() - busy_at > ALONE_SECONDS:
+                break
+
+    def _left_alone(self) -> bool:
+        """Whether a rank has ended, and all others wait for the other ranks: one that saves or computes does not."""
+        others = [each for each in self._watch.ranks if each.rank not in self.told]
+        waiting = [each for each in others if each.listener.pulse().doing == WAITING]
+        return len(waiting) == len(others) < self.gang.ranks
 
     def _last_words(self) -> str:
         return next((str(told.error) for _, told in sorted(self.told.items()) if told.kind == "stopped"), "")
