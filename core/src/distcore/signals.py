@@ -37,6 +37,10 @@ MAIN = threading.main_thread().ident or 0
 LOOK_SECONDS = 0.05
 """How often the thread looks once there was a signal."""
 
+WAKE_SECONDS = 0.5
+"""How long the main thread may take to call the handler before it is woken. A signal that comes right before it begins
+to sleep wakes nobody: Python looks for signals before the call, and the system only ends calls that have begun."""
+
 
 class Asked(Protocol):
     """Who is asked to end, in place of an exception. grace_seconds: how long that may take (ctrl-C has no limit)."""
@@ -83,6 +87,7 @@ class Stoppable:
         self._seen = 0.0  # these are the thread's
         self._first = 0
         self._own = 0
+        self._woken = 0.0
         self._deadline = 0.0
         self._force = 0.0
         self._why = ""
@@ -201,6 +206,9 @@ class Stoppable:
 
     def _look(self) -> None:
         now = time.monotonic()
+        uncalled = self._again or (0 if self.received else self._first)
+        if uncalled and now - max(self._seen, self._woken) > WAKE_SECONDS:
+            self._wake(uncalled)
         if self._force and now > self._force:
             self._end()
         elif self._deadline and now > self._deadline and not self._force:
@@ -215,9 +223,13 @@ class Stoppable:
                 self._deliver(number)
 
     def _deliver(self, number: int) -> None:
-        """Have the main thread's handler called again; it wakes up where it sleeps."""
-        self._own += 1
+        """Have the main thread's handler called again."""
         self._again = number
+        self._wake(number)
+
+    def _wake(self, number: int) -> None:
+        """Wake the main thread where it sleeps; it calls the handlers of all signals that have come."""
+        self._own, self._woken = 1, time.monotonic()
         signal.pthread_kill(MAIN, number)
 
     def _end(self) -> None:
