@@ -235,7 +235,7 @@ def test_where_all_trials_fail_the_search_fails_with_the_first_error(place):
     )
     done = place.run(*words(place)[:1], *words(place)[1:])
     assert done.code == 1
-    assert "All 2 trials failed; the first with: TrainingError: The loss" in done.err
+    assert "All 2 trials failed; the first with: Diverged: The loss" in done.err
     assert [each["state"] for each in results(place)] == ["failed"] * 2
 
 

@@ -248,7 +248,7 @@ def test_a_run_that_fails_in_training_tells_its_error(tmp_path, diary):
     broken["output_features"] = [{"name": "z", "type": "number"}]
     with pytest.raises(TrainingError):
         distcore.train(broken, data.table(), output_directory=tmp_path / "results")
-    assert diary()[-1]["error"] == "TrainingError"
+    assert diary()[-1]["error"] == "Diverged"
 
 
 def test_a_listener_that_fails_is_a_warning_and_the_others_hear(tmp_path, diary, caplog):

@@ -90,6 +90,7 @@ def elastic_launcher(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.cluster  # Horovod itself is asked
 @pytest.mark.usefixtures("elastic_launcher")
 @pytest.mark.parametrize(
     ("kind", "options", "said"),
@@ -200,6 +201,7 @@ def test_the_compiler_is_told_last_and_whatever_stands_before_it(tmp_path):
     assert done.stdout.split() == ["-std=c++14", "-c", "a", "b.cc", "-std=c++17"]
 
 
+@pytest.mark.cluster
 def test_what_is_installed_works_and_is_described():
     found = installed.found()
     assert found is not None

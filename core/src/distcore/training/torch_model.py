@@ -89,7 +89,8 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], wher
             f"(there {theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). "
             "Use the config that they were trained with."
         )
-    if bad := not_finite((name, weights[name]) for name, _ in module.named_parameters()):
+    buffers = {name for name, _ in module.named_buffers()}  # a mask of infinities may be one
+    if bad := not_finite((name, each) for name, each in weights.items() if name not in buffers):
         raise ArtifactError(
             f"The weights in {where} are not finite ({in_words(bad)} holds NaN or infinity), so whatever is predicted "
             f"with them means nothing. Train again. {ADVICE}"
