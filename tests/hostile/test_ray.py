@@ -137,7 +137,7 @@ PARTS = {
 """{what of Ray is killed: words of its command line}."""
 
 
-@pytest.mark.parametrize("part", ["gcs_server"])
+@pytest.mark.parametrize("part", ["gcs_server", "raylet", pytest.param("DashboardAgent", marks=pytest.mark.slow)])
 def test_a_killed_part_of_ray_is_named_with_the_last_checkpoint(raying, sweep, part):
     """Ray's native library ends the driver for it, some ten or 60 seconds later, without a word of Python's."""
     run = start(raying)

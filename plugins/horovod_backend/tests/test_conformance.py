@@ -12,7 +12,7 @@ import crew_jobs
 
 import distcore
 from distcore.contracts import Gang
-from distcore.errors import ConfigError, TrainingError, UserError
+from distcore.errors import ConfigError, UserError
 from distcore.plugins import Plugins
 from distcore.testing import BackendSuite, PluginSuite, TrainerSuite, data, jobs
 
@@ -100,7 +100,7 @@ def test_options_that_do_not_fit_together_are_refused(options, said):
 
 
 def test_adasum_without_mpi_says_what_it_needs(tmp_path):
-    with pytest.raises(TrainingError, match="adasum needs MPI"):
+    with pytest.raises(UserError, match="adasum needs MPI"):
         fitted(tmp_path, {"type": "horovod", "op": "adasum", "max_retries": 0})
 
 

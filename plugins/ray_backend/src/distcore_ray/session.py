@@ -9,12 +9,14 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distcore.errors import TrainingError
+from distcore.temporaries import sweep_system
 
 END_SECONDS = 10.0
 """How long processes of a cluster that was ended may take to follow it; Ray's agents notice it after up to a minute."""
@@ -44,13 +46,10 @@ class Session:
         Args:
             keep: Leave its logs, and say where they are.
         """
-        import psutil
-
-        _, living = psutil.wait_procs(self.processes, 0.0 if is_lost() else END_SECONDS)
-        for each in living:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        psutil.wait_procs(living, END_SECONDS)
+        _end(self.processes, 0.0 if is_lost() else END_SECONDS)
+        if is_lost():
+            _end(_writing_in(self.folder), 0.0)
+        sweep_system()  # what workers that were killed had made for themselves
         if keep:
             log.warning("Ray's own logs of this cluster are in %s", self.folder / "logs")
             return
@@ -59,6 +58,29 @@ class Session:
         with suppress(OSError):  # another session may just have put its own link there
             if Path(os.readlink(latest)) == self.folder:
                 latest.unlink()
+
+
+def _end(processes: Sequence[Any], seconds: float) -> None:
+    """Wait for processes so long, and kill those that still live."""
+    import psutil
+
+    _, living = psutil.wait_procs(processes, seconds)
+    for each in living:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    psutil.wait_procs(living, END_SECONDS)
+
+
+def _writing_in(folder: Path) -> list[Any]:
+    """This user's processes with an open file below a folder: workers of a raylet that died are nobody's children."""
+    import psutil
+
+    found = []
+    for each in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if each.pid != os.getpid() and any(Path(file.path).is_relative_to(folder) for file in each.open_files()):
+                found.append(each)
+    return found
 
 
 class Lost(TrainingError):
