@@ -124,6 +124,14 @@ def test_an_unknown_logging_level_is_refused() -> None:
     assert "loud" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["plan", "train", "experiment", "preprocess", "hyperopt"])
+def test_no_config_is_told_how_to_get_one(command: str, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("a,b\n1,2\n")
+    done = distcore(command, "--dataset", str(tmp_path / "data.csv"))
+    assert done.returncode == 2
+    assert "No config was given. Give one with --config or --config_str; `distcore init` writes one." in done.stderr
+
+
 def test_a_config_that_is_not_there(tmp_path: Path) -> None:
     done = distcore("train", "--config", str(tmp_path / "none.yaml"), "--dataset", "d.csv")
     assert done.returncode == 2

@@ -84,9 +84,7 @@ def config_to_resume(config: Any, resume: Path | str | None) -> RunConfig:
     Raises UserError where the folder holds no run, or what it was begun with is damaged."""
     from distcore.config import load_config
 
-    if config is None and resume is None:
-        raise UserError("No config was given. Give one with --config or --config_str; `distcore init` writes one.")
-    given = load_config(config) if config is not None else None
+    given = load_config(config) if config is not None or resume is None else None
     if resume is None:
         assert given is not None
         return given

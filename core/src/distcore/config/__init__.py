@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.config.document import Document
 from distcore.config.run_config import DEFAULT_SEED, JSON, BackendConfig, FeatureConfig, Ref, RunConfig
-from distcore.errors import ConfigError, DistcoreError
+from distcore.errors import ConfigError, DistcoreError, UserError
 
 if TYPE_CHECKING:
     from distcore.plugins import Plugins
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def load_config(
-    source: str | Path | Mapping[str, Any] | Document | RunConfig,
+    source: str | Path | Mapping[str, Any] | Document | RunConfig | None,
     *,
     text: str | None = None,
     backend: str | None = None,
@@ -84,12 +84,14 @@ def with_overrides(config: RunConfig, *, backend: str | None = None, random_seed
     return config
 
 
-def document_of(source: str | Path | Mapping[str, Any] | Document, text: str | None = None) -> Document:
-    """The document of what `load_config` takes. Raises ConfigError where it cannot be read."""
+def document_of(source: str | Path | Mapping[str, Any] | Document | None, text: str | None = None) -> Document:
+    """The document of what `load_config` takes. Raises UserError if there is none, ConfigError if it cannot be read."""
     from distcore.config.document import from_mapping, parse, read_document
 
     if text is not None:
         return parse(text, str(source) if isinstance(source, str | Path) else "config")
+    if source is None:
+        raise UserError("No config was given. Give one with --config or --config_str; `distcore init` writes one.")
     if isinstance(source, Document):
         return source
     if isinstance(source, Mapping):

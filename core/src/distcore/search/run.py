@@ -82,8 +82,6 @@ def _document(config: Any, going_on: Path | None) -> Document:
     """The config as a document; of the search to go on with, where none is given."""
     if config is None and going_on is not None:
         return document_of(read_sealed(going_on / SEARCH, CHANGED)["config"])
-    if config is None:
-        raise UserError("No config was given. Give one with --config or --config_str.")
     return document_of(config)
 
 
