@@ -234,13 +234,11 @@ except Exception as error:
 """
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", [each for each in FORMATS if each != "csv.gz"])
 def test_a_task_in_another_process_finds_another_file(tmp_path, sweep, kind):
-    """What the tasks of Dask, Modin, Ray and Horovod read."""
+    """What the tasks of Dask, Modin, Ray and Horovod read; of compressed text that is the copy that was unpacked."""
     data = Dataset(tmp_path / "data", kind)
     changes = CHANGES if sweep.times(0, 1) else ("replaced",)
-    if kind == "csv.gz":
-        changes = ()  # tasks read the copy that was unpacked
     for change in changes:
         data.put(0)
         source = open_source(data.path, {"age": "number", "city": "category"})
