@@ -4,14 +4,14 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-MEMBERS := core plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor
+MEMBERS := core toolkits/data toolkits/torch toolkits/search toolkits/testing plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/html_report plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor .
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
 # In the order of the folders: the long files of tests/ first. By itself xdist begins with the files of many short tests.
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
-PLAIN := core plugins/local_backend plugins/parquet_cache plugins/tabular_model
+PLAIN := core toolkits/data toolkits/torch toolkits/search plugins/local_backend plugins/parquet_cache plugins/tabular_model plugins/html_report .
 
 .PHONY: help demo picture contrib horovod clusters test faults hostile lint types bench bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray clean
 help:  ## list the targets
@@ -60,7 +60,7 @@ horovod: $(VENV)/.horovod  ## build Horovod (or take the wheel that was built), 
 
 # A process for each file that starts a cluster, one after another: Ray does not forget the clusters that a process knew,
 # and two at once on two cores only wait for each other.
-CLUSTERS := $(shell grep -lr "mark.cluster" --include="test_*.py" tests core/tests plugins)
+CLUSTERS := $(shell grep -lr "mark.cluster" --include="test_*.py" tests toolkits plugins)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 clusters: $(VENV)/.developer $(VENV)/.horovod  ## set up, then run the tests on real Dask, Horovod and Ray clusters

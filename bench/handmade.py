@@ -38,8 +38,8 @@ def pack(cache: str, path: Path) -> Path:
 
 def open_cache(cache: str) -> Any:
     """A cache reader. cache: `directory:key`."""
-    from distcore.cache import Cache
-    from distcore.cache import open_cache as open_
+    from distcore_data.cache import Cache
+    from distcore_data.cache import open_cache as open_
 
     directory, _, key = cache.rpartition(":")
     return open_(Cache(directory, key))

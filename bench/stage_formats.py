@@ -46,7 +46,7 @@ def shard(rows: int) -> pa.Table:
 
 
 def distcore_format(name: str, **options: Any) -> tuple[Write, Read]:
-    from distcore.plugins import Plugins
+    from distcore_core.registry.manager import Plugins
 
     made = Plugins().make("caches", name, options)
 

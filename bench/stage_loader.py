@@ -113,8 +113,8 @@ class Ours:
     options: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, cache: str, packed: str, scratch: str) -> None:
-        from distcore.contracts import LoadRequest
-        from distcore.plugins import Plugins
+        from distcore_core.contracts import LoadRequest
+        from distcore_core.registry.manager import Plugins
 
         reader = handmade.open_cache(cache)
         self.rows = reader.rows("train")
@@ -144,7 +144,7 @@ VARIANTS: dict[str, Any] = {
 def main() -> None:
     variant, cache, packed, scratch, epochs, cap = sys.argv[1:7]
 
-    import distcore.cache  # noqa: F401
+    import distcore_data.cache  # noqa: F401
 
     started = time.perf_counter()
     loader = VARIANTS[variant](cache, packed, scratch)

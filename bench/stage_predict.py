@@ -2,7 +2,7 @@
 
     python bench/stage_predict.py VARIANT FOLDER SMALL.parquet ROWS.parquet
 
-Ours is `distcore.prediction` on raw rows: it reads, encodes, predicts, decodes and commits the file. `raw_encoded` starts
+Ours is `distcore_torch.prediction` on raw rows: it reads, encodes, predicts, decodes and commits the file. `raw_encoded` starts
 from rows that are encoded already and writes two columns; `raw` encodes by hand with Arrow first, as ours has to.
 Seconds are of the work inside the process, after the same work on a small file.
 """
@@ -39,8 +39,8 @@ def ours(folder: Path, rows: Path, out: Path) -> Path:
 
 def ours_encoded(folder: Path, rows: Path, out: Path) -> Path:
     """The cache's only split through the model, without scores."""
-    from distcore.artifact import open_artifact
-    from distcore.prediction import decoded, empty_schema, split_batches, write_predictions
+    from distcore_data.artifact import open_artifact
+    from distcore_torch.prediction import decoded, empty_schema, split_batches, write_predictions
 
     artifact = open_artifact(folder / "model")
     features, path = artifact.features, out / "predictions.parquet"

@@ -42,7 +42,7 @@ def options(endpoint: str) -> dict[str, Any]:
 
 
 def cache_at(endpoint: str) -> Any:
-    from distcore.cache import Cache, Credentials
+    from distcore_data.cache import Cache, Credentials
 
     return Cache(PLACE, KEY, Credentials(options(endpoint)))
 
@@ -52,7 +52,7 @@ def cache_at(endpoint: str) -> Any:
 
 def decoded(endpoint: str) -> Callable[[], int]:
     """Rows as Arrow columns, as a loader reads them."""
-    from distcore.cache import open_cache
+    from distcore_data.cache import open_cache
 
     def read() -> int:
         with open_cache(cache_at(endpoint)) as reader:
@@ -65,7 +65,7 @@ def decoded(endpoint: str) -> Callable[[], int]:
 
 def fetched(endpoint: str) -> Callable[[], int]:
     """Files that were hashed, and no more."""
-    from distcore.cache.files import CacheFiles, files_of
+    from distcore_data.cache.files import CacheFiles, files_of
 
     def read() -> int:
         files = CacheFiles(cache_at(endpoint).store(), f"{KEY}/")
@@ -95,7 +95,7 @@ def boto3_client(endpoint: str) -> Any:
 
 
 def by_boto3(endpoint: str, then: Callable[[bytes], Any] = len) -> Callable[[], int]:
-    from distcore.stores.bucket import REQUESTS
+    from distcore_data.stores.bucket import REQUESTS
 
     client, names = boto3_client(endpoint), objects(endpoint)
 
@@ -191,8 +191,8 @@ def server() -> Iterator[str]:
 
 
 def build(endpoint: str, shards: int) -> None:
-    from distcore.cache import SHARD_ROWS, Credentials, ensure_cache
-    from distcore.contracts import Column, PluginRef
+    from distcore_core.contracts import Column, PluginRef
+    from distcore_data.cache import SHARD_ROWS, Credentials, ensure_cache
 
     table = shard(SHARD_ROWS)
 

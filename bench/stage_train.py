@@ -2,7 +2,7 @@
 
     python bench/stage_train.py VARIANT DATA CACHE_DIR PACKED SCRATCH STEPS
 
-Ours is `distcore.training.trainer` as anyone calls it, from the config of these benchmarks; the hand-written loop gathers batches
+Ours is `distcore_torch.training.trainer` as anyone calls it, from the config of these benchmarks; the hand-written loop gathers batches
 from the packed matrix in memory, and its network has the same layers and as many parameters. Both note when a batch is
 handed over, and rows a second are those between batch 50 and the last. The loss is the mean over all steps; with the
 same number of steps and other initial weights it must agree within noise.
@@ -46,7 +46,7 @@ def by_hand(packed: str, steps: int, bf16: bool = False, fused: bool = True) -> 
 
 
 def ours(data: str, cache: str, scratch: str, steps: int, **trainer: Any) -> None:
-    """`distcore.training.trainer`."""
+    """`distcore_torch.training.trainer`."""
     import torch
 
     import distcore

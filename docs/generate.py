@@ -6,15 +6,16 @@ import inspect
 import sys
 from pathlib import Path
 
-from distcore import hooks
 from distcore.config.schema import reference_markdown
-from distcore.contracts import ROLES
-from distcore.listeners import EVENTS
-from distcore.offers import all_offers
-from distcore.plugins import Plugins
+from distcore_core import hooks
+from distcore_core.contracts import ROLES
+from distcore_core.registry.events import EVENTS
+from distcore_core.registry.index import all_offers
+from distcore_core.registry.manager import Plugins
 
 HERE = Path(__file__).parent
 MEMBERS = (
+    "distcore-search",
     "distcore-local",
     "distcore-parquet",
     "distcore-tabular",

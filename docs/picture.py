@@ -31,7 +31,7 @@ def main() -> None:
             console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
             words = shlex.split(command)
             if words[0] == "distcore":
-                words = [sys.executable, "-m", "distcore.cli", *words[1:]]
+                words = [sys.executable, "-m", "distcore.cli.main", *words[1:]]
             pipe = subprocess.PIPE
             done = subprocess.run(words, cwd=folder, text=True, stdout=pipe, stderr=subprocess.STDOUT, check=True)
             console.print(Text(done.stdout.replace(folder, ".")))

@@ -26,8 +26,8 @@ backend: local
 
 INTERRUPTED = """
 import os, signal, sys, threading
-from distcore import progress
-from distcore.cli import main
+from distcore_core import progress
+from distcore.cli.main import main
 
 stage, begin = sys.argv[1], progress.Progress.begin
 
@@ -94,7 +94,7 @@ class Place:
 
     def run(self, command: str, *more: object) -> Done:
         """The command line in this process."""
-        from distcore.cli import main
+        from distcore.cli.main import main
 
         assert self.capsys is not None
         self.capsys.readouterr()
@@ -188,7 +188,7 @@ def row() -> Callable[[int], tuple[float, str, str]]:
 @pytest.fixture(scope="session")
 def distribution() -> Callable[..., None]:
     """Lays down an installed distribution, as core's tests of discovery do."""
-    path = Path(__file__).parent.parent / "core" / "tests" / "test_plugins.py"
+    path = Path(__file__).parent / "test_plugins.py"
     found = importlib.util.spec_from_file_location("distcore_test_plugins", path)
     assert found is not None
     assert found.loader is not None

@@ -192,11 +192,13 @@ def test_an_image_holds_every_distribution_of_the_workspace(path):
     }
     assert set(copied) == allowed
     assert all((ROOT / each).exists() for each in copied)
-    assert "./core ./plugins/* " in text
+    assert "./core ./toolkits/* ./plugins/* . " in text
     assert "--constraint constraints.txt" in text
     members = re.search(r"^MEMBERS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE).group(1).split()
     assert set(members) == {
+        ".",
         "core",
+        *(str(each.parent.relative_to(ROOT)) for each in ROOT.glob("toolkits/*/pyproject.toml")),
         *(str(each.parent.relative_to(ROOT)) for each in ROOT.glob("plugins/*/pyproject.toml")),
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distcore.testing.buckets import BUCKET, KEY, SECRET, Fault, fresh, s3_server
+from distcore_testing.buckets import BUCKET, KEY, SECRET, Fault, fresh, s3_server
 
 CANARIES = (KEY.encode(), SECRET.encode())
 HYPEROPT = """\

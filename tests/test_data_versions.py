@@ -8,7 +8,7 @@ import sys
 import pytest
 
 SOURCE = """
-from distcore.hooks import hookimpl
+from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
 {stated}
@@ -49,7 +49,7 @@ def upgraded(place, distribution, tmp_path):
         distribution(folder, "distcore-loud", source, kind="features", entry="loud", version=version)
 
         def run(command, *more, code=0):
-            words = [sys.executable, "-m", "distcore.cli", *place.words(command, *more)]
+            words = [sys.executable, "-m", "distcore.cli.main", *place.words(command, *more)]
             env = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
             done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=place.folder, timeout=300)
             assert done.returncode == code, done.stdout + done.stderr

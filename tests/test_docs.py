@@ -72,7 +72,7 @@ def test_every_hook_is_documented_and_has_an_implementation_or_a_caller() -> Non
     """A hook that nobody implements or calls, or that no page names, fails the build."""
     import inspect
 
-    from distcore import hooks
+    from distcore_core import hooks
 
     names = [name for name, each in inspect.getmembers(hooks, inspect.isfunction) if hasattr(each, "distcore_spec")]
     assert len(names) >= 18

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import distcore
-from distcore.cli import main
-from distcore.errors import UserError
+from distcore.cli.main import main
+from distcore_core.errors import UserError
 
 FILES = {
     "description.json",
@@ -323,7 +323,7 @@ def test_a_password_in_the_url_of_the_data_is_said_nowhere(place):
 LISTENER = """
 import json
 from pathlib import Path
-from distcore.hooks import hookimpl
+from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
 

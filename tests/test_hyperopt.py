@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import distcore
-from distcore.hooks import hookimpl
+from distcore_core.hooks import hookimpl
 
 SECTION = """\
 hyperopt:
@@ -167,7 +167,7 @@ def test_from_python_with_a_frame_and_a_listener(place, monkeypatch):
     """Preprocessing is done once, whatever the trials; each trial is told of."""
     import pyarrow.csv
 
-    from distcore import session
+    from distcore.workflow import session
 
     heard = []
 

@@ -200,7 +200,7 @@ def on_a_disk(place, words, size="64m", mode="rw", then="true"):
         pytest.skip("no mount namespace is allowed here")
     disk = place.folder / "disk"
     disk.mkdir()
-    run = f"{sys.executable} -m distcore.cli "
+    run = f"{sys.executable} -m distcore.cli.main "
     script = DISK.format(
         size=size, disk=disk, mode=mode, command=run + " ".join(words), then=then.replace("distcore ", run)
     )

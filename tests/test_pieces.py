@@ -17,21 +17,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import distcore
-from distcore.artifact import open_artifact
-from distcore.errors import ArtifactError, DataError, UserError
-from distcore.pieces import answered_in_pieces
-from distcore.pieces.packed import Found, packed, unpacked
-from distcore.pieces.store import FOLDER
-from distcore.pieces.task import Answer, Model, Task
-from distcore.prediction import predict_stream
-from distcore.seals import unsealed
+from distcore.workflow.partitioned import answered_in_pieces
+from distcore.workflow.partitioned.packed import Found, packed, unpacked
+from distcore.workflow.partitioned.store import FOLDER
+from distcore.workflow.partitioned.task import Answer, Model, Task
+from distcore_core.errors import ArtifactError, DataError, UserError
+from distcore_core.io.seals import unsealed
+from distcore_data.artifact import open_artifact
+from distcore_torch.prediction import predict_stream
 
 ROWS = 40_000
 BACKEND = '''
 """The backend `elsewhere`: tasks in this process, pickled there and back, or in processes of this machine."""
 
 import os, pickle, time
-from distcore.hooks import hookimpl
+from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
 
@@ -261,7 +261,7 @@ def stopped(folder, model, wide, **arguments):
         raise Stopped
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distcore.results.predictions", stop)
+        patch.setattr("distcore.workflow.results.predictions", stop)
         with pytest.raises(Stopped):
             distcore.predict(model, wide, output_directory=folder, backend="elsewhere", **arguments)
     return pieces(folder)
@@ -332,7 +332,7 @@ def test_a_dataset_that_a_worker_cannot_see_is_named_with_the_worker(tmp_path, m
     for path in (copy, tmp_path / "here.parquet"):
         if path.suffix == ".parquet":
             pq.write_table(pacsv.read_csv(wide), path)
-        with distcore.dataset.Data(path).open(artifact.features.raw(("input",)), artifact.delimited()) as source:
+        with distcore_data.dataset.Data(path).open(artifact.features.raw(("input",)), artifact.delimited()) as source:
             task = travelled(Task(tuple(source.partitions(4 << 20)[:1])))
             path.unlink()
             with pytest.raises(DataError, match=r"here\.\w+ cannot be seen from \S+, a machine of the cluster"):
@@ -340,14 +340,14 @@ def test_a_dataset_that_a_worker_cannot_see_is_named_with_the_worker(tmp_path, m
 
 
 def test_a_model_that_a_worker_cannot_see_comes_along_unless_it_is_large(tmp_path, model, wide, monkeypatch):
-    monkeypatch.setattr("distcore.pieces.task._opened", {})
+    monkeypatch.setattr("distcore.workflow.partitioned.task._opened", {})
     copy = shutil.copytree(model / "model", tmp_path / "copy")
     artifact = open_artifact(copy)
     small = travelled(Model.of(artifact, trust=False))
-    monkeypatch.setattr("distcore.pieces.task.SHIPPED_BYTES", 1000)
+    monkeypatch.setattr("distcore.workflow.partitioned.task.SHIPPED_BYTES", 1000)
     large = travelled(Model.of(artifact, trust=False))
     assert large.open().manifest == artifact.manifest
-    monkeypatch.setattr("distcore.pieces.task._opened", {})
+    monkeypatch.setattr("distcore.workflow.partitioned.task._opened", {})
     shutil.rmtree(copy)
     with pytest.raises(ArtifactError, match=r"copy cannot be seen from .* too large to travel"):
         large.open()
@@ -358,7 +358,7 @@ def test_a_model_that_a_worker_cannot_see_comes_along_unless_it_is_large(tmp_pat
 
 
 def test_another_model_in_the_same_place_is_not_taken_for_it(tmp_path, model, trained, monkeypatch):
-    monkeypatch.setattr("distcore.pieces.task._opened", {})
+    monkeypatch.setattr("distcore.workflow.partitioned.task._opened", {})
     copy = shutil.copytree(model / "model", tmp_path / "copy")
     wanted = Model.of(open_artifact(copy), trust=False)
     shutil.rmtree(copy)
@@ -374,12 +374,12 @@ def test_a_result_that_was_changed_on_its_way_is_refused():
     for place in range(0, len(content), 7):
         changed = bytearray(content)
         changed[place] ^= 4
-        with pytest.raises(distcore.errors.DistcoreError, match="damaged"):
+        with pytest.raises(distcore_core.errors.DistcoreError, match="damaged"):
             unpacked(bytes(changed))
 
 
 def test_a_backend_here_gets_no_pieces(tmp_path, monkeypatch, model, wide):
-    monkeypatch.setattr("distcore.pieces.answered_in_pieces", lambda *_: pytest.fail("in pieces"))
+    monkeypatch.setattr("distcore.workflow.partitioned.answered_in_pieces", lambda *_: pytest.fail("in pieces"))
     assert answered_in_pieces is not None
     distcore.predict(model, wide, output_directory=tmp_path, backend="local")
 
@@ -388,6 +388,6 @@ def test_predicting_here_imports_nothing_of_it(trained, tmp_path):
     code = (
         "import sys, distcore\n"
         f"distcore.predict({str(trained)!r}, {{'age': [3.0], 'city': ['Rome']}}, output_directory={str(tmp_path)!r})\n"
-        "sys.exit(sorted(name for name in sys.modules if name.startswith('distcore.pieces')) or None)"
+        "sys.exit(sorted(name for name in sys.modules if name.startswith('distcore.workflow.partitioned')) or None)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)

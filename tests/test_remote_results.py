@@ -14,10 +14,10 @@ import polars as pl
 import pytest
 
 import distcore
-from distcore import run
-from distcore.cli import main
-from distcore.errors import ArtifactError
-from distcore.testing.buckets import BUCKET, Fault, fresh, s3_server
+from distcore.cli.main import main
+from distcore.workflow import run
+from distcore_core.errors import ArtifactError
+from distcore_testing.buckets import BUCKET, Fault, fresh, s3_server
 
 RESULTS = f"s3://{BUCKET}/results"
 RUN = "results/experiment_run"
@@ -49,9 +49,9 @@ def bucket(place, server, monkeypatch):
     fresh(proxy, client)
     for name, value in {**proxy.environment(), "AWS_EC2_METADATA_DISABLED": "true"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("distcore.stores.retries.FIRST_WAIT", 0.01)
-    monkeypatch.setattr("distcore.stores.lease.PATIENCE", 2.0)  # what is killed here does not come back
-    monkeypatch.setattr("distcore.stores.lease.LOOK", 0.1)
+    monkeypatch.setattr("distcore_data.stores.retries.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("distcore_data.stores.lease.PATIENCE", 2.0)  # what is killed here does not come back
+    monkeypatch.setattr("distcore_data.stores.lease.LOOK", 0.1)
     place.write(place.config, CONFIG)
     return proxy, client
 
@@ -259,7 +259,7 @@ def test_a_run_that_cannot_hold_its_folder_leaves_nothing(place, bucket):
 def test_a_run_that_is_under_way_cannot_be_gone_on_with(place, bucket, monkeypatch, where):
     """Two processes would remove each other's checkpoints. Nothing is changed by the one that is refused."""
     proxy, client = bucket
-    monkeypatch.setattr("distcore.stores.lease.PATIENCE", 60.0)
+    monkeypatch.setattr("distcore_data.stores.lease.PATIENCE", 60.0)
     place.write(place.config, CONFIG.replace("epochs: 3", "epochs: 100000, steps_per_checkpoint: 300"))
     results = RESULTS if where == "bucket" else place.folder / "results"
     process = place.start("train", "--output_directory", results)

@@ -5,10 +5,10 @@ import hashlib
 import pytest
 
 import distcore
-from distcore.cache import open_cache
-from distcore.contracts import SPLITS
-from distcore.testing import data
-from distcore.testing.buckets import BUCKET, Fault, s3_server
+from distcore_core.contracts import SPLITS
+from distcore_data.cache import open_cache
+from distcore_testing import data
+from distcore_testing.buckets import BUCKET, Fault, s3_server
 
 FORMATS = ("parquet", "hdf5", "tfrecord")
 ROWS = 1_500

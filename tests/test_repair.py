@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from distcore.cache import SHARD_ROWS
+from distcore_data.cache import SHARD_ROWS
 
 CONFIG = """\
 input_features:

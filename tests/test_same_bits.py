@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import distcore
-from distcore.cache import open_cache
-from distcore.contracts import LoadRequest
-from distcore.plugins import Plugins
+from distcore_core.contracts import LoadRequest
+from distcore_core.registry.manager import Plugins
+from distcore_data.cache import open_cache
 
 CONFIG = """\
 input_features:
@@ -152,7 +152,7 @@ PLAIN = ("age", "price", "zone", "member", "bought", "stars", "score")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_cache_is_the_same_with_and_without_the_compiled_reader(tmp_path, rows, monkeypatch, threads):
     """On text that is plain, and that two partitions make odd, against Parquet."""
-    from distcore.sources import plaintext, ranges
+    from distcore_data.sources import plaintext, ranges
     from distcore_local import processor
 
     monkeypatch.setattr(ranges, "STRIPE", 1 << 13)

@@ -59,7 +59,7 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_loads_nothing_heavy(command: str) -> None:
     words = [*command.split(), "--help"]
-    code = f"from distcore.cli import main\ntry: main({words!r})\nexcept SystemExit: pass"
+    code = f"from distcore.cli.main import main\ntry: main({words!r})\nexcept SystemExit: pass"
     assert not modules_after(code) & HEAVY
 
 
@@ -75,7 +75,7 @@ def test_plugin_modules_load_nothing_heavy() -> None:
 
 def test_whoever_starts_a_gang_does_not_load_torch() -> None:
     """Its ranks do; they would wait for it."""
-    code = "from distcore.plugins import Plugins\nPlugins().make('trainers', 'ddp', {'num_workers': 2}).strategy"
+    code = "from distcore_core.registry.manager import Plugins\nPlugins().make('trainers', 'ddp', {'num_workers': 2}).strategy"
     assert not modules_after(code) & ({"torch"} | ENGINES)
 
 
@@ -99,12 +99,14 @@ def test_training_alone_loads_no_metrics(tmp_path) -> None:
         "distcore.train(config, dataset=data, output_directory=out)",
     )
     loaded = all_modules_after(code)
-    assert "distcore.training.loop" in loaded
+    assert "distcore_torch.training.loop" in loaded
     assert not loaded & (ENGINES | COMPILER | {"torchmetrics", "scipy", "pandas"})
 
 
 def test_waiting_threads_give_way_unless_the_user_says_otherwise() -> None:
-    code = "import os\nfrom distcore.threads import patient_threads\n{}\npatient_threads()\nprint(dict(os.environ))"
+    code = (
+        "import os\nfrom distcore_core.threads import patient_threads\n{}\npatient_threads()\nprint(dict(os.environ))"
+    )
     assert "'GOMP_SPINCOUNT': '1000'" in output_of(code.format("os.environ.pop('GOMP_SPINCOUNT', 0)"))
     assert "GOMP_SPINCOUNT" not in output_of(code.format("os.environ['OMP_WAIT_POLICY'] = 'active'"))
     assert "'GOMP_SPINCOUNT': '7'" in output_of(code.format("os.environ['GOMP_SPINCOUNT'] = '7'"))

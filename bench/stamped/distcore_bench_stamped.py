@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from distcore.hooks import hookimpl
+from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
 
@@ -32,7 +32,7 @@ def distcore_options_model(kind: str, name: str) -> type | None:
 def distcore_make_loader(name: str, options: Any, request: Any) -> Any:
     if name != "stamped":
         return None
-    from distcore.plugins import Plugins
+    from distcore_core.registry.manager import Plugins
 
     inner = Plugins().make("loaders", "packed", options.packed, request=request)
     return Stamped(inner, f"{options.path}.{request.member.rank}") if request.shuffle else inner

@@ -9,11 +9,15 @@ RUN apt-get update \
 WORKDIR /src
 COPY constraints.txt ./
 COPY core core
+COPY toolkits toolkits
+COPY src src
+COPY pyproject.toml pyproject.toml
+COPY README.md README.md
 COPY plugins plugins
 # The second index has torch without CUDA, some gigabytes smaller.
 RUN python -m venv /opt/distcore \
     && /opt/distcore/bin/pip install --no-cache-dir --constraint constraints.txt \
-       --extra-index-url https://download.pytorch.org/whl/cpu ./core ./plugins/* "ray[default]" \
+       --extra-index-url https://download.pytorch.org/whl/cpu ./core ./toolkits/* ./plugins/* . "ray[default]" \
     && /opt/distcore/bin/distcore-horovod build --install --mpi no
 
 FROM python:3.11-slim-bookworm

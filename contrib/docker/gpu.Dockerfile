@@ -11,9 +11,13 @@ RUN apt-get update \
 WORKDIR /src
 COPY constraints.txt ./
 COPY core core
+COPY toolkits toolkits
+COPY src src
+COPY pyproject.toml pyproject.toml
+COPY README.md README.md
 COPY plugins plugins
 RUN python -m venv /opt/distcore \
-    && /opt/distcore/bin/pip install --no-cache-dir --constraint constraints.txt ./core ./plugins/* "ray[default]"
+    && /opt/distcore/bin/pip install --no-cache-dir --constraint constraints.txt ./core ./toolkits/* ./plugins/* . "ray[default]"
 
 FROM python:3.11-slim-bookworm
 # gcc: torch's compiled kernels; wget: KubeRay's probes; rsync: `ray up`.

@@ -10,8 +10,8 @@ import pytest
 FILL = """
 import sys
 from pathlib import Path
-from distcore.disk import explained
-from distcore.errors import CacheError
+from distcore_core.io.os_errors import explained
+from distcore_core.errors import CacheError
 
 try:
     with explained(sys.argv[1], "the cache"):

@@ -10,10 +10,17 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore.digests import Digest, HashingFile, digest_file
-from distcore.disk import explained, human_bytes
-from distcore.durable import DirectoryBuilder, commit_directory, remove_directory, sync_tree, write_file, write_new_file
-from distcore.errors import CacheError, CheckpointError, UserError
+from distcore_core.errors import CacheError, CheckpointError, UserError
+from distcore_core.io.atomic import (
+    DirectoryBuilder,
+    commit_directory,
+    remove_directory,
+    sync_tree,
+    write_file,
+    write_new_file,
+)
+from distcore_core.io.digest import Digest, HashingFile, digest_file
+from distcore_core.io.os_errors import explained, human_bytes
 
 
 @pytest.fixture

@@ -6,16 +6,8 @@ import tracemalloc
 
 import pytest
 
-from distcore.errors import UserError
-from distcore.seals import (
-    MOST_CONTAINERS,
-    MOST_DEPTH,
-    parse_json,
-    read_bounded,
-    read_sealed,
-    sealed,
-    unsealed,
-)
+from distcore_core.errors import UserError
+from distcore_core.io.seals import MOST_CONTAINERS, MOST_DEPTH, parse_json, read_bounded, read_sealed, sealed, unsealed
 
 DOCUMENT = {
     "name": "Ærø",

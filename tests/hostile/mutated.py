@@ -21,8 +21,8 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
 
-from distcore.errors import DistcoreError
-from distcore.source import column_names, open_source
+from distcore_core.errors import DistcoreError
+from distcore_data.sources.registry import column_names, open_source
 
 RAW = {"x": "number", "n": "number", "city": "category", "word": "string", "when": "category", "flag": "category"}
 MEMORY = 8 << 30

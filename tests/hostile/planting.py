@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from distcore.errors import Diverged, TrainingError
-from distcore.testing.loops import TinyRun, make_strategy, tiny_loop, train_tiny
-from distcore.training import checkpoint
-from distcore.training.finite import not_finite
+from distcore_core.errors import Diverged, TrainingError
+from distcore_testing.loops import TinyRun, make_strategy, tiny_loop, train_tiny
+from distcore_torch.training import checkpoint
+from distcore_torch.training.finite import not_finite
 
 PLACES = ("loss", "logits", "gradient", "weights", "moments", "statistics")
 OPTIONS = {"epochs": 3, "steps_per_checkpoint": 4, "early_stop": -1, "learning_rate_scaling": "constant"}

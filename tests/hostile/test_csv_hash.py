@@ -6,7 +6,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from distcore.sources import plaintext
+from distcore_data.sources import plaintext
 
 pytestmark = pytest.mark.skipif(plaintext.compiled is None, reason="distcore was installed without a C compiler")
 
@@ -48,7 +48,7 @@ def test_values_chosen_to_collide(sweep):
 
 
 def test_another_process_has_another_hash(sweep):
-    code = "from distcore.sources import _plaintext; print(_plaintext.hash(b'Rome'), _plaintext.hash(b'a longer text'))"
+    code = "from distcore_data.sources import _plaintext; print(_plaintext.hash(b'Rome'), _plaintext.hash(b'a longer text'))"
     times = sweep.times(3, 20)
     runs = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(times)

@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 
-from distcore.seals import sealed
+from distcore_core.io.seals import sealed
 
 MEMORY = 256 << 20
 
@@ -141,7 +141,7 @@ def test_a_safetensors_header_of_ten_gigabytes(place, real):
         os.truncate(path, (10 << 30) + 16)
 
     def load():
-        from distcore.training.tensorfile import read_tensors
+        from distcore_torch.training.tensorfile import read_tensors
 
         try:
             read_tensors(path)

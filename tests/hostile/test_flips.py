@@ -17,8 +17,8 @@ import pytest
 from tests.hostile.conftest import Sweep
 
 import distcore
-from distcore.errors import DistcoreError
-from distcore.report import render
+from distcore_core.errors import DistcoreError
+from distcore_report import render
 
 SEARCH = """\
 hyperopt:
@@ -110,7 +110,7 @@ def test_the_files_of_a_report(place, trained, sweep, said, name):
 
 def test_what_a_run_was_begun_with(place, trained, sweep, said):
     """What `--model_resume_path` without `--config` reads."""
-    from distcore.results import config_to_resume
+    from distcore.workflow.results import config_to_resume
 
     run = shutil.copytree(trained, place.folder / "run")
     flips(
@@ -124,7 +124,7 @@ def test_what_a_run_was_begun_with(place, trained, sweep, said):
 
 @pytest.mark.parametrize("name", ["manifest.json", "state.json", "tensors.safetensors"])
 def test_a_checkpoints_files(place, trained, sweep, said, name):
-    from distcore.training.checkpoint import load_newest
+    from distcore_torch.training.checkpoint import load_newest
 
     run = shutil.copytree(trained, place.folder / "run")
     folder = sorted((run / "checkpoints").iterdir())[-1]
@@ -200,7 +200,7 @@ def test_a_searchs_files_when_it_is_gone_on_with(tmp_path, searched, sweep, said
 
 
 def distcore_best(results: Path) -> str:
-    from distcore.seals import read_sealed
+    from distcore_core.io.seals import read_sealed
 
     best: str = read_sealed(results / "hyperopt_statistics.json", "")["best_trial"]
     return best
@@ -213,7 +213,7 @@ def test_a_searchs_statistics_in_its_report(tmp_path, searched, sweep, said):
 
 def test_the_rounds_of_a_trial(tmp_path, searched, sweep, said):
     """What the score of a stopped trial is made of."""
-    from distcore.search.rounds import rounds_of
+    from distcore_search.rounds import rounds_of
 
     trial = next((searched / "results" / "hyperopt_run" / "trials").iterdir())
     path = tmp_path / "rounds.jsonl"

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.cluster
 
-LAUNCHER = ("-m", "horovod.runner.launch", "--gloo", "-np", "2", sys.executable, "-m", "distcore.cli")
+LAUNCHER = ("-m", "horovod.runner.launch", "--gloo", "-np", "2", sys.executable, "-m", "distcore.cli.main")
 KILLED = r"Training stopped: rank {} \(process {} on \S+\) has ended without a word \(killed, or out of memory\?\)\."
 
 
@@ -49,7 +49,7 @@ def process_of(place, rank):
             here = os.readlink(path / "cwd") == str(place.folder)
         except OSError:
             continue
-        if mine and here and words[1:3] == [b"-m", b"distcore.cli"]:
+        if mine and here and words[1:3] == [b"-m", b"distcore.cli.main"]:
             return int(path.name)
     return None
 

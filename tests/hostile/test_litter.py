@@ -14,7 +14,7 @@ from tests.hostile.conftest import Sweep
 TEMPORARY = re.compile(r"\.(building|removing)-|\.tmp$|(^|/)\.?lock$|\.lock$|^tmp/|\.parts(/|$)")
 KILLER = """
 import os, random, signal, sys
-from distcore import cli
+from distcore.cli import main as cli
 
 seed, name = int(sys.argv[1]), sys.argv[2]
 functions = ("open", "replace", "rename", "fsync", "mkdir", "unlink", "link")
@@ -100,6 +100,6 @@ def test_a_killed_report(place, trained, seeded):
 
 
 def report_again(run: Path) -> None:
-    from distcore.cli import main
+    from distcore.cli.main import main
 
     assert main(["report", str(run)]) == 0

@@ -44,7 +44,7 @@ def run_of(place, kind):
     if kind == "ddp":
         return place.start("train"), listens(2), ()
     if kind == "torchrun":
-        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "distcore.cli"]
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "distcore.cli.main"]
         process = place.python(*launch, *place.words("train"))
         return process, listens(2), {process.pid}
     with (place.folder / place.config).open("a") as file:
@@ -104,7 +104,7 @@ def test_the_doctor_says_what_listens(place):
     words = [sys.executable, "-c", program, "distcore"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         port = process.stdout.readline().strip()
-        from distcore.doctor import _listening
+        from distcore.workflow.doctor import _listening
 
         (check,) = _listening()
         process.communicate("\n")

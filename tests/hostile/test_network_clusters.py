@@ -23,7 +23,7 @@ def run_of(place, kind):
     if kind == "horovodrun":
         place.write(place.config, config("horovod"))
         launcher = Path(sys.executable).parent / "horovodrun"
-        words = ["-np", "2", sys.executable, "-m", "distcore.cli", *place.words("train")]
+        words = ["-np", "2", sys.executable, "-m", "distcore.cli.main", *place.words("train")]
         process = place.python(str(launcher), *words)
         # The launcher's own server listens everywhere: it is Horovod's, and is there before we are.
         return process, listens(1), {process.pid}  # rank 0's board

@@ -10,7 +10,7 @@ import pytest
 from tests.hostile.conftest import SEED
 from tests.hostile.planting import PLACES, SETTINGS, STEPS, Case, all_tried
 
-from distcore.contracts import Gang, Member
+from distcore_core.contracts import Gang, Member
 
 
 def cases(count, world, folder):

@@ -15,10 +15,10 @@ import pyarrow.parquet
 import pytest
 
 import distcore
-from distcore.encoding.stream import EncodedStream
-from distcore.errors import DataError, DistcoreError
-from distcore.progress import Progress
-from distcore.source import open_source
+from distcore_core.errors import DataError, DistcoreError
+from distcore_core.progress import Progress
+from distcore_data.encoding.stream import EncodedStream
+from distcore_data.sources.registry import open_source
 
 ROWS = 40_000
 CONFIG = {

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from distcore.plugins import Plugins
-from distcore.seals import sealed, unsealed
+from distcore_core.io.seals import sealed, unsealed
+from distcore_core.registry.manager import Plugins
 
 EVIL = """
 import pathlib
@@ -41,8 +41,8 @@ CLASSES = (
     "distcore_tabular.no_such_module:Net",
     "distcore_tabular.module:",
     "distcore_tabular:module.nn.Linear",
-    "distcore.cli:main",
-    "distcore.asking:_child",
+    "distcore.cli.main:main",
+    "distcore_core.registry.probe:_child",
     "distcore.__main__:Net",
     "distcore_tabular.__main__:Net",
     "torch.nn:Linear",

@@ -1,7 +1,7 @@
 """distcore-avro holds what every cache format must hold."""
 
 import distcore
-from distcore.testing import CacheFormatSuite, PluginSuite, data
+from distcore_testing import CacheFormatSuite, PluginSuite, data
 
 
 class TestPlugin(PluginSuite):

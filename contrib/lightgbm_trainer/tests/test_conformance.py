@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from distcore.testing import PluginSuite, TrainerSuite
+from distcore_testing import PluginSuite, TrainerSuite
 
 
 class TestPlugin(PluginSuite):

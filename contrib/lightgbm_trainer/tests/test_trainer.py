@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 import distcore
-from distcore.cli import main
-from distcore.errors import ConfigError, UserError
-from distcore.testing import data
+from distcore.cli.main import main
+from distcore_core.errors import ConfigError, UserError
+from distcore_testing import data
 
 ROOT = Path(__file__).parents[3]
 PENGUINS = ROOT / "examples" / "penguins"
@@ -66,7 +66,7 @@ def test_the_cache_of_a_network_is_the_cache_of_trees(penguins):
 def test_without_the_package_the_error_says_what_is_installed_and_what_to_do(penguins):
     folder, config = penguins
     (folder / "trees.yaml").write_text(yaml.safe_dump(trees(config)))
-    words = [sys.executable, "-m", "distcore.cli", "train", "--config", "trees.yaml", "--dataset", "penguins.csv"]
+    words = [sys.executable, "-m", "distcore.cli.main", "train", "--config", "trees.yaml", "--dataset", "penguins.csv"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment)
     assert done.returncode == 2

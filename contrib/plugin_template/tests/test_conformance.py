@@ -1,6 +1,6 @@
 """distcore-lines holds what every plugin and every extension must hold."""
 
-from distcore.testing import ExtensionSuite, PluginSuite
+from distcore_testing import ExtensionSuite, PluginSuite
 
 
 class TestPlugin(PluginSuite):

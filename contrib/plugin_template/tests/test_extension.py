@@ -3,7 +3,7 @@
 import json
 
 import distcore
-from distcore.testing import data
+from distcore_testing import data
 
 
 def test_a_line_for_each_evaluation(tmp_path):

@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.config.document import from_mapping, parse, read_document
-from distcore.config.nodes import MAX_ALIASED
-from distcore.errors import ConfigError
+from distcore_core.config.document import from_mapping, parse, read_document
+from distcore_core.config.nodes import MAX_ALIASED
+from distcore_core.errors import ConfigError
 
 
 def mistake(text: str) -> str:

@@ -6,8 +6,8 @@ from typing import ClassVar
 import pyarrow.csv as pacsv
 import pytest
 
-from distcore.testing import ClusterProcessorSuite, jobs
-from distcore.testing.processors import EDGES, PLANS
+from distcore_testing import ClusterProcessorSuite, jobs
+from distcore_testing.processors import EDGES, PLANS
 
 pytestmark = pytest.mark.cluster
 
@@ -43,8 +43,8 @@ class TestOnRay(ClusterProcessorSuite):
 def test_what_comes_back_to_the_driver_does_not_grow_with_the_rows(dask_cluster, tmp_path, monkeypatch):
     """Bytes of every value that the engine hands to the driver, for two sizes."""
     import distcore
-    from distcore.testing import data
     from distcore_dask.engines import DistributedEngine
+    from distcore_testing import data
 
     returned, run = [], DistributedEngine.run
 

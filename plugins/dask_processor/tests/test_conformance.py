@@ -1,6 +1,6 @@
 """distcore-dask holds what every processor must hold, on Dask's own threads."""
 
-from distcore.testing import PluginSuite, ProcessorSuite
+from distcore_testing import PluginSuite, ProcessorSuite
 
 
 class TestPlugin(PluginSuite):

@@ -10,14 +10,14 @@ import pyarrow.csv as pacsv
 import pytest
 
 import distcore
-from distcore import tasks
-from distcore.contracts import Processor, ShardPlan
-from distcore.errors import CacheError, ConfigError, UserError
-from distcore.testing import data, jobs
-from distcore.testing.processors import digested
+from distcore_core.contracts import Processor, ShardPlan
+from distcore_core.errors import CacheError, ConfigError, UserError
 from distcore_dask.engines import ThreadEngine, find_engine
 from distcore_dask.options import DaskOptions
 from distcore_dask.processor import DaskProcessor
+from distcore_data import cluster_tasks as tasks
+from distcore_testing import data, jobs
+from distcore_testing.processors import digested
 
 
 def scanned(folder, edges=(0, 5, 5, 6, 40, 41, 100), bad=None, **options):
@@ -128,7 +128,7 @@ def test_an_unknown_option_is_told():
 
 def test_naming_it_imports_no_engine_that_is_not_used(tmp_path):
     code = (
-        "import distcore, sys; from distcore.testing import data;"
+        "import distcore, sys; from distcore_testing import data;"
         "config = data.config(sys.argv[1]); config['backend']['processor'] = {'type': 'dask'};"
         "distcore.preprocess(config, dataset=sys.argv[2]);"
         "print([name for name in ('ray', 'distributed', 'pandas', 'dask.dataframe') if name in sys.modules])"
@@ -139,7 +139,7 @@ def test_naming_it_imports_no_engine_that_is_not_used(tmp_path):
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
-# ------------------------------------------------------------------ distcore.tasks
+# ------------------------------------------------------------------ distcore_data.cluster_tasks
 
 
 def test_slices_cover_a_plan_in_row_order():
@@ -154,7 +154,7 @@ def test_slices_cover_a_plan_in_row_order():
 
 def test_an_error_travels_as_it_is_or_as_text():
     told = tasks.portable(ConfigError([], "config"))
-    assert isinstance(told, distcore.errors.DistcoreError)
+    assert isinstance(told, distcore_core.errors.DistcoreError)
     assert "config: 0 mistakes" in str(told)
     assert type(tasks.portable(CacheError("full"))) is CacheError
 

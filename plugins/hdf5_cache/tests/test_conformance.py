@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import pytest
 
-from distcore.testing import CacheFormatSuite, PluginSuite
 from distcore_hdf5 import index
+from distcore_testing import CacheFormatSuite, PluginSuite
 
 
 class TestPlugin(PluginSuite):

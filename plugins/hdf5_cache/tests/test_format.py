@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.errors import CacheError, ConfigError
-from distcore.plugins import Plugins
+from distcore_core.errors import CacheError, ConfigError
+from distcore_core.registry.manager import Plugins
 from distcore_hdf5 import index
 from distcore_hdf5.format import Hdf5Format, Hdf5Shard
 from distcore_hdf5.options import Hdf5Options

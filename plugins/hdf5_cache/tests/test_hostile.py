@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distcore.cache import open_cache
-from distcore.contracts import PluginRef
-from distcore.errors import CacheError
-from distcore.testing.caches import cache_holding
+from distcore_core.contracts import PluginRef
+from distcore_core.errors import CacheError
+from distcore_data.cache import open_cache
 from distcore_hdf5 import index
 from distcore_hdf5.format import Hdf5Format
 from distcore_hdf5.options import Hdf5Options
+from distcore_testing.caches import cache_holding
 
 SECRET = -41.0
 MEMORY = 48 << 20

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from distcore.testing import data
+from distcore_testing import data
 
 BIN = Path(sys.executable).parent
 SECONDS = 600
@@ -97,7 +97,7 @@ def mpirun(ranks):
 
 def distcore(*words):
     """The command line."""
-    return [sys.executable, "-m", "distcore.cli", *map(str, words)]
+    return [sys.executable, "-m", "distcore.cli.main", *map(str, words)]
 
 
 @pytest.fixture(scope="session")

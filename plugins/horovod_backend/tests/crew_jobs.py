@@ -10,11 +10,11 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from distcore.contracts import Gang, ShardPlan
-from distcore.errors import TrainingError
-from distcore.plugins import Plugins
-from distcore.session import make_backend
-from distcore.testing import jobs
+from distcore.workflow.session import make_backend
+from distcore_core.contracts import Gang, ShardPlan
+from distcore_core.errors import TrainingError
+from distcore_core.registry.manager import Plugins
+from distcore_testing import jobs
 
 EDGES = (0, 5, 5, 6, 40, 41, 70, 90, 100)
 PLANS = (ShardPlan(0, 0, 33), ShardPlan(1, 33, 66), ShardPlan(2, 66, 100))

@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import crew_jobs
 
 import distcore
-from distcore.contracts import Gang
-from distcore.errors import ConfigError, UserError
-from distcore.plugins import Plugins
-from distcore.testing import BackendSuite, PluginSuite, TrainerSuite, data, jobs
+from distcore_core.contracts import Gang
+from distcore_core.errors import ConfigError, UserError
+from distcore_core.registry.manager import Plugins
+from distcore_testing import BackendSuite, PluginSuite, TrainerSuite, data, jobs
 
 pytestmark = pytest.mark.cluster
 

@@ -119,8 +119,8 @@ def rows_of_epochs(records):
 def undisturbed(job):
     """The run in this process: (test statistics, its training rows)."""
     import distcore
-    from distcore.cache import open_cache
-    from distcore.plugins import Plugins
+    from distcore_core.registry.manager import Plugins
+    from distcore_data.cache import open_cache
 
     config = yaml.safe_load((job.folder / "config.yaml").read_text())
     config["backend"] = {"type": "local", "cache_dir": str(job.folder / "alone"), "trainer": {"type": "local"}}

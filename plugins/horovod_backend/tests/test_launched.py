@@ -36,7 +36,7 @@ def by_ddp(tmp_path_factory, launch):
     import pyarrow.csv
 
     import distcore
-    from distcore.testing import data
+    from distcore_testing import data
 
     folder = tmp_path_factory.mktemp("ddp")
     pyarrow.csv.write_csv(data.table(600), folder / "data.csv")
@@ -196,5 +196,5 @@ def ranks_of(folder, rank):
         except OSError:
             continue
         mine = {f"HOROVOD_RANK={rank}".encode(), f"OMPI_COMM_WORLD_RANK={rank}".encode()} & set(environment)
-        if here and mine and words[1:3] == [b"-m", b"distcore.cli"]:
+        if here and mine and words[1:3] == [b"-m", b"distcore.cli.main"]:
             yield int(path.name)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import distcore
-from distcore.testing import data
+from distcore_testing import data
 
 pytestmark = pytest.mark.cluster
 

@@ -6,11 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 import distcore
-from distcore.contracts import Gang, Member, PluginRef, TrainJob
-from distcore.errors import UserError
-from distcore.plugins import Plugins
-from distcore.progress import Progress
-from distcore.testing import data
+from distcore_core.contracts import Gang, Member, PluginRef, TrainJob
+from distcore_core.errors import UserError
+from distcore_core.progress import Progress
+from distcore_core.registry.manager import Plugins
 from distcore_horovod import build, diagnose, installed
 from distcore_horovod.crew import check_size, refuse_without_mpi
 from distcore_horovod.elastic import Changes, Run
@@ -19,6 +18,7 @@ from distcore_horovod.launcher import GANG, Launched, launched
 from distcore_horovod.options import TrainerOptions
 from distcore_horovod.rendezvous import slot
 from distcore_horovod.strategy import Wire
+from distcore_testing import data
 
 GLOO = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1", "HOROVOD_RANK": "3", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "1"}
 

@@ -104,7 +104,7 @@ def under_way(launch, folder, words, epochs=5000):
 
 def rank_on(host):
     """The process of distcore there."""
-    (found,) = [each.pid for each in host.processes() if each.cmdline()[1:3] == ["-m", "distcore.cli"]]
+    (found,) = [each.pid for each in host.processes() if each.cmdline()[1:3] == ["-m", "distcore.cli.main"]]
     return found
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from distcore.testing.loops import TinyRun, train_tiny
 from distcore_local import shared_memory
 from distcore_local.ddp import DDP
+from distcore_testing.loops import TinyRun, train_tiny
 
 STRATEGY = "distcore_local.ddp:DDP"
 
@@ -135,7 +135,7 @@ def note_and_wait(member, folder):
 
 def wait_for_one_that_stops(member, folder):
     """Rank 0 ends when it is asked to; rank 1 waits for it where it hears of nothing, as in a collective."""
-    from distcore.training.heartbeat import WAITING, heartbeat
+    from distcore_torch.training.heartbeat import WAITING, heartbeat
 
     if member.rank == 0:
         wait_for_interrupt(member, folder)
@@ -146,7 +146,7 @@ def wait_for_one_that_stops(member, folder):
 
 
 def raise_ours(member, folder):
-    from distcore.errors import ConfigError, Mistake
+    from distcore_core.errors import ConfigError, Mistake
 
     with (Path(folder) / "attempts").open("a") as file:
         file.write(f"{member.rank}\n")
@@ -183,7 +183,7 @@ def die_always(number):
 
 def train_slowly(member, run, loading, computing):
     """As `train_tiny`; rank 1 sleeps three times as long as rank 0 in each batch's loading and computing."""
-    from distcore.testing import loops
+    from distcore_testing import loops
 
     strategy = DDP(False)
     strategy.setup(member)

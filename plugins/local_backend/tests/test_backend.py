@@ -13,8 +13,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import gang_jobs
 
-from distcore.contracts import Gang
-from distcore.errors import TrainingError
+from distcore_core.contracts import Gang
+from distcore_core.errors import TrainingError
 from distcore_local import machine
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
@@ -86,7 +86,7 @@ def test_ctrl_c_ends_all_ranks(tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     told = process.communicate(timeout=600)[1]
     assert process.returncode == 1, told  # Python's own, for a script that does not catch it
-    assert told.rstrip().endswith("distcore.errors.Stopped"), told
+    assert told.rstrip().endswith("distcore_core.errors.Stopped"), told
     assert told.count("Traceback") == 1, "ranks say nothing of their own"
     assert (tmp_path / "0-interrupted").exists()
     assert (tmp_path / "1-interrupted").exists()
@@ -100,14 +100,14 @@ def test_ctrl_c_ends_a_rank_that_waits_for_one_that_is_gone(tmp_path):
         wait_for(tmp_path / str(rank), process)
     os.kill(process.pid, signal.SIGINT)
     told = process.communicate(timeout=600)[1]
-    assert told.rstrip().endswith("distcore.errors.Stopped"), told
+    assert told.rstrip().endswith("distcore_core.errors.Stopped"), told
     assert ended(process.pid), "processes were left behind"
 
 
 TRAINING = """
 import sys, logging, gang_jobs
 from test_backend import *
-from distcore.testing.loops import TinyRun
+from distcore_testing.loops import TinyRun
 logging.basicConfig()
 if __name__ == "__main__":
     run = TinyRun({"train_steps": 10**7, "early_stop": -1, "steps_per_checkpoint": 100}, checkpoints=sys.argv[1])
@@ -116,7 +116,7 @@ if __name__ == "__main__":
 
 
 def test_ctrl_c_while_training_saves_one_checkpoint_of_one_step_for_all(tmp_path):
-    from distcore.training import checkpoint
+    from distcore_torch.training import checkpoint
 
     process = started(TRAINING, tmp_path / "run" / "checkpoints", tmp_path)
     kept = tmp_path / "run" / "checkpoints"

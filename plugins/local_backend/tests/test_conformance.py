@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from distcore.testing import BackendSuite, LoaderSuite, PluginSuite, ProcessorSuite, TrainerSuite
+from distcore_testing import BackendSuite, LoaderSuite, PluginSuite, ProcessorSuite, TrainerSuite
 
 
 class TestPlugin(PluginSuite):

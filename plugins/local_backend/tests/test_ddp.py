@@ -9,10 +9,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import gang_jobs
 
-from distcore.contracts import Gang
-from distcore.testing.loops import TinyRun
+from distcore_core.contracts import Gang
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
+from distcore_testing.loops import TinyRun
 
 FIXED = {"effective_batch_size": 32, "batch_size": "auto", "learning_rate_scaling": "constant", "epochs": 3}
 RUNS = {

@@ -12,12 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import gang_jobs
 from test_backend import started, wait_for
 
-from distcore.contracts import Gang
-from distcore.errors import ConfigError, DistcoreError, TrainingError
-from distcore.testing.loops import TinyRun
+from distcore_core.contracts import Gang
+from distcore_core.errors import ConfigError, DistcoreError, TrainingError
 from distcore_local import tasks
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
+from distcore_testing.loops import TinyRun
 
 
 def run(function, *arguments, ranks=2, **more):

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore import sampler
-from distcore.contracts import Column, LoadRequest, Member
-from distcore.errors import CacheError, ConfigError
+from distcore_core.contracts import Column, LoadRequest, Member
+from distcore_core.errors import CacheError, ConfigError
 from distcore_local import loader as loader_module
 from distcore_local.loader import PackedLoader
 from distcore_local.memory import free_bytes
 from distcore_local.options import LoaderOptions
 from distcore_local.prefetch import Prefetch
+from distcore_torch import sampler
 
 prove = settings(max_examples=25, deadline=None)
 COLUMNS = {

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.batch import Layout
-from distcore.contracts import Column
-from distcore.errors import CacheError
+from distcore_core.contracts import Column
+from distcore_core.errors import CacheError
 from distcore_local.packed import FileStore, Lists, MemoryStore, runs
+from distcore_torch.batch import Layout
 
 prove = settings(max_examples=40, deadline=None)
 LAYOUT = Layout.of(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore.contracts import Processor, ShardPlan
+from distcore_core.contracts import Processor, ShardPlan
 from distcore_local.options import ProcessorOptions
 from distcore_local.processor import LocalProcessor, _Merged, run_all
 

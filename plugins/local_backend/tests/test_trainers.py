@@ -14,9 +14,9 @@ import yaml
 from safetensors.torch import load_file
 
 import distcore
-from distcore.errors import ArtifactError, UserError
-from distcore.testing import data
+from distcore_core.errors import ArtifactError, UserError
 from distcore_local.ddp import DDP
+from distcore_testing import data
 
 DDP_OF_TWO = {"type": "ddp", "num_workers": 2, "use_gpu": False, "resources_per_worker": {"CPU": 1}}
 TRAINER = {"epochs": 3, "effective_batch_size": 64, "learning_rate": 0.01, "learning_rate_scaling": "constant"}
@@ -81,7 +81,7 @@ def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
         "--nproc-per-node",
         "2",
         "-m",
-        "distcore.cli",
+        "distcore.cli.main",
     ]
     done = subprocess.run([*launch, *map(str, arguments)], env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -126,7 +126,7 @@ def test_a_worker_killed_from_outside_is_started_again_and_the_weights_are_the_s
     made = config(folder, DDP_OF_TWO, **options)
     arguments = command(folder, "killed", DDP_OF_TWO)
     (folder / "killed.yaml").write_text(yaml.safe_dump(made))
-    program = [sys.executable, "-m", "distcore.cli"]
+    program = [sys.executable, "-m", "distcore.cli.main"]
     process = subprocess.Popen([*program, *map(str, arguments)], env=environment(), stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 120
     while len(workers := workers_of(process)) < 2 or not list((folder / "killed").rglob("step-*")):
@@ -185,7 +185,7 @@ def test_a_group_that_is_there_already_is_used_and_left(monkeypatch):
     """In a program of the user's that has set up torch.distributed itself."""
     import torch.distributed as dist
 
-    from distcore.contracts import Member
+    from distcore_core.contracts import Member
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:

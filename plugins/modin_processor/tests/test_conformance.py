@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import pytest
 
-from distcore.testing import ClusterProcessorSuite, PluginSuite
+from distcore_testing import ClusterProcessorSuite, PluginSuite
 
 pytestmark = pytest.mark.cluster
 

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from distcore import tasks
-from distcore.contracts import Processor, ShardPlan
-from distcore.errors import CacheError, UserError
-from distcore.testing import data, jobs
-from distcore.testing.processors import EDGES, PLANS, digested
+from distcore_core.contracts import Processor, ShardPlan
+from distcore_core.errors import CacheError, UserError
+from distcore_data import cluster_tasks as tasks
 from distcore_modin import blocks
 from distcore_modin.engine import ModinEngine
 from distcore_modin.options import ModinOptions
 from distcore_modin.processor import ModinProcessor
+from distcore_testing import data, jobs
+from distcore_testing.processors import EDGES, PLANS, digested
 
 
 def test_a_block_keeps_every_bit():

@@ -1,7 +1,7 @@
 """distcore-optuna holds what distcore asks of every plugin and of every executor."""
 
-from distcore.testing import ExecutorSuite, PluginSuite
 from distcore_optuna.study import JOURNAL, Study
+from distcore_testing import ExecutorSuite, PluginSuite
 
 
 class TestPlugin(PluginSuite):

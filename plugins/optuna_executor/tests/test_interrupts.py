@@ -11,9 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import stubborn_trials
 
-from distcore.plugins import Plugins
-from distcore.testing import ExecutorSuite
+from distcore_core.registry.manager import Plugins
 from distcore_optuna import process
+from distcore_testing import ExecutorSuite
 
 
 class _Interrupting:

@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
-from distcore.contracts import Axis, SearchJob
-from distcore.search.records import TRIALS, write_record
+from distcore_core.contracts import Axis, SearchJob
 from distcore_optuna.journal import SealedJournal
 from distcore_optuna.options import LocalOptions
 from distcore_optuna.study import JOURNAL, STARTUP, Study
+from distcore_search.records import TRIALS, write_record
 
 COUNT = STARTUP + 2
 """Some that TPE draws from its model of those before."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pyarrow.parquet as pq
 import pytest
 
-from distcore.testing import CacheFormatSuite, PluginSuite
+from distcore_testing import CacheFormatSuite, PluginSuite
 
 
 class TestPlugin(PluginSuite):

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.errors import CacheError, ConfigError
-from distcore.plugins import Plugins
+from distcore_core.errors import CacheError, ConfigError
+from distcore_core.registry.manager import Plugins
 from distcore_parquet.format import ParquetFormat
 from distcore_parquet.options import ParquetOptions
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distcore.cache import open_cache
-from distcore.contracts import PluginRef
-from distcore.errors import CacheError
-from distcore.testing.caches import cache_holding
+from distcore_core.contracts import PluginRef
+from distcore_core.errors import CacheError
+from distcore_data.cache import open_cache
 from distcore_parquet import claims
 from distcore_parquet.format import ParquetFormat
 from distcore_parquet.options import ParquetOptions
+from distcore_testing.caches import cache_holding
 
 MEMORY = 48 << 20
 ROWS = 2000

@@ -5,9 +5,9 @@ import signal
 import time
 from pathlib import Path
 
-from distcore.errors import UserError
-from distcore.testing.jobs import DiesOnce
-from distcore.testing.loops import train_tiny
+from distcore_core.errors import UserError
+from distcore_testing.jobs import DiesOnce
+from distcore_testing.loops import train_tiny
 
 
 def several(member, runs):

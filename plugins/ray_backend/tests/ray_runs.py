@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.csv
 
 import distcore
-from distcore.testing import data
+from distcore_testing import data
 
 TRAINER = {"epochs": 3, "effective_batch_size": 32, "learning_rate": 0.01, "learning_rate_scaling": "constant"}
 LONG = TRAINER | {"epochs": 60, "steps_per_checkpoint": 40, "early_stop": -1}

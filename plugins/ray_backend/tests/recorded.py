@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from distcore.hooks import hookimpl
+from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from distcore.errors import ConfigError, UserError
-from distcore.plugins import Plugins
+from distcore_core.errors import ConfigError, UserError
+from distcore_core.registry.manager import Plugins
 from distcore_ray import address, cluster, head
 from distcore_ray.backend import RayBackend
 from distcore_ray.diagnose import checks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distcore.testing import BackendSuite, PluginSuite
+from distcore_testing import BackendSuite, PluginSuite
 
 pytestmark = pytest.mark.cluster
 

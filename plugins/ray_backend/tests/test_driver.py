@@ -39,7 +39,7 @@ def words(place, name, backend, *more):
     block = {**BACKENDS[backend], "trainer": {"type": "ddp", "num_workers": 2}}
     config.write_text(yaml.safe_dump(ray_runs.config_of(place, name, block, ray_runs.LONG)))
     given = ["--config", config, "--dataset", place / "data.csv", "--output_directory", place]
-    return [sys.executable, "-m", "distcore.cli", "train", *map(str, [*given, "--experiment_name", name, *more])]
+    return [sys.executable, "-m", "distcore.cli.main", "train", *map(str, [*given, "--experiment_name", name, *more])]
 
 
 STARTED = []

@@ -15,11 +15,11 @@ import ray_runs
 from ray_runs import LONG, cache, train, weights
 
 import distcore
-from distcore import run
-from distcore.errors import TrainingError
-from distcore.mirror import Mirror
-from distcore.stores import Credentials
-from distcore.testing.buckets import BUCKET, s3_server
+from distcore.workflow import run
+from distcore_core.errors import TrainingError
+from distcore_data.stores import Credentials
+from distcore_data.stores.run_sync import Mirror
+from distcore_testing.buckets import BUCKET, s3_server
 
 pytestmark = pytest.mark.cluster
 

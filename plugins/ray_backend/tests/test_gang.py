@@ -12,14 +12,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import ray_jobs
 
-from distcore.contracts import Gang
-from distcore.errors import TrainingError, UserError
-from distcore.progress import Progress
-from distcore.testing.loops import TinyRun
+from distcore_core.contracts import Gang
+from distcore_core.errors import TrainingError, UserError
+from distcore_core.progress import Progress
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions as LocalOptions
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
+from distcore_testing.loops import TinyRun
 
 # Three minutes; what `make clusters` shows of gangs on Ray is in test_conformance.py and test_experiment.py.
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

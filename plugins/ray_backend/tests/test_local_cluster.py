@@ -14,7 +14,7 @@ import json, logging, sys, psutil
 logging.basicConfig(format="%(message)s", level=logging.INFO)
 for name in ("ray", "distcore"):
     logging.getLogger(name).setLevel(logging.INFO)
-from distcore.plugins import Plugins
+from distcore_core.registry.manager import Plugins
 
 backend = Plugins().make("backends", "ray", {"num_cpus": 2})
 asked = vars(backend.resources())

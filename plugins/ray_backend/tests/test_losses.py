@@ -16,11 +16,11 @@ import ray_runs
 import recorded
 
 import distcore
-from distcore.testing import data
-from distcore.testing.clusters import hurt, small_pieces
-from distcore.testing.processors import digested
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
+from distcore_testing import data
+from distcore_testing.clusters import hurt, small_pieces
+from distcore_testing.processors import digested
 
 pytestmark = pytest.mark.cluster
 

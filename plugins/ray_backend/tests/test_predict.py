@@ -7,7 +7,7 @@ import pyarrow.csv
 import pytest
 
 import distcore
-from distcore.testing import data
+from distcore_testing import data
 
 pytestmark = pytest.mark.cluster
 

@@ -10,10 +10,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import ray_jobs
 import ray_runs
 
-from distcore.contracts import Gang
-from distcore.testing.processors import digested
+from distcore_core.contracts import Gang
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
+from distcore_testing.processors import digested
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import ray_runs
 
-from distcore.errors import UserError
+from distcore_core.errors import UserError
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
 

@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import ray_jobs
 
-from distcore.errors import DistcoreError
+from distcore_core.errors import DistcoreError
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
 

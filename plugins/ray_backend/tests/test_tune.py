@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 import distcore
-from distcore.errors import UserError
-from distcore.testing import ExecutorSuite, PluginSuite, data
+from distcore_core.errors import UserError
+from distcore_testing import ExecutorSuite, PluginSuite, data
 
 pytestmark = pytest.mark.cluster
 
@@ -92,7 +92,15 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path, backend):
     (tmp_path / "config.json").write_text(json.dumps(written))
     pyarrow.parquet.write_table(data.table(), tmp_path / "data.parquet")
     words = ["--config", str(tmp_path / "config.json"), "--dataset", str(tmp_path / "data.parquet")]
-    words = [sys.executable, "-m", "distcore.cli", "hyperopt", *words, "--output_directory", str(tmp_path / "results")]
+    words = [
+        sys.executable,
+        "-m",
+        "distcore.cli.main",
+        "hyperopt",
+        *words,
+        "--output_directory",
+        str(tmp_path / "results"),
+    ]
     folder = tmp_path / "results" / "hyperopt_run"
     process = subprocess.Popen(
         words, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -2,10 +2,10 @@
 
 import pytest
 
-from distcore.config.document import parse
-from distcore.errors import ConfigError
-from distcore.plugins import Plugins
 from distcore.search.section import check_candidates, read_section
+from distcore_core.config.document import parse
+from distcore_core.errors import ConfigError
+from distcore_core.registry.manager import Plugins
 
 
 def test_hyperband_which_pauses_trials_is_refused():

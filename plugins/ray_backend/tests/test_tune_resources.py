@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from distcore.errors import UserError
-from distcore.testing import ExecutorSuite
+from distcore_core.errors import UserError
 from distcore_ray.tune_options import TuneOptions
 from distcore_ray.tune_resources import at_once, need_of
+from distcore_testing import ExecutorSuite
 
 
 class Elsewhere:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.errors import DataError
-from distcore.testing.features import FeatureSuite
+from distcore_core.errors import DataError
 from distcore_tabular.binary import BinaryFeature
 from distcore_tabular.options import BinaryInputOptions, BinaryOutputOptions
+from distcore_testing.features import FeatureSuite
 
 
 def feature(role: str = "input", threshold: float = 0.5, **preprocessing: Any) -> BinaryFeature:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.errors import ConfigError, DataError
-from distcore.testing.features import FeatureSuite
+from distcore_core.errors import ConfigError, DataError
 from distcore_tabular.category import NO_CLASS, CategoryFeature
 from distcore_tabular.options import CategoryInputOptions, CategoryOutputOptions
+from distcore_testing.features import FeatureSuite
 
 values_ = st.lists(st.none() | st.sampled_from(["a", "b", "c", "<UNK>", "ä"]), min_size=1, max_size=40)
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from distcore.testing import FeatureSuite, ModelSuite, PluginSuite
+from distcore_testing import FeatureSuite, ModelSuite, PluginSuite
 
 WORDS = ("sun", "moon", "", "sun moon", "the quick brown fox", None, "Über café", "a,b")
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from distcore.config.mistakes import validate
-from distcore.errors import ArtifactError, ConfigError, UserError
+from distcore_core.config.mistakes import validate
+from distcore_core.errors import ArtifactError, ConfigError, UserError
 from distcore_tabular.module import ModuleModel, describe, is_trusted, resolve
 from distcore_tabular.options_network import ModuleOptions
 
@@ -97,8 +97,8 @@ def nets(tmp_path, monkeypatch):
 
 @pytest.fixture
 def batch():
-    from distcore.batch import Batch, Layout
-    from distcore.contracts import Column
+    from distcore_core.contracts import Column
+    from distcore_torch.batch import Batch, Layout
 
     packed = torch.randn(5, 2).view(torch.int32)
     return Batch(packed, Layout.of([Column("a", "float32"), Column("b", "float32")]))

@@ -13,15 +13,15 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import nn
 
-from distcore.batch import Batch, Layout
-from distcore.config.mistakes import validate
-from distcore.contracts import Column
-from distcore.errors import ConfigError
-from distcore.packing import pack
-from distcore.plugins import Plugins
+from distcore_core.config.mistakes import validate
+from distcore_core.contracts import Column
+from distcore_core.errors import ConfigError
+from distcore_core.registry.manager import Plugins
 from distcore_tabular import encoders
 from distcore_tabular.network import Inputs, TabularModel, module_key
 from distcore_tabular.options_network import TabularOptions
+from distcore_torch.batch import Batch, Layout
+from distcore_torch.packing import pack
 
 
 @dataclass

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.errors import DataError
-from distcore.testing.features import FeatureSuite
+from distcore_core.errors import DataError
 from distcore_tabular.number import NumberFeature
 from distcore_tabular.options import NumberInputOptions, NumberOutputOptions
+from distcore_testing.features import FeatureSuite
 
 numbers = st.floats(-1e12, 1e12, allow_subnormal=True)
 columns = st.lists(st.none() | numbers, min_size=1, max_size=60).filter(lambda each: any(x is not None for x in each))

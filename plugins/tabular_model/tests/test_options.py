@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from distcore.config.mistakes import validate
-from distcore.errors import ConfigError
+from distcore_core.config.mistakes import validate
+from distcore_core.errors import ConfigError
 from distcore_tabular.options_models import model_of
 
 KINDS = [("number", "input"), ("number", "output"), ("binary", "input"), ("binary", "output")]
@@ -156,7 +156,7 @@ def test_the_data_half_imports_neither_torch_nor_pandas() -> None:
     script = """
 import sys
 import numpy as np
-from distcore.arrow import from_numpy
+from distcore_data.arrow import from_numpy
 from distcore_tabular.columns import strings
 from distcore_tabular.features import make
 from distcore_tabular.options_models import model_of

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.batch import Ragged
-from distcore.config.mistakes import validate
-from distcore.contracts import Column
-from distcore.errors import ConfigError, DataError
+from distcore_core.config.mistakes import validate
+from distcore_core.contracts import Column
+from distcore_core.errors import ConfigError, DataError
 from distcore_tabular import options_text
 from distcore_tabular.options_text import SetInput
 from distcore_tabular.set import SetFeature
+from distcore_torch.batch import Ragged
 
 
 def feature(encoder=None, **preprocessing):

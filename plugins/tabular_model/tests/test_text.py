@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from distcore.batch import Ragged
-from distcore.config.mistakes import validate
-from distcore.contracts import Column
-from distcore.errors import ConfigError, DataError
+from distcore_core.config.mistakes import validate
+from distcore_core.contracts import Column
+from distcore_core.errors import ConfigError, DataError
 from distcore_tabular.options_text import TextInput
 from distcore_tabular.text import TextFeature
 from distcore_tabular.text_encoders import padded, reduce_sequence
+from distcore_torch.batch import Ragged
 
 SPECIAL = ["<EOS>", "<SOS>", "<PAD>", "<UNK>"]
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from distcore.testing import CacheFormatSuite, PluginSuite
+from distcore_testing import CacheFormatSuite, PluginSuite
 
 
 class TestPlugin(PluginSuite):

@@ -16,8 +16,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore.errors import CacheError, ConfigError
-from distcore.plugins import Plugins
+from distcore_core.errors import CacheError, ConfigError
+from distcore_core.registry.manager import Plugins
 from distcore_tfrecord import format, index
 from distcore_tfrecord.format import TFRecordFormat
 from distcore_tfrecord.options import TFRecordOptions
@@ -271,7 +271,7 @@ def test_close_closes_the_source():
 
 def test_neither_tensorflow_nor_protobuf_is_imported():
     code = (
-        "import sys, io, numpy, pyarrow; from distcore.arrow import from_numpy as a; from distcore_tfrecord.format import TFRecordFormat as F; b = io.BytesIO(); "
+        "import sys, io, numpy, pyarrow; from distcore_data.arrow import from_numpy as a; from distcore_tfrecord.format import TFRecordFormat as F; b = io.BytesIO(); "
         "F().write(b, pyarrow.Table.from_arrays([a(numpy.zeros(9, 'f4'))], ['x'])); F().open(b).read(); "
         "print([name for name in sys.modules if name.split('.')[0] in ('tensorflow', 'pandas') or 'protobuf' in name])"
     )

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distcore.cache import open_cache
-from distcore.contracts import PluginRef
-from distcore.errors import CacheError
-from distcore.testing.caches import cache_holding
+from distcore_core.contracts import PluginRef
+from distcore_core.errors import CacheError
+from distcore_data.cache import open_cache
+from distcore_testing.caches import cache_holding
 from distcore_tfrecord import index
 from distcore_tfrecord.blocks import framed
 from distcore_tfrecord.format import TFRecordFormat

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distcore.contracts import JSON
-from distcore.errors import UserError
+from distcore_core.contracts import JSON
+from distcore_core.errors import UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distcore.features import Features
+    from distcore_data.features import Features
 
 OF_LOSS = {
     "mean_absolute_error": "regression_l1",

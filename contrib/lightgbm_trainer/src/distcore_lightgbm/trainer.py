@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import lightgbm
 import numpy as np
 
-from distcore.artifact import write_artifact
-from distcore.batch import Batch, Layout
-from distcore.cache import open_cache
-from distcore.contracts import JSON, Backend, Split, TrainerBase, TrainJob, TrainResult
-from distcore.errors import ArtifactError, UserError
-from distcore.features import Features
-from distcore.listeners import listening
-from distcore.packing import pack
-from distcore.plugins import Plugins
-from distcore.training.scores import Scores
+from distcore_core.contracts import JSON, Backend, Split, TrainerBase, TrainJob, TrainResult
+from distcore_core.errors import ArtifactError, UserError
+from distcore_core.registry.events import listening
+from distcore_core.registry.manager import Plugins
+from distcore_data.artifact import write_artifact
+from distcore_data.cache import open_cache
+from distcore_data.features import Features
 from distcore_lightgbm.outputs import Output, outputs_of
+from distcore_torch.batch import Batch, Layout
+from distcore_torch.packing import pack
+from distcore_torch.training.scores import Scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distcore.cache import CacheReader
-    from distcore.progress import Progress
+    from distcore_core.progress import Progress
+    from distcore_data.cache import CacheReader
     from distcore_lightgbm.options import LightGBMOptions
 
 ROWS = 65_536

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
 from typing import Any, Protocol
 
-from distcore.errors import UserError
+from distcore_core.errors import UserError
 from distcore_dask.options import DaskOptions
 
 log = logging.getLogger("distcore")

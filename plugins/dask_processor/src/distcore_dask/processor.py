@@ -14,11 +14,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
-from distcore import tasks
-from distcore.contracts import Block, Partition, ShardPlan, Source
-from distcore.errors import CacheError, DistcoreError
+from distcore_core.contracts import Block, Partition, ShardPlan, Source
+from distcore_core.errors import CacheError, DistcoreError
 from distcore_dask.engines import Engine, Graph, find_engine
 from distcore_dask.options import DaskOptions
+from distcore_data import cluster_tasks as tasks
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from distcore.columns import Values, batch_of, columns_of, row_range
+from distcore_data.columns import Values, batch_of, columns_of, row_range
 from distcore_hdf5 import index
 from distcore_hdf5.index import Stored, StoredColumn
 from distcore_hdf5.options import Hdf5Options

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5f, h5fd, h5g, h5p
 
-from distcore.columns import Values
+from distcore_data.columns import Values
 from distcore_hdf5 import index
 from distcore_hdf5.index import Stored, StoredColumn
 from distcore_hdf5.sparse import SparseFile

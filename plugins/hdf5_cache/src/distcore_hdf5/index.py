@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from distcore.columns import KINDS
-from distcore.seals import parse_json
+from distcore_core.io.seals import parse_json
+from distcore_data.columns import KINDS
 
 MAGIC = b"distcore-hdf5 1\n"
 HEAD = struct.Struct("<16sQI")

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distcore.contracts import BACKEND, Backend, BackendBase, Gang, Resources
-from distcore.errors import UserError
-from distcore.plugins import Plugins
+from distcore_core.contracts import BACKEND, Backend, BackendBase, Gang, Resources
+from distcore_core.errors import UserError
+from distcore_core.registry.manager import Plugins
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.launcher import Launched
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from distcore.errors import DistcoreError, UserError
-from distcore.temporaries import temporary_folder
+from distcore_core.errors import DistcoreError, UserError
+from distcore_core.io.temporaries import temporary_folder
 from distcore_horovod.diagnose import Unusable, ask
 from distcore_horovod.installed import torch_version
 

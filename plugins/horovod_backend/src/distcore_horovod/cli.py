@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from distcore.errors import DistcoreError
+from distcore_core.errors import DistcoreError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

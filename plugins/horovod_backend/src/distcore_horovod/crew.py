@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
-from distcore.errors import TrainingError, UserError
-from distcore.signals import signal_of
+from distcore_core.errors import TrainingError, UserError
+from distcore_core.signals import signal_of
 from distcore_horovod.afterwards import say_afterwards
 from distcore_horovod.board import Board
 from distcore_horovod.failure import Failed, failed

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from distcore.errors import DistcoreError, TrainingError
-from distcore.progress import Progress
+from distcore_core.errors import DistcoreError, TrainingError
+from distcore_core.progress import Progress
 from distcore_horovod.board import Board, named
 from distcore_horovod.crew import Broken, Crew, leave_process
 from distcore_horovod.failure import Failed, failed

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import Gang, Member, Resources, TrainJob
-from distcore.errors import UserError
-from distcore.progress import Progress
+from distcore_core.contracts import Gang, Member, Resources, TrainJob
+from distcore_core.errors import UserError
+from distcore_core.progress import Progress
 from distcore_horovod.backend import Joined
 from distcore_horovod.launcher import launched
 

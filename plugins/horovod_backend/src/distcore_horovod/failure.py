@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import cloudpickle
 
-from distcore.errors import DistcoreError
+from distcore_core.errors import DistcoreError
 
 
 @dataclass(frozen=True)

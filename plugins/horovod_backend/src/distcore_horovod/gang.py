@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import Gang, Member, TrainJob
-from distcore.errors import DistcoreError, TrainingError
-from distcore.signals import Stoppable, named, signal_of
+from distcore_core.contracts import Gang, Member, TrainJob
+from distcore_core.errors import DistcoreError, TrainingError
+from distcore_core.signals import Stoppable, named, signal_of
 from distcore_horovod.afterwards import say_afterwards
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def advice(gang: Gang) -> str:
     job = next((each for each in gang.arguments if isinstance(each, TrainJob)), None)
     if job is None:
         return ""
-    from distcore.training.trainer import last_checkpoint
+    from distcore_torch.training.trainer import last_checkpoint
 
     return last_checkpoint(job)
 

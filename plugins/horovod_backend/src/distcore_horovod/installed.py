@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from distcore.errors import UserError
+from distcore_core.errors import UserError
 
 BUILD = "Build one that fits with: distcore-horovod build --install"
 

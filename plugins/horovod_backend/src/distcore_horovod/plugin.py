@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from distcore.contracts import Detection
-from distcore.hooks import hookimpl
+from distcore_core.contracts import Detection
+from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
 

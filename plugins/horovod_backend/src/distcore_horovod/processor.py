@@ -14,9 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from distcore.contracts import PROCESSOR, Block, Partition, Processor, ShardPlan, Source
-from distcore.plugins import Plugins
-from distcore.temporaries import temporary_folder
+from distcore_core.contracts import PROCESSOR, Block, Partition, Processor, ShardPlan, Source
+from distcore_core.io.temporaries import temporary_folder
+from distcore_core.registry.manager import Plugins
 from distcore_horovod.crew import Crew
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.make_crew import crew

@@ -1,6 +1,6 @@
 """How the ranks of any backend's gang meet in Horovod: by the gang's own store, and no launcher.
 
-Through the store (`distcore.training.meeting`) they tell each other their machines; rank 0 starts Horovod's rendezvous
+Through the store (`distcore_torch.training.meeting`) they tell each other their machines; rank 0 starts Horovod's rendezvous
 server, and it is gone again when all have met. Nothing of an earlier attempt is found: the server is new, and so are
 the store's keys.
 """
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distcore.contracts import Member
-from distcore.errors import TrainingError, UserError
-from distcore.training import meeting
+from distcore_core.contracts import Member
+from distcore_core.errors import TrainingError, UserError
 from distcore_horovod.launcher import GANG
+from distcore_torch.training import meeting
 
 LOOPBACK = "127.0.0.1"
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distcore.contracts import Member
-from distcore.errors import TrainingError, UserError
-from distcore.training.flat import Exchange
-from distcore.training.plain import check_size, packed, unpacked
-from distcore.training.strategy import FlatStrategy, choose_device
+from distcore_core.contracts import Member
+from distcore_core.errors import TrainingError, UserError
 from distcore_horovod import rendezvous
+from distcore_torch.training.flat import Exchange
+from distcore_torch.training.plain import check_size, packed, unpacked
+from distcore_torch.training.strategy import FlatStrategy, choose_device
 
 if TYPE_CHECKING:
     from distcore_horovod.options import TrainerOptions

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from distcore.contracts import JSON, Backend, TrainJob, TrainResult
-from distcore.errors import UserError
-from distcore.progress import Progress
-from distcore.training.trainer import TorchTrainer
+from distcore_core.contracts import JSON, Backend, TrainJob, TrainResult
+from distcore_core.errors import UserError
+from distcore_core.progress import Progress
 from distcore_horovod.installed import problem, require
 from distcore_horovod.launcher import launched
 from distcore_horovod.strategy import HorovodStrategy
+from distcore_torch.training.trainer import TorchTrainer
 
 if TYPE_CHECKING:
     from distcore_horovod.options import TrainerOptions

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from distcore.hooks import hookimpl
+from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
 
@@ -31,7 +31,7 @@ def distcore_options_model(kind, name):
 def distcore_make_loader(name, options, request):
     if name != "recorded":
         return None
-    from distcore.plugins import Plugins
+    from distcore_core.registry.manager import Plugins
 
     inner = Plugins().make("loaders", "packed", {}, request=request)
     return Recorded(inner, Path(options.folder), request.member) if request.shuffle else inner

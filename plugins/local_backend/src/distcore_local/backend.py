@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distcore.contracts import BackendBase, Gang, Resources
-from distcore.training.trainer import launched_member
+from distcore_core.contracts import BackendBase, Gang, Resources
 from distcore_local.machine import cpus, gpus
 from distcore_local.memory import free_bytes
+from distcore_torch.training.trainer import launched_member
 
 if TYPE_CHECKING:
     from distcore_local.options import BackendOptions

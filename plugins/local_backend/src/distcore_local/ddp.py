@@ -10,12 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from distcore.contracts import Member
-from distcore.training import meeting
-from distcore.training.flat import Exchange
-from distcore.training.plain import check_size, packed, unpacked
-from distcore.training.strategy import FlatStrategy, choose_device
+from distcore_core.contracts import Member
 from distcore_local import shared_memory
+from distcore_torch.training import meeting
+from distcore_torch.training.flat import Exchange
+from distcore_torch.training.plain import check_size, packed, unpacked
+from distcore_torch.training.strategy import FlatStrategy, choose_device
 
 SMALL_BYTES = 1 << 16
 """Values up to this size are gathered by one collective, padded; larger ones are sent one rank after another."""

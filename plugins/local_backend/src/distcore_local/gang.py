@@ -22,15 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from distcore.contracts import Gang, Member
-from distcore.errors import DistcoreError, TrainingError
-from distcore.signals import ENDING
-from distcore.temporaries import temporary_folder
-from distcore.training.heartbeat import FILE, WAITING, Listener
-from distcore.training.interrupt import Interrupt
-from distcore.training.meeting import STORE
-from distcore.training.stalls import Watch, Watched
+from distcore_core.contracts import Gang, Member
+from distcore_core.errors import DistcoreError, TrainingError
+from distcore_core.io.temporaries import temporary_folder
+from distcore_core.signals import ENDING
 from distcore_local.member import Orders, Told, main
+from distcore_torch.training.heartbeat import FILE, WAITING, Listener
+from distcore_torch.training.interrupt import Interrupt
+from distcore_torch.training.meeting import STORE
+from distcore_torch.training.stalls import Watch, Watched
 
 LOOK_SECONDS = 0.25
 """How often the ranks are looked at; an end is noticed at once."""

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from distcore.batch import Batch, Layout, Ragged
-from distcore.contracts import LoadRequest
-from distcore.errors import CacheError
-from distcore.sampler import Lanes, Window, owned
+from distcore_core.contracts import LoadRequest
+from distcore_core.errors import CacheError
 from distcore_local.memory import free_bytes
 from distcore_local.packed import FileStore, Lists, MemoryStore, Store, runs
 from distcore_local.prefetch import Prefetch
 from distcore_local.transfer import Transfer
 from distcore_local.windows import Buffers, Deal, Piece, shuffled
+from distcore_torch.batch import Batch, Layout, Ragged
+from distcore_torch.sampler import Lanes, Window, owned
 
 if TYPE_CHECKING:
     import pyarrow as pa

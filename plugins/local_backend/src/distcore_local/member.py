@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from distcore.contracts import Member
-from distcore.errors import DistcoreError, Diverged, Stopped
-from distcore.signals import Stoppable, signal_of
-from distcore.training import parents
+from distcore_core.contracts import Member
+from distcore_core.errors import DistcoreError, Diverged, Stopped
+from distcore_core.signals import Stoppable, signal_of
+from distcore_torch.training import parents
 
 
 @dataclass(frozen=True)

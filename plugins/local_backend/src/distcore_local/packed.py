@@ -10,15 +10,15 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from distcore.errors import CacheError
-from distcore.packing import pack_into, ragged_of
-from distcore.temporaries import unnamed_file
+from distcore_core.errors import CacheError
+from distcore_core.io.temporaries import unnamed_file
+from distcore_torch.packing import pack_into, ragged_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from distcore.batch import Layout
+    from distcore_torch.batch import Layout
 
 SLICE_ROWS = 8192
 """Rows packed at once: a slice of the matrix that stays in the processor's cache while its columns are filled in."""

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from distcore.contracts import Block, Partition, ShardPlan, Source
+from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_local.options import ProcessorOptions
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from distcore.errors import RankLost
-from distcore.training.strategy import PATIENCE_SECONDS
+from distcore_core.errors import RankLost
+from distcore_torch.training.strategy import PATIENCE_SECONDS
 
 HEADER = 4096
 """Bytes before the slots: a counter for each rank, a cache line apart."""

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from distcore.errors import DistcoreError
-from distcore.training import parents
+from distcore_core.errors import DistcoreError
+from distcore_torch.training import parents
 
 T = TypeVar("T")
 

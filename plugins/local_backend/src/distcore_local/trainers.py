@@ -7,12 +7,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import JSON, Backend, TrainJob
-from distcore.training.trainer import TorchTrainer, launched_member
+from distcore_core.contracts import JSON, Backend, TrainJob
+from distcore_torch.training.trainer import TorchTrainer, launched_member
 
 if TYPE_CHECKING:
-    from distcore.training.strategy import Strategy
     from distcore_local.options import TrainerOptions
+    from distcore_torch.training.strategy import Strategy
 
 
 def make(name: str, options: TrainerOptions) -> TorchTrainer:
@@ -23,7 +23,7 @@ def make(name: str, options: TrainerOptions) -> TorchTrainer:
 
 
 def _single(use_gpu: Any) -> Strategy:
-    from distcore.training.strategy import SingleProcess
+    from distcore_torch.training.strategy import SingleProcess
 
     return SingleProcess(use_gpu)
 

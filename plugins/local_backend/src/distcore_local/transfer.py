@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from distcore.batch import Batch, Ragged
+from distcore_torch.batch import Batch, Ragged
 
 
 class Transfer:

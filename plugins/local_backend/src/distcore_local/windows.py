@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distcore.sampler import LaneOrder, Lanes, Window
 from distcore_local.packed import Lists, Store, runs
+from distcore_torch.sampler import LaneOrder, Lanes, Window
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from distcore import tasks
-from distcore.contracts import Block, Partition, ShardPlan
+from distcore_core.contracts import Block, Partition, ShardPlan
+from distcore_data import cluster_tasks as tasks
 
 
 def frame_of(table: pa.RecordBatch) -> pd.DataFrame:

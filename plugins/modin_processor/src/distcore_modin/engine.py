@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distcore.errors import UserError
+from distcore_core.errors import UserError
 
 log = logging.getLogger("distcore")
 

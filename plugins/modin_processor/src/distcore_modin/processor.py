@@ -14,9 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
-from distcore import tasks
-from distcore.contracts import Block, Partition, ShardPlan, Source
-from distcore.errors import CacheError, DistcoreError
+from distcore_core.contracts import Block, Partition, ShardPlan, Source
+from distcore_core.errors import CacheError, DistcoreError
+from distcore_data import cluster_tasks as tasks
 from distcore_modin import blocks
 from distcore_modin.engine import ModinEngine
 from distcore_modin.options import ModinOptions

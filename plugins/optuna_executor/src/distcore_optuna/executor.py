@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import JSON, Backend, SearchJob
-from distcore.errors import UserError
-from distcore.search.records import ENDED, ROUNDS, begin_record, end_record, read_record
-from distcore.search.rounds import Follower, Round
-from distcore.training.interrupt import Interrupt
+from distcore_core.contracts import JSON, Backend, SearchJob
+from distcore_core.errors import UserError
 from distcore_optuna.process import TrialProcess, stop
+from distcore_search.records import ENDED, ROUNDS, begin_record, end_record, read_record
+from distcore_search.rounds import Follower, Round
+from distcore_torch.training.interrupt import Interrupt
 
 if TYPE_CHECKING:
     from optuna.trial import Trial

@@ -14,7 +14,7 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from distcore.seals import sealed, unsealed
+from distcore_core.io.seals import sealed, unsealed
 
 log = logging.getLogger("distcore")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from distcore.search.options import ExecutorOptions
+from distcore_search.options import ExecutorOptions
 
 
 class LocalOptions(ExecutorOptions):

@@ -12,11 +12,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from distcore.contracts import JSON, Axis, SearchJob
-from distcore.errors import UserError
-from distcore.search.records import ENDED, ROUNDS, TRIALS, read_record
-from distcore.search.rounds import rounds_of
+from distcore_core.contracts import JSON, Axis, SearchJob
+from distcore_core.errors import UserError
 from distcore_optuna.journal import JournalDamaged, SealedJournal
+from distcore_search.records import ENDED, ROUNDS, TRIALS, read_record
+from distcore_search.rounds import rounds_of
 
 if TYPE_CHECKING:
     from distcore_optuna.options import LocalOptions

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distcore.arrow import from_numpy, to_numpy
-from distcore.errors import CacheError
+from distcore_core.errors import CacheError
+from distcore_data.arrow import from_numpy, to_numpy
 from distcore_parquet import claims
 from distcore_parquet.options import ParquetOptions
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distcore.contracts import BackendBase, Gang, Resources
-from distcore.errors import UserError
+from distcore_core.contracts import BackendBase, Gang, Resources
+from distcore_core.errors import UserError
 from distcore_ray import cluster
 
 if TYPE_CHECKING:
-    from distcore.progress import Progress
+    from distcore_core.progress import Progress
     from distcore_ray.options import BackendOptions
     from distcore_ray.relay import RayRelay
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import Resources
-from distcore.errors import DistcoreError, UserError
+from distcore_core.contracts import Resources
+from distcore_core.errors import DistcoreError, UserError
 from distcore_ray import session, settings
 from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, greet, is_loopback
 from distcore_ray.head import ask

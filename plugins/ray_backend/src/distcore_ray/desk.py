@@ -12,8 +12,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from distcore.training.relay import Numbers
 from distcore_ray import session
+from distcore_torch.training.relay import Numbers
 
 log = logging.getLogger("distcore")
 

@@ -13,16 +13,16 @@ import ray
 import ray.train
 from ray.exceptions import RayError
 
-from distcore.contracts import Gang
-from distcore.errors import TrainingError, UserError
-from distcore.temporaries import temporary_folder
-from distcore.training.interrupt import Interrupt
+from distcore_core.contracts import Gang
+from distcore_core.errors import TrainingError, UserError
+from distcore_core.io.temporaries import temporary_folder
 from distcore_ray import worker
 from distcore_ray.desk import News
 from distcore_ray.failures import first_cause
 from distcore_ray.rendezvous import rendezvous_of
 from distcore_ray.session import Lost, Pulse
 from distcore_ray.shipping import Place, packed, unpacked
+from distcore_torch.training.interrupt import Interrupt
 
 LOOK_SECONDS = 0.25
 """How often the driver looks at its gang."""

@@ -6,7 +6,7 @@ import importlib
 import threading
 from typing import Any
 
-from distcore.errors import UserError
+from distcore_core.errors import UserError
 from distcore_ray.address import Found
 
 ASK_SECONDS = 30.0

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from distcore.contracts import Member
-from distcore.errors import DistcoreError
-from distcore.progress import Progress
-from distcore.training import parents
-from distcore.training.relay import Numbers
+from distcore_core.contracts import Member
+from distcore_core.errors import DistcoreError
+from distcore_core.progress import Progress
 from distcore_ray.shipping import Place, packed_result, unpacked
+from distcore_torch.training import parents
+from distcore_torch.training.relay import Numbers
 
 SECONDS = 0.4
 """How often the numbers of training are told."""

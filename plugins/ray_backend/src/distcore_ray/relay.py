@@ -6,14 +6,14 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
-from distcore.progress import Progress
-from distcore.training.relay import Reporter
+from distcore_core.progress import Progress
 from distcore_ray.desk import Following, News, open_desk
 from distcore_ray.rank import RankReporter
+from distcore_torch.training.relay import Reporter
 
 
 class RayRelay:
-    """Like `distcore.training.relay.Relay`, over the cluster. desk: where the gang meets, once it is entered."""
+    """Like `distcore_torch.training.relay.Relay`, over the cluster. desk: where the gang meets, once it is entered."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress

@@ -16,8 +16,8 @@ from typing import Any
 
 from ray.train.backend import Backend, BackendConfig
 
-from distcore.contracts import Gang
-from distcore.errors import UserError
+from distcore_core.contracts import Gang
+from distcore_core.errors import UserError
 
 SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
@@ -37,7 +37,7 @@ def rendezvous_of(gang: Gang) -> BackendConfig:
 
 
 class TorchRendezvous(BackendConfig):
-    """MASTER_ADDR and MASTER_PORT of rank 0 for every rank, as `distcore.training.meeting` reads them.
+    """MASTER_ADDR and MASTER_PORT of rank 0 for every rank, as `distcore_torch.training.meeting` reads them.
 
     Ranks on one node meet, and listen, on its loopback; others on the address that their nodes have in the cluster."""
 

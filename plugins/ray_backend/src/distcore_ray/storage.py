@@ -19,7 +19,7 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from distcore.errors import UserError
+from distcore_core.errors import UserError
 
 log = logging.getLogger("distcore")
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from distcore.errors import DistcoreError
+from distcore_core.errors import DistcoreError
 from distcore_ray.shipping import Place, packed, unpacked
 
 T = TypeVar("T")

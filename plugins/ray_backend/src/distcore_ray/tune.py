@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import JSON, Backend, SearchJob
-from distcore.errors import DistcoreError
-from distcore.search.records import ENDED, TRIALS, begin_record, end_record, read_record
+from distcore_core.contracts import JSON, Backend, SearchJob
+from distcore_core.errors import DistcoreError
 from distcore_ray.cluster import is_connected
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
 from distcore_ray.tune_search import algorithm, optuna_search, searcher
 from distcore_ray.tune_trial import claim
+from distcore_search.records import ENDED, TRIALS, begin_record, end_record, read_record
 
 if TYPE_CHECKING:
     from distcore_ray.tune_options import TuneOptions

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from distcore.search.options import ExecutorOptions
+from distcore_search.options import ExecutorOptions
 
 Amount = Annotated[float, Field(ge=0)]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import Backend, SearchJob
-from distcore.errors import UserError
+from distcore_core.contracts import Backend, SearchJob
+from distcore_core.errors import UserError
 
 if TYPE_CHECKING:
     from distcore_ray.tune_options import TuneOptions

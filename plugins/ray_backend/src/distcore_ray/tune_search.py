@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distcore.contracts import Axis, SearchJob
-from distcore.errors import UserError
-from distcore.search.records import ENDED
-from distcore.search.variants import draw
+from distcore_core.contracts import Axis, SearchJob
+from distcore_core.errors import UserError
+from distcore_search.records import ENDED
+from distcore_search.variants import draw
 
 
 def algorithm(job: SearchJob) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import SearchJob
-from distcore.search.records import ROUNDS, TRIALS, read_record
-from distcore.search.rounds import Follower
+from distcore_core.contracts import SearchJob
+from distcore_search.records import ROUNDS, TRIALS, read_record
+from distcore_search.rounds import Follower
 
 if TYPE_CHECKING:
     from distcore_ray.shipping import Place

@@ -15,12 +15,12 @@ from typing import Any
 
 import ray
 
-from distcore.contracts import Member
-from distcore.temporaries import temporary_folder
-from distcore.training.heartbeat import FILE, Listener
-from distcore.training.stalls import Watch, Watched
+from distcore_core.contracts import Member
+from distcore_core.io.temporaries import temporary_folder
 from distcore_ray.desk import Failure, Seat
 from distcore_ray.rank import Orders
+from distcore_torch.training.heartbeat import FILE, Listener
+from distcore_torch.training.stalls import Watch, Watched
 
 TELL_SECONDS = 0.5
 """How often a worker asks the desk whether to go on, and hands over what its rank said."""

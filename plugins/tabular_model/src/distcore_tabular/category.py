@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from distcore.arrow import from_numpy
-from distcore.contracts import JSON, Column
-from distcore.errors import ConfigError, DataError, Mistake
+from distcore_core.contracts import JSON, Column
+from distcore_core.errors import ConfigError, DataError, Mistake
+from distcore_data.arrow import from_numpy
 from distcore_tabular.columns import null_mask, strings
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.options import UNKNOWN

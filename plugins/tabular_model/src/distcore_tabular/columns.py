@@ -1,6 +1,6 @@
 """Arrow columns as numpy vectors with their nulls apart, and strings and truth values as Arrow; none imports pandas.
 
-`pyarrow.array`, `fill_null` and `to_numpy` import pandas wherever it is installed (see distcore.arrow).
+`pyarrow.array`, `fill_null` and `to_numpy` import pandas wherever it is installed (see distcore_data.arrow).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from distcore.arrow import TYPES
+from distcore_data.arrow import TYPES
 
 
 def null_mask(values: pa.Array) -> np.ndarray | None:

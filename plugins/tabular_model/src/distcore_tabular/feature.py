@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distcore.contracts import JSON, FeatureBase
+from distcore_core.contracts import JSON, FeatureBase
 
 
 class TabularFeature(FeatureBase):

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from distcore.contracts import JSON, ModelBase
-from distcore.errors import ArtifactError, ConfigError, Mistake, UserError
+from distcore_core.contracts import JSON, ModelBase
+from distcore_core.errors import ArtifactError, ConfigError, Mistake, UserError
 
 if TYPE_CHECKING:
-    from distcore.contracts import FeatureSet
+    from distcore_core.contracts import FeatureSet
     from distcore_tabular.options_network import ModuleOptions
 
 

@@ -13,15 +13,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from distcore.contracts import Column, ModelBase
-from distcore.errors import ConfigError, Mistake
+from distcore_core.contracts import Column, ModelBase
+from distcore_core.errors import ConfigError, Mistake
 from distcore_tabular.encoders import CategoryEmbed, Passthrough, lookup
 from distcore_tabular.layers import FCStack, fc_stack
 
 if TYPE_CHECKING:
-    from distcore.batch import Batch
-    from distcore.contracts import FeatureSet
+    from distcore_core.contracts import FeatureSet
     from distcore_tabular.options_network import TabularOptions
+    from distcore_torch.batch import Batch
 
 
 def module_key(name: str) -> str:

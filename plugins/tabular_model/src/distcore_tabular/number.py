@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from distcore.arrow import from_numpy
-from distcore.contracts import JSON, Column
-from distcore.errors import DataError
+from distcore_core.contracts import JSON, Column
+from distcore_core.errors import DataError
+from distcore_data.arrow import from_numpy
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.number_statistics import NumberStatistics, doubles, fill_of, scaling
 from distcore_tabular.one_value import OneValueNetwork

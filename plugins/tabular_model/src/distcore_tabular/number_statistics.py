@@ -14,9 +14,9 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from distcore.contracts import JSON
-from distcore.encoding.exactsum import Moments
-from distcore.errors import DataError
+from distcore_core.contracts import JSON
+from distcore_core.errors import DataError
+from distcore_data.encoding.exactsum import Moments
 from distcore_tabular.columns import null_mask, plain
 
 

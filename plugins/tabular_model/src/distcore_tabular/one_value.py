@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distcore.contracts import JSON
+from distcore_core.contracts import JSON
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from distcore.contracts import JSON
+from distcore_core.contracts import JSON
 from distcore_tabular import tokenizers
 from distcore_tabular.options_text import UNKNOWN
 from distcore_tabular.text import TextState, TokenizedFeature, lists

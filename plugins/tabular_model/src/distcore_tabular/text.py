@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from distcore.contracts import JSON, Column
-from distcore.errors import DataError
+from distcore_core.contracts import JSON, Column
+from distcore_core.errors import DataError
 from distcore_tabular import tokenizers
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.options_text import START, STOP, UNKNOWN

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from distcore.batch import Ragged
 from distcore_tabular.encoders import CategoryEmbed
 from distcore_tabular.layers import ACTIVATIONS, FCStack, fc_stack
+from distcore_torch.batch import Ragged
 
 DEFAULT_WIDTHS = (2, 3, 4, 5)
 """Filter sizes of parallel_cnn where the config gives no layers."""

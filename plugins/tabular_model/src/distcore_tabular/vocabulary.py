@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distcore.arrow import from_numpy
+from distcore_data.arrow import from_numpy
 from distcore_tabular.columns import filled, null_mask, plain, strings
 
 COMPACT_AT = 1 << 16

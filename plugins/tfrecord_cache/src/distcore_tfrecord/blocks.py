@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import google_crc32c
 import numpy as np
 
-from distcore.columns import Values
+from distcore_data.columns import Values
 from distcore_tfrecord.layout import DTYPES, HEAD, TAIL, Field, Layout, Segment
 from distcore_tfrecord.varints import bytes_of, values_of
 

@@ -14,8 +14,8 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from distcore.columns import Values, batch_of, columns_of, row_range
-from distcore.errors import CacheError
+from distcore_core.errors import CacheError
+from distcore_data.columns import Values, batch_of, columns_of, row_range
 from distcore_tfrecord.blocks import decode, encode, framed
 from distcore_tfrecord.index import INDEX, Index, head_of, limit, suffix_of
 from distcore_tfrecord.layout import HEAD, TAIL, Layout

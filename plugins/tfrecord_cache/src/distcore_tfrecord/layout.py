@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from distcore.columns import KINDS, Values
+from distcore_data.columns import KINDS, Values
 from distcore_tfrecord.varints import NEGATIVE_BYTES, encoded, pattern, width_of
 
 HEAD, TAIL = 12, 4

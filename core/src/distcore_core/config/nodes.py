@@ -1,0 +1,145 @@
+"""From YAML's nodes to plain values and their places; nothing is constructed from a tag, and aliases are bounded."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from distcore_core.config.mistakes import dotted
+from distcore_core.config.places import KeyPath, Place, Places
+from distcore_core.errors import ConfigError, Mistake
+
+MAX_DEPTH = 64
+MAX_ALIASED = 100_000
+"""How many values aliases (`*name`) may add to what is written out; it bounds the memory of an alias bomb."""
+
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = frozenset({"null", "bool", "int", "float", "str", "timestamp", "value"})
+
+
+class Loader(yaml.SafeLoader):
+    """SafeLoader up to the nodes, no deeper than MAX_DEPTH."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(None, None, f"nested deeper than {MAX_DEPTH} levels", mark)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+
+Loader.add_implicit_resolver(
+    _TAG + "float",
+    re.compile(r"^[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
+
+
+class Reader:
+    """Walks the nodes: values, places, and every reason to refuse them."""
+
+    def __init__(self, loader: Loader, source: str) -> None:
+        self.loader = loader
+        self.source = source
+        self.places = Places()
+        self.raw: dict[KeyPath, str] = {}
+        self.seen: set[int] = set()
+        self.open: set[int] = set()
+        self.aliased = 0
+
+    def refuse(self, node: yaml.Node, path: KeyPath, message: str) -> ConfigError:
+        return ConfigError([Mistake(line_of(node), dotted(*path), message)], self.source)
+
+    def value(self, node: yaml.Node, path: KeyPath, line: int | None = None) -> Any:
+        self.places.setdefault(path, Place(line or line_of(node), path))
+        self._count(node, path)
+        kind = node.tag.removeprefix(_TAG)
+        if isinstance(node, yaml.MappingNode) and kind == "map":
+            return self.mapping(node, path)
+        if isinstance(node, yaml.SequenceNode) and kind == "seq":
+            self._enter(node, path)
+            values = [self.value(each, (*path, index)) for index, each in enumerate(node.value)]
+            self.open.discard(id(node))
+            return values
+        if isinstance(node, yaml.ScalarNode) and kind in _SCALARS:
+            return self._scalar(node, kind, path)
+        raise self.refuse(node, path, f"the YAML tag {node.tag!r} is not allowed. Remove it; write a plain value.")
+
+    def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        self.places.setdefault(path, Place(line_of(node), path))
+        self._enter(node, path)
+        merged: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        for key, value in node.value:
+            if key.tag == _TAG + "merge":
+                self._merge(value, path, merged)
+                continue
+            name = self._key(key, path)
+            if name in own:
+                before = self.places[*path, name].line
+                raise self.refuse(
+                    key, (*path, name), f"the key is here a second time (first in line {before}). Keep one."
+                )
+            for stale in [each for each in self.places if each[: len(path) + 1] == (*path, name)] if merged else ():
+                del self.places[stale]
+            own[name] = self.value(value, (*path, name), line_of(key))
+        self.open.discard(id(node))
+        return {**merged, **own}
+
+    def _key(self, key: yaml.Node, path: KeyPath) -> str:
+        if not isinstance(key, yaml.ScalarNode):
+            raise self.refuse(key, path, "a key is a list or a mapping. Use plain words as keys.")
+        if key.tag.removeprefix(_TAG) not in _SCALARS:
+            raise self.refuse(key, path, f"the YAML tag {key.tag!r} is not allowed. Remove it; write a plain key.")
+        return str(key.value)
+
+    def _merge(self, node: yaml.Node, path: KeyPath, into: dict[str, Any]) -> None:
+        """`<<: *name` or `<<: [*one, *two]`: what is there already wins."""
+        for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            if not isinstance(each, yaml.MappingNode):
+                raise self.refuse(each, path, "`<<` merges mappings only. Point it at a mapping.")
+            self._count(each, path)
+            for name, value in self.mapping(each, path).items():
+                into.setdefault(name, value)
+
+    def _scalar(self, node: yaml.ScalarNode, kind: str, path: KeyPath) -> Any:
+        if kind in ("str", "value"):
+            return str(node.value)
+        self.raw[path] = str(node.value)
+        try:
+            if kind == "int":
+                return self.loader.construct_yaml_int(node)
+            if kind == "float":
+                return self.loader.construct_yaml_float(node)
+            if kind == "bool":
+                return self.loader.construct_yaml_bool(node)
+        except (ValueError, KeyError):
+            raise self.refuse(node, path, f"{node.value!r} is no {kind}. Correct it, or remove the tag.") from None
+        return None if kind == "null" else str(node.value)
+
+    def _enter(self, node: yaml.Node, path: KeyPath) -> None:
+        if id(node) in self.open:
+            raise self.refuse(node, path, "the alias contains itself. Write the value out.")
+        self.open.add(id(node))
+
+    def _count(self, node: yaml.Node, path: KeyPath) -> None:
+        """Every node met a second time came through an alias."""
+        if id(node) not in self.seen:
+            self.seen.add(id(node))
+            return
+        self.aliased += 1
+        if self.aliased > MAX_ALIASED:
+            message = f"aliases expand to more than {MAX_ALIASED:,} values (an alias bomb?). Write the values out."
+            raise self.refuse(node, path, message)
+
+
+def line_of(node: yaml.Node) -> int:
+    """The 1-based line in which a node begins."""
+    return int(node.start_mark.line) + 1

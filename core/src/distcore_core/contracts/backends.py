@@ -1,0 +1,162 @@
+"""Where work runs: backends, and what they are told and tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from distcore_core.contracts.values import T
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distcore_core.progress import Progress
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a backend can use now.
+
+    workers: how many ranks it suggests for training on CPUs; 0: one a CPU."""
+
+    cpus: int
+    gpus: int = 0
+    nodes: int = 1
+    memory_bytes: int = 0
+    workers: int = 0
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What `distcore_detect` found: how strongly it speaks for the backend (higher wins) and one line saying why."""
+
+    backend: str
+    priority: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a gang. `rank` in [0, world); `local_rank` counts the processes of this machine."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+
+
+@dataclass(frozen=True)
+class Gang:
+    """N ranks that start together, fail together and are retried together.
+
+    function: importable at top level, called as function(member, *arguments) in every rank.
+    ranks: number of processes.
+    max_retries: how often the whole gang is started again after a rank died (the function resumes from checkpoints).
+    threads: intra-op threads of a rank; 0 lets the backend share out the CPUs.
+    use_gpu: give each rank its own GPU.
+    min_ranks: fewest ranks to go on with where a backend can start the gang smaller (or larger, up to `ranks`) after
+        a loss; 0: always `ranks`.
+    rendezvous: {backend: "module:function"}, how ranks find each other there where it is not the backend's own way.
+        What the function is and gives is the backend's to say (its README does).
+    hang_seconds: a rank without progress (`training.heartbeat`) for so long is ended as if it had died; None: it is
+        only told of.
+    grace_seconds: how long ranks may take to save where they are after SIGTERM (which the backend passes on to them).
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    ranks: int = 1
+    max_retries: int = 0
+    threads: int = 0
+    use_gpu: bool = False
+    resources_per_worker: Mapping[str, float] = field(default_factory=dict)
+    min_ranks: int = 0
+    rendezvous: Mapping[str, str] = field(default_factory=dict)
+    grace_seconds: float = 30.0
+    hang_seconds: float | None = None
+
+
+class Channel(Protocol):
+    """What carries rank 0's progress to the process that draws it; a context manager around a gang.
+
+    reporter: travels to the ranks; its `reporting()` gives a `Progress` there."""
+
+    @property
+    def reporter(self) -> Any: ...
+
+    def __enter__(self) -> Channel: ...
+
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> Any: ...
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Where work runs. Inherit from `BackendBase`, which has the members that most need not think of.
+
+    defaults: {"processor" | "loader" | "trainer": name}, where the config names none.
+    distributed: whether tasks run on other machines. Core then hands them work in pieces, through `map`, that it would
+        else do in this process, such as predictions.
+    """
+
+    name: str
+    defaults: Mapping[str, str]
+    distributed: bool
+
+    def resources(self) -> Resources: ...
+
+    def run_gang(self, gang: Gang) -> list[Any]:
+        """Run the gang to its end; results in rank order.
+
+        Raises TrainingError naming the rank that died, or what a rank raised, at once and as it is, if it is one of
+        distcore's errors that another attempt would meet again (`DistcoreError.recurs`); and Stopped after a signal,
+        once the ranks have saved where they are (a second signal does not wait)."""
+        ...
+
+    def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
+        """Independent tasks; results in the order of the items, the first error raised as it is.
+
+        function: importable, or an object that pickles, which may hold megabytes: it travels once, only items travel
+        with every task. A task whose worker is lost runs again elsewhere. A few results at most wait to be taken, and
+        nothing is begun any more once the iterator is closed."""
+        ...
+
+    def close(self) -> None: ...
+
+    def follow(self) -> None:
+        """Called once it is made, before any work. In a process that another one leads: do what it asks, and end; to
+        come back is to lead."""
+        ...
+
+    def taken_over(self) -> Path | str | None:
+        """Asked once by each `train` and `experiment`: the folder of the run that the call goes on with, if this
+        process took over from one that led and is lost."""
+        ...
+
+    def relay(self, progress: Progress) -> Channel | None:
+        """The channel of the next gang, for workers that share no file with this process; None: core's own."""
+        ...
+
+    def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
+        """Raise UserError, before any work, if a node cannot see one of {what it is: path of a file or folder that is
+        read, or of a folder that is written to}."""
+        ...
+
+
+class BackendBase:
+    """A backend of this machine, of one process that leads itself: what one inherits that is no more."""
+
+    distributed: bool = False
+
+    def follow(self) -> None:
+        """This process leads."""
+
+    def taken_over(self) -> Path | str | None:
+        """Nobody was lost."""
+        return None
+
+    def relay(self, progress: Progress) -> Channel | None:
+        """Core's own."""
+        return None
+
+    def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
+        """Whatever this process sees."""

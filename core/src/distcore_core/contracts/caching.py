@@ -1,0 +1,94 @@
+"""From a dataset to a cache: sources, processors, cache formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
+
+from distcore_core.contracts.values import Block, ShardPlan, T
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+@runtime_checkable
+class Partition(Protocol):
+    """A piece of a source that one task reads by itself. Small and picklable: a description, not the rows."""
+
+    def read(self) -> pa.RecordBatch: ...
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A dataset: the declared columns, typed as asked, as partitions in row order.
+
+    One that knows how many rows it has without reading them also has `rows() -> int`."""
+
+    def digest(self) -> str:
+        """Digest of the content (never of path or time)."""
+        ...
+
+    def partitions(self, target_bytes: int) -> Sequence[Partition]: ...
+
+    def check_unchanged(self, content: bool = True) -> None:
+        """Raise DataError naming what is not as it was when the dataset was opened: no row that was read counts.
+
+        content: read it again if that is the only way to know; False: only look at what costs nothing."""
+        ...
+
+    def close(self) -> None:
+        """Remove what was unpacked or downloaded for reading."""
+        ...
+
+
+@runtime_checkable
+class Processor(Protocol):
+    """The engine that turns raw rows into encoded shards.
+
+    The pure functions it runs come from core, so every engine gives the same answer; only where they run differs.
+    One pass of `fold` reads each partition exactly once and keeps the rows (typed, compact) for `write_shards`.
+    """
+
+    def scan(self, source: Source, scratch: Path | None = None) -> int:
+        """Cut the source into partitions in row order; returns how many there are.
+
+        scratch: a folder on this machine for rows that are kept; its owner deletes it in the end."""
+        ...
+
+    def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
+        """Read every partition once, give it to `partial` and merge the results in any order.
+
+        Returns the merged value and the rows of each block in block order."""
+        ...
+
+    def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], T]) -> list[T]:
+        """Call write(plan, blocks) for each plan with the slices that make up its rows; results in plan order."""
+        ...
+
+    def close(self) -> None:
+        """Drop what was kept."""
+        ...
+
+
+@runtime_checkable
+class ShardReader(Protocol):
+    """An open shard: its length and ranges of its rows."""
+
+    rows: int
+
+    def read(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatch: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class CacheFormat(Protocol):
+    """How encoded columns lie in one file. Equal tables give equal bytes."""
+
+    suffix: str
+
+    def write(self, target: BinaryIO, table: pa.Table) -> None: ...
+
+    def open(self, source: BinaryIO) -> ShardReader: ...

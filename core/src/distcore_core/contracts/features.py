@@ -1,0 +1,136 @@
+"""One column's type: the half that needs no torch, and the half that does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from distcore_core.contracts.values import JSON, Column
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import torch
+
+
+@runtime_checkable
+class Feature(Protocol):
+    """One column's type, the half that needs no torch: statistics, encoding, decoding.
+
+    raw: how a source reads the column: "number" (float64), "category" (dictionary of strings) or "string".
+    name, options: the column's name and its validated options.
+
+    missing: the strategy for missing values, by Ludwig's names; "": it has none.
+    loss_weight: an output's share of the summed loss. default_metric: by which an output's weights are kept.
+
+    `partial`, `merge` and `finish` must give the same bits for any partition of the rows and any order of merging.
+    Inherit from `FeatureBase`, which has the members that most need not think of.
+    """
+
+    name: str
+    raw: Literal["number", "category", "string"]
+    options: Any
+
+    @property
+    def missing(self) -> str: ...
+
+    @property
+    def loss_weight(self) -> float: ...
+
+    @property
+    def default_metric(self) -> str: ...
+
+    def labels(self, metadata: JSON) -> Sequence[str] | None:
+        """Names of an output's classes, in the order of their codes; None: it has none."""
+        ...
+
+    def output_shape(self, metadata: JSON) -> tuple[int, ...]:
+        """Of one row of `FeatureNetwork.output`: () for [B], (classes,) for [B, classes]."""
+        ...
+
+    def partial(self, values: pa.Array) -> Any:
+        """Mergeable statistics of some rows; picklable."""
+        ...
+
+    def merge(self, left: Any, right: Any) -> Any: ...
+
+    def finish(self, state: Any) -> JSON:
+        """The metadata that `encode`, `decode` and the network need; JSON, the same bits for the same rows."""
+        ...
+
+    def column(self, metadata: JSON) -> Column: ...
+
+    def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
+        """Encode some rows: float32 or int32, FixedSizeList of them, or List<int32> for a ragged column.
+
+        Row-wise: the code of a row depends on that row and the metadata alone. Missing values that are filled from
+        neighbours (bfill, ffill) were filled before; rows to be dropped were dropped before."""
+        ...
+
+    def network(self) -> FeatureNetwork:
+        """The half that needs torch, imported when it is asked for."""
+        ...
+
+
+class FeatureBase:
+    """An input, or an output of one value a row: what one inherits that is no more."""
+
+    missing: str = ""
+    loss_weight: float = 1.0
+    default_metric: str = "loss"
+
+    def labels(self, metadata: JSON) -> Sequence[str] | None:
+        """It has no classes."""
+        return None
+
+    def output_shape(self, metadata: JSON) -> tuple[int, ...]:
+        """One value a row."""
+        return ()
+
+
+@runtime_checkable
+class FeatureNetwork(Protocol):
+    """One column's type, the half that needs torch. `metadata` is what `Feature.finish` returned."""
+
+    def encoder(self, metadata: JSON) -> torch.nn.Module:
+        """Maps the column's batch value to [B, encoder.output_size]. Inputs only."""
+        ...
+
+    def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
+        """Maps [B, input_size] to logits, [B] or [B, classes]. Outputs only."""
+        ...
+
+    def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """Loss of each row, [B], already weighted by class weights; the trainer sums and divides."""
+        ...
+
+    def metrics(self, metadata: JSON) -> Mapping[str, Any]:
+        """Fresh torchmetrics metrics by Ludwig's names; each takes (output, target) where output is `output()`'s."""
+        ...
+
+    def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """What metrics and `predictions` read: probabilities [B] or [B, classes], or values [B] in encoded units."""
+        ...
+
+    def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
+        """Decoded columns for people: `<name>_predictions`, `<name>_probabilities_<class>`, `<name>_probability`."""
+        ...
+
+
+@runtime_checkable
+class FeatureSet(Protocol):
+    """The fitted features of a run, as models and trainers see them."""
+
+    @property
+    def inputs(self) -> Sequence[Feature]: ...
+
+    @property
+    def outputs(self) -> Sequence[Feature]: ...
+
+    @property
+    def metadata(self) -> Mapping[str, JSON]:
+        """{feature: what `Feature.finish` returned}."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, Column]: ...

@@ -1,0 +1,88 @@
+"""The roles that plugins play, each as one object: its group, its factory, its name for people, its type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from distcore_core.contracts.backends import Backend
+from distcore_core.contracts.caching import CacheFormat, Processor
+from distcore_core.contracts.features import Feature
+from distcore_core.contracts.search import Executor
+from distcore_core.contracts.training import Loader, Model, Trainer
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+R = TypeVar("R")
+
+
+@runtime_checkable
+class Command(Protocol):
+    """A command of the command line. help: one line."""
+
+    help: str
+
+    def add_arguments(self, parser: ArgumentParser) -> None: ...
+
+    def run(self, arguments: Namespace) -> int:
+        """Do it; the exit code."""
+        ...
+
+
+@dataclass(frozen=True)
+class Role(Generic[R]):
+    """What a plugin can be.
+
+    Args:
+        kind: Its entry-point group is `distcore.<kind>`.
+        hook: The hook that makes one.
+        singular: One of it, for people.
+        type: What the factory gives.
+        section: Its key in the config's `backend` section, if a backend names a default for it.
+    """
+
+    kind: str
+    hook: str
+    singular: str
+    type: type[R]
+    section: str | None = None
+
+    def lacks(self, made: object) -> list[str]:
+        """Names of the members of the role that an object has not."""
+        return sorted(each for each in _members(self.type) if not hasattr(made, each))
+
+
+def _members(protocol: type) -> set[str]:
+    """What a Protocol asks for; of any other type nothing."""
+    if not getattr(protocol, "_is_protocol", False):
+        return set()
+    found: set[str] = set()
+    for each in protocol.__mro__[:-1]:
+        if getattr(each, "_is_protocol", False) and each is not Protocol:
+            found |= {*vars(each).get("__annotations__", {}), *vars(each)}
+    return {name for name in found if not name.startswith("_")}
+
+
+BACKEND = Role("backends", "distcore_make_backend", "backend", Backend)  # type: ignore[type-abstract]
+PROCESSOR = Role("processors", "distcore_make_processor", "processor", Processor, "processor")  # type: ignore[type-abstract]
+CACHE_FORMAT = Role("caches", "distcore_make_cache", "cache format", CacheFormat)  # type: ignore[type-abstract]
+LOADER = Role("loaders", "distcore_make_loader", "loader", Loader, "loader")  # type: ignore[type-abstract]
+FEATURE = Role("features", "distcore_make_feature", "feature", Feature)  # type: ignore[type-abstract]
+MODEL = Role("models", "distcore_make_model", "model", Model)  # type: ignore[type-abstract]
+TRAINER = Role("trainers", "distcore_make_trainer", "trainer", Trainer, "trainer")  # type: ignore[type-abstract]
+EXECUTOR = Role("executors", "distcore_make_executor", "executor", Executor)  # type: ignore[type-abstract]
+EXTENSION = Role("extensions", "distcore_make_extension", "extension", object)
+COMMAND = Role("commands", "distcore_make_command", "command", Command)  # type: ignore[type-abstract]
+
+ROLES: Mapping[str, Role[Any]] = MappingProxyType(
+    {
+        role.kind: role
+        for role in (
+            *(BACKEND, PROCESSOR, CACHE_FORMAT, LOADER, FEATURE, MODEL, TRAINER, EXECUTOR, EXTENSION, COMMAND),
+        )
+    }
+)
+"""{kind: role}: every role there is."""

@@ -1,0 +1,260 @@
+"""From a cache to a model: loaders, models, trainers, predictors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from distcore_core.contracts.backends import Backend, Member
+from distcore_core.contracts.features import FeatureSet
+from distcore_core.contracts.values import JSON, CacheRef, Column, PluginRef, Split
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import pyarrow as pa
+    import torch
+
+    from distcore_core.progress import Progress
+
+
+class Batch(Mapping[str, Any]):
+    """B encoded rows: {column: float32 or int32 tensor [B] or [B, width], or a ragged column}."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """B."""
+
+    @abstractmethod
+    def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
+        """The same rows on a device."""
+
+    @abstractmethod
+    def part(self, start: int, stop: int) -> Batch:
+        """Rows [start, stop), as views."""
+
+
+@runtime_checkable
+class CachedRows(Protocol):
+    """An open cache, as a loader reads it. Positions count the rows of a split, from 0."""
+
+    columns: dict[str, Column]
+
+    def rows(self, split: Split) -> int: ...
+
+    def read(self, split: Split, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Rows [start, stop) of the split."""
+        ...
+
+    def expect(self, split: Split, start: int, stop: int) -> None:
+        """Rows [start, stop) of the split will be read next, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """What a loader is asked for: one split, for one rank.
+
+    reader: the open cache. columns: which encoded columns, in the config's order.
+    batch_size: rows of a GLOBAL batch (over all ranks). shuffle: False gives the rows in order, cut evenly over ranks.
+    device: where batches should arrive; scratch: folder for a packed file when the split is not held in memory.
+    """
+
+    reader: CachedRows
+    split: Split
+    columns: Sequence[str]
+    batch_size: int
+    seed: int
+    member: Member = field(default_factory=Member)
+    shuffle: bool = True
+    device: str = "cpu"
+    scratch: str | None = None
+
+
+@runtime_checkable
+class ResultsStore(Protocol):
+    """The bucket that a run's results are copied to. url: its address, for people. Pickles, credentials included.
+
+    Raises StoreError, naming the object and the cause, if the store cannot be asked."""
+
+    url: str
+
+    def where(self, name: str) -> str:
+        """The whole address of what has the name, for messages."""
+        ...
+
+    def put_folder(self, name: str, folder: Path, last: str) -> None:
+        """Copy a folder of plain files, of which `last` says what belongs to it, in place of what had the name."""
+        ...
+
+    def get_folder(self, name: str, folder: Path, last: str) -> None:
+        """Copy it to this machine. Raises FileNotFoundError."""
+        ...
+
+    def folders(self, name: str, last: str = "") -> list[str]:
+        """Names of the folders in a folder, in order; with `last`, of those that have that file."""
+        ...
+
+    def remove_folder(self, name: str, last: str) -> None:
+        """Delete a folder, the file that makes it one first."""
+        ...
+
+    def put_files(self, folder: Path) -> None:
+        """Copy the files of a run's folder that were not put yet, but for checkpoints and models."""
+        ...
+
+    def get_file(self, name: str, path: Path) -> None:
+        """Copy a file to this machine. Raises FileNotFoundError."""
+        ...
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Makes the torch module. Its forward takes a `Batch` (a mapping of column names to tensors) and returns
+    {output feature: logits}."""
+
+    def build(self, features: FeatureSet) -> torch.nn.Module: ...
+
+    def check_trust(self, trust: bool) -> None:
+        """Raise ArtifactError, before a saved model is built, if that would run code that nobody vouched for.
+
+        trust: the user vouches for it."""
+        ...
+
+
+class ModelBase:
+    """A model of this plugin's own code."""
+
+    def check_trust(self, trust: bool) -> None:
+        """It runs no other."""
+
+
+@runtime_checkable
+class Loader(Protocol):
+    """The way from cache to batches of tensors, for one split, one rank and one epoch after another."""
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """This rank's part of global batches start, start + 1, … of the epoch; always the same for (seed, epoch)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """A fitted model, whatever made it."""
+
+    def predict(self, batch: Batch) -> dict[str, np.ndarray]:
+        """{output feature: output}, as `FeatureNetwork.output` describes: probabilities or encoded values."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """All that a trainer is given; pickles (workers open the cache and resolve plugins by themselves).
+
+    config: the resolved config as plain JSON.
+    cache: folder and key of the encoded data; `distcore_data.cache.open_cache(cache)` reads it.
+    loader: the loader to resolve in each worker.
+    trainer: the `backend.trainer` reference with its validated options.
+    directory: the experiment's folder; None where nothing is to be saved. Where results go to a bucket, a folder of
+        this machine to work in.
+    mirror: the bucket that what is written there is copied to, or None. `write_artifact` copies the model; a trainer
+        that keeps checkpoints of its own copies them with `ResultsStore.put_folder` before it counts them as saved.
+    seed: every random number of the run is keyed by it.
+    resume: folder of the run to go on with, or None; where results go to a bucket, its checkpoints are in there.
+    initial_weights: the model to start from (`--model_load_path`), or None.
+    expected_rows: about how many rows the training split will have, for `Trainer.plan` before there is a cache.
+    planned_workers: batch sizes and learning rate are those of this many workers, whatever number there really are
+        (a gang that may shrink and grow); 0: of those there are.
+    """
+
+    config: JSON
+    cache: CacheRef
+    loader: PluginRef
+    trainer: PluginRef
+    directory: Path | None
+    seed: int
+    resume: Path | None = None
+    initial_weights: Path | ResultsStore | None = None
+    save_checkpoints: bool = True
+    save_statistics: bool = True
+    plugins_block: tuple[str, ...] = ()
+    expected_rows: int | None = None
+    planned_workers: int = 0
+    mirror: ResultsStore | None = None
+
+    @property
+    def home(self) -> Path | str | None:
+        """Where the results are, for people and for `--model_resume_path`."""
+        return self.mirror.url if self.mirror is not None else self.directory
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What training gives back.
+
+    model: folder that `Trainer.load` can read; written whole or not at all.
+    statistics: {"train" | "validation" | "test": {output feature: {metric: [a value an evaluation]}}}, plus
+        "combined" for the summed loss; JSON.
+    best: {"epoch", "step", "value", "metric", "feature"} of the weights that were kept.
+    """
+
+    model: Path
+    statistics: JSON
+    best: JSON
+    steps: int
+    epochs: float
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """How a model is fitted, over one or many workers. Not only torch.
+
+    resources_per_worker: what each worker asks of the backend, such as {"CPU": 2}.
+    Inherit from `TrainerBase`, which has the members of one that fits in this process.
+    """
+
+    @property
+    def resources_per_worker(self) -> Mapping[str, float]: ...
+
+    def workers(self, backend: Backend) -> int:
+        """How many processes `fit` starts there."""
+        ...
+
+    def uses_gpu(self, backend: Backend) -> bool:
+        """Whether each of them is to have a GPU."""
+        ...
+
+    def plan(self, job: TrainJob, backend: Backend) -> JSON:
+        """What `fit` would do, for people: workers, batch sizes, steps an epoch, notes. Changes nothing."""
+        ...
+
+    def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult: ...
+
+    def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
+        """Open the files that `fit` wrote beside model.json."""
+        ...
+
+
+class TrainerBase:
+    """A trainer that fits in this process, on its CPUs."""
+
+    @property
+    def resources_per_worker(self) -> Mapping[str, float]:
+        """Nothing in particular."""
+        return {}
+
+    def workers(self, backend: Backend) -> int:
+        """This one."""
+        return 1
+
+    def uses_gpu(self, backend: Backend) -> bool:
+        """No."""
+        return False

@@ -1,0 +1,177 @@
+"""The hook specs: every question that core asks a plugin, and every event it tells one.
+
+A plugin is a light module that an entry point names. It states the contracts it was written for and implements some of
+these functions:
+
+    from distcore_core.hooks import hookimpl
+
+    DISTCORE_API = (1, 0)
+
+    @hookimpl
+    def distcore_make_trainer(name, options):
+        if name == "mine":
+            from mine.trainer import MyTrainer      # heavy imports wait until here
+            return MyTrainer(options)
+
+A factory answers None for a name that is not its own. An implementation may take fewer arguments than the spec shows,
+so arguments can be added here without breaking anyone. There is no hook per batch: the training loop calls none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from distcore_core import contracts
+
+PROJECT = "distcore"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+# ------------------------------------------------------------------ factories, one for each role
+
+
+@hookspec(firstresult=True)
+def distcore_make_backend(name: str, options: Any) -> contracts.Backend | None:
+    """Make the backend `name`. options: an instance of its options model."""
+
+
+@hookspec(firstresult=True)
+def distcore_make_processor(name: str, options: Any) -> contracts.Processor | None:
+    """Make the processor `name`."""
+
+
+@hookspec(firstresult=True)
+def distcore_make_cache(name: str, options: Any) -> contracts.CacheFormat | None:
+    """Make the cache format `name`."""
+
+
+@hookspec(firstresult=True)
+def distcore_make_loader(name: str, options: Any, request: contracts.LoadRequest) -> contracts.Loader | None:
+    """Make the loader `name` for one split and rank. request: what to load."""
+
+
+@hookspec(firstresult=True)
+def distcore_make_feature(name: str, column: str, role: str, options: Any) -> contracts.Feature | None:
+    """Make the feature of type `name` for a column. role: "input" or "output"."""
+
+
+@hookspec(firstresult=True)
+def distcore_make_model(name: str, options: Any) -> contracts.Model | None:
+    """Make the model `name`."""
+
+
+@hookspec(firstresult=True)
+def distcore_make_trainer(name: str, options: Any) -> contracts.Trainer | None:
+    """Make the trainer `name`."""
+
+
+@hookspec(firstresult=True)
+def distcore_make_executor(name: str, options: Any) -> contracts.Executor | None:
+    """Make the executor `name`, which runs the trials of `distcore hyperopt`."""
+
+
+@hookspec(firstresult=True)
+def distcore_make_extension(name: str, options: Any) -> Any | None:
+    """Make the extension `name`: an object whose methods, marked with `hookimpl`, are events below.
+
+    Made once in the process that the user started, and once more in rank 0 of a gang, which is a process of its own:
+    that one hears `epoch_finished` and `checkpoint_saved` alone. A listener that raises is told in a warning, and the
+    run goes on. A method may also wrap a factory (`hookimpl(wrapper=True)`)."""
+
+
+@hookspec(firstresult=True)
+def distcore_make_command(name: str) -> contracts.Command | None:
+    """Make the command `name`: an object with `help`, `add_arguments(parser)` and `run(arguments) -> int`."""
+
+
+# ------------------------------------------------------------------ questions
+
+
+@hookspec(firstresult=True)
+def distcore_options_model(kind: str, name: str, role: str) -> type | None:
+    """The pydantic model (with extra="forbid") of the options of `name` in the group `kind`; None: it has none.
+
+    role: "input" or "output" for a feature, "" for everything else."""
+
+
+@hookspec(firstresult=True)
+def distcore_describe_model(model: Any, saved: bool) -> tuple[dict[str, Any], Mapping[str, Any] | None] | None:
+    """Say how a config names an object given from Python (`distcore.train(…, model=Net)`).
+
+    Returns (the `model` section, weights to start from or None), or None for an object that is not of this plugin's.
+    saved: whether the model is to be saved, and so must be found again."""
+
+
+@hookspec
+def distcore_detect() -> contracts.Detection | None:
+    """Say whether this process is inside, or points at, this plugin's backend.
+
+    Static and quick (milliseconds): look at the environment and at files, import no engine, start and join nothing."""
+
+
+@hookspec
+def distcore_check(kind: str, name: str, options: Any) -> None:
+    """Raise an error with the way out where `name` cannot work here. Called for the processor, the loader and the
+    trainer of a run, before any work; must be quick, and see for itself whether kind and name are its own."""
+
+
+@hookspec
+def distcore_diagnose() -> list[tuple[str, bool, str]] | None:
+    """Checks of this plugin's parts for `distcore doctor`: (what was checked, whether it is well, what was found)."""
+
+
+# ------------------------------------------------------------------ events
+
+
+@hookspec
+def run_started(command: str, config: Mapping[str, Any], directory: Path | None) -> None:
+    """A command begins: its data are read and checked, its folder is made. Called in the process that the user started.
+
+    config: as resolved, without credentials. directory: the experiment's folder; None where the command has none.
+    For `predict` and `evaluate` the model is open and nothing else was looked at yet: the config is what the model
+    knows of its own, and directory is where results will lie, which need not exist."""
+
+
+@hookspec
+def cache_written(key: str, directory: str, rows: Mapping[str, int], seconds: float) -> None:
+    """A cache was built and committed; rows of each split. Not called for a hit."""
+
+
+@hookspec
+def epoch_finished(epoch: int, step: int, metrics: Mapping[str, Any], directory: Path | None) -> None:
+    """An evaluation round ended. Called in rank 0.
+
+    epoch: how many epochs have begun. step: updates of the weights so far.
+    metrics: {"training" | "validation": {output feature: {metric: value or None}}}.
+    directory: the experiment's folder, as in `run_started`, which rank 0 of a gang does not hear; or None."""
+
+
+@hookspec
+def checkpoint_saved(step: int, directory: Path) -> None:
+    """A checkpoint is whole on disk, in `directory`. Called in rank 0."""
+
+
+@hookspec
+def trial_finished(name: str, record: Mapping[str, Any], directory: Path) -> None:
+    """A trial of a search ended: finished, stopped early or failed. Called in the process that the user started.
+
+    record: {"parameters", "state", "score", "rounds", "seconds", "error", …}. directory: the trial's folder."""
+
+
+@hookspec
+def predictions_written(path: Path, rows: int) -> None:
+    """Predictions are whole on disk."""
+
+
+@hookspec
+def run_finished(command: str, directory: Path | None, error: BaseException | None) -> None:
+    """The command ended, well (error is None) or not. Called in the process that the user started.
+
+    directory: None where the command has no folder, or ended before it was made; `run_started` was then not called."""

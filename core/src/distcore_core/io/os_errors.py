@@ -1,0 +1,83 @@
+"""What people are told about a disk: that it is full, that a folder may not be written, how many bytes there are."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from distcore_core.errors import CacheError, DistcoreError, UserError
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
+
+
+@contextmanager
+def explained(
+    folder: str | os.PathLike[str],
+    what: str,
+    kind: type[DistcoreError] = CacheError,
+    *,
+    advice: str = "choose another folder",
+    only: Collection[int] | None = None,
+) -> Iterator[None]:
+    """Turn what the system says about storage into our errors.
+
+    A full disk (or quota) becomes `kind`, a folder that may not be written a UserError, any other OSError `kind`.
+    what: what was being written, such as "the cache". advice: what else the user can do.
+    only: the errnos to translate, where the block also does other things; the rest pass through.
+    """
+    try:
+        yield
+    except OSError as error:
+        if only is not None and error.errno not in only:
+            raise
+        raise storage_error(error, folder, what, kind, advice) from error
+
+
+def storage_error(
+    error: OSError, folder: str | os.PathLike[str], what: str, kind: type[DistcoreError], advice: str
+) -> DistcoreError:
+    """The error to raise instead of an OSError met while writing `what` into `folder`."""
+    reason = error.strerror or str(error)
+    if error.errno in FULL:
+        return kind(
+            f"There is no room for {what} in {os.fspath(folder)} ({reason.lower()}{room(folder)}). "
+            f"Nothing that was there before was changed, and what was begun was removed. Make room, or {advice}."
+        )
+    if error.errno in REFUSED:
+        return UserError(
+            f"{os.fspath(folder)} cannot be written, so there is no place for {what} ({reason.lower()}). "
+            f"Nothing was changed. Make it writable, or {advice}."
+        )
+    return kind(
+        f"Writing {what} into {os.fspath(folder)} failed: {error}. "
+        f"Nothing that was there before was changed. Look at that path, or {advice}."
+    )
+
+
+def room(folder: str | os.PathLike[str]) -> str:
+    """`; 1.2 MB of 4.0 MB are free` on the file system of the folder, or of the nearest parent that exists; or that it
+    takes no more files."""
+    path = Path(folder).absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    try:
+        usage, found = shutil.disk_usage(path), os.statvfs(path)
+    except OSError:  # only a detail of a message about a worse trouble
+        return ""
+    if found.f_files and not found.f_favail:
+        return f"; it takes no more files: all of its {found.f_files} inodes are used, so remove files there"
+    return f"; {human_bytes(usage.free)} of {human_bytes(usage.total)} are free"
+
+
+def human_bytes(count: float) -> str:
+    """1536 → `1.5 kB`; powers of ten."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,212 @@
+"""JSON that is read back: bounded when it is read, and sealed with a digest of itself where a changed bit would matter.
+
+A sealed document is plain JSON whose first value, "digest", is the sha256 of every byte that follows it.
+`parse_json` is the only way in core from text of outside to JSON values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from distcore_core.contracts.values import JSON
+from distcore_core.errors import DistcoreError, UserError
+
+MOST_BYTES = 64 << 20
+"""Bytes of a document that are read, unless whoever reads it says otherwise."""
+
+MOST_DEPTH = 64
+"""Lists and mappings inside of each other."""
+
+TOO_DEEP = f"it is nested deeper than {MOST_DEPTH} levels"
+
+MOST_CONTAINERS = 1 << 20
+"""Lists and mappings of a document: an empty one takes 64 bytes of memory for two of text."""
+
+LONGEST_INTEGER = 40
+"""Digits; what is longer is no number of ours, and turning it into one takes time that grows with its square."""
+
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+BLOCK, LINE = '{\n "digest": "%s",', '{"digest": "%s",'
+"""How a sealed document begins, over several lines or in one."""
+
+
+def parse_json(
+    content: bytes | str,
+    *,
+    most_bytes: int = MOST_BYTES,
+    most_containers: int = MOST_CONTAINERS,
+    finite: bool = True,
+) -> Any:
+    """The value of a JSON text from outside.
+
+    Args:
+        content: UTF-8 bytes, with or without a byte order mark, or text.
+        most_bytes: More are refused before they are looked at.
+        most_containers: Lists and mappings; more are refused before they are made.
+        finite: Refuse NaN and infinities, which are no JSON; Python writes them all the same.
+
+    Raises:
+        ValueError: It is no JSON, too large, too deep, has a key twice or a number that none can hold; says which in
+            words that hold nothing of the content but names of keys.
+    """
+    if len(content) > most_bytes:
+        raise ValueError(_too_large(len(content), most_bytes))
+    text = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    brackets = text.count(b"{") + text.count(b"[")
+    if brackets > most_containers:
+        outside = STRING.sub(b"", text)
+        brackets = outside.count(b"{") + outside.count(b"[")
+    if brackets > most_containers:
+        raise ValueError(f"it holds more than {most_containers} lists and mappings")
+    hooks: dict[str, Any] = {"parse_constant": _constant, "parse_float": _number} if finite else {}
+    try:
+        decoded = content if isinstance(content, str) else content.decode("utf-8-sig")
+        value = json.loads(decoded, object_pairs_hook=_mapping, parse_int=_integer, **hooks)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"it is no JSON: {error.msg} ({where})") from None
+    if isinstance(value, dict | list):
+        _check_depth(value)
+    return value
+
+
+def sealed(document: JSON, *, sort_keys: bool = False, line: bool = False, most_bytes: int = MOST_BYTES) -> bytes:
+    """A mapping as readable JSON, with the sha256 of every byte that follows as its first value.
+
+    Args:
+        document: Plain JSON, and not empty.
+        sort_keys: For equal bytes of equal documents, whatever the order of their keys.
+        line: All in one line, for files to which lines are added.
+        most_bytes: What those read who will read it.
+
+    Raises:
+        TypeError, ValueError: It is not plain JSON, or larger than that.
+    """
+    if not document:
+        raise ValueError("there is nothing to seal")
+    indent = None if line else 1
+    text = json.dumps(document, sort_keys=sort_keys, indent=indent, ensure_ascii=False, allow_nan=False)
+    rest = (" " if line else "") + text.removeprefix("{") + "\n"
+    # A lone surrogate, as in a file name that is not UTF-8, becomes the escape that JSON has for it.
+    content = _with_digest(LINE if line else BLOCK, rest.encode("utf-8", "backslashreplace"))
+    if len(content) > most_bytes:
+        raise ValueError(f"it would have {len(content)} bytes, and {most_bytes} are read back")
+    return content
+
+
+def unsealed(content: bytes, *, most_bytes: int = MOST_BYTES) -> JSON:
+    """The document that `sealed` made these bytes from.
+
+    Raises:
+        ValueError: One bit of them is another; or see `parse_json`.
+    """
+    if len(content) > most_bytes:
+        raise ValueError(_too_large(len(content), most_bytes))
+    seal = BLOCK if content.startswith(b"{\n") else LINE
+    if content != _with_digest(seal, content[len(seal) + 62 :]):
+        raise ValueError("its content does not match its own digest")
+    document: JSON = parse_json(content, most_bytes=most_bytes)
+    del document["digest"]
+    return document
+
+
+def read_sealed(
+    path: Path,
+    advice: str,
+    kind: type[DistcoreError] = UserError,
+    *,
+    most_bytes: int = MOST_BYTES,
+) -> JSON:
+    """The document of a sealed file.
+
+    Args:
+        path: The file.
+        advice: What to do if it is damaged: the end of the error's message.
+        kind: The error's class.
+        most_bytes: More are refused before they are read.
+
+    Raises:
+        FileNotFoundError: There is none.
+        kind: It was changed after it was written, or cannot be read.
+    """
+    try:
+        return unsealed(read_bounded(path, most_bytes), most_bytes=most_bytes)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise kind(damaged(path, error, advice)) from None
+
+
+def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """The bytes of a file. Raises ValueError where there are more than that, OSError as the system gave it."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most_bytes:
+            raise ValueError(_too_large(size, most_bytes))
+        # A read takes the memory that it is asked for, whatever the file holds; a pipe has no size.
+        content = file.read((size or most_bytes) + 1)
+    if len(content) > most_bytes:
+        raise ValueError(_too_large(len(content), most_bytes))
+    return content
+
+
+def damaged(where: object, error: Exception, advice: str) -> str:
+    """What is said of a file that is not as it was written."""
+    reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    return f"{where} is damaged, or was changed after it was written ({reason}). {advice}"
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _with_digest(seal: str, rest: bytes) -> bytes:
+    return (seal % hashlib.sha256(rest).hexdigest()).encode() + rest
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> JSON:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise ValueError(f"it has the key {twice[:80]!r} twice in one mapping")
+    return found
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"it holds {name}, which is no number of JSON")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("it holds a number that is too large")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > LONGEST_INTEGER:
+        raise ValueError(f"it holds a number of {len(text)} digits")
+    return int(text)
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MOST_DEPTH + 1):
+        inside = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [each for values in inside for each in values if isinstance(each, dict | list)]
+        if not level:
+            return
+    raise ValueError(TOO_DEEP)
+
+
+def _too_large(size: int, most: int) -> str:
+    return f"it has {size} bytes, and {most} are read"

@@ -1,0 +1,97 @@
+"""Let extensions listen to a run: made once in the process that the user started, and once in rank 0 of a gang.
+
+A listener that raises is told in a warning and the run goes on: a full disk under a log file must not cost a day of
+training.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import EXTENSION
+from distcore_core.errors import PluginBroken
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
+
+EVENTS = (
+    *("run_started", "cache_written", "epoch_finished", "checkpoint_saved", "trial_finished", "predictions_written"),
+    "run_finished",
+)
+"""The hooks that tell and ask nothing."""
+
+log = logging.getLogger("distcore")
+_listening: ContextVar[tuple[list[Any], tuple[object, ...]]] = ContextVar("distcore_listening", default=([], ()))
+
+
+@contextmanager
+def listening(extensions: Sequence[Mapping[str, Any]], plugins: Plugins) -> Iterator[None]:
+    """Register the run's extensions with these plugins.
+
+    extensions: `{"type": name, option: value, …}` of each. Where the run under way in this thread made them already
+    (training in the process that the user started), those same objects listen here too.
+    """
+    wanted = [dict(each) for each in extensions]
+    here, known = _listening.get()
+    made = known if here == wanted else tuple(_made(each, plugins) for each in wanted)
+    for number, (extension, each) in enumerate(zip(made, wanted, strict=True)):
+        _register(plugins, f"{each['type']} {number}", extension)
+    token = _listening.set((wanted, made))
+    try:
+        yield
+    finally:
+        _listening.reset(token)
+
+
+class _Listener:
+    """Holds an extension's hook implementations for pluggy."""
+
+
+def _made(reference: Mapping[str, Any], plugins: Plugins) -> object:
+    options = {name: value for name, value in reference.items() if name != "type"}
+    made: object = plugins.make(EXTENSION, reference["type"], options)
+    return made
+
+
+def _register(plugins: Plugins, name: str, extension: object) -> None:
+    """Raises PluginBroken where the extension listens to what is no event, or takes arguments that no event has."""
+    import pluggy
+
+    listener = _Listener()
+    vars(listener).update(_hooks(extension, name, plugins.manager))
+    try:
+        plugins.listen(listener, name)
+    except pluggy.PluginValidationError as error:
+        raise PluginBroken(
+            f"Extension {name.rpartition(' ')[0]!r} implements a hook wrongly: {error}. "
+            "Compare it with distcore_core.hooks, or report this to its authors."
+        ) from error
+
+
+def _hooks(extension: object, name: str, manager: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The extension's hook implementations; those of events never raise."""
+    for attribute in dir(extension):
+        options = manager.parse_hookimpl_opts(extension, attribute)
+        if options is not None:
+            method = getattr(extension, attribute)
+            event = (options.get("specname") or attribute) in EVENTS
+            yield attribute, _guarded(method, name) if event else method
+
+
+def _guarded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def tell(*values: Any) -> None:
+        try:
+            method(*values)
+        except Exception as error:  # noqa: BLE001 - whatever a listener does, the run goes on
+            who, event = name.rpartition(" ")[0], method.__name__
+            log.warning(
+                "Extension %r failed at %s and was passed over: %s: %s", who, event, type(error).__name__, error
+            )
+
+    return tell

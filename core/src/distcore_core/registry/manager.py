@@ -1,0 +1,207 @@
+"""The plugins of a process: one by name, checked, registered, with its options; and the questions that all are asked.
+
+offers.py knows what is installed, loading.py imports one; pluggy answers "is it well formed, and who else listens?".
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+import pluggy
+
+from distcore_core import hooks
+from distcore_core.contracts import COMMAND, ROLES, Detection, Role
+from distcore_core.errors import ConfigError, Mistake, PluginBroken, UserError
+from distcore_core.registry.index import Installed, Offer
+from distcore_core.registry.loader import load
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Who encodes values: a distribution, its version, and that of the data it makes.
+
+    Two releases with one data version encode alike, so caches and models of one are good for the other."""
+
+    distribution: str
+    version: str
+    data: str
+
+    @property
+    def who(self) -> str:
+        """For people."""
+        stated = f" (data version {self.data})" if self.data != self.version else ""
+        return f"{self.distribution} {self.version}{stated}"
+
+    def as_json(self) -> dict[str, str]:
+        return vars(self).copy()
+
+
+class Plugins(Installed):
+    """The installed plugins of this process.
+
+    block: what the config's `plugins.block` names, added to DISTCORE_BLOCK.
+    """
+
+    def __init__(self, block: Iterable[str] = ()) -> None:
+        super().__init__(block)
+        self.manager = pluggy.PluginManager(hooks.PROJECT)
+        self.manager.add_hookspecs(hooks)
+        self._modules: dict[tuple[str, str], types.ModuleType] = {}
+
+    # -------------------------------------------------------------- one by name
+
+    def load(self, kind: str, name: str) -> types.ModuleType:
+        """Import, check and register the plugin that offers the name."""
+        if (kind, name) not in self._modules:
+            offer = self.find(kind, name)
+            module = load(offer)
+            self._register(offer, module)
+            self._modules[kind, name] = module
+        return self._modules[kind, name]
+
+    @overload
+    def make(self, role: Role[R], name: str, options: Any = None, /, **context: Any) -> R: ...
+
+    @overload
+    def make(self, role: str, name: str, options: Any = None, /, **context: Any) -> Any: ...
+
+    def make(self, role: Role[Any] | str, name: str, options: Any = None, /, **context: Any) -> Any:
+        """Call the plugin's factory.
+
+        Args:
+            role: One of `contracts.ROLES`, or its kind.
+            name: As an entry point offers it.
+            options: A mapping, validated by the plugin's own model, or an instance of that model.
+            context: What else the role's hook asks for.
+
+        Raises:
+            PluginError: The plugin is not there, is broken, or what it made lacks something of its role.
+            ConfigError: The options are not what its model takes.
+        """
+        role = ROLES[role] if isinstance(role, str) else role
+        offer = self.find(role.kind, name)
+        module = self.load(role.kind, name)
+        if role is not COMMAND:
+            context["options"] = self.validate(role.kind, name, options, role=context.get("role", ""))
+        # Several plugins may be registered; the one that the entry point names is asked alone, with every extension.
+        others = [each for each in self.manager.get_plugins() if each is not module and _is_factory_only(each)]
+        made = self.manager.subset_hook_caller(role.hook, others)(name=name, **context)
+        if made is None:
+            raise PluginBroken(
+                f"{offer.who} offers {role.singular} {name!r}, "
+                f"but its {role.hook} answered None. Report this to its authors."
+            )
+        lacks = role.lacks(made)
+        if lacks:
+            raise PluginBroken(
+                f"{offer.who} offers {role.singular} {name!r}, but what its {role.hook} made has no "
+                f"{', '.join(lacks)}. Compare it with {role.type.__name__} in distcore_core.contracts, or report this to "
+                "its authors."
+            )
+        return made
+
+    def encoder(self, kind: str, name: str) -> Encoder:
+        """Who encodes for this feature type or cache format.
+
+        The data version is the module's DATA_VERSION, for all its names or by name; if it states none, each version
+        of the distribution counts as another. Raises PluginBroken for one that is no text or number."""
+        offer, stated = self.find(kind, name), getattr(self.load(kind, name), "DATA_VERSION", None)
+        if isinstance(stated, Mapping):
+            stated = stated.get(name)
+        if stated is not None and (not isinstance(stated, str | int) or isinstance(stated, bool)):
+            raise PluginBroken(
+                f"{offer.who} states a DATA_VERSION that is {stated!r}; it should be a text or a whole number, or a "
+                "mapping of its names to them. Report this to its authors."
+            )
+        return Encoder(offer.distribution, offer.version, offer.version if stated is None else str(stated))
+
+    def options_model(self, kind: str, name: str, role: str = "") -> type | None:
+        """The pydantic model of the plugin's options, or None where it has none."""
+        implementation = getattr(self.load(kind, name), "distcore_options_model", None)
+        if implementation is None:
+            return None
+        module = self._modules[kind, name]
+        others = [each for each in self.manager.get_plugins() if each is not module]
+        caller = self.manager.subset_hook_caller("distcore_options_model", others)
+        return caller(kind=kind, name=name, role=role)
+
+    def validate(self, kind: str, name: str, options: Any, role: str = "") -> Any:
+        """The options as an instance of the plugin's model; mistakes raise ConfigError with their paths."""
+        model = self.options_model(kind, name, role)
+        if model is None:
+            if options:
+                raise ConfigError(
+                    [Mistake(0, f"{ROLES[kind].singular} {name}", f"takes no options, but got {options!r}")]
+                )
+            return None
+        if isinstance(options, model):
+            return options
+        from distcore_core.config.mistakes import validate
+
+        return validate(model, dict(options or {}), where=f"{ROLES[kind].singular} {name}")
+
+    def check(self, kind: str, name: str, options: Any) -> None:
+        """Let the plugin look, before any work, whether what the config names can work here. Raises its error."""
+        module = self.load(kind, name)
+        if not hasattr(module, "distcore_check"):
+            return
+        others = [each for each in self.manager.get_plugins() if each is not module]
+        caller = self.manager.subset_hook_caller("distcore_check", others)
+        caller(kind=kind, name=name, options=self.validate(kind, name, options))
+
+    # -------------------------------------------------------------- questions to all
+
+    def detect(self) -> list[Detection]:
+        """What the backends see of their surroundings, strongest first. A broken backend is passed over."""
+        found = []
+        for name in self.names("backends"):
+            try:
+                answer = getattr(self.load("backends", name), "distcore_detect", lambda: None)()
+            except Exception:  # noqa: BLE001 - a backend that nobody asked for must not stop the run
+                continue
+            if answer is not None:
+                found.append(answer)
+        return sorted(found, key=lambda each: (-each.priority, each.backend))
+
+    def describe_model(self, model: Any, saved: bool) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+        """How a config names an object given from Python, and its weights. Raises UserError if no plugin knows it."""
+        for name in self.names("models"):
+            self.load("models", name)
+        found = self.manager.hook.distcore_describe_model(model=model, saved=saved)
+        if found is None:
+            raise UserError(
+                f"No installed model plugin takes a {type(model).__name__}. "
+                "Give a torch.nn.Module, or a config with `model`."
+            )
+        return found
+
+    def listen(self, extension: object, name: str) -> None:
+        """Register an object whose methods are events (`run_started`, …)."""
+        self.manager.register(extension, name=name)
+        self.manager.check_pending()
+
+    # -------------------------------------------------------------- inside
+
+    def _register(self, offer: Offer, module: types.ModuleType) -> None:
+        if self.manager.is_registered(module):
+            return
+        try:
+            self.manager.register(module, name=f"{offer.distribution}:{offer.value}")
+            self.manager.check_pending()
+        except pluggy.PluginValidationError as error:
+            if self.manager.is_registered(module):
+                self.manager.unregister(module)
+            raise PluginBroken(
+                f"{offer.who} implements a hook wrongly: {error}. "
+                "Compare it with distcore_core.hooks, or report this to its authors."
+            ) from error
+
+
+def _is_factory_only(plugin: object) -> bool:
+    """A registered plugin module, as opposed to an extension object that listens or wraps."""
+    return isinstance(plugin, types.ModuleType)

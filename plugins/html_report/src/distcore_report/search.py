@@ -1,0 +1,87 @@
+"""The report of a search: score by trial, by parameter and by round, and the table of trials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+from distcore_core.contracts import JSON
+from distcore_report import charts
+
+STATISTICS = "hyperopt_statistics.json"
+MAX_CURVES = 12
+"""So many trials' rounds are drawn, the best ones; more lines cannot be told apart."""
+
+
+def sections(statistics: JSON) -> Iterator[str]:
+    """The parts of the report of hyperopt_statistics.json."""
+    objective, trials = statistics["objective"], statistics["hyperopt_results"]
+    what = f"{objective['metric']} of {objective['feature']} ({objective['split']} split)"
+    yield f'<p class="soft">{escape(objective["goal"])} {escape(what)}; {len(trials)} trials</p>'
+    scored = [each for each in trials if each["metric_score"] is not None]
+    if scored:
+        yield '<h2>Trials</h2><div class="row">'
+        yield _progress(scored, objective, what)
+        yield from _parameters(scored, what)
+        yield _curves(scored, objective, what)
+        yield "</div>"
+    yield from _table(trials, objective)
+    yield f"<h2>The search</h2><pre>{escape(json.dumps(statistics['hyperopt_config'], indent=2))}</pre>"
+
+
+def _progress(trials: Sequence[JSON], objective: JSON, what: str) -> str:
+    """Each trial's score in the order they were begun, and the best so far."""
+    pick = max if objective["goal"] == "maximize" else min
+    begun = sorted(trials, key=lambda each: each["trial"])
+    points = [(float(number + 1), float(each["metric_score"])) for number, each in enumerate(begun)]
+    best = [(x, pick(value for _, value in points[: index + 1])) for index, (x, _) in enumerate(points)]
+    return charts.scatter({"trial": points}, "trial", what, line=best, line_name="best so far")
+
+
+def _parameters(trials: Sequence[JSON], what: str) -> Iterator[str]:
+    """Score over the value of each parameter that is a number in every trial."""
+    for name in trials[0]["parameters"]:
+        values = [each["parameters"].get(name) for each in trials]
+        if len(set(map(str, values))) > 1 and all(_is_number(value) for value in values):
+            points = [(float(value), float(each["metric_score"])) for value, each in zip(values, trials, strict=True)]
+            yield charts.scatter({"trial": points}, name, what)
+
+
+def _curves(trials: Sequence[JSON], objective: JSON, what: str) -> str:
+    split = "validation" if objective["split"] == "test" else objective["split"]
+    series = {}
+    for each in trials[:MAX_CURVES]:
+        values = each["training_stats"].get(split, {}).get(objective["feature"], {}).get(objective["metric"], [])
+        points = [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
+        if points:
+            series[each["trial"]] = points
+    return charts.lines(series, "evaluation", what) if series else ""
+
+
+def _table(trials: Sequence[JSON], objective: JSON) -> Iterator[str]:
+    names = list(dict.fromkeys(name for each in trials for name in each["parameters"]))
+    head = ("trial", "state", objective["metric"], "rounds", "seconds", *names)
+    yield f"<table><tr>{''.join(f'<th>{escape(each)}</th>' for each in head)}</tr>"
+    for each in trials:
+        score = each["metric_score"]
+        cells = [
+            each["trial"],
+            each["state"],
+            "–" if score is None else charts.number(score, 6),
+            str(each["rounds"] if each["rounds"] is not None else "–"),
+            "–" if each["seconds"] is None else f"{each['seconds']:.1f}",
+            *(_shown(each["parameters"].get(name)) for name in names),
+        ]
+        why = f' title="{escape(each["error"])}"' if each.get("error") else ""
+        yield f"<tr{why}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+    yield "</table>"
+
+
+def _shown(value: Any) -> str:
+    return charts.number(value) if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

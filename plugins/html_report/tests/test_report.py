@@ -1,0 +1,156 @@
+"""The report: one self-contained file, whatever is there or missing, and nothing of the data runs in it."""
+
+import random
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from distcore_core.errors import UserError
+from distcore_core.io.seals import sealed
+from distcore_core.io.vouched import DIGESTS, write_vouched
+from distcore_report import charts, render, write_report
+
+
+class Checker(HTMLParser):
+    """Collects tags and everything a browser would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.loads += [value for name, value in attributes if name in ("src", "href")]
+
+
+def folder(path: Path, name: str = "y") -> Path:
+    (path / "description.json").write_bytes(
+        sealed(
+            {
+                "command": "experiment",
+                "backend": {"name": "local", "reason": "why"},
+                "random_seed": 1,
+                "data": {"rows": {"train": 10}},
+                "plugins": [{"kind": "trainers", "name": "local", "distribution": "distcore-local", "version": "1"}],
+                "environment": {"python": "3.11"},
+                "config": {"input_features": [{"name": name}]},
+            }
+        )
+    )
+    curves = {"training": {name: {"loss": [1.0, 0.5, None]}}, "validation": {name: {"loss": [1.1, 0.7]}}}
+    write_vouched(path / "training_statistics.json", curves)
+    write_vouched(path / "test_statistics.json", {name: {"loss": 0.6, "roc_auc": None}})
+    diagnostics = {
+        "labels": ["a", "b"],
+        "confusion": [[3, 1], [0, 4]],
+        "calibration": {"expected": [0.1, 0.9], "observed": [0.0, 1.0], "counts": [4, 4]},
+        "residuals": {"edges": [-1, 0, 1], "counts": [2, 3]},
+    }
+    write_vouched(path / "test_diagnostics.json", {name: diagnostics})
+    return path
+
+
+def test_it_is_self_contained(tmp_path: Path) -> None:
+    checker = Checker()
+    checker.feed(render(folder(tmp_path)))
+    assert not checker.loads
+    assert "script" not in checker.tags
+    assert checker.tags.count("svg") == 3
+
+
+def test_names_from_the_data_cannot_become_markup(tmp_path: Path) -> None:
+    text = render(folder(tmp_path, "<script>alert(1)</script>"))
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_what_was_skipped_is_left_out(tmp_path: Path) -> None:
+    folder(tmp_path)
+    (tmp_path / "test_statistics.json").unlink()
+    (tmp_path / "test_diagnostics.json").unlink()
+    assert "Learning curves" in render(tmp_path)
+    assert "Test split" not in render(tmp_path)
+
+
+FILES = (
+    "description.json",
+    "training_statistics.json",
+    "test_statistics.json",
+    "test_diagnostics.json",
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff", b"[" * 100_000, b'{"digest": 1}', b"[1]", b'{"y": {"loss": NaN}}']
+)
+def test_a_damaged_file_is_named_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes
+) -> None:
+    (folder(tmp_path) / name).write_bytes(content)
+    text = render(tmp_path)
+    assert f"{name} is damaged" in caplog.text
+    assert f"{name} is damaged" in text
+
+
+@pytest.mark.parametrize("name", [*FILES, DIGESTS])
+def test_no_flipped_bit_changes_a_report_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    path = folder(tmp_path) / name
+    whole, content = render(tmp_path), path.read_bytes()
+    source = random.Random(name)
+    for _ in range(40):
+        changed = bytearray(content)
+        changed[source.randrange(len(content))] ^= 1 << source.randrange(8)
+        path.write_bytes(changed)
+        caplog.clear()
+        assert render(tmp_path) == whole or name in caplog.text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_another_shape_is_told_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    """Its digest is right, so somebody made it so."""
+    path = folder(tmp_path) / name
+    document = {"y": 3, "training": {"y": {"loss": "low"}}}
+    if name == "description.json":
+        path.write_bytes(sealed(document))
+    else:
+        write_vouched(path, document)
+    render(tmp_path)
+    assert f"{name} is none that" in caplog.text
+
+
+def test_a_search_that_was_changed_by_hand_is_told(tmp_path: Path) -> None:
+    (tmp_path / "hyperopt_statistics.json").write_text('{"hyperopt_results": []}')
+    with pytest.raises(UserError, match=r"hyperopt_statistics\.json is damaged"):
+        render(tmp_path)
+
+
+def test_a_folder_without_an_experiment_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no experiment"):
+        write_report(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-3.2, 17), (1e-9, 2e-9), (5, 5), (0, 0), (1e6, 3e6)])
+def test_ticks_cover_the_range_with_round_steps(low: float, high: float) -> None:
+    found = charts.ticks(low, high)
+    assert found[0] <= low + 1e-12
+    assert found[-1] >= high - 1e-12
+    assert 2 <= len(found) <= 12
+
+
+def test_a_line_chart_of_nothing_is_nothing() -> None:
+    assert charts.lines({"a": [(0, float("nan"))]}, "x", "t") == ""
+
+
+def test_a_series_has_the_same_colour_in_every_chart_and_a_flat_one_lies_in_the_middle() -> None:
+    alone = charts.lines({"training": [], "validation": [(1.0, 1.0), (2.0, 1.0)]}, "evaluation", "accuracy")
+    assert charts.COLOURS[1] in alone
+    assert charts.COLOURS[0] not in alone
+    assert ">validation</span>" in alone
+    assert ">training</span>" not in alone
+    assert charts.ticks(1, 1)[0] < 1 < charts.ticks(1, 1)[-1]

@@ -1,0 +1,278 @@
+"""Ludwig's older spellings, turned into today's before a config is read; each leaves a note, none is silent.
+
+What Ludwig's own backward_compatibility.py upgrades for tables and text, and the few words that its examples still use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distcore_core.config.document import Document, KeyPath
+
+LUDWIG_TYPES = (
+    *("number", "binary", "category", "text", "set", "bag", "sequence", "timeseries", "vector", "image", "audio"),
+    *("date", "h3", "anomaly", "category_distribution"),
+)
+"""Every feature type that Ludwig has, installed here or not."""
+
+_SCHEDULER = {
+    "reduce_learning_rate_on_plateau": "reduce_on_plateau",
+    "reduce_learning_rate_on_plateau_patience": "reduce_on_plateau_patience",
+    "reduce_learning_rate_on_plateau_rate": "reduce_on_plateau_rate",
+    "reduce_learning_rate_eval_metric": "reduce_eval_metric",
+    "reduce_learning_rate_eval_split": "reduce_eval_split",
+    "decay": "decay",
+    "decay_steps": "decay_steps",
+    "decay_rate": "decay_rate",
+    "staircase": "staircase",
+    "learning_rate_warmup_epochs": "warmup_evaluations",
+}
+_TEXT = {
+    "sequence_length_limit": "max_sequence_length",
+    "word_most_common": "most_common",
+    "word_sequence_length_limit": "max_sequence_length",
+    "word_tokenizer": "tokenizer",
+    "word_vocab_file": "vocab_file",
+    "char_most_common": "most_common",
+    "char_sequence_length_limit": "max_sequence_length",
+    "char_tokenizer": "tokenizer",
+    "char_vocab_file": "vocab_file",
+}
+_ANYWHERE = {"bias": "use_bias", "fc_size": "output_size"}
+_DECODER = {name: f"fc_{name}" for name in ("output_size", "norm", "norm_params", "activation", "dropout")}
+"""What Ludwig's own examples give a decoder without the `fc_` that its schema has."""
+
+
+def upgrade(document: Document) -> list[str]:
+    """Change the document's values to today's spellings, in place; returns one note for each kind of change."""
+    work = Upgrade(document)
+    work.move(("training",), ("trainer",))
+    work.trainer()
+    work.split()
+    work.features()
+    work.defaults()
+    work.combiner()
+    work.backend()
+    return list(work.notes)
+
+
+class Upgrade:
+    """A document under way to today's spellings, and the notes on what was changed."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.notes: dict[str, None] = {}
+
+    # -------------------------------------------------------------- moving values
+
+    def at(self, path: KeyPath) -> Any:
+        """The value at a path, or None."""
+        value: Any = self.document.values
+        for part in path:
+            inside = isinstance(value, dict) and part in value
+            inside = inside or (isinstance(value, list) and isinstance(part, int) and part < len(value))
+            if not inside:
+                return None
+            value = value[part]
+        return value
+
+    def section(self, path: KeyPath) -> dict[str, Any]:
+        """The mapping at a path; an empty one, that nobody keeps, where there is none."""
+        found = self.at(path)
+        return found if isinstance(found, dict) else {}
+
+    def note(self, path: KeyPath, text: str) -> None:
+        line = self.document.places.find(path).line
+        if text not in {known.split(": ", 1)[-1] for known in self.notes}:
+            self.notes[f"line {line}: {text}" if line else text] = None
+
+    def move(self, old: KeyPath, new: KeyPath, value: Any = None) -> None:
+        """Give what lies at `old` its new name, or drop it where the new name is there too. value: what it becomes."""
+        parent = self.section(old[:-1])
+        if old[-1] not in parent:
+            return
+        taken = parent.pop(str(old[-1]))
+        target = self._make(new[:-1])
+        if target is None or new[-1] in target:
+            self.note(old, f"`{_words(old)}` was left out, for `{_words(new)}` is given too")
+            return
+        taken = taken if value is None else value
+        target[str(new[-1])] = taken
+        self.document.places.follow(taken, old, new)
+        self.note(old, f"`{_words(old)}` is an older spelling of `{_words(new)}`")
+
+    def drop(self, path: KeyPath, why: str) -> None:
+        parent = self.section(path[:-1])
+        if path[-1] in parent:
+            del parent[str(path[-1])]
+            self.note(path, f"`{_words(path)}` was left out: {why}")
+
+    def wrap(self, path: KeyPath) -> None:
+        """`encoder: dense` is `encoder: {type: dense}`."""
+        value = self.at(path)
+        if isinstance(value, str):
+            self.section(path[:-1])[str(path[-1])] = {"type": value}
+            self.document.places.follow(value, path, (*path, "type"))
+
+    def _make(self, path: KeyPath) -> dict[str, Any] | None:
+        """The mapping at a path, made where there is none; None where something else is in the way."""
+        value: Any = self.document.values
+        for part in path:
+            if isinstance(value, dict):
+                if value.get(str(part)) is None:
+                    value[str(part)] = {}
+                value = value[str(part)]
+            elif isinstance(value, list) and isinstance(part, int):
+                value = value[part]
+        return value if isinstance(value, dict) else None
+
+    # -------------------------------------------------------------- sections
+
+    def trainer(self) -> None:
+        trainer, scheduler = self.section(("trainer",)), ("trainer", "learning_rate_scheduler")
+        for old, new in _SCHEDULER.items():
+            value = trainer.get(old)
+            if old == "decay" and isinstance(value, bool):
+                if value:
+                    self.move(("trainer", old), (*scheduler, new), "exponential")
+                else:
+                    self.drop(("trainer", old), "there is no decay unless one is named")
+            elif isinstance(value, bool) and new == "reduce_on_plateau":
+                self.move(("trainer", old), (*scheduler, new), int(value))
+            else:
+                self.move(("trainer", old), (*scheduler, new))
+        self.move((*scheduler, "type"), (*scheduler, "decay"))
+        self.move(("trainer", "increase_batch_size_on_plateau_max"), ("trainer", "max_batch_size"))
+        self.move(("trainer", "optimizer", "lr"), ("trainer", "learning_rate"))
+        self.drop(("trainer", "type"), "the trainer is chosen by `backend.trainer.type`")
+        self.drop(("trainer", "shuffle_buffer_size"), "see `backend.loader.window_size_bytes`")
+        if not trainer.get("enable_profiling"):
+            self.drop(("trainer", "profiler"), "profiling is off")
+
+    def split(self) -> None:
+        """`force_split`, `split_probabilities` and `stratify`, from before Ludwig 0.5."""
+        path: KeyPath = ("preprocessing",)
+        section = self.section(path)
+        if section.get("stratify") is not None:
+            section.setdefault("split", {"type": "stratify"})
+            self.move((*path, "stratify"), (*path, "split", "column"))
+        if section.get("split_probabilities") is not None:
+            self.move((*path, "split_probabilities"), (*path, "split", "probabilities"))
+        for name in ("stratify", "split_probabilities", "force_split"):
+            if name in section:
+                why = "rows are split at random unless `preprocessing.split` says otherwise"
+                self.drop((*path, name), "it is null" if section[name] is None else why)
+
+    def features(self) -> None:
+        for path, feature in self._features():
+            if feature.get("type") == "numerical":
+                feature["type"] = "number"
+                self.note((*path, "type"), "the feature type `numerical` is an older spelling of `number`")
+            for name in ("encoder", "decoder", "loss"):
+                self.wrap((*path, name))
+            if feature.get("type") in ("text", "sequence"):
+                self._text((*path, "preprocessing"))
+            # Ludwig passes over both since its 0.6.
+            if feature.get("type") == "text":
+                self.drop((*path, "level"), "preprocessing.tokenizer says whether words or characters are read")
+            if feature.get("type") == "category":
+                self.drop((*path, "representation"), "encoder.type says it")
+            weights = self.section((*path, "loss")).get("class_weights")
+            if isinstance(weights, int | float):
+                self.drop((*path, "loss", "class_weights"), "one number weighs all classes alike")
+            if "weight_regularization" in feature and feature["weight_regularization"] is None:
+                self.drop((*path, "weight_regularization"), "it is null")
+            self._rename(feature, path)
+            self._decoder((*path, "decoder"))
+
+    def defaults(self) -> None:
+        """Sections of single types, wherever they stand, end in `defaults.<type>`."""
+        for name, value in list(self.section(("preprocessing",)).items()):
+            if isinstance(value, Mapping) and name not in ("split", "csv"):
+                kind = "number" if name == "numerical" else name
+                old: KeyPath = ("preprocessing", name)
+                if set(value) == {"preprocessing"}:
+                    old = (*old, "preprocessing")
+                self._into_defaults(old, kind)
+        self.move(("defaults", "numerical"), ("defaults", "number"))
+        for kind, section in self.section(("defaults",)).items():
+            path: KeyPath = ("defaults", kind)
+            if not isinstance(section, dict):
+                continue
+            for name in ("encoder", "decoder", "loss"):
+                self.wrap((*path, name))
+            self.drop((*path, "type"), "the section's name says the type")
+            self._rename(section, path)
+            self._decoder((*path, "decoder"))
+            if kind in ("text", "sequence"):
+                self._text((*path, "preprocessing"))
+
+    def combiner(self) -> None:
+        self.wrap(("combiner",))
+        self._rename(self.section(("combiner",)), ("combiner",))
+
+    def backend(self) -> None:
+        self.wrap(("backend",))
+        self.move(("backend", "data_format"), ("backend", "cache_format"))
+        self.move(("backend", "engine"), ("backend", "processor"))
+        self.move(("backend", "credentials", "cache"), ("backend", "cache_credentials"))
+        if self.at(("backend", "credentials")) == {}:
+            del self.section(("backend",))["credentials"]
+        strategy = self.section(("backend", "trainer")).get("strategy")
+        if isinstance(strategy, Mapping):
+            for name in list(strategy):
+                self.move(("backend", "trainer", "strategy", name), ("backend", "trainer", name))
+            self.drop(("backend", "trainer", "strategy"), "it is empty")
+        else:
+            self.move(("backend", "trainer", "strategy"), ("backend", "trainer", "type"))
+
+    # -------------------------------------------------------------- parts
+
+    def _features(self) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+        for role in ("input_features", "output_features"):
+            features = self.at((role,))
+            for index, feature in enumerate(features if isinstance(features, list) else []):
+                if isinstance(feature, dict):
+                    yield (role, index), feature
+
+    def _into_defaults(self, old: KeyPath, kind: str) -> None:
+        fresh = kind not in self.section(("defaults",))
+        self._make(("defaults", kind, "preprocessing"))
+        if fresh:
+            self.document.places.follow({}, old[:2], ("defaults", kind))
+        for name in list(self.section(old)):
+            self.move((*old, name), ("defaults", kind, "preprocessing", name))
+        self.section(("preprocessing",)).pop(str(old[1]), None)
+
+    def _text(self, path: KeyPath) -> None:
+        for old, new in _TEXT.items():
+            self.move((*path, old), (*path, new))
+
+    def _decoder(self, path: KeyPath) -> None:
+        for old, new in _DECODER.items():
+            self.move((*path, old), (*path, new))
+
+    def _rename(self, section: dict[str, Any], path: KeyPath) -> None:
+        """The words of `_ANYWHERE` in a section, its encoder and decoder, and their lists of layers."""
+        for old, new in _ANYWHERE.items():
+            self.move((*path, old), (*path, new))
+        for name in ("encoder", "decoder"):
+            if isinstance(section.get(name), dict):
+                self._rename(section[name], (*path, name))
+        layers = section.get("fc_layers")
+        for index, layer in enumerate(layers if isinstance(layers, list) else []):
+            if isinstance(layer, dict):
+                for old, new in _ANYWHERE.items():
+                    self._move_in_layer(layer, (*path, "fc_layers", index), old, new)
+
+    def _move_in_layer(self, layer: dict[str, Any], path: KeyPath, old: str, new: str) -> None:
+        if old in layer:
+            layer.setdefault(new, layer.pop(old))
+            self.document.places.follow(layer[new], (*path, old), (*path, new))
+            self.note((*path, old), f"`{_words((*path, old))}` is an older spelling of `{_words((*path, new))}`")
+
+
+def _words(path: KeyPath) -> str:
+    """A path for a note: positions in lists are left out, so that many features make one note."""
+    return ".".join(str(part) for part in path if isinstance(part, str))

@@ -1,0 +1,21 @@
+"""The program `distcore`, also as `python -m distcore`: signals wait until the command can be stopped cleanly.
+
+Python's own ctrl-C, in the middle of an import, is a traceback at best.
+"""
+
+import signal
+import sys
+
+# Whatever runs after this line is ours. `signals.Stoppable` lets them through again.
+signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
+
+from distcore.cli.main import main as command  # noqa: E402
+
+
+def main() -> None:
+    """Run the command line, and end this process."""
+    sys.exit(command(to_the_end=True))
+
+
+if __name__ == "__main__":
+    main()

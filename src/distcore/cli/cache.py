@@ -1,0 +1,162 @@
+"""The command `cache`: list, verify and prune what lies in a folder or bucket of caches."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from distcore.cli.table import table
+from distcore_core.errors import UserError
+from distcore_core.io.os_errors import human_bytes
+
+if TYPE_CHECKING:
+    from distcore_data.cache import Credentials
+    from distcore_data.cache.catalogue import Entry
+
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|k|M|G|T)B?", re.IGNORECASE)
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+DAY = 24 * 3600
+SHOWN = 12
+"""Digits of a key that a table shows."""
+
+
+def cache(arguments: Namespace) -> int:
+    """One of the three actions."""
+    return {"list": show, "verify": verify, "prune": prune}[arguments.action](arguments)
+
+
+def show(arguments: Namespace) -> int:
+    """A row for each cache, the one used longest ago first, and for what killed builders left."""
+    from distcore_data.cache.catalogue import catalogue
+
+    place, credentials = _place(arguments)
+    entries = catalogue(place, credentials)
+    if arguments.json:
+        print(json.dumps([_plain(entry) for entry in entries], indent=2))
+        return 0
+    header = ("KEY", "STATE", "FORMAT", "ROWS", "SIZE", "BUILT", "USED", "BY", "MADE OF")
+    print(table([header, *map(_row, entries)]))
+    print(f"{human_bytes(sum(entry.bytes for entry in entries))} in {_shown(place)}")
+    for entry in entries:
+        if entry.why:
+            print(f"{entry.key}: {entry.why}")
+    return 0
+
+
+def verify(arguments: Namespace) -> int:
+    """Read every byte of each cache; 1 where a file is damaged, which is named."""
+    from distcore_core.errors import CacheError, StoreError
+    from distcore_data.cache import Cache, examine
+    from distcore_data.cache.catalogue import catalogue
+
+    place, credentials = _place(arguments)
+    entries = [entry for entry in catalogue(place, credentials) if entry.state in ("whole", "damaged")]
+    reports: list[dict[str, Any]] = []
+    for entry in _chosen(entries, arguments.keys, place):
+        try:
+            read, damaged = examine(Cache.at(place, entry.key, credentials))
+        except StoreError:
+            raise
+        except CacheError as error:  # of the manifest
+            read, damaged = 0, [str(error)]
+        reports.append({"key": entry.key, "bytes": read, "damaged": damaged})
+    if arguments.json:
+        print(json.dumps(reports, indent=2))
+    else:
+        for report in reports:
+            said = "is whole" if not report["damaged"] else "is damaged"
+            print(f"{report['key']} {said}, {human_bytes(report['bytes'])} read")
+            print(*(f"  {damage}\n" for damage in report["damaged"]), sep="", end="")
+    return 1 if any(report["damaged"] for report in reports) else 0
+
+
+def prune(arguments: Namespace) -> int:
+    """Remove left-overs, and the caches that a rule lets go; a row for each, and what became of it."""
+    from distcore_data.cache.upkeep import Rules, prune
+
+    place, credentials = _place(arguments)
+    older = arguments.older_than
+    if older is not None and not older >= 0:
+        raise UserError(f"--older_than {older:g} is no number of days. Give 0 or more.")
+    keep = None if arguments.keep is None else size_of(arguments.keep)
+    rules = Rules(None if older is None else older * DAY, keep, arguments.unused)
+    decisions = prune(place, rules, credentials, dry_run=arguments.dry_run)
+    freed = sum(each.entry.bytes for each in decisions if each.what != "kept")
+    if arguments.json:
+        print(json.dumps([{**_plain(each.entry), "what": each.what, "kept": each.why} for each in decisions], indent=2))
+        return 0
+    rows = [
+        (each.entry.key[:SHOWN], each.entry.state, human_bytes(each.entry.bytes), each.what, each.why)
+        for each in decisions
+    ]
+    print(table([("KEY", "STATE", "SIZE", "WHAT", "WHY"), *rows]))
+    print(f"{human_bytes(freed)} {'would be freed' if arguments.dry_run else 'freed'} in {_shown(place)}")
+    return 0
+
+
+def size_of(text: str) -> int:
+    """Bytes of `1500`, `20GB` or `1.5 TB`; powers of ten. Raises UserError."""
+    found = SIZE.fullmatch(text.strip())
+    if found is None:
+        raise UserError(f"--keep {text!r} is no size. Give one such as 500MB, 20GB or 1.5TB.")
+    return int(float(found[1]) * UNITS[found[2].lower()])
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _place(arguments: Namespace) -> tuple[str, Credentials | None]:
+    """Where the caches lie, and what that is opened with."""
+    place, credentials = arguments.cache_dir, None
+    if arguments.config is not None:
+        from distcore.config import load_config
+
+        backend = load_config(arguments.config).backend
+        place = place or backend.cache_dir
+        credentials = backend.credentials
+    if place is None and arguments.dataset is not None:
+        from distcore_data.dataset import Data
+
+        place = Data(arguments.dataset).cache_root()
+    if place is None:
+        named = "" if arguments.config is None else f"{arguments.config} names no backend.cache_dir. "
+        raise UserError(f"{named}Say where the caches lie: with --cache_dir, a --config that names it, or --dataset.")
+    return place, credentials
+
+
+def _chosen(entries: Sequence[Entry], keys: Sequence[str], place: str) -> list[Entry]:
+    """The entries whose keys begin so; all where nothing is named. Raises UserError for what none begins with."""
+    for key in keys:
+        if not any(entry.key.startswith(key) for entry in entries):
+            raise UserError(
+                f"No cache in {_shown(place)} has a key that begins with {key!r}. See `distcore cache list`."
+            )
+    return [entry for entry in entries if not keys or entry.key.startswith(tuple(keys))]
+
+
+def _row(entry: Entry) -> tuple[Any, ...]:
+    by = ", ".join(entry.users) if entry.users else "somebody" if entry.in_use else ""
+    digest = str(entry.source.get("digest", ""))[:SHOWN]
+    made = f"{digest}: {entry.source.get('rows', 0):,} rows, {len(entry.features)} features" if digest else ""
+    rows = f"{entry.rows:,}" if entry.format else ""
+    times = (_when(entry.built), _when(entry.used))
+    return entry.key[:SHOWN], entry.state, entry.format, rows, human_bytes(entry.bytes), *times, by, made
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else ""
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    return asdict(entry)
+
+
+def _shown(place: str) -> str:
+    from distcore_data.stores import open_store
+
+    return open_store(place).url

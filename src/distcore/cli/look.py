@@ -1,0 +1,139 @@
+"""Commands that look and change nothing: plan, plugins, doctor, schema; and those that write one file: init, report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from distcore.cli.table import table
+
+
+def plan(arguments: Namespace) -> int:
+    """Say what would run, where, through which plugins and why."""
+    from distcore.cli.plan_text import render
+    from distcore.cli.words import config_of, data_of, set_up_logging
+    from distcore.workflow import run
+
+    set_up_logging(arguments.logging_level)
+    described = run.plan(
+        config_of(arguments),
+        **data_of(arguments),
+        backend=arguments.backend,
+        random_seed=arguments.random_seed,
+        gpus=arguments.gpus,
+    )
+    print(json.dumps(described, indent=2) if arguments.json else render(described))
+    return 0
+
+
+def init(arguments: Namespace) -> int:
+    """Write a commented config by looking at the data."""
+    from distcore.config.initialise import suggest
+    from distcore_data.sources.registry import sample
+
+    text = suggest(sample(arguments.dataset, rows=50_000, format=arguments.data_format), arguments.target)
+    if arguments.output is None:
+        print(text, end="")
+    else:
+        write_new(Path(arguments.output), text)
+        command = f"distcore experiment --config {arguments.output} --dataset {arguments.dataset}"
+        print(f"Wrote {arguments.output}. Train with: {command}")
+    return 0
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that must not exist yet: a config that somebody edited is never overwritten."""
+    from distcore_core.errors import UserError
+
+    if path.exists():
+        raise UserError(f"{path} exists and was left as it is. Give another name with --output, or remove it.")
+    write(path, text)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole. Raises UserError where it cannot be written."""
+    from distcore_core.io.atomic import write_file
+    from distcore_core.io.temporaries import sweep
+
+    with writable(path):
+        sweep(path.parent, path.name)
+        write_file(path, text.encode())
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """A place that the user named and that cannot be written becomes a UserError."""
+    from distcore_core.errors import UserError
+
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}. Give another file with --output.") from error
+
+
+def plugins(arguments: Namespace) -> int:
+    """A row for each plugin: role, name, distribution, version, state and error."""
+    from dataclasses import asdict
+
+    from distcore_core.registry.listing import rows
+    from distcore_core.registry.manager import Plugins
+
+    found = rows(Plugins(), seconds=arguments.timeout)
+    if arguments.json:
+        print(json.dumps([asdict(row) for row in found], indent=2))
+    else:
+        header = ("ROLE", "NAME", "DISTRIBUTION", "VERSION", "STATE", "ERROR")
+        print(table([header, *(tuple(asdict(row).values()) for row in found)]))
+    return 0
+
+
+def doctor(arguments: Namespace) -> int:
+    """Check the machine and each plugin's parts; exit code 1 where something is not well."""
+    from distcore.workflow.doctor import checks
+
+    found = checks()
+    if arguments.json:
+        print(json.dumps([check._asdict() for check in found], indent=2))
+    else:
+        rows = [(check.part, "ok" if check.well else "NOT WELL", check.what, check.found) for check in found]
+        print(table([("PART", "STATE", "CHECK", "FOUND"), *rows]))
+    return 0 if all(check.well for check in found) else 1
+
+
+def schema(arguments: Namespace) -> int:
+    """Print the JSON Schema of the config, for what is installed."""
+    from distcore.config.schema import json_schema
+    from distcore_core.registry.manager import Plugins
+
+    text = json.dumps(json_schema(Plugins()), indent=2) + "\n"
+    if arguments.output is None:
+        sys.stdout.write(text)
+    else:
+        write(Path(arguments.output), text)
+    return 0
+
+
+def report(arguments: Namespace) -> int:
+    """Write report.html from the JSON files of an experiment's folder."""
+    from distcore.workflow.requests import given_credentials
+    from distcore_data.stores.addresses import folder_or_address
+    from distcore_data.stores.run_sync import Mirror, working_folder
+    from distcore_report import write_report
+
+    place = folder_or_address(arguments.directory, "DIR")
+    if isinstance(place, Path):
+        with writable(Path(arguments.output or place / "report.html")):
+            print(write_report(place, arguments.output))
+        return 0
+    mirror = Mirror.at(place, given_credentials(arguments.credentials))
+    with working_folder(mirror) as folder:
+        mirror.get_files(folder, ".json")
+        written = write_report(folder, arguments.output)
+        if arguments.output is None:
+            mirror.put_file(written.name, written)
+        print(arguments.output or mirror.store.where(written.name))
+    return 0

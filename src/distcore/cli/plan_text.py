@@ -1,0 +1,104 @@
+"""A plan as lines for people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from distcore.cli.table import table
+from distcore_core.contracts import JSON, SPLITS
+from distcore_core.io.os_errors import human_bytes
+
+WIDTH = 12
+"""Columns of the first word."""
+
+
+def render(plan: JSON) -> str:
+    """The text of what `distcore.plan` gives."""
+    lines = [
+        *_said("config", f"{plan['config']}, seed {plan['random_seed']}"),
+        *_backend(plan["backend"]),
+        *_dataset(plan["dataset"]),
+        *_cache(plan["cache"]),
+        *_training(plan["training"], plan["dataset"]["splits"]["exact"]),
+    ]
+    for each in plan["notes"]:
+        lines += _said("note", each)
+    rows = [[each[name] for name in ("role", "name", "distribution", "version", "why")] for each in plan["plugins"]]
+    lines += ["", table([("ROLE", "NAME", "DISTRIBUTION", "VERSION", "WHY"), *rows])]
+    return "\n".join(lines)
+
+
+def _said(word: str, text: str) -> Iterator[str]:
+    """The word in front of the text's first line, the others beneath it."""
+    for number, line in enumerate(textwrap.wrap(text, 120 - WIDTH, break_long_words=False) or [""]):
+        yield f"{word if number == 0 else '':<{WIDTH}}{line}"
+
+
+def _backend(backend: JSON) -> Iterator[str]:
+    yield from _said("backend", f"{backend['name']}: {backend['reason']}")
+    has = backend["resources"]
+    parts = [_count(has["cpus"], "CPU"), _count(has["gpus"], "GPU"), _count(has["nodes"], "machine")]
+    if has["memory_bytes"]:
+        parts.append(f"{human_bytes(has['memory_bytes'])} of memory free")
+    yield from _said("", ", ".join(parts))
+    for each in backend["detected"]:
+        yield from _said("", f"detected {each['backend']}: {each['reason']}")
+
+
+def _dataset(dataset: JSON) -> Iterator[str]:
+    names = ", ".join(f"{name} {path}" for name, path in dataset["names"].items())
+    size = "" if dataset["bytes"] is None else f", {human_bytes(dataset['bytes'])}"
+    yield from _said("data", names)
+    yield from _said("", f"{_about(dataset['rows']['count'], dataset['rows']['exact'])} rows{size}")
+    columns = dataset["columns"]
+    yield from _said("reads", f"{_count(len(columns), 'column')}: {', '.join(columns)}")
+    splits = dataset["splits"]
+    if splits["train"] is None:
+        yield from _said("splits", f"{dataset['split']}: the rows of each are known once the column is read")
+        return
+    counts = ", ".join(f"{_about(splits[split], splits['exact'])} {split}" for split in SPLITS)
+    yield from _said("splits", f"{dataset['split']}: {counts}")
+
+
+def _cache(cache: JSON) -> Iterator[str]:
+    place = f"{cache['directory']}/{cache['key']}"
+    if cache["state"] == "hit":
+        yield from _said("cache", f"hit: {place} ({human_bytes(cache['bytes'])}) is used as it is")
+        return
+    why = "miss" if cache["state"] == "miss" else "damaged"
+    free = f"{human_bytes(cache['free_bytes'])} are free"
+    yield from _said("cache", f"{why}: {place} would be built, about {human_bytes(cache['bytes'])}; {free}")
+
+
+def _training(training: JSON, exact: bool) -> Iterator[str]:
+    """Whatever the trainer tells, in its order; the trainers of core in a sentence."""
+    facts = {name: value for name, value in training.items() if name != "notes" and value is not None}
+    if {"batch_size", "effective_batch_size", "steps", "steps_per_epoch"} <= set(facts):
+        about = "" if exact else "about "
+        batch = f"batches of {facts['batch_size']}"
+        if facts["effective_batch_size"] != facts["batch_size"]:
+            batch += f" ({facts['effective_batch_size']} rows in all a step)"
+        yield from _said(
+            "training",
+            f"{_count(facts['workers'], 'worker')}, {batch}, {about}{facts['steps_per_epoch']:,} steps an epoch, "
+            f"{about}{facts['steps']:,} steps in {facts['epochs']:g} epochs, learning rate {facts['learning_rate']:g}, "
+            f"precision {facts['precision']}",
+        )
+        return
+    yield from _said(
+        "training", ", ".join(f"{name.replace('_', ' ')}: {_shown(value)}" for name, value in facts.items())
+    )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _about(count: int, exact: bool) -> str:
+    return f"{'' if exact else 'about '}{count:,}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"

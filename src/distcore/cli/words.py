@@ -1,0 +1,57 @@
+"""From the command line's words to the library's arguments."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from argparse import Namespace
+from typing import Any
+
+from distcore_core.errors import UserError
+
+
+def config_of(arguments: Namespace) -> Any:
+    """The config's path, or its text as a document with lines; None where neither is given."""
+    if arguments.config and arguments.config_str:
+        raise UserError("Both --config and --config_str were given. Give one of them.")
+    if arguments.config_str:
+        from distcore_core.config.document import parse
+
+        return parse(arguments.config_str, "--config_str")
+    return arguments.config
+
+
+def data_of(arguments: Namespace) -> dict[str, Any]:
+    """The data arguments as keywords. Raises UserError where nothing, or too much, is given."""
+    given = [name for name in ("training_set", "validation_set", "test_set") if getattr(arguments, name)]
+    if arguments.dataset and given:
+        raise UserError(
+            f"Both --dataset and --{given[0]} were given. Give one dataset to be split, or the sets, not both."
+        )
+    return {
+        name: getattr(arguments, name)
+        for name in ("dataset", "training_set", "validation_set", "test_set", "data_format")
+    }
+
+
+def skips_of(arguments: Namespace) -> frozenset[str]:
+    """The `skip_save_…` flags that are set."""
+    return frozenset(name for name, value in vars(arguments).items() if name.startswith("skip_save_") and value)
+
+
+def set_up_logging(level: str) -> None:
+    """Plain lines on standard error. Raises UserError for a level that does not exist."""
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise UserError(f"There is no logging level {level!r}. Levels: critical, error, warning, info, debug.")
+    logger = logging.getLogger("distcore")
+    logger.setLevel(number)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+
+
+def shown(level: str) -> str:
+    """How to draw progress under a logging level: nothing when only errors are wanted."""
+    return "none" if level.lower() in ("critical", "error", "warning") else "auto"

@@ -1,0 +1,97 @@
+"""Commands that run something: experiment, train, preprocess, evaluate, predict."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from distcore.cli.words import config_of, data_of, set_up_logging, shown, skips_of
+
+
+def experiment(arguments: Namespace) -> int:
+    """Train, then evaluate and predict the test split."""
+    return _fit(arguments, "experiment")
+
+
+def train(arguments: Namespace) -> int:
+    """Preprocess and fit a model."""
+    return _fit(arguments, "train")
+
+
+def preprocess(arguments: Namespace) -> int:
+    """Build the cache and stop."""
+    from distcore.workflow import run
+
+    set_up_logging(arguments.logging_level)
+    cache = run.preprocess(
+        config_of(arguments),
+        **data_of(arguments),
+        backend=arguments.backend,
+        random_seed=arguments.random_seed,
+        view=shown(arguments.logging_level),
+    )
+    print(cache.where)
+    return 0
+
+
+def evaluate(arguments: Namespace) -> int:
+    """Metrics of a model on a dataset."""
+    from distcore.workflow import run
+
+    statistics = run.evaluate(**_model(arguments), skip=skips_of(arguments))
+    print_scores(statistics)
+    return 0
+
+
+def predict(arguments: Namespace) -> int:
+    """Predictions of a model on a dataset."""
+    from distcore.workflow import run
+
+    path = run.predict(**_model(arguments), skip=skips_of(arguments))
+    print(path if path is not None else "Predictions were computed and, as asked, not saved.")
+    return 0
+
+
+def _fit(arguments: Namespace, command: str) -> int:
+    from distcore.workflow import run
+
+    set_up_logging(arguments.logging_level)
+    outcome = getattr(run, command)(
+        config_of(arguments),
+        **data_of(arguments),
+        backend=arguments.backend,
+        random_seed=arguments.random_seed,
+        gpus=arguments.gpus,
+        output_directory=arguments.output_directory,
+        experiment_name=arguments.experiment_name,
+        model_name=arguments.model_name,
+        model_load_path=arguments.model_load_path,
+        model_resume_path=arguments.model_resume_path,
+        skip=skips_of(arguments),
+        view=shown(arguments.logging_level),
+    )
+    if outcome.test_statistics is not None:
+        print_scores(outcome.test_statistics)
+    print(outcome.directory)
+    return 0
+
+
+def _model(arguments: Namespace) -> dict[str, Any]:
+    """Arguments of `run.predict` and `run.evaluate`."""
+    set_up_logging(arguments.logging_level)
+    where = ("model_path", "dataset", "data_format", "output_directory", "credentials")
+    names = (*where, "batch_size", "backend", "gpus", "trust")
+    return {**{name: getattr(arguments, name) for name in names}, "view": shown(arguments.logging_level)}
+
+
+def print_scores(statistics: dict[str, Any]) -> None:
+    """One line a metric: output feature, metric, number."""
+    from distcore.cli.table import table
+
+    rows = [
+        (output, metric, "–" if value is None else f"{value:.6g}")
+        for output, metrics in statistics.items()
+        for metric, value in metrics.items()
+        if value is None or isinstance(value, int | float)
+    ]
+    print(table([("OUTPUT", "METRIC", "TEST"), *rows]))

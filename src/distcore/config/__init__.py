@@ -1,0 +1,114 @@
+"""The config of a run: its shape, and the two passes that read it.
+
+Pass one (`load_config`) reads names and structure and what core itself understands, without importing any plugin.
+Pass two (`resolve`) lets each plugin's own model validate its options. Every mistake of both is told at once, with its
+line, its path and the nearest right word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.config.run_config import DEFAULT_SEED, JSON, BackendConfig, FeatureConfig, Ref, RunConfig
+from distcore_core.config.document import Document
+from distcore_core.errors import ConfigError, DistcoreError, UserError
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
+
+__all__ = [
+    "DEFAULT_SEED",
+    "JSON",
+    "BackendConfig",
+    "FeatureConfig",
+    "Ref",
+    "RunConfig",
+    "document_of",
+    "load_config",
+    "resolve",
+    "with_overrides",
+]
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any] | Document | RunConfig | None,
+    *,
+    text: str | None = None,
+    backend: str | None = None,
+    random_seed: int | None = None,
+) -> RunConfig:
+    """Pass one. Raises ConfigError with every mistake (also those of pass two, where the first pass found any).
+
+    source: path of a YAML or JSON file, a mapping, YAML text of several lines, or what a pass before gave.
+    text: the YAML text itself; `source` is then its name. backend, random_seed: override what the config says.
+    """
+    if isinstance(source, RunConfig):
+        return with_overrides(source, backend=backend, random_seed=random_seed)
+    from distcore.config.read import read
+
+    config, mistakes = read(document_of(source, text))
+    config = with_overrides(config, backend=backend, random_seed=random_seed)
+    if mistakes:
+        raise ConfigError(sorted({*mistakes, *_mistakes_of_plugins(config)}), config.source)
+    return config
+
+
+def resolve(
+    config: RunConfig, plugins: Plugins, defaults: Mapping[str, str] | None = None, backend: str | None = None
+) -> RunConfig:
+    """Pass two: every plugin's options validated by its own model. Raises ConfigError with every mistake, PluginError
+    where a plugin that is named cannot be used.
+
+    defaults: {"processor" | "loader" | "trainer": name} of the backend, for a section that gives options and no type;
+    without it such a section is left as it is. backend: the one that was detected, where the config names none.
+    What is resolved can be resolved again, with more defaults.
+    """
+    from distcore.config.resolver import Resolver
+
+    resolver = Resolver(config, plugins, defaults or {}, backend)
+    resolved = resolver.config()
+    if resolver.mistakes:
+        raise ConfigError(sorted(set(resolver.mistakes)), config.source)
+    return resolved
+
+
+def with_overrides(config: RunConfig, *, backend: str | None = None, random_seed: int | None = None) -> RunConfig:
+    """The config as the command line wants it. Overriding the backend keeps the rest of its section."""
+    if backend is not None:
+        config = replace(config, backend=replace(config.backend, type=backend))
+    if random_seed is not None:
+        config = replace(config, random_seed=random_seed)
+    return config
+
+
+def document_of(source: str | Path | Mapping[str, Any] | Document | None, text: str | None = None) -> Document:
+    """The document of what `load_config` takes. Raises UserError if there is none, ConfigError if it cannot be read."""
+    from distcore_core.config.document import from_mapping, parse, read_document
+
+    if text is not None:
+        return parse(text, str(source) if isinstance(source, str | Path) else "config")
+    if source is None:
+        raise UserError("No config was given. Give one with --config or --config_str; `distcore init` writes one.")
+    if isinstance(source, Document):
+        return source
+    if isinstance(source, Mapping):
+        return from_mapping(source)
+    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
+        return parse(source)
+    return read_document(source)
+
+
+def _mistakes_of_plugins(config: RunConfig) -> list[Any]:
+    """What pass two would say about a config that pass one found wrong, so that both are told at once."""
+    from distcore.config.resolver import Resolver
+    from distcore_core.registry.manager import Plugins
+
+    try:
+        resolver = Resolver(config, Plugins(config.plugins_block), {})
+        resolver.config()
+    except DistcoreError:
+        return []  # a plugin that cannot be used is told once the config itself is right
+    return resolver.mistakes

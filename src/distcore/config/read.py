@@ -1,0 +1,223 @@
+"""Pass one over a config: names and structure, and the sections that core itself understands. No plugin is imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from distcore.config.read_features import read_features
+from distcore.config.run_config import DEFAULT_SEED, BackendConfig, FeatureConfig, Ref, RunConfig
+from distcore.config.under_way import DocumentUnderWay
+from distcore_core.config.document import Document, KeyPath
+from distcore_core.config.mistakes import problems_of, unknown_option
+from distcore_core.errors import Mistake, UserError
+from distcore_core.registry.index import DEFAULTS
+from distcore_data.preprocess_options import Preprocessing
+from distcore_data.stores import read_credentials
+from distcore_data.stores.addresses import store_kind
+from distcore_tabular.ludwig_upgrade import upgrade
+from distcore_torch.train_options import TrainerOptions
+
+SECTIONS = (
+    *("input_features", "output_features", "preprocessing", "combiner", "trainer", "defaults", "backend", "model"),
+    *("plugins", "extensions", "random_seed", "hyperopt", "model_type", "ludwig_version"),
+)
+LANGUAGE_MODEL = (
+    "base_model",
+    "adapter",
+    "adapters",
+    "prompt",
+    "generation",
+    "quantization",
+    "model_parameters",
+    "is_multimodal",
+)
+PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@")
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read(document: Document) -> tuple[RunConfig, list[Mistake]]:
+    """The config, and what is wrong with it. Where something is, the config has a default in its place."""
+    notes = upgrade(document)
+    reader = Reader(document)
+    if document.values.get("hyperopt"):
+        line = document.places.find(("hyperopt",)).line
+        where = f"line {line}: " if line else ""
+        notes.append(f"{where}`hyperopt` is left out here: one model is fitted, with the values that the config gives")
+    return reader.config(notes), reader.mistakes
+
+
+class Reader(DocumentUnderWay):
+    """Reads a whole config."""
+
+    def config(self, notes: list[str]) -> RunConfig:
+        self._top_level()
+        defaults, inputs, outputs = read_features(self)
+        trainer = self._section("trainer", TrainerOptions)
+        self._validation_field(trainer, outputs)
+        for path in _passwords(self.values, ()):
+            if path[:2] != ("backend", "cache_credentials"):
+                self.wrong(path, "holds a password in a URL; remove it, and give it in backend.cache_credentials")
+        return RunConfig(
+            input_features=inputs,
+            output_features=outputs,
+            preprocessing=self._section("preprocessing", Preprocessing),
+            model=self._model(),
+            trainer=trainer,
+            backend=self._backend(),
+            plugins_block=self._block(),
+            extensions=tuple(self._extensions()),
+            random_seed=self._seed(),
+            hyperopt=self.mapping(("hyperopt",), self.values.get("hyperopt")) or None,
+            defaults=defaults,
+            notes=tuple(notes),
+            source=self.document.source,
+            places=self.places,
+        )
+
+    def _section(self, name: str, model: type[M]) -> M:
+        """A section that core's own model understands."""
+        values = self.mapping((name,), self.values.get(name))
+        try:
+            return model.model_validate(values)
+        except ValidationError as error:
+            for problem in problems_of(error, model, values):
+                self.wrong((name, *problem.path), problem.message)
+            return model.model_validate({})
+
+    def _top_level(self) -> None:
+        for name, value in self.values.items():
+            if name in SECTIONS or (value is None and name in (*LANGUAGE_MODEL, "preset")):
+                continue
+            if name in LANGUAGE_MODEL:
+                self.wrong((name,), "is for Ludwig's language models, which are not carried out here; remove it")
+            elif name == "preset":
+                self.wrong((name,), "Ludwig's presets are not carried out here; write out the sections that you want")
+            else:
+                self.wrong((name,), unknown_option(name, SECTIONS))
+        kind = self.values.get("model_type")
+        if kind == "gbm":
+            message = (
+                "model_type gbm was removed from Ludwig; install a plugin that offers a gradient-boosting trainer, "
+            )
+            self.wrong(("model_type",), message + "and name it in backend.trainer.type")
+        elif kind not in (None, "ecd"):
+            self.wrong(("model_type",), f"model_type {kind!r} is not carried out here; only ecd is. Remove it")
+
+    def _seed(self) -> int:
+        seed = self.values.get("random_seed")
+        if seed is None:
+            return DEFAULT_SEED
+        if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 1 << 63:
+            return seed
+        self.wrong(("random_seed",), f"should be a whole number from 0, not {seed!r}")
+        return DEFAULT_SEED
+
+    def _block(self) -> tuple[str, ...]:
+        section = self.mapping(("plugins",), self.values.get("plugins"))
+        for name in section:
+            if name != "block":
+                self.wrong(("plugins", name), unknown_option(name, ["block"]))
+        block = section.get("block")
+        if block is None or isinstance(block, str):
+            return (block,) if block else ()
+        if isinstance(block, list) and all(isinstance(each, str) for each in block):
+            return tuple(block)
+        self.wrong(("plugins", "block"), "should be a list of names of plugins or distributions")
+        return ()
+
+    def _validation_field(self, trainer: TrainerOptions, outputs: tuple[FeatureConfig, ...]) -> None:
+        chosen, path = trainer.validation_field, ("trainer", "validation_field")
+        names = [each.name for each in outputs]
+        if chosen not in (None, "combined", *names) and names:
+            self.wrong(path, f"{chosen!r} is no output feature; there are: {', '.join(names)}, or combined")
+        if chosen == "combined" and trainer.validation_metric not in (None, "loss"):
+            self.wrong(("trainer", "validation_metric"), "should be loss where validation_field is combined")
+
+    # -------------------------------------------------------------- plugins by name
+
+    def _model(self) -> Ref:
+        section = self.mapping(
+            ("model",),
+            {"type": self.values["model"]} if isinstance(self.values.get("model"), str) else self.values.get("model"),
+        )
+        options = {name: value for name, value in section.items() if name != "type"}
+        combiner = self.values.get("combiner")
+        if combiner is not None:
+            if "combiner" in options:
+                self.wrong(("model", "combiner"), "the combiner is given twice; keep `combiner` at the top level")
+            options["combiner"] = combiner
+            self.places.follow(combiner, ("combiner",), ("model", "combiner"))
+        kind = self.text(("model", "type"), section.get("type"))
+        return Ref(kind or DEFAULTS["models"], options, named=bool(kind))
+
+    def _extensions(self) -> Iterator[Ref]:
+        section = self.values.get("extensions")
+        if section is not None and not isinstance(section, list):
+            self.wrong(("extensions",), "should be a list of names, or of mappings with a type")
+            return
+        for index, each in enumerate(section or []):
+            found = self._reference(("extensions", index), each)
+            if found is None or not found.type:
+                self.wrong(("extensions", index), "needs a type, the name of an installed extension")
+            else:
+                yield found
+
+    def _reference(self, path: KeyPath, value: Any) -> Ref | None:
+        """`dask`, or `{type: dask, parallelism: 100}`, or options without a type."""
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return Ref(value)
+        section = self.mapping(path, value)
+        kind = self.text((*path, "type"), section.get("type"))
+        return Ref(kind or "", {name: each for name, each in section.items() if name != "type"})
+
+    def _backend(self) -> BackendConfig:
+        section = self.mapping(("backend",), self.values.get("backend"))
+        known = ("type", "cache_dir", "cache_format", "cache_credentials", "processor", "trainer", "loader")
+        cache_format = self._reference(("backend", "cache_format"), section.get("cache_format"))
+        if cache_format is None or not cache_format.type:
+            cache_format = Ref(DEFAULTS["caches"], cache_format.options if cache_format else {}, named=False)
+        return BackendConfig(
+            type=self.text(("backend", "type"), section.get("type")),
+            options={name: value for name, value in section.items() if name not in known},
+            cache_dir=self._place(("backend", "cache_dir"), section.get("cache_dir")),
+            cache_format=cache_format,
+            cache_credentials=self._credentials(section.get("cache_credentials")),
+            processor=self._reference(("backend", "processor"), section.get("processor")),
+            trainer=self._reference(("backend", "trainer"), section.get("trainer")),
+            loader=self._reference(("backend", "loader"), section.get("loader")),
+        )
+
+    def _place(self, path: KeyPath, value: Any) -> str | None:
+        """A folder, or the address of a store. One with a password is told by `_passwords`, with all others."""
+        text = self.text(path, value)
+        if text is not None and not PASSWORD.match(text):
+            try:
+                store_kind(text)
+            except UserError as error:
+                self.wrong(path, str(error))
+        return text
+
+    def _credentials(self, value: Any) -> dict[str, Any] | None:
+        """A mapping, or a path to JSON. No message shows anything of what is in them."""
+        try:
+            found = read_credentials(value)
+        except ValueError as error:
+            self.wrong(("backend", "cache_credentials"), str(error))
+            return None
+        return dict(found.options) if found is not None else None
+
+
+def _passwords(value: Any, path: KeyPath) -> Iterator[KeyPath]:
+    """The paths of URLs that carry a password: they would end in description.json."""
+    if isinstance(value, str) and PASSWORD.match(value):
+        yield path
+    inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inside:
+        yield from _passwords(each, (*path, key))

@@ -1,0 +1,185 @@
+"""Pass two over a config: each plugin's own model validates its options, and older flat options find their section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from distcore.config.run_config import FeatureConfig, Ref, RunConfig
+from distcore_core.config.document import KeyPath, Places
+from distcore_core.config.mistakes import fields_at, nearest, problems_of, unknown_option
+from distcore_core.errors import Mistake, PluginNotFound
+from distcore_tabular.ludwig_upgrade import LUDWIG_TYPES
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
+
+FULLY_CONNECTED = (
+    *("fc_layers", "output_size", "use_bias", "weights_initializer", "bias_initializer", "norm", "norm_params"),
+    *("activation", "dropout"),
+)
+"""Flat options of an output feature that a decoder knows with `fc_` before them (Ludwig before 0.6)."""
+
+
+class Resolver:
+    """Validates what a config says to plugins. `mistakes` holds what was wrong; nothing is raised for it.
+
+    defaults: the backend's default processor, loader and trainer, for sections without a type.
+    backend: its name, where the config names none.
+    """
+
+    def __init__(
+        self, config: RunConfig, plugins: Plugins, defaults: Mapping[str, str], backend: str | None = None
+    ) -> None:
+        self.backend = config.backend.type or backend
+        self.given = config
+        self.plugins = plugins
+        self.defaults = defaults
+        self.places = Places(config.places)
+        self.mistakes: list[Mistake] = []
+        self.notes: dict[str, None] = dict.fromkeys(config.notes)
+        self._models: dict[tuple[str, str, str], Any] = {}
+
+    def config(self) -> RunConfig:
+        """The config with every plugin's options as its own model has them."""
+        given, backend = self.given, self.given.backend
+        self._check_defaults()
+        return replace(
+            given,
+            input_features=tuple(self._feature(each) for each in given.input_features),
+            output_features=tuple(self._feature(each) for each in given.output_features),
+            model=self._reference("models", given.model, ("model",)),
+            extensions=tuple(
+                self._reference("extensions", each, ("extensions", index))
+                for index, each in enumerate(given.extensions)
+            ),
+            backend=replace(
+                backend,
+                options=self._backend_options(),
+                cache_format=self._reference("caches", backend.cache_format, ("backend", "cache_format")),
+                processor=self._part("processors", "processor"),
+                trainer=self._part("trainers", "trainer"),
+                loader=self._part("loaders", "loader"),
+            ),
+            notes=tuple(self.notes),
+            defaults={},
+        )
+
+    # -------------------------------------------------------------- one plugin
+
+    def _validated(self, kind: str, name: str, role: str, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+        """The options as the plugin's model has them; unchanged where they are wrong."""
+        try:
+            model = self._model(kind, name, role)
+        except PluginNotFound as error:
+            self._wrong((*path, "type"), _with_ludwig(kind, name, str(error)))
+            return options
+        if model is None:
+            for option in options:
+                self._wrong((*path, option), unknown_option(option, []))
+            return options
+        if kind == "features":
+            options = self._nested(model, role, options, path)
+        try:
+            validated = model.model_validate(options)
+        except ValidationError as error:
+            for problem in problems_of(error, model, options):
+                self._wrong((*path, *problem.path), problem.message)
+            return options
+        # Only what was set: a model may tell "not given" from "given as the default", and it validates again.
+        return dict(validated.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+    def _model(self, kind: str, name: str, role: str) -> Any:
+        key = (kind, name, role)
+        if key not in self._models:
+            self._models[key] = self.plugins.options_model(kind, name, role)
+        return self._models[key]
+
+    def _wrong(self, path: KeyPath, message: str) -> None:
+        self.mistakes.append(self.places.mistake(path, message))
+
+    def _reference(self, kind: str, reference: Ref, path: KeyPath) -> Ref:
+        return replace(reference, options=self._validated(kind, reference.type, "", reference.options, path))
+
+    def _part(self, kind: str, name: str) -> Ref | None:
+        """The backend's processor, trainer or loader."""
+        reference: Ref | None = getattr(self.given.backend, name)
+        if reference is None:
+            return None
+        chosen = reference.type or self.defaults.get(name)
+        return self._reference(kind, Ref(chosen, reference.options), ("backend", name)) if chosen else reference
+
+    def _backend_options(self) -> dict[str, Any]:
+        """The backend's own options. What neither it nor core knows is told with the nearest word of both."""
+        options, known = self.given.backend.options, {*BACKEND_OPTIONS}
+        if self.backend is not None:
+            try:
+                model = self._model("backends", self.backend, "")
+            except PluginNotFound:
+                return self._validated("backends", self.backend, "", options, ("backend",))
+            known |= set(fields_at(model, ()) if model is not None else ())
+        own = {option: value for option, value in options.items() if option in known}
+        for option in options.keys() - own.keys():
+            self._wrong(("backend", option), unknown_option(option, known))
+        return own if self.backend is None else self._validated("backends", self.backend, "", own, ("backend",))
+
+    # -------------------------------------------------------------- features
+
+    def _feature(self, feature: FeatureConfig) -> FeatureConfig:
+        path: KeyPath = (f"{feature.role}_features", feature.index)
+        return replace(feature, options=self._validated("features", feature.type, feature.role, feature.options, path))
+
+    def _nested(self, model: Any, role: str, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+        """Flat options of the encoder or decoder (Ludwig before 0.6) moved into its section."""
+        section = "encoder" if role == "input" else "decoder"
+        known = fields_at(model, ())
+        if section not in known or not isinstance(options.get(section, {}), dict):
+            return options
+        inner = dict(options.get(section, {}))
+        inside = fields_at(model, (section,), {section: inner})
+        moved = dict(options)
+        for option in [each for each in options if each not in known]:
+            renamed = f"fc_{option}" if option in FULLY_CONNECTED else option
+            target = renamed if role == "output" and renamed in inside else option
+            if target in inside and target not in inner:
+                inner[target] = moved.pop(option)
+                self.places.follow(inner[target], (*path, option), (*path, section, target))
+                self.notes[f"`{path[0]}.{option}` is an older spelling of `{path[0]}.{section}.{target}`"] = None
+                moved[section] = inner
+        return moved
+
+    def _check_defaults(self) -> None:
+        """Every section of `defaults`, also of types that no feature has: a type that nobody offers is a mistake."""
+        installed = set(self.plugins.names("features"))
+        for kind, section in self.given.defaults.items():
+            if kind not in installed:
+                if kind not in LUDWIG_TYPES:
+                    message = f"there is no feature type {kind!r}; {nearest(kind, installed | {'split', 'csv'})}"
+                    self._wrong(("defaults", kind), message)
+                continue
+            for role, left_out in (("input", ("decoder", "loss")), ("output", ("encoder", "preprocessing"))):
+                options = {name: value for name, value in section.items() if name not in left_out}
+                model = self._model("features", kind, role) if options else None
+                if model is not None and not _refuses_all(model):
+                    self._validated("features", kind, role, options, ("defaults", kind))
+
+
+BACKEND_OPTIONS = ("type", "cache_dir", "cache_format", "cache_credentials", "processor", "trainer", "loader")
+
+
+def _refuses_all(model: Any) -> bool:
+    """Whether the type cannot have this role at all, so that nothing said for it matters until a feature has it."""
+    try:
+        model.model_validate({})
+    except ValidationError as error:
+        return any(not each["loc"] for each in error.errors())
+    return False
+
+
+def _with_ludwig(kind: str, name: str, message: str) -> str:
+    if kind == "features" and name in LUDWIG_TYPES:
+        return f"Ludwig's feature type {name!r} needs a plugin that is not installed. {message}"
+    return message

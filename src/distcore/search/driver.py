@@ -1,0 +1,275 @@
+"""A search under way: what is refused beforehand, the job that an executor is given, and who is told of each trial."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.config import RunConfig
+from distcore.search.checks import check_objective, check_split
+from distcore.search.folders import CHANGED, SEARCH, SECTION, refuse_another
+from distcore.search.outcome import SearchOutcome, collect, conclude, in_words
+from distcore.search.section import Section, check_candidates
+from distcore.search.trial import TrialWork, run_trial
+from distcore.workflow import results
+from distcore.workflow.prepare import data_options, prepare
+from distcore_core.contracts import EXECUTOR, JSON, TRAINER, SearchJob
+from distcore_core.errors import ConfigError, Mistake, PluginNotFound, Stopped, TrainingError
+from distcore_core.io.seals import read_sealed
+from distcore_core.registry.index import DEFAULTS
+from distcore_core.registry.manager import Plugins
+from distcore_core.signals import signal_of
+from distcore_data.cache.manifest import digest_of
+from distcore_data.dataset import Data
+from distcore_data.features import Features
+from distcore_search.objective import Objective
+from distcore_search.records import ENDED, read_record
+from distcore_search.variants import variants
+
+if TYPE_CHECKING:
+    from distcore.workflow.session import Session
+    from distcore_core.contracts import Executor
+    from distcore_data.cache import Cache
+    from distcore_search.options import ExecutorOptions
+
+SAMPLES = 10
+"""Trials where neither `num_samples` nor a grid says how many; Ludwig's."""
+
+log = logging.getLogger("distcore")
+
+
+class Search:
+    """A search under way. Making it refuses whatever can be refused without touching data or disk."""
+
+    def __init__(
+        self, section: Section, session: Session, data: Data, skip: Any, backend: str | None, seed: int | None
+    ) -> None:
+        self.section, self.session, self.data, self.skip = section, session, data, skip
+        self.objective = Objective.of(section.options)
+        self.backend, self.seed = backend, seed
+        self.configs = check_candidates(section, session.plugins, session.backend_name)
+        self.executor, self.options = executor_of(section, session)
+        check_split(
+            section,
+            self.objective,
+            all(each.trainer.evaluate_training_set for each in self.configs),
+            self.options.scheduler.type,
+        )
+        self.shared = len({digest_of(data_part(each, session.plugins)) for each in self.configs}) == 1
+
+    def run(self, directory: Path, resume: bool) -> SearchOutcome:
+        session, section = self.session, self.section
+        session.directory = directory
+        work = TrialWork(
+            config=section.values,
+            parameters=dict(section.written["parameters"]),
+            objective=self.objective,
+            data=self.data,
+            directory=directory,
+            backend=self.backend,
+            random_seed=self.seed,
+            skip=frozenset(self.skip),
+        )
+        job = self._job(work, resume)
+        planned = self.executor.plan(job, session.backend)
+        if self.shared:
+            work = replace(work, cache=self._cache())
+            job = replace(job, work=work)
+        else:
+            log.info("Some parameters change the preprocessing, so each of its variants has a cache of its own.")
+        self._remember(work, resume)
+        session.started()
+        for note in (*section.notes, *self.options.notes(), *planned.get("notes", ())):
+            log.info("%s", note)
+        log.info(
+            "%s: %s the %s; %d trials, %d at once, chosen by %s, run by the executor %s.",
+            directory, self.objective.goal, self.objective, job.trials, planned["at_once"], planned["algorithm"],
+            self.executor.name,
+        )  # fmt: skip
+        return self._run_trials(job, work)
+
+    def _job(self, work: TrialWork, resume: bool) -> SearchJob:
+        section, seed = self.section, self.session.config.random_seed
+        axes = {name: space.axis() for name, space in section.spaces.items()}
+        grid = any(axis.grid for axis in axes.values())
+        samples = self.options.num_samples or (1 if grid else SAMPLES)
+        algorithm = section.options.search_alg
+        chosen = algorithm.model_dump(exclude={"points_to_evaluate"}) if algorithm is not None else {}
+        if not chosen and grid:
+            chosen = {"type": "variant_generator"}
+        if chosen.get("type") == "optuna" and grid:
+            message = "optuna chooses the values itself; use choice instead of grid_search, or variant_generator"
+            raise section.refuse(("search_alg", "type"), message)
+        points = self._points()
+        known = None
+        if chosen.get("type") in ("variant_generator", "random"):
+            stated = chosen.get("random_state")
+            constant = bool(chosen.get("constant_grid_search"))
+            known = variants(axes, samples, seed if stated is None else stated, points, constant)
+        workers, resources, use_gpu = workers_of(self.session)
+        return SearchJob(
+            function=run_trial,
+            work=work,
+            axes=axes,
+            variants=known,
+            trials=len(known) if known is not None else samples,
+            goal=self.objective.goal,
+            directory=work.directory,
+            algorithm=chosen,
+            points=points,
+            seed=chosen["seed"] if chosen.get("seed") is not None else seed,
+            workers=workers,
+            resources_per_worker=resources,
+            use_gpu=use_gpu,
+            resume=resume,
+        )
+
+    def _points(self) -> tuple[Mapping[str, Any], ...]:
+        """`points_to_evaluate` as raw values."""
+        algorithm, spaces = self.section.options.search_alg, self.section.spaces
+        points: list[Mapping[str, Any]] = []
+        for index, point in enumerate((algorithm.points_to_evaluate or []) if algorithm is not None else []):
+            raw = {}
+            for name, value in point.items():
+                path = ("search_alg", "points_to_evaluate", index, name)
+                if name not in spaces:
+                    raise self.section.refuse(path, f"is not searched; there are {', '.join(spaces)}")
+                try:
+                    raw[name] = spaces[name].raw(value)
+                except ValueError as error:
+                    raise self.section.refuse(path, str(error)) from error
+            points.append(raw)
+        return tuple(points)
+
+    def _cache(self) -> Cache:
+        """The one cache of all trials; the metric is checked against what it holds."""
+        plain = self.session.config
+        self.session.config = replace(
+            self.configs[0], backend=plain.backend, random_seed=plain.random_seed, plugins_block=plain.plugins_block
+        )
+        self.session.features = Features.of(self.session.config.as_json(), self.session.plugins)
+        cache = prepare(self.session, self.data)
+        check_objective(self.section, self.objective, self.session.features, cache, self.session.plugins)
+        if "skip_save_processed_input" in self.skip:
+            log.info("The cache stays until the search is over, for every trial reads it.")
+        return cache
+
+    def _remember(self, work: TrialWork, resume: bool) -> None:
+        """Write what this search is, or refuse to go on with another one in its folder."""
+        path = work.directory / SEARCH
+        mine = {
+            "config": {**without_credentials(work.config), SECTION: self.section.written},
+            "data": self.data.names(),
+            "cache": work.cache.key if work.cache is not None else None,
+            "random_seed": self.session.config.random_seed,
+        }
+        if resume:
+            refuse_another(read_sealed(path, CHANGED), mine, work.directory)
+        results.write_json(path, mine)
+
+    def _run_trials(self, job: SearchJob, work: TrialWork) -> SearchOutcome:
+        session, ended = self.session, sum(record["state"] in ENDED for record in collect(work))
+        session.progress.begin("trials", job.trials, "trials")
+        session.progress.done = ended
+        if ended:
+            log.info("%d trials ended before; they are not repeated.", ended)
+        written = {**self.section.written, "random_seed": session.config.random_seed}
+        try:
+            self.executor.run(job, session.backend, self._told(work))
+        except KeyboardInterrupt as error:
+            conclude(work, written, self.skip, interrupted=True)
+            words = (
+                f"The results so far are in {work.directory}; go on with: distcore hyperopt --config … --dataset … "
+                f"--model_resume_path {work.directory}"
+            )
+            raise Stopped(words, signal_of(error)) from None
+        session.progress.end()
+        outcome = conclude(work, written, self.skip)
+        if "skip_save_processed_input" in self.skip and session.built_cache and work.cache is not None:
+            results.remove_cache(work.cache)
+        _raise_if_all_failed(outcome)
+        return outcome
+
+    def _told(self, work: TrialWork) -> Callable[[str], None]:
+        """Hears of every trial that ended: a line for people, the event for extensions."""
+        best: list[float] = [each["score"] for each in collect(work)[:1] if each.get("score") is not None]
+
+        def told(name: str) -> None:
+            record = read_record(work.folder(name))
+            self.session.progress.done += 1
+            score = record.get("score")
+            if score is not None and (not best or work.objective.better(score, best[0])):
+                best[:] = [score]
+            found = "no score" if score is None else f"{self.objective.metric} {score:.6g}"
+            so_far = f" (best {best[0]:.6g})" if best else ""
+            why = f": {record['error'].splitlines()[0]}" if record.get("error") else ""
+            log.info(
+                "Trial %s %s%s; %s%s; %s", name, record["state"], why, found, so_far, in_words(record["parameters"])
+            )
+            self.session.plugins.manager.hook.trial_finished(name=name, record=record, directory=work.folder(name))
+
+        return told
+
+
+def executor_of(section: Section, session: Session) -> tuple[Executor, ExecutorOptions]:
+    """The executor that the section names, else the one that is called like the backend, else the local one."""
+    reference = section.options.executor
+    named, plugins = reference.type, session.plugins
+    name = named or session.backend_name
+    if named is None and name not in plugins.names("executors"):
+        name = DEFAULTS["executors"]
+    try:
+        plugins.find("executors", name)
+    except PluginNotFound as error:
+        other = " Or write hyperopt.executor.type: local, which runs the trials on this machine." if named else ""
+        raise section.refuse(("executor", "type"), f"{error}{other}") from error
+    try:
+        options = plugins.validate("executors", name, reference.model_extra or {})
+    except ConfigError as error:
+        raise _placed(section, error, f"executor {name}") from error
+    return plugins.make(EXECUTOR, name, options), options
+
+
+def _placed(section: Section, error: ConfigError, where: str) -> ConfigError:
+    """The mistakes of the executor's options with their lines."""
+
+    def path(mistake: Mistake) -> tuple[str, ...]:
+        rest = mistake.path.removeprefix(where).lstrip(".")
+        return ("executor", *(rest.split(".") if rest else ()))
+
+    return ConfigError([section.mistake(path(each), each.message) for each in error.mistakes], section.source)
+
+
+def workers_of(session: Session) -> tuple[int, Mapping[str, float], bool]:
+    """How many processes a trial's trainer starts, and what each asks for."""
+    trainer = session.make(TRAINER)
+    backend = session.backend
+    return trainer.workers(backend), trainer.resources_per_worker, trainer.uses_gpu(backend)
+
+
+def without_credentials(values: Mapping[str, Any]) -> JSON:
+    """A config as it was written, but for what no file may hold."""
+    backend = values.get("backend")
+    if not isinstance(backend, Mapping):
+        return dict(values)
+    return {**values, "backend": {name: each for name, each in backend.items() if name != "cache_credentials"}}
+
+
+def data_part(config: RunConfig, plugins: Plugins) -> JSON:
+    """Everything of a config that the bytes of its cache depend on."""
+    specifications = Features.of(config.as_json(), plugins).specifications
+    features = [{**each, "options": data_options(each["options"])} for each in specifications]
+    preprocessing = config.preprocessing.model_dump(mode="json")
+    return {"features": features, "preprocessing": preprocessing, "random_seed": config.random_seed}
+
+
+def _raise_if_all_failed(outcome: SearchOutcome) -> None:
+    failed = [each for each in outcome.trials if each["state"] == "failed"]
+    if failed and len(failed) == len(outcome.trials):
+        raise TrainingError(
+            f"All {len(failed)} trials failed; the first with: {failed[0]['error']} "
+            f"See {outcome.directory}; correct the config, and begin a new search."
+        )

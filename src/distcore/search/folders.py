@@ -1,0 +1,69 @@
+"""The folder of a search: a fresh one, or the one to go on with; held by one driver at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from distcore.workflow.session import experiment_directory
+from distcore_core.contracts import JSON
+from distcore_core.errors import UserError
+from distcore_core.io.atomic import remove_directory
+from distcore_core.io.locks import locked_if_free
+from distcore_core.io.temporaries import sweep_tree
+
+SEARCH = "search.json"
+"""What a search was begun with; a folder that holds it can be gone on with."""
+
+CHANGED = "Take it from a backup, or begin a new search: this file says which search the trials beside it are of."
+
+SECTION = "hyperopt"
+FREE_TO_CHANGE = ("backend", "extensions", "plugins", SECTION)
+"""Sections of the config that a search may be gone on with otherwise; of `hyperopt` the executor alone."""
+
+
+def folder_to_resume(
+    root: str | Path, experiment: str, model: str, path: str | Path | None, resume: bool | None
+) -> Path | None:
+    """The folder of the search to go on with. Raises UserError where it holds none."""
+    if path is None and resume:
+        base = Path(root) / f"{experiment}_{model}"
+        return base if (base / SEARCH).is_file() else None
+    if path is None:
+        return None
+    if not (Path(path) / SEARCH).is_file():
+        raise UserError(
+            f"{path} holds no search to go on with: there is no {SEARCH}. Give the search's folder, such as "
+            "results/hyperopt_run."
+        )
+    return Path(path)
+
+
+@contextmanager
+def held_folder(going_on: Path | None, root: str | Path, experiment: str, model: str) -> Iterator[Path]:
+    """The search's folder, held by a lock. A fresh one is gone again where nothing was begun in it."""
+    folder = going_on if going_on is not None else experiment_directory(root, experiment, model)
+    try:
+        with locked_if_free(folder / ".lock") as free:
+            if not free:
+                raise UserError(f"Another search is running in {folder}. Wait for it, or begin one in another folder.")
+            sweep_tree(folder)
+            yield folder
+    finally:
+        if going_on is None and not (folder / SEARCH).exists():
+            remove_directory(folder)
+
+
+def refuse_another(before: JSON, mine: JSON, folder: Path) -> None:
+    """Raise UserError naming everything in which the search of a folder was another one."""
+    other = [name for name in ("cache", "random_seed") if before[name] != mine[name]]
+    sections = sorted({*before["config"], *mine["config"]} - {*FREE_TO_CHANGE})
+    other += [name for name in sections if before["config"].get(name) != mine["config"].get(name)]
+    old, new = before["config"][SECTION], mine["config"][SECTION]
+    other += [f"{SECTION}.{name}" for name in sorted({*old, *new} - {"executor"}) if old.get(name) != new.get(name)]
+    if other:
+        raise UserError(
+            f"The search in {folder} is another one: {', '.join(other)} differ. "
+            "Go on with the config and data it was begun with, or begin a new search."
+        )

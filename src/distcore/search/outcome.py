@@ -1,0 +1,161 @@
+"""What a search leaves: its statistics, best first, the best trial's model, a table, the report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distcore.search.trial import TrialWork, check_model, finish_stopped
+from distcore.workflow import results
+from distcore_core.contracts import JSON
+from distcore_core.errors import ArtifactError, DistcoreError, TrainingError
+from distcore_core.io.atomic import DirectoryBuilder
+from distcore_search.records import TRIALS, read_record, statistics_of
+
+STATISTICS = "hyperopt_statistics.json"
+MODEL = "model"
+log = logging.getLogger("distcore")
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What `hyperopt` gives back.
+
+    directory: the search's folder. trials: their records, best first: {"name", "parameters", "state", "score",
+    "rounds", "seconds", "error", "evaluation"}. model: the best trial's model folder; None where it was not saved.
+    metric: what the score is.
+    """
+
+    directory: Path
+    trials: Sequence[JSON]
+    model: Path | None
+    metric: str = "score"
+
+    @property
+    def best(self) -> JSON:
+        """The best trial's record. Raises TrainingError where no trial has a score."""
+        if not self.trials or self.trials[0]["score"] is None:
+            raise TrainingError(f"No trial of {self.directory} has a score.")
+        return self.trials[0]
+
+
+def collect(work: TrialWork) -> list[JSON]:
+    """The records of every trial that was begun, best first."""
+    folder = work.directory / TRIALS
+    folders = sorted(each for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+    return work.objective.ordered(record for record in map(read_record, folders) if record)
+
+
+def conclude(work: TrialWork, section: JSON, skip: Any, interrupted: bool = False) -> SearchOutcome:
+    """Write everything that a search leaves, also one that was interrupted.
+
+    Raises TrainingError, after that, where the best trial's model is damaged, or is not the one that had its score."""
+    records, model, trouble = collect(work), None, None
+    if "skip_save_model" not in skip and not interrupted:
+        try:
+            model = _best_model(work, records)
+        except ArtifactError as error:
+            trouble = error
+    if "skip_save_hyperopt_statistics" not in skip:
+        best = records[0]["name"] if records and records[0].get("score") is not None else None
+        statistics = {
+            "hyperopt_config": section,
+            "objective": {name: getattr(work.objective, name) for name in ("feature", "metric", "goal", "split")},
+            "best_trial": best,
+            "model": MODEL if model is not None else None,
+            "hyperopt_results": [_result(work, record) for record in records],
+        }
+        results.write_json(work.directory / STATISTICS, statistics)
+        if "skip_save_report" not in skip:
+            results.report(work.directory)
+    if trouble is not None:
+        raise TrainingError(
+            f"{trouble} The search is over, and its results are in {work.directory}, but no model was delivered. "
+            f"To have the best trial run again, remove its folder and go on with --model_resume_path {work.directory}."
+        ) from trouble
+    return SearchOutcome(work.directory, records, model, work.objective.metric)
+
+
+def _result(work: TrialWork, record: JSON) -> JSON:
+    """Ludwig's four keys, and ours."""
+    folder = work.folder(record["name"])
+    ours = ("state", "score", "rounds", "round", "seconds", "error")
+    return {
+        "parameters": record["parameters"],
+        "metric_score": record.get("score"),
+        "training_stats": statistics_of(folder),
+        "eval_stats": record.get("evaluation", {}),
+        "trial": record["name"],
+        "directory": str(folder.relative_to(work.directory)),
+        **{name: record.get(name) for name in ours if name != "score"},
+    }
+
+
+def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
+    """The model of the best trial that has one, copied to the search's own folder; None where there is none."""
+    for record in records:
+        if record.get("score") is None:
+            return None
+        source = work.folder(record["name"]) / MODEL
+        if record["state"] == "stopped" and "model" not in record:
+            try:
+                finish_stopped(work, record)
+            except DistcoreError as error:
+                log.warning("The model of trial %s cannot be written: %s", record["name"], error)
+        if "model" in record:
+            return _delivered(source, work.directory / MODEL, record)
+        log.warning("Trial %s has the best score, but was stopped before a checkpoint was kept.", record["name"])
+    return None
+
+
+def _delivered(source: Path, target: Path, record: JSON) -> Path:
+    """Copy a trial's model. Raises ArtifactError where the copy is not whole, or not of the record's score."""
+    with DirectoryBuilder(target, replace=True) as made:
+        try:
+            shutil.copytree(source, made, dirs_exist_ok=True)
+            check_model(made, record)
+        except FileNotFoundError:
+            raise ArtifactError(f"{source}, the model of the best trial, is missing.") from None
+        except ArtifactError as error:
+            raise ArtifactError(str(error).replace(str(made), str(source))) from error
+    return target
+
+
+# ------------------------------------------------------------------ for people
+
+
+def in_words(parameters: JSON) -> str:
+    """`trainer.learning_rate=0.00123, combiner.num_fc_layers=2`."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in parameters.items())
+
+
+def shown(value: Any) -> str:
+    """A parameter's value for a line of text."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def rows(records: Sequence[JSON], metric: str) -> list[tuple[str, ...]]:
+    """A table: a line a trial, best first."""
+    names = list(dict.fromkeys(name for record in records for name in record["parameters"]))
+    head = ("TRIAL", "STATE", metric.upper(), "ROUNDS", "SECONDS", *names)
+    return [head, *(_row(record, names) for record in records)]
+
+
+def _row(record: JSON, names: Sequence[str]) -> tuple[str, ...]:
+    score, seconds = record.get("score"), record.get("seconds")
+    state = "interrupted" if record["state"] == "running" else record["state"]
+    return (
+        record["name"],
+        state,
+        "–" if score is None else f"{score:.6g}",
+        str(record.get("rounds", "–")),
+        "–" if seconds is None else f"{seconds:.1f}",
+        *(shown(record["parameters"].get(name, "–")) for name in names),
+    )

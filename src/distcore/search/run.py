@@ -1,0 +1,114 @@
+"""The story of a search: read the section, hold its folder, run it. Everything that can be refused is, beforehand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.config import document_of
+from distcore.search.driver import Search
+from distcore.search.folders import CHANGED, SEARCH, SECTION, folder_to_resume, held_folder
+from distcore.search.outcome import SearchOutcome
+from distcore.search.section import read_section
+from distcore.workflow import folders
+from distcore.workflow.arguments import told
+from distcore.workflow.requests import ConfigLike
+from distcore.workflow.session import open_session
+from distcore_core.errors import UserError
+from distcore_core.io.seals import read_sealed
+from distcore_core.signals import Stoppable
+from distcore_data.dataset import Data
+from distcore_data.stores.addresses import folder_only
+
+if TYPE_CHECKING:
+    from distcore_core.config.document import Document
+
+
+NO_BUCKET = (
+    "A search lies in a folder, because its trials take turns by file locks there; its cache may lie in a bucket "
+    "(backend.cache_dir), and so may the results of `distcore train`."
+)
+
+
+@told
+def hyperopt(
+    config: ConfigLike,
+    dataset: Any = None,
+    *,
+    training_set: Any = None,
+    validation_set: Any = None,
+    test_set: Any = None,
+    data_format: str | None = None,
+    backend: str | None = None,
+    random_seed: int | None = None,
+    gpus: Any = None,
+    output_directory: str | Path = "results",
+    experiment_name: str = "hyperopt",
+    model_name: str = "run",
+    model_resume_path: str | Path | None = None,
+    resume: bool | None = None,
+    skip: Collection[str] = frozenset(),
+    view: str = "interactive",
+) -> SearchOutcome:
+    """Search the space of the config's `hyperopt` section.
+
+    model_resume_path: go on with the search in that folder: trials that ended are not repeated, one that was
+    interrupted goes on from its last checkpoint. resume: the same for
+    `<output_directory>/<experiment_name>_<model_name>`, where that holds a search. The other arguments: see `train`.
+    Raises ConfigError before anything is run where a value that could be tried does not resolve, TrainingError where
+    every trial failed, Stopped (a KeyboardInterrupt) after ctrl-C or SIGTERM (the results so far are written).
+    """
+    data = picklable(Data(dataset, training_set, validation_set, test_set, data_format))
+    output = folder_only(output_directory, "--output_directory", NO_BUCKET)
+    before = folder_only(model_resume_path, "--model_resume_path", NO_BUCKET) if model_resume_path else None
+    going_on = folder_to_resume(output, experiment_name, model_name, before, resume)
+    section = read_section(_document(config, going_on))
+    _refuse_launchers()
+    with Stoppable(), ExitStack() as stack:
+        stack.enter_context(folders.as_before(output))
+        session = stack.enter_context(
+            open_session(SECTION, section.values, backend=backend, random_seed=random_seed, gpus=gpus, view=view)
+        )
+        search = Search(section, session, data, skip, backend, random_seed)
+        directory = stack.enter_context(held_folder(going_on, output, experiment_name, model_name))
+        return search.run(directory.absolute(), going_on is not None)
+
+
+def _document(config: Any, going_on: Path | None) -> Document:
+    """The config as a document; of the search to go on with, where none is given."""
+    if config is None and going_on is not None:
+        return document_of(read_sealed(going_on / SEARCH, CHANGED)["config"])
+    return document_of(config)
+
+
+def picklable(data: Data) -> Data:
+    """Frames as Arrow tables: trials run in other processes."""
+
+    def plain(each: Any) -> Any:
+        if each is None or isinstance(each, str | os.PathLike):
+            return each
+        from distcore_data.sources.memory import as_table
+
+        return as_table(each)
+
+    return replace(
+        data,
+        dataset=plain(data.dataset),
+        training_set=plain(data.training_set),
+        validation_set=plain(data.validation_set),
+        test_set=plain(data.test_set),
+    )
+
+
+def _refuse_launchers() -> None:
+    from distcore_torch.training.trainer import launched_member
+
+    if launched_member() is not None:
+        raise UserError(
+            "A search starts its trials itself, but this process is a rank of a launcher (torchrun, horovodrun). "
+            "Start distcore hyperopt by itself, and say in backend.trainer how many workers a trial has."
+        )

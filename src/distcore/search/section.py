@@ -1,0 +1,216 @@
+"""The `hyperopt` section of a config, read with its lines; every value that could be tried is resolved beforehand."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import ValidationError
+
+from distcore.config import RunConfig, load_config, resolve
+from distcore.search.folders import SECTION
+from distcore.search.older import upgrade_section
+from distcore.search.substitute import WHOLE, Values, substitute, target
+from distcore_core.config.document import Document, KeyPath, Places
+from distcore_core.config.mistakes import dotted, nearest, problems_of, unknown_option
+from distcore_core.contracts import JSON
+from distcore_core.errors import ConfigError, Mistake
+from distcore_search.options import Hyperopt
+from distcore_search.space import SPACES, Space
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
+
+
+MOST_COMBINATIONS = 256
+"""So many combinations of extremes are all resolved; of more, those that differ from the first in one parameter."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A config and what is searched in it.
+
+    values: the config without the section, written: the section; both in today's spellings, no default filled in.
+    notes: older spellings of the section that were understood, for people.
+    """
+
+    values: Values
+    written: JSON
+    options: Hyperopt
+    spaces: Mapping[str, Space]
+    source: str = "config"
+    places: Places = field(default_factory=Places, repr=False)
+    notes: tuple[str, ...] = ()
+
+    def mistake(self, path: KeyPath, message: str) -> Mistake:
+        return self.places.mistake((SECTION, *path), message)
+
+    def refuse(self, path: KeyPath, message: str) -> ConfigError:
+        return ConfigError([self.mistake(path, message)], self.source)
+
+    def config(self, parameters: Mapping[str, Any]) -> Values:
+        """The config of a trial."""
+        return substitute(self.values, parameters)
+
+    def first(self) -> dict[str, Any]:
+        """The parameters of one possible trial: the first extreme of each."""
+        return {name: space.extremes()[0][1] for name, space in self.spaces.items()}
+
+
+def read_section(document: Document) -> Section:
+    """The section of a config, every mistake of its structure told at once. Raises ConfigError.
+
+    The document is brought to today's spellings in place."""
+    config: RunConfig = load_config(document)
+    notes = tuple(upgrade_section(document))
+    values = copy.deepcopy(document.values)
+    written = values.pop(SECTION, None)
+    places = config.places
+    if not written:
+        message = "is missing, so there is nothing to search; see docs/hyperopt.md, or run `distcore train`"
+        raise ConfigError([places.mistake((SECTION,), message)], document.source)
+    try:
+        options = Hyperopt.model_validate(written)
+    except ValidationError as error:
+        mistakes = [places.mistake((SECTION, *path), message) for path, message in _problems(error, written)]
+        raise ConfigError(mistakes, document.source) from error
+    section = Section(values, written, options, options.parameters, document.source, places, notes)
+    mistakes = [*_targets(section), *_output_feature(section)]
+    if mistakes:
+        raise ConfigError(mistakes, document.source)
+    return section
+
+
+def _problems(error: ValidationError, written: JSON) -> Iterator[tuple[KeyPath, str]]:
+    """What is wrong with the section. An unknown option of a space is told with the nearest word of that space."""
+    known = {name: fields for model in SPACES for name, fields in _fields(model)}
+    for path, message in problems_of(error, Hyperopt, written):
+        if message.startswith("unknown option") and path[0] == "parameters" and len(path) == 3:
+            space = str(written["parameters"][path[1]].get("space")).lower()
+            yield path, unknown_option(str(path[2]), known.get(space, ()))
+        else:
+            yield path, message
+
+
+def _fields(model: type[Space]) -> Iterator[tuple[str, list[str]]]:
+    for name in get_args(model.model_fields["space"].annotation):
+        yield name, list(model.model_fields)
+
+
+def _targets(section: Section) -> Iterator[Mistake]:
+    for name in section.spaces:
+        try:
+            target(section.values, name)
+        except ValueError as error:
+            yield section.mistake(("parameters", name), str(error))
+
+
+def _output_feature(section: Section) -> Iterator[Mistake]:
+    names = [each["name"] for each in section.values["output_features"]]
+    chosen = section.options.output_feature
+    if chosen not in (*names, "combined"):
+        message = f"{chosen!r} is no output feature; {nearest(chosen, (*names, 'combined'))}"
+        yield section.mistake(("output_feature",), message)
+
+
+# ------------------------------------------------------------------ every candidate resolves
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config that a search could try. parameter, where: which one is not the first, and what of it says so."""
+
+    parameters: dict[str, Any]
+    parameter: str = ""
+    where: KeyPath = ()
+
+
+def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[RunConfig]:
+    """The resolved configs of the search's extremes, the first one first.
+
+    Raises ConfigError where one does not resolve, with the line of the bound or the category, and where a parameter
+    changes nothing."""
+    resolved: list[RunConfig] = []
+    mistakes: dict[Mistake, None] = {}
+    seen: set[Mistake] = set()
+    for candidate in candidates(section):
+        found = _resolved(section, candidate, plugins, backend)
+        if isinstance(found, RunConfig):
+            resolved.append(found)
+            continue
+        for each in found:
+            if each not in seen:
+                seen.add(each)
+                mistakes[_placed(section, candidate, each)] = None
+    if not mistakes:
+        mistakes = dict.fromkeys(_without_effect(section, plugins, backend))
+    if mistakes:
+        raise ConfigError(list(mistakes), section.source)
+    return resolved
+
+
+def candidates(section: Section) -> Iterator[Candidate]:
+    """The first of all extremes, then those that differ from it in one parameter, then (of a few) all combinations."""
+    first = section.first()
+    yield Candidate(first)
+    extremes = {name: space.extremes() for name, space in section.spaces.items()}
+    for name, found in extremes.items():
+        for where, value in found[1:]:
+            yield Candidate({**first, name: value}, name, where)
+    count = 1
+    for found in extremes.values():
+        count *= len(found)
+    if count <= MOST_COMBINATIONS:
+        for combination in itertools.product(*extremes.values()):
+            yield Candidate(dict(zip(extremes, (value for _, value in combination), strict=True)))
+
+
+def _resolved(section: Section, candidate: Candidate, plugins: Plugins, backend: str) -> RunConfig | list[Mistake]:
+    try:
+        values = section.config(candidate.parameters)
+        return resolve(load_config(values), plugins, backend=backend)
+    except ConfigError as error:
+        return [Mistake(0, each.path, each.message) for each in error.mistakes]
+    except ValueError as error:
+        return [Mistake(0, "", str(error))]
+
+
+def _placed(section: Section, candidate: Candidate, found: Mistake) -> Mistake:
+    """The mistake of a candidate's config, at the place in the section that makes it."""
+    name, where = candidate.parameter, candidate.where
+    guilty = [each for each in section.spaces if found.path and _covers(section, each, found.path)]
+    said = f"{found.path}: {found.message}" if found.path else found.message
+    if guilty and name not in guilty:
+        beside = f"where {name} is {candidate.parameters[name]!r}, " if name else ""
+        name, where, said = guilty[0], (), f"{beside}{said}"
+    value = candidate.parameters.get(name)
+    if not name:
+        return section.mistake(("parameters",), f"together these do not resolve: {said}")
+    if not where:
+        where = section.spaces[name].extremes()[0][0] if value == section.first()[name] else ()
+    return section.mistake(("parameters", name, *where), f"{value!r} cannot be tried: {said}")
+
+
+def _covers(section: Section, name: str, path: str) -> bool:
+    """Whether the config's path lies in what the parameter sets."""
+    mine = dotted(*target(section.values, name))
+    return name == WHOLE or path == mine or path.startswith((f"{mine}.", f"{mine}["))
+
+
+def _without_effect(section: Section, plugins: Plugins, backend: str) -> Iterator[Mistake]:
+    """Parameters all of whose values make the same config: no feature has the type, or its own option wins."""
+    first = section.first()
+    for name, space in section.spaces.items():
+        distinct = [value for _, value in space.extremes() if value != first[name]]
+        if not distinct:
+            continue
+        configs = [
+            resolve(load_config(section.config({**first, name: value})), plugins, backend=backend).as_json()
+            for value in (first[name], distinct[-1])
+        ]
+        if configs[0] == configs[1]:
+            message = "changes nothing: no feature uses it, or each gives its own. Remove it, or name the feature"
+            yield section.mistake(("parameters", name), message)

@@ -1,0 +1,110 @@
+"""A trial's parameters put into the config, before any default is filled in: dotted paths to where they lie."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from distcore_core.config.document import KeyPath
+from distcore_core.config.mistakes import nearest
+
+SECTIONS = ("trainer", "combiner", "preprocessing", "defaults", "model", "random_seed")
+"""Sections that a search may change."""
+
+OLDER = {"training": "trainer"}
+"""Older names of sections, as in Ludwig's own older configs."""
+
+WHOLE = "."
+"""Ludwig's name for the config itself; its values are mappings of sections."""
+
+Values = dict[str, Any]
+
+
+def substitute(values: Values, parameters: Mapping[str, Any]) -> Values:
+    """The config's values with the parameters in them, one after the other; the given values stay as they are.
+
+    A mapping is merged into the section it names, unless its `type` is another one: then it replaces the section.
+    Raises ValueError for a parameter that names nothing (see `target`)."""
+    made = copy.deepcopy(values)
+    for name, value in parameters.items():
+        *path, last = target(values, name) or ("",)
+        if name == WHOLE:
+            _merge_whole(made, value)
+            continue
+        section: Any = made
+        for part in path:
+            section = section[part] if isinstance(part, int) else _inside(section, part)
+        _put(section, last, value)
+    return made
+
+
+def target(values: Values, name: str) -> KeyPath:
+    """Where in the config a parameter lies; () for the config itself.
+
+    Raises ValueError, saying what is right, for a name that is neither a feature's nor a section's."""
+    if name == WHOLE:
+        return ()
+    features = _features(values)
+    found = max((each for each in features if name == each or name.startswith(f"{each}.")), key=len, default=None)
+    first, _, rest = name.partition(".")
+    first = OLDER.get(first, first)
+    if found is not None and (found == first and first in SECTIONS):
+        raise ValueError(f"is both a feature and a section of the config; rename the feature {found!r}")
+    if found is not None:
+        rest = name[len(found) + 1 :]
+        return (*features[found], *rest.split(".")) if rest else features[found]
+    if first == "backend":
+        raise ValueError("says where a model is trained, not which one; it is not searched. Set it in `backend`")
+    if first in ("input_features", "output_features"):
+        raise ValueError(f"begin with the feature's name, such as {next(iter(features), 'age')}.encoder.type")
+    if first not in SECTIONS:
+        raise ValueError(
+            f"{first!r} is neither a feature nor a section of the config; {nearest(first, _known(values))}"
+        )
+    return (first, *rest.split(".")) if rest else (first,)
+
+
+def _known(values: Values) -> list[str]:
+    return [*SECTIONS, *_features(values)]
+
+
+def _features(values: Values) -> dict[str, KeyPath]:
+    return {
+        feature["name"]: (role, index)
+        for role in ("input_features", "output_features")
+        for index, feature in enumerate(values.get(role) or [])
+        if isinstance(feature, Mapping) and isinstance(feature.get("name"), str)
+    }
+
+
+def _inside(section: Any, part: str) -> Any:
+    """The mapping under a key, made where there is none; `encoder: dense` becomes `encoder: {type: dense}`."""
+    found = section.get(part)
+    if not isinstance(found, dict | list):
+        section[part] = {"type": found} if isinstance(found, str) else {}
+    return section[part]
+
+
+def _put(section: Any, key: Any, value: Any) -> None:
+    value = copy.deepcopy(value)
+    there = section[key] if isinstance(key, int) else section.get(key)
+    if isinstance(value, dict) and isinstance(there, dict) and _same_type(value, there):
+        for inner, each in value.items():
+            _put(there, inner, each)
+    else:
+        section[key] = value
+
+
+def _same_type(value: Values, there: Values) -> bool:
+    """Whether nothing says that one is of another type than the other."""
+    return None in (value.get("type"), there.get("type")) or bool(value["type"] == there["type"])
+
+
+def _merge_whole(made: Values, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise ValueError("the parameter `.` is the whole config, so each of its values is a mapping of sections")
+    for section, each in value.items():
+        if section not in SECTIONS:
+            raise ValueError(f"{section!r} is no section that is searched; {nearest(section, SECTIONS)}")
+        _put(made, section, each)

@@ -1,0 +1,219 @@
+"""One trial of a search, in whatever process an executor gave it: its config, its training, its record.
+
+<search>/trials/<name>/   an experiment's folder (description.json, checkpoints/, model/, training_statistics.json), and
+  trial.json              parameters, state, score, digest of the model; sealed, rewritten whole at every change
+  rounds.jsonl            what each evaluation round found, as it came
+
+A trial that is found begun goes on from its last checkpoint; one that has ended is left as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from distcore.search.substitute import Values, substitute
+from distcore.workflow import results
+from distcore.workflow.session import Session, describe, open_session
+from distcore_core.contracts import JSON, TrainResult
+from distcore_core.errors import ArtifactError, TrainingError
+from distcore_core.io.atomic import remove_directory
+from distcore_core.io.digest import digest_file
+from distcore_core.io.locks import locked
+from distcore_data.artifact import NAME as MODEL_JSON
+from distcore_data.artifact import read_manifest
+from distcore_data.cache import Cache
+from distcore_data.dataset import Data
+from distcore_search.objective import Objective
+from distcore_search.records import ENDED, ROUNDS, SearchWork, begin_record, read_record, write_record
+
+log = logging.getLogger("distcore")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialWork(SearchWork):
+    """What every trial of a search shares. Pickles.
+
+    config: without the `hyperopt` section, no default filled in.
+    cache: where no parameter touches the preprocessing, and so all share it; None: each trial finds or builds its own.
+    """
+
+    config: Values
+    data: Data
+    cache: Cache | None = None
+    backend: str | None = None
+    random_seed: int | None = None
+    skip: frozenset[str] = frozenset()
+
+
+def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
+    """Run a trial to its end, whatever that is: afterwards its record says so. Only what must stop the process (a
+    ctrl-C, a SystemExit) passes through, and leaves a trial that can be gone on with."""
+    folder = work.folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock"):  # a process that a killed driver left behind must end first
+        record = read_record(folder)
+        if record.get("state") in ENDED:
+            return
+        record = begin_record(work, name, raw)
+        parameters = record["parameters"]
+        before, started = record.get("seconds", 0.0), time.monotonic()
+        try:
+            found = fit_trial(work, name, parameters)
+            record |= {"state": "finished", **found}
+        except Exception as error:  # noqa: BLE001 - any failure is this trial's alone
+            log.error("Trial %s failed:\n%s", name, traceback.format_exc())
+            record |= {"state": "failed", "error": f"{type(error).__name__}: {error}"}
+        record["seconds"] = round(before + time.monotonic() - started, 3)
+        said = read_record(folder)
+        if said.get("state") == "stopped":  # the executor's word, given meanwhile, stands
+            write_record(folder, {**said, **({"model": record["model"]} if "model" in record else {})})
+        else:
+            write_record(folder, record)
+        if record["state"] == "finished":
+            remove_directory(folder / "checkpoints")
+
+
+def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: int | None = None) -> JSON:
+    """Train, and write what an experiment's folder holds; {"score", "rounds", "round", "statistics", "evaluation"}.
+
+    steps: end after so many, which may be behind it already: a trial that was stopped then only writes its model."""
+    from distcore.workflow.run import fit
+
+    folder = work.folder(name)
+    config = trial_values(work, parameters)
+    if steps is not None:
+        config.setdefault("trainer", {})["train_steps"] = steps
+    config["extensions"] = [*(config.get("extensions") or []), {"type": "rounds", "path": str(folder / ROUNDS)}]
+    with open_session("train", config, backend=work.backend, random_seed=work.random_seed) as session:
+        session.directory = folder
+        cache = work.cache or _prepared(session, work.data)
+        session.started()
+        results.write(
+            session,
+            "description.json",
+            describe(session, work.data.description(cache)),
+            work.skip,
+            "skip_save_training_description",
+        )
+        trained = fit(session, cache, None, False, work.skip)
+        results.write(
+            session, "training_statistics.json", trained.statistics, work.skip, "skip_save_training_statistics"
+        )
+        found = _outcome(session, cache, trained, work.objective, work.skip)
+        if "skip_save_model" in work.skip:
+            results.remove_model(session, trained.model)
+        else:
+            found["model"] = digest_file(trained.model / MODEL_JSON).sha256
+        return found
+
+
+def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
+    """The trial's config. Weights are kept by the metric that the search is after, unless the config says otherwise."""
+    config = substitute(work.config, parameters)
+    trainer = config.setdefault("trainer", {}) if config.get("trainer") is not None else {}
+    config["trainer"] = trainer
+    chosen = {trainer.get("validation_field"), trainer.get("validation_metric")} - {None}
+    if not chosen and work.objective.split != "training":
+        trainer |= {"validation_field": work.objective.feature, "validation_metric": work.objective.metric}
+    return config
+
+
+def _prepared(session: Session, data: Data) -> Cache:
+    from distcore.workflow.prepare import prepare
+
+    return prepare(session, data)
+
+
+def _outcome(session: Session, cache: Cache, trained: TrainResult, objective: Objective, skip: Any) -> JSON:
+    score, place = objective.of_statistics(trained.statistics)
+    found: JSON = {"rounds": _rounds(trained.statistics), "round": None if place is None else place + 1}
+    evaluation = {
+        feature: {metric: values[place] for metric, values in metrics.items() if len(values) > place}
+        for feature, metrics in trained.statistics.get(objective.evaluated, {}).items()
+        if place is not None
+    }
+    scored: dict[str, JSON] = {objective.evaluated: evaluation} if objective.evaluated != "test" else {}
+    if "test" in (objective.split, objective.evaluated):
+        scored["test"] = _evaluated(session, cache, trained, skip)
+    if objective.split == "test":
+        score = objective.best_of([scored["test"].get(objective.feature, {}).get(objective.metric)])[0]
+    if score is None:
+        raise TrainingError(
+            f"The trial has no finite {objective}: {_known(trained.statistics, scored, objective)}. "
+            "Name another hyperopt.metric or split, or lower the learning rates that are searched."
+        )
+    return {**found, "score": score, "evaluation": scored.get(objective.evaluated, {})}
+
+
+def _evaluated(session: Session, cache: Cache, trained: TrainResult, skip: Any) -> JSON:
+    """Metrics of the kept weights on the test split."""
+    from distcore_data.artifact import open_artifact
+    from distcore_data.cache import open_cache
+    from distcore_torch.prediction import split_batches
+    from distcore_torch.training.scores import Scores
+
+    artifact = open_artifact(trained.model, plugins=session.plugins, trust=True)
+    scores = Scores(artifact.features, split="test")
+    with open_cache(cache, session.plugins) as reader:
+        rows = session.config.trainer.eval_batch_size
+        for batch, outputs in split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None):
+            scores.update(outputs, batch)
+    statistics = scores.compute()
+    results.write(session, "test_statistics.json", statistics, skip, "skip_save_eval_stats")
+    return statistics
+
+
+def _rounds(statistics: JSON) -> int:
+    counts = [
+        len(values)
+        for outputs in statistics.values()
+        if isinstance(outputs, Mapping)
+        for metrics in outputs.values()
+        for values in metrics.values()
+    ]
+    return max(counts, default=0)
+
+
+def _known(statistics: JSON, scored: Mapping[str, JSON], objective: Objective) -> str:
+    """What there is instead, for the error."""
+    where = scored.get("test", {}) if objective.split == "test" else statistics.get(objective.split, {})
+    if not where:
+        return f"there are no rows in the {objective.split} split"
+    metrics = where.get(objective.feature)
+    if metrics is None:
+        return f"{objective.feature} was not evaluated"
+    return f"{objective.feature} has {', '.join(sorted(metrics))}" if objective.metric not in metrics else "it is NaN"
+
+
+def check_model(folder: Path, record: JSON) -> None:
+    """Raise ArtifactError unless a folder holds, whole, the model that a trial had its score with."""
+    read_manifest(folder)
+    if digest_file(folder / MODEL_JSON).sha256 != record["model"]:
+        raise ArtifactError(f"{folder} is not the model that trial {record['name']} had its score with.")
+
+
+def finish_stopped(work: TrialWork, record: JSON) -> bool:
+    """Write the model of a trial that was stopped, from its newest checkpoint; False where it has none.
+
+    The record is given the model's digest."""
+    from distcore_torch.training.checkpoint import list_checkpoints, load_newest
+
+    folder = work.folder(record["name"])
+    if not list_checkpoints(folder / "checkpoints"):
+        return False
+    steps = load_newest(folder / "checkpoints").step
+    found = fit_trial(
+        replace(work, objective=replace(work.objective, split="validation")),
+        record["name"],
+        record["parameters"],
+        steps,
+    )
+    record["model"] = found["model"]
+    write_record(folder, record)
+    return True

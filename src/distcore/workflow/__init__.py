@@ -1,0 +1,1 @@
+"""The story: prepare, plan, train, evaluate, predict, and the folder that holds the results."""

@@ -1,0 +1,107 @@
+"""Check this machine and what each plugin needs, without starting anything."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from distcore import ports
+from distcore_core.contracts import ROLES
+from distcore_core.registry.index import Offer
+from distcore_core.registry.listing import rows
+from distcore_core.registry.manager import Plugins
+from distcore_core.registry.probe import ask
+
+MINIMUM = {"torch": (2, 10), "pyarrow": (14, 0, 1)}
+"""Oldest versions without a known way to run code from a data file."""
+
+SECONDS = 60.0
+"""How long one plugin's own checks may take: they may import an engine, and look whether a cluster answers."""
+
+
+class Check(NamedTuple):
+    """One thing that was checked: whose part it is, what, whether it is well, and what was found."""
+
+    part: str
+    what: str
+    well: bool
+    found: str
+
+
+def checks() -> list[Check]:
+    """Everything, machine first, then each plugin."""
+    return [*_machine(), *_libraries(), *_listening(), *_plugins()]
+
+
+def _machine() -> Iterator[Check]:
+    yield Check("machine", "Python", sys.version_info >= (3, 11), platform.python_version())
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Check("machine", "processors", cpus >= 1, str(cpus))
+    for what, folder in (("working folder", os.getcwd()), ("temporary folder", tempfile.gettempdir())):
+        free = shutil.disk_usage(folder).free
+        yield Check(
+            "machine", f"{what} {folder}", os.access(folder, os.W_OK) and free > 1 << 30, f"{free / 1e9:.1f} GB free"
+        )
+
+
+def _libraries() -> Iterator[Check]:
+    for name in ("numpy", "pyarrow", "torch", "torchmetrics", "pydantic", "safetensors", "fsspec"):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield Check("library", name, False, f"not installed; pip install {name}")
+            continue
+        numbers = tuple(int(part) for part in version.split("+")[0].split(".") if part.isdigit())
+        least = MINIMUM.get(name, ())
+        wanted = "" if numbers >= least else f"; at least {'.'.join(map(str, least))} is needed"
+        yield Check("library", name, numbers >= least, version + wanted)
+
+    from distcore_data.sources import plaintext
+
+    slower = "not built: no C compiler was there at installation; Arrow reads csv, at half the speed"
+    yield Check("distcore", "compiled csv reader", True, slower if plaintext.compiled is None else "built")
+
+
+def _listening() -> Iterator[Check]:
+    """What distcore's processes of this user listen on now; beyond the loopback others reach it."""
+    found = ports.listening(ports.of_distcore())
+    beyond = [each for each in found if not each.loopback]
+    if beyond:
+        told = f"{', '.join(map(str, beyond))}: reached from the network; docs/security.md says when that is meant"
+    elif found:
+        told = f"on the loopback alone: {', '.join(map(str, found))}"
+    else:
+        told = "nothing"
+    yield Check("distcore", "what listens", True, told)
+
+
+def _plugins() -> Iterator[Check]:
+    """Each plugin that can be loaded, and what its own checks say; that they fail or hang is a finding too."""
+    plugins = Plugins()
+    found = rows(plugins)
+    offers = {(offer.kind, offer.name): offer for kind in ROLES for offer in plugins.offers(kind)}
+    modules: dict[tuple[str, str], Offer] = {}  # several entry points may name one module, which is asked once
+    for row in found:
+        if row.state == "ok":
+            offer = offers[row.role, row.name]
+            modules.setdefault((offer.distribution, offer.value), offer)
+    answers = dict(zip(modules, ask(list(modules.values()), "diagnose", SECONDS, plugins.block), strict=True))
+    for row in found:
+        part = f"{row.distribution} {row.version}"
+        yield Check(part, f"{row.role} {row.name}", row.state != "broken", row.error or row.state)
+        if row.state == "ok":
+            offer = offers[row.role, row.name]
+            yield from _diagnosis(part, answers.pop((offer.distribution, offer.value), {}))
+
+
+def _diagnosis(part: str, answer: Mapping[str, Any]) -> Iterator[Check]:
+    if "error" in answer:
+        yield Check(part, "its own checks", False, f"they failed: {answer['error']}")
+    for what, well, found in answer.get("checks", []):
+        yield Check(part, what, well, found)

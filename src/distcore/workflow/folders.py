@@ -1,0 +1,211 @@
+"""The folder of a command's results, from the look at its place to what is left of it, here or in a bucket."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distcore.workflow.session import experiment_directory
+from distcore_core.errors import DistcoreError, Stopped, StoreError, UserError
+from distcore_core.io.atomic import remove_directory
+from distcore_core.io.temporaries import sweep, sweep_tree
+from distcore_core.signals import signal_of
+from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, MODEL, STARTED, Mirror, working_folder
+
+if TYPE_CHECKING:
+    from distcore.workflow.requests import TrainRequest
+    from distcore.workflow.session import Session
+    from distcore_data.stores import Credentials
+
+
+RUNNING = "running.json"
+"""In a bucket, shows that a process is at work in a run's folder."""
+
+TAKEN = (
+    "Another process is training in {}. Wait for it, or stop it; then go on with its run, or begin one of your own "
+    "without --model_resume_path."
+)
+
+log = logging.getLogger("distcore")
+
+
+def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:
+    """Raise, before any work, where results cannot come into the folder: UserError where a file is in its place or
+    above, StoreError where the bucket cannot be read."""
+    if not isinstance(folder, Path):
+        with suppress(FileNotFoundError):  # which a bucket that can be read says
+            Mirror.at(folder, credentials).store.read(STARTED)
+        return
+    for each in (folder, *folder.parents):
+        if each.is_dir():
+            return
+        if each.exists():
+            raise UserError(
+                f"The results cannot be written to {folder}: {each} is a file. "
+                "Give another folder with --output_directory."
+            )
+
+
+@contextmanager
+def as_before(folder: Path | str) -> Iterator[None]:
+    """Remove, when the work fails, whichever folders of the path it made and left empty."""
+    paths = (folder, *folder.parents) if isinstance(folder, Path) else ()
+    missing = [each for each in paths if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        for each in missing:
+            try:
+                each.rmdir()
+            except OSError:  # something lies in it, or it was never made
+                continue
+        raise
+
+
+@contextmanager
+def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | None) -> Iterator[None]:
+    """Give the session its folder: that of the run to go on with, or a fresh one, which is gone again where the run is
+    refused. Where it is in a bucket, the session works in a copy on this machine, and what is new there when the run
+    ends, whichever way, is put into the bucket. Nobody else trains there meanwhile.
+
+    taken_over: where a lost process of this launch began the run; the launcher knows who goes on with it."""
+    going_on, credentials = taken_over or asked.going_on, session.config.backend.credentials
+    place = going_on or asked.output
+    with ExitStack() as stack:
+        if not isinstance(place, Path):
+            name = f"{asked.experiment_name}_{asked.model_name}"
+            session.mirror = Mirror.at(place, credentials) if going_on else Mirror.begin(place, name, credentials)
+            if not taken_over:
+                stack.enter_context(alone_there(session.mirror, fresh=not going_on))
+            session.directory = stack.enter_context(working_folder(session.mirror))
+            stack.enter_context(put_at_the_end(session.mirror, session.directory))
+        else:
+            fresh = None if going_on else experiment_directory(place, asked.experiment_name, asked.model_name)
+            session.directory = fresh or place
+            sweep_tree(session.directory)
+            if not taken_over:
+                stack.enter_context(alone_in(session.directory))
+        if not going_on:
+            stack.enter_context(gone_if_refused(session))
+        stack.enter_context(saying_how_to_go_on(session))
+        yield
+
+
+@contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Hold a run's folder: of two processes that train in it, each would remove what the other saves.
+
+    Raises UserError where another one does."""
+    from distcore_core.io.locks import folder_if_free
+    from distcore_torch.training.trainer import launched_member
+
+    member = launched_member()
+    if member is not None and member.rank:  # rank 0, another process, holds it for all of them
+        yield
+        return
+    with folder_if_free(directory) as free:
+        if not free:
+            raise UserError(TAKEN.format(directory))
+        yield
+
+
+@contextmanager
+def alone_there(mirror: Mirror, fresh: bool = False) -> Iterator[None]:
+    """The same in a bucket, where it may take half a minute to see that the process which held it is dead.
+
+    fresh: this process has claimed the folder, and the claim is given up where it cannot be held."""
+    from distcore_data.stores import lease as leases
+
+    def say() -> None:
+        log.info(
+            "A process was at work in %s. Looking for up to %.0f s whether it still is.", mirror.url, leases.PATIENCE
+        )
+
+    with leases.Lease(mirror.store, RUNNING) as lease:
+        try:
+            held = lease.acquire_from_the_dead(say)
+        except StoreError:
+            if fresh:
+                with suppress(StoreError):
+                    mirror.remove()
+            raise
+        if not held:
+            raise UserError(TAKEN.format(mirror.url))
+        yield
+
+
+@contextmanager
+def answer_folder(place: Path | str, credentials: Credentials | None) -> Iterator[tuple[Path, Mirror | None]]:
+    """The folder for what `predict` and `evaluate` find, and the bucket that it is put into when the work is done."""
+    if isinstance(place, Path):
+        sweep(place)
+        with as_before(place):
+            yield place, None
+        return
+    mirror = Mirror.at(place, credentials)
+    with working_folder(mirror) as folder:
+        yield folder, mirror
+        mirror.put_files(folder)
+
+
+@contextmanager
+def put_at_the_end(mirror: Mirror, folder: Path) -> Iterator[None]:
+    """Put into the bucket what the block leaves in the folder; what stops the block matters more than the bucket."""
+    try:
+        yield
+    except BaseException:
+        with suppress(StoreError):
+            mirror.put_files(folder)
+        raise
+    mirror.put_files(folder)
+
+
+@contextmanager
+def gone_if_refused(session: Session) -> Iterator[None]:
+    """Remove a run's fresh folder when it fails, or is stopped, before a checkpoint or a model lies in it."""
+    try:
+        yield
+    except (DistcoreError, KeyboardInterrupt, SystemExit):
+        with suppress(StoreError):  # nothing is removed that was not seen to be useless
+            if not any(_left_behind(session)):
+                if session.directory is not None:
+                    remove_directory(session.directory)
+                if session.mirror is not None:
+                    session.mirror.remove()
+        raise
+
+
+@contextmanager
+def saying_how_to_go_on(session: Session) -> Iterator[None]:
+    """A signal that stops the run says what it leaves: the model that was being evaluated, or the last checkpoint."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        words = str(error)
+        with suppress(StoreError):
+            model, checkpoint = _left_behind(session)
+            if model:
+                command = f"distcore evaluate --model_path {session.home} --dataset …"
+                words = f"The model is trained; evaluate it with: {command}"
+            elif checkpoint and not words:
+                words = f"The last checkpoint is {checkpoint}; go on from it with --model_resume_path {session.home}"
+        raise Stopped(words, signal_of(error)) from None
+
+
+def _left_behind(session: Session) -> tuple[bool, str]:
+    """Of a run that ended early: whether it left a model, and its last checkpoint ("": none)."""
+    if session.mirror is not None:
+        found = session.mirror.folders(CHECKPOINTS, MANIFEST)
+        last = session.mirror.store.where(max(found, key=_by_step)) if found else ""
+        return bool(session.mirror.store.list(f"{MODEL}/")), last
+    assert session.directory is not None
+    saved = [str(each) for each in session.directory.glob(f"{CHECKPOINTS}/step-*") if not each.suffix]
+    return (session.directory / MODEL).exists(), max(saved, key=_by_step, default="")
+
+
+def _by_step(name: str) -> tuple[int, str]:
+    """A key by which folders of checkpoints are in the order of their steps, also beyond eight digits."""
+    return len(name), name

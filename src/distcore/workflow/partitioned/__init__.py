@@ -1,0 +1,140 @@
+"""Predict and evaluate by pieces of the dataset, as tasks of a backend that runs them on other machines.
+
+The driver cuts the dataset into partitions, as it would to read them itself, and some neighbouring ones make a piece:
+where the cuts are depends on the dataset alone. Tasks (task.py) answer pieces in any order and on any machine; what
+they found (packed.py) comes back in row order and is kept on disk (store.py). Once all is there, it is written in the
+rows' order. So the bytes are those of a run in one process, and a driver that was killed goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from distcore.workflow.partitioned.store import Store, opened_store
+from distcore.workflow.partitioned.task import Answer, Model, Survey, Task, key_of
+from distcore_core.errors import Stopped, UserError
+from distcore_core.signals import signal_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distcore.workflow.model_session import ModelSession
+    from distcore_core.contracts import Partition, Source
+    from distcore_torch.evaluation import Evaluation
+    from distcore_torch.prediction import Request
+
+VERSION = 1
+"""Of what is kept on disk, and of how datasets are cut."""
+
+log = logging.getLogger("distcore")
+
+
+@contextmanager
+def answered_in_pieces(
+    session: ModelSession, request: Request, evaluation: Evaluation | None
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Every row of the dataset through the model on the session's backend; gives the predictions in row order.
+
+    evaluation: what scores are added to while the predictions are read. Inside, what was found lies in the session's
+    directory; it is removed when the block ends well, or when the input turns out to be wrong, and is kept for the next
+    run after anything else."""
+    from distcore_data.dataset import Data
+    from distcore_data.encoding.stream import TARGET_BYTES
+    from distcore_torch.prediction import checked
+
+    assert session.directory is not None
+    artifact = session.artifact
+    answer = Answer(Model.of(artifact, session.trust), evaluation is not None, request.decode, request.rows)
+    data, raw = Data(request.dataset, format=request.data_format), artifact.features.raw(answer.roles)
+    with data.open(raw, artifact.delimited()) as source:
+        partitions = source.partitions(TARGET_BYTES)
+        key = _key(answer, source, request.data_format, partitions)
+        bucket = session.mirror.store if session.mirror is not None else None
+        with opened_store(session.directory, bucket, key) as store:
+            try:
+                tasks = _tasks(session, answer, partitions)
+                _answer_missing(session, answer, tasks, store, source)
+                yield checked(_in_order(answer, tasks, store, evaluation), source)
+            except UserError:
+                store.clear()
+                raise
+            except BaseException as error:
+                _say_how_to_go_on(store, error)
+                raise
+            store.clear()
+
+
+def _key(answer: Answer, source: Source, data_format: str | None, partitions: Sequence[Partition]) -> str:
+    """Of all that decides what is found about the pieces."""
+    from importlib import metadata
+
+    return key_of(
+        {
+            "version": [VERSION, metadata.version("distcore")],
+            "answer": answer.name(),
+            "dataset": [source.digest(), data_format, len(partitions)],
+        }
+    )
+
+
+def _tasks(session: ModelSession, answer: Answer, partitions: Sequence[Partition]) -> list[Task]:
+    """The pieces. Where missing values come from other rows, tasks look for those first."""
+    from distcore_data.encoding.stream import columns_to_survey, surroundings
+    from distcore_torch.prediction import partitions_together
+
+    together = partitions_together(len(partitions))
+    tasks = [Task(tuple(partitions[at : at + together])) for at in range(0, len(partitions), together)]
+    columns = columns_to_survey(session.artifact.features, answer.roles)
+    if not columns:
+        return tasks
+    found = [ends for each in session.backend.map(Survey(tuple(columns)), tasks) for ends in each]
+    around = surroundings(found)
+    return [
+        replace(task, around=tuple(around[number * together : (number + 1) * together]))
+        for number, task in enumerate(tasks)
+    ]
+
+
+def _answer_missing(session: ModelSession, answer: Answer, tasks: Sequence[Task], store: Store, source: Source) -> None:
+    """Have every piece answered that is not in the store. What is kept there is of the data that were digested."""
+    there = store.there()
+    missing = [index for index in range(len(tasks)) if store.name(index) not in there]
+    store.done = len(tasks) - len(missing)
+    if store.done:
+        log.info("%d of %d pieces were found in %s.", store.done, len(tasks), store.place)
+    contents = session.backend.map(answer, [tasks[index] for index in missing])
+    for index, content in zip(missing, contents, strict=True):
+        source.check_unchanged(content=False)
+        session.progress.done += store.put(index, content).rows
+
+
+def _in_order(
+    answer: Answer, tasks: Sequence[Task], store: Store, evaluation: Evaluation | None
+) -> Iterator[pa.RecordBatch]:
+    """The predictions of all pieces; what was scored goes to the evaluation."""
+    from distcore_data.encoding.stream import tell_left_out
+
+    rows, left_out, first = 0, 0, -1
+    for index, task in enumerate(tasks):
+        found = store.get(index) or store.put(index, answer(task))
+        if found.left_out and first < 0:
+            first = rows + found.first
+        rows, left_out = rows + found.rows, left_out + found.left_out
+        if evaluation is not None and found.evaluation is not None:
+            evaluation.add(found.evaluation)
+        yield from found.batches
+    tell_left_out(rows, left_out, first)
+
+
+def _say_how_to_go_on(store: Store, error: BaseException) -> None:
+    """Say that what is done is kept. Raises Stopped with that text where a signal stopped the work."""
+    if not store.done:
+        return
+    kept = f"{store.done} pieces are done and kept in {store.place}: run the same command again to go on from there."
+    if isinstance(error, KeyboardInterrupt):
+        raise Stopped(kept, signal_of(error)) from None
+    log.warning("%s", kept)

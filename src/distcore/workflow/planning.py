@@ -1,0 +1,271 @@
+"""What a run would do, where, through which plugins and why, as JSON; nothing on disk changes, nothing is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.workflow.prepare import key_of, raw_columns, root_of, splitter_of
+from distcore.workflow.session import Session, limited_gpus, resolved_session
+from distcore_core.contracts import JSON, LOADER, PROCESSOR, SPLITS, TRAINER, Partition, Source, TrainJob
+from distcore_core.errors import CacheError, DataError
+from distcore_data.dataset import Data, JoinedSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distcore_data.cache import Cache
+
+SAMPLE_BYTES = 1 << 20
+"""How much of a dataset one sampled partition holds."""
+
+SAMPLES = 3
+"""Partitions that are read where a dataset does not know its rows; one of fewer is counted whole."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """rows: how many, exact or estimated. encoded: about how many bytes a row takes in the cache."""
+
+    rows: int
+    exact: bool
+    encoded: float
+
+
+def plan(
+    config: Any, data: Data, *, backend: str | None = None, random_seed: int | None = None, gpus: Any = None
+) -> JSON:
+    """What `train` would do with this data.
+
+    {"config", "random_seed", "backend", "plugins", "dataset", "cache", "training", "notes"}; numbers that are estimates
+    stand beside `"exact": false`. Reads the data once, for its digest. Raises what the run itself would raise at once.
+    """
+    with limited_gpus(gpus):
+        session = resolved_session("plan", config, backend=backend, random_seed=random_seed)
+        try:
+            return _described(session, data)
+        finally:
+            session.backend.close()
+
+
+def _described(session: Session, data: Data) -> JSON:
+    resources = session.backend.resources()
+    dataset, cache, where = _data(session, data)
+    expected = dataset["splits"]["train"]
+    trainer = session.make(TRAINER)
+    training = trainer.plan(_job(session, where, expected), session.backend)
+    notes = [*session.config.notes, *training.get("notes", ())]
+    free = cache["free_bytes"]
+    if cache["state"] != "hit" and free is not None and cache["bytes"] > free:
+        notes.append(f"The cache needs more than is free in {cache['directory']}; name another with backend.cache_dir.")
+    return {
+        "config": session.config.source,
+        "random_seed": session.config.random_seed,
+        "backend": {
+            "name": session.backend_name,
+            "reason": session.reason,
+            "resources": asdict(resources),
+            "detected": [asdict(each) for each in session.plugins.detect()],
+        },
+        "plugins": list(_plugins(session)),
+        "dataset": dataset,
+        "cache": cache,
+        "training": training,
+        "notes": notes,
+    }
+
+
+def _job(session: Session, cache: Cache, expected: int | None) -> TrainJob:
+    return TrainJob(
+        config=session.config.as_json(),
+        cache=cache,
+        loader=session.reference(LOADER),
+        trainer=session.reference(TRAINER),
+        directory=None,
+        seed=session.config.random_seed,
+        plugins_block=tuple(session.plugins.block),
+        expected_rows=expected,
+    )
+
+
+# ------------------------------------------------------------------ plugins
+
+
+def _plugins(session: Session) -> Iterator[JSON]:
+    """Every plugin that would be used: role, name, distribution, version, and what named it."""
+    config, default = session.config, f"default of the backend {session.backend_name}"
+    yield _offer(session, "backends", session.backend_name, session.reason)
+    for role in (PROCESSOR, LOADER, TRAINER):
+        named = config.backend.named(role)
+        yield _offer(session, role.kind, session.reference(role).name, "named in the config" if named else default)
+    for kind, reference in (("caches", config.backend.cache_format), ("models", config.model)):
+        why = "named in the config" if reference.named else "default, as the config names none"
+        yield _offer(session, kind, reference.type, why)
+    types: dict[str, list[str]] = {}
+    for each in session.features.specifications:
+        types.setdefault(each["type"], []).append(each["name"])
+    for name, features in types.items():
+        yield _offer(session, "features", name, f"type of {_listed(features)}")
+    for extension in config.extensions:
+        yield _offer(session, "extensions", extension.type, "named in the config")
+
+
+def _offer(session: Session, kind: str, name: str, why: str) -> JSON:
+    offer = session.plugins.find(kind, name)
+    return {"role": kind, "name": name, "distribution": offer.distribution, "version": offer.version, "why": why}
+
+
+def _listed(names: list[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+# ------------------------------------------------------------------ data and cache
+
+
+def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
+    """The dataset, the cache, and where that would lie."""
+    from distcore_data.cache import Cache
+
+    preprocessing = session.config.preprocessing
+    splitter = splitter_of(preprocessing, session.config.random_seed) if data.dataset is not None else None
+    raw = raw_columns(session, splitter)
+    with data.open(raw, preprocessing.delimited()) as source:
+        key = key_of(session, source, raw, given=splitter is None)
+        where = Cache.at(root_of(session, data), key, session.config.backend.credentials)
+        parts = source.parts if isinstance(source, JoinedSource) else [(None, source)]
+        sizes = [(code, _size(part, session)) for code, part in parts]
+        digest = source.digest()
+    rows, exact = sum(size.rows for _, size in sizes), all(size.exact for _, size in sizes)
+    found = _cached_rows(session, where)
+    state, splits = found if isinstance(found, tuple) else (found, _expected(session, sizes))
+    dataset = {
+        "names": data.names(),
+        "digest": digest,
+        "rows": {"count": rows, "exact": exact},
+        "bytes": _bytes(data),
+        "columns": raw,
+        "split": "given as separate sets" if splitter is None else _split_in_words(preprocessing),
+        "splits": {**splits, "exact": state == "hit"},
+    }
+    used = sum(count for count in splits.values() if count is not None) if None not in splits.values() else rows
+    encoded = sum(size.encoded * size.rows for _, size in sizes) / max(1, rows)
+    cache = {
+        "directory": where.directory,
+        "key": where.key,
+        "state": state,
+        "bytes": _stored_bytes(where) if state == "hit" else round(encoded * used),
+        "free_bytes": None if where.in_bucket else shutil.disk_usage(_existing(Path(where.directory))).free,
+    }
+    return dataset, cache, where
+
+
+def _cached_rows(session: Session, cache: Cache) -> str | tuple[str, dict[str, int | None]]:
+    """("hit", rows of each split); "miss"; or "damaged", which would be built again."""
+    from distcore_data.cache import open_cache
+    from distcore_data.cache.files import CacheFiles
+    from distcore_data.cache.opening import damage_of
+
+    files = CacheFiles(cache.store(), f"{cache.key}/")
+    if not files.store.list(files.folder):
+        return "miss"
+    if damage_of(files, cache.key) is not None:
+        return "damaged"
+    try:
+        with open_cache(cache, session.plugins) as reader:
+            return "hit", {split: reader.rows(split) for split in SPLITS}
+    except CacheError:
+        return "damaged"
+
+
+def _expected(session: Session, sizes: list[tuple[int | None, Size]]) -> dict[str, int | None]:
+    """About how many rows each split will have; None where only the data's values decide it."""
+    preprocessing = session.config.preprocessing
+    rows = sum(size.rows for _, size in sizes)
+    share = preprocessing.sample_ratio
+    if preprocessing.sample_size is not None:
+        share = min(1.0, preprocessing.sample_size / max(1, rows))
+    if sizes[0][0] is not None:
+        given = {code: size.rows for code, size in sizes}
+        return {split: round(share * given.get(code, 0)) for code, split in enumerate(SPLITS)}
+    if preprocessing.split.type == "fixed":
+        return dict.fromkeys(SPLITS, None)
+    return {
+        split: round(share * rows * part) for split, part in zip(SPLITS, preprocessing.split.probabilities, strict=True)
+    }
+
+
+def _split_in_words(preprocessing: Any) -> str:
+    split = preprocessing.split
+    by = f" by {split.column}" if split.column else ""
+    shares = "" if split.type == "fixed" else " " + "/".join(f"{100 * each:g}" for each in split.probabilities)
+    return f"{split.type}{by}{shares}"
+
+
+def _size(source: Source, session: Session) -> Size:
+    """Rows and encoded bytes of a source, from what it knows and a few of its partitions."""
+    parts = source.partitions(SAMPLE_BYTES)
+    known = getattr(source, "rows", None)
+    chosen: list[Partition] = [parts[0]] if known is not None else _spread(list(parts))
+    tables = [part.read() for part in chosen]
+    seen = sum(table.num_rows for table in tables)
+    encoded = _encoded_bytes(session, tables[0])
+    if known is not None:
+        return Size(known(), True, encoded)
+    return Size(round(seen / len(chosen) * len(parts)), len(chosen) == len(parts), encoded)
+
+
+def _spread(parts: list[Partition]) -> list[Partition]:
+    """All, or the first, those in the middle, and the last but one (the last may be cut short)."""
+    if len(parts) <= SAMPLES:
+        return parts
+    return [parts[number * (len(parts) - 2) // (SAMPLES - 1)] for number in range(SAMPLES)]
+
+
+def _encoded_bytes(session: Session, table: pa.RecordBatch) -> float:
+    """About how many bytes one row takes when it is encoded, by encoding some."""
+    if not table.num_rows:
+        return 0.0
+    total = 0
+    for feature in session.features:
+        values = table.column(session.features.source_columns[feature.name])
+        try:
+            metadata = feature.finish(feature.partial(values))
+            total += feature.encode(values, metadata).nbytes
+        except DataError:  # these rows alone cannot be fitted (no value, one class); all of them perhaps can
+            total += 4 * table.num_rows
+    return total / table.num_rows
+
+
+def _bytes(data: Data) -> int | None:
+    """What the files take, or the frame; None where it lies elsewhere."""
+    wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
+    sizes = [_bytes_of(each) for each in wanted]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _bytes_of(dataset: Any) -> int | None:
+    from distcore_data.sources.fetch import is_url, local_path
+    from distcore_data.sources.memory import as_table
+    from distcore_data.sources.parquet import parquet_files
+
+    if not isinstance(dataset, str | os.PathLike):
+        return int(as_table(dataset).nbytes)
+    if is_url(os.fspath(dataset)):
+        return None
+    path = local_path(dataset)
+    files = [path] if path.is_file() else parquet_files(path, os.fspath(dataset))
+    return sum(file.stat().st_size for file in files)
+
+
+def _stored_bytes(cache: Cache) -> int:
+    return sum(each.bytes for each in cache.store().list(f"{cache.key}/").values())
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder that is there."""
+    return next((each for each in (path, *path.parents) if each.is_dir()), Path(tempfile.gettempdir()))

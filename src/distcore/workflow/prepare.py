@@ -1,0 +1,213 @@
+"""From the user's data to a committed cache: found by content, or fitted, encoded and written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from distcore_core.contracts import JSON, PROCESSOR, PluginRef, Source
+from distcore_core.errors import CacheError
+from distcore_data.dataset import Data, JoinedSource
+from distcore_data.encoding.splits import GivenSplitter, make_splitter
+from distcore_data.encoding.splitter import Splitter
+
+if TYPE_CHECKING:
+    from distcore.workflow.session import Session
+    from distcore_core.registry.manager import Encoder
+    from distcore_data.cache import Cache, CacheBuilder
+    from distcore_data.cache.manifest import Manifest
+    from distcore_data.preprocess_options import Preprocessing
+
+
+def prepare(session: Session, data: Data) -> Cache:
+    """The cache of this data under this config. A hit reads the data once, to digest it, and no more.
+
+    Raises DataError or UserError naming the place in the data, CacheError where the cache cannot be written."""
+    from distcore_data.cache import Cache, ensure_cache
+    from distcore_data.cache.repair import repair
+    from distcore_data.cache.use import begin_use
+    from distcore_data.cache.versions import tell_other_versions
+
+    config, plugins = session.config, session.plugins
+    if session.backend.distributed:
+        data = data.absolute()
+    splitter = splitter_of(config.preprocessing, config.random_seed) if data.dataset is not None else None
+    raw = raw_columns(session, splitter)
+    with data.open(raw, config.preprocessing.delimited()) as source:
+        session.progress.begin("digest")
+        key = key_of(session, source, raw, given=splitter is None)
+        session.progress.end()
+        if splitter is None:
+            assert isinstance(source, JoinedSource)
+            splitter = GivenSplitter(source.partition_splits)
+        chosen, started = splitter, time.monotonic()
+        cache = Cache.at(root_of(session, data), key, session.config.backend.credentials)
+
+        def build(builder: CacheBuilder) -> None:
+            tell_other_versions(cache, {name: each.who for name, each in encoders_of(session).items()})
+            fill(session, data, source, chosen, builder)
+            built.append(time.monotonic() - started)
+
+        def make(builder: CacheBuilder, manifest: Manifest, shards: Collection[int]) -> None:
+            try:
+                fill_again(session, source, chosen, builder, manifest, shards)
+            except CacheError:  # other bytes of other data say nothing about the cache
+                source.check_unchanged()
+                raise
+
+        built: list[float] = []
+        repair(cache, make, plugins)
+        use = None
+        while use is None:  # removed by somebody between the two
+            cache = ensure_cache(
+                root_of(session, data),
+                key,
+                format_of(session),
+                build,
+                credentials=session.config.backend.credentials,
+                plugins=plugins,
+                progress=session.progress,
+            )
+            use = begin_use(cache)
+        session.closing.callback(use.close)
+    if built:
+        session.built_cache = True
+        announce(session, cache, built[0])
+    return cache
+
+
+def check_storage(session: Session, data: Data, output: str | os.PathLike[str] | None = None) -> None:
+    """Where work runs on other machines, ask the backend whether they see the data, the cache and the results' folder.
+
+    Only paths are asked for: a URL is the same everywhere, and a frame travels. Raises UserError naming the place."""
+    sets = [each for _, each in data.given()] if data.dataset is None else [data.dataset]
+    paths = [os.fspath(each) for each in sets if isinstance(each, str | os.PathLike)]
+    read = {f"the dataset {path}": path for path in paths if os.path.exists(path)}
+    written = {"the cache (backend.cache_dir)": root_of(session, data)}
+    if output is not None:
+        written["the results (--output_directory)"] = os.fspath(output)
+    session.backend.check_storage(read, {what: path for what, path in written.items() if "://" not in path})
+
+
+def fill(session: Session, data: Data, source: Source, splitter: Splitter, builder: CacheBuilder) -> None:
+    """Fit, encode and write everything through the builder."""
+    from distcore_data.encoding.fit import fit_and_encode
+
+    config = session.config
+    fitted = fit_and_encode(
+        source,
+        session.make(PROCESSOR),
+        session.features,
+        splitter,
+        builder,
+        seed=config.random_seed,
+        sample_ratio=config.preprocessing.sample_ratio,
+        sample_size=config.preprocessing.sample_size,
+        dataset=", ".join(data.names().values()),
+        progress=session.progress,
+    )
+    source.check_unchanged()
+    origin: JSON = {"digest": source.digest(), "rows": fitted.source_rows}
+    made_by = {name: each.as_json() for name, each in encoders_of(session).items()}
+    builder.finish(fitted.columns.values(), fitted.metadata, origin, fitted.rows, made_by)
+    session.progress.end()
+
+
+def fill_again(
+    session: Session,
+    source: Source,
+    splitter: Splitter,
+    builder: CacheBuilder,
+    manifest: Manifest,
+    shards: Collection[int],
+) -> None:
+    """Encode the shards of these numbers once more, through a builder that knows what they should be."""
+    from distcore_data.encoding.fit import encode_again
+
+    config = session.config
+    encode_again(
+        source,
+        session.make(PROCESSOR),
+        session.features,
+        splitter,
+        builder,
+        manifest.metadata,
+        shards,
+        seed=config.random_seed,
+        sample_ratio=config.preprocessing.sample_ratio,
+        sample_size=config.preprocessing.sample_size,
+        progress=session.progress,
+    )
+    source.check_unchanged()
+    session.progress.end()
+
+
+def announce(session: Session, cache: Cache, seconds: float) -> None:
+    """Tell who listens that a cache was built."""
+    from distcore_core.contracts import SPLITS
+    from distcore_data.cache import open_cache
+
+    reader = open_cache(cache, session.plugins)
+    rows = {split: reader.rows(split) for split in SPLITS}
+    reader.close()
+    session.plugins.manager.hook.cache_written(key=cache.key, directory=cache.directory, rows=rows, seconds=seconds)
+
+
+def key_of(session: Session, source: Source, raw: dict[str, str], given: bool) -> str:
+    """The cache's key: content of the data and everything that decides its bytes, and nothing else."""
+    from distcore_data.cache import cache_key
+
+    preprocessing = session.config.preprocessing.model_dump(mode="json")
+    preprocessing["random_seed"] = session.config.random_seed
+    if given:
+        preprocessing["split"] = "given"
+    features = [{**each, "options": data_options(each["options"])} for each in session.features.specifications]
+    return cache_key(
+        source_digest=source.digest(),
+        raw=raw,
+        features=features,
+        preprocessing=preprocessing,
+        format=format_of(session),
+        encoders={name: f"{each.distribution} {each.data}" for name, each in encoders_of(session).items()},
+    )
+
+
+def encoders_of(session: Session) -> dict[str, Encoder]:
+    """{"feature number": who encodes it, …}, and the cache format: the splits are core's own, as CACHE_VERSION is."""
+    found = {f"feature {name}": each for name, each in session.features.encoders.items()}
+    name = format_of(session).name
+    return {**found, f"cache format {name}": session.plugins.encoder("caches", name)}
+
+
+def data_options(options: JSON) -> JSON:
+    """The part of a feature's options that its data depends on: what its network is made of changes no byte.
+
+    A plugin's own feature may have no `preprocessing` section; then all of its options count."""
+    network = ("encoder", "decoder")
+    return {name: value for name, value in options.items() if name not in network}
+
+
+def splitter_of(preprocessing: Preprocessing, seed: int) -> Splitter:
+    """The splitter that the config declares."""
+    return make_splitter(preprocessing.split.model_dump(), seed)
+
+
+def raw_columns(session: Session, splitter: Splitter | None) -> dict[str, str]:
+    """{dataset column: how to read it} for the features and the split."""
+    raw = session.features.raw()
+    for column, how in (splitter.needs if splitter is not None else {}).items():
+        raw.setdefault(column, how)
+    return raw
+
+
+def format_of(session: Session) -> PluginRef:
+    """The cache format that the config names."""
+    named = session.config.backend.cache_format
+    return PluginRef("caches", named.type, named.options)
+
+
+def root_of(session: Session, data: Data) -> str:
+    """The folder of caches: the config's, or beside the data."""
+    return session.config.backend.cache_dir or data.cache_root()

@@ -1,0 +1,128 @@
+"""What a call of the Python interface or of the command line asks for, each as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.workflow import results
+from distcore_core.errors import UserError
+from distcore_data.dataset import Data
+from distcore_data.stores import Credentials, read_credentials
+from distcore_data.stores.addresses import folder_or_address
+
+if TYPE_CHECKING:
+    from distcore.config import RunConfig
+    from distcore_core.contracts import ResultsStore
+
+Location = str | Path
+ConfigLike = Location | Mapping[str, Any] | None
+"""None only where a run is gone on with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """`train` or `experiment` (command). The other fields are the arguments of `distcore.train`."""
+
+    command: str
+    config: Any = field(repr=False)
+    dataset: Any = field(default=None, repr=False)
+    training_set: Any = field(default=None, repr=False)
+    validation_set: Any = field(default=None, repr=False)
+    test_set: Any = field(default=None, repr=False)
+    data_format: str | None = None
+    backend: str | None = None
+    random_seed: int | None = None
+    gpus: Any = None
+    output_directory: Location = "results"
+    experiment_name: str = "experiment"
+    model_name: str = "run"
+    model_load_path: Location | None = None
+    model_resume_path: Location | None = None
+    model: Any = field(default=None, repr=False)
+    skip: Collection[str] = frozenset()
+    view: str = "interactive"
+
+    @property
+    def data(self) -> Data:
+        """Raises UserError where nothing, or too much, is named."""
+        return Data(self.dataset, self.training_set, self.validation_set, self.test_set, self.data_format)
+
+    @property
+    def output(self) -> Path | str:
+        """The folder of experiments, or the address of one in a bucket. Raises UserError."""
+        return folder_or_address(self.output_directory, "--output_directory")
+
+    @property
+    def going_on(self) -> Path | str | None:
+        """The folder, or the address, of the run to go on with. Raises UserError."""
+        return folder_or_address(self.model_resume_path, "--model_resume_path") if self.model_resume_path else None
+
+    def to_run(self) -> tuple[RunConfig, Mapping[str, Any] | None]:
+        """(the config, the weights of a model given from Python): of the run to go on with where no config is given;
+        with nobody who listens, and so nobody who logs, where no log is to be saved."""
+        config, weights = results.config_to_resume(self.config, self.going_on), None
+        if self.model is not None:
+            config, weights = with_model(config, self.model, saved="skip_save_model" not in self.skip)
+        if "skip_save_log" in self.skip:
+            config = replace(config, extensions=())
+        return config, weights
+
+    def start(self, config: RunConfig) -> Path | ResultsStore | None:
+        """The model to start from. Raises ArtifactError, before any work, where there is no whole one."""
+        if self.model_load_path is None:
+            return None
+        from distcore_data.artifact import model_place
+
+        place = model_place(self.model_load_path, config.backend.credentials)
+        results.check_weights(place)
+        return place
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRequest:
+    """`predict` or `evaluate` (command). The other fields are the arguments of `distcore.evaluate`."""
+
+    command: str
+    model_path: Location
+    dataset: Any = field(repr=False)
+    data_format: str | None = None
+    batch_size: int | None = None
+    backend: str | Mapping[str, Any] | None = None
+    gpus: Any = None
+    trust: bool = False
+    output_directory: Location = "results"
+    skip: Collection[str] = frozenset()
+    view: str = "interactive"
+    credentials: Any = field(default=None, repr=False)
+
+    @property
+    def output(self) -> Path | str:
+        """The folder of the results, or the address of one in a bucket. Raises UserError."""
+        return folder_or_address(self.output_directory, "--output_directory")
+
+    @property
+    def opened_with(self) -> Credentials | None:
+        """What buckets are opened with; None: what the environment gives. Raises UserError."""
+        return given_credentials(self.credentials)
+
+
+def given_credentials(value: Any) -> Credentials | None:
+    """What buckets are opened with: of a mapping, the path of a JSON file, or None. Raises UserError."""
+    try:
+        return read_credentials(value)
+    except ValueError as error:
+        raise UserError(f"--credentials: {error}.") from None
+
+
+def with_model(config: Any, model: Any, saved: bool) -> tuple[RunConfig, Mapping[str, Any] | None]:
+    """The config with a class or an instance given from Python as its model, and the instance's weights."""
+    from distcore.config import Ref, load_config
+    from distcore_core.registry.manager import Plugins
+
+    read = load_config(config)
+    section, weights = Plugins(read.plugins_block).describe_model(model, saved)
+    options = {name: value for name, value in section.items() if name != "type"}
+    return replace(read, model=Ref(section["type"], options)), weights

@@ -1,0 +1,187 @@
+"""What lies in an experiment's folder: its JSON files, its report, its model, and the run to go on with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import JSON, ResultsStore
+from distcore_core.errors import TrainingError, UserError
+from distcore_core.io.atomic import remove_directory, write_file
+from distcore_core.io.os_errors import explained
+from distcore_core.io.seals import damaged, read_bounded, sealed, unsealed
+from distcore_core.io.vouched import DIGESTS, write_vouched
+from distcore_data.stores.run_sync import MODEL, Mirror
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distcore.config import RunConfig
+    from distcore.workflow.session import Session
+    from distcore_core.contracts import TrainResult
+    from distcore_data.cache import Cache
+    from distcore_data.features import Features
+
+DESCRIPTION = "description.json"
+"""What a run was begun with; a folder that holds it can be gone on with."""
+
+PREDICTIONS = "predictions.parquet"
+
+SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
+"""Files of Ludwig's shape: `digests.json` beside them vouches for them. All others hold a digest of themselves."""
+
+CHANGED = (
+    "Take it from a backup, or give the config that the run was begun with (--config): "
+    "a config that was changed by hand is given like any other."
+)
+
+
+def write(session: Session, name: str, content: JSON, skip: Collection[str] = (), unless: str = "") -> None:
+    """Write one JSON file of the experiment's folder, whole or not at all, unless it is to be skipped."""
+    if unless and unless in skip:
+        return
+    path = _directory(session) / name
+    write_json(path, content)
+    if session.mirror is not None:
+        if name in SCORES:
+            session.mirror.put_file(DIGESTS, path.with_name(DIGESTS))
+        session.mirror.put_file(name, path)
+
+
+def write_json(path: Path, content: JSON) -> None:
+    """Write one JSON file, sealed or vouched for, whole or not at all.
+
+    Raises TrainingError or UserError where it cannot be written."""
+    with explained(path.parent, path.name, TrainingError, advice="choose another folder with --output_directory"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if path.name in SCORES:
+                write_vouched(path, content)
+            else:
+                write_file(path, sealed(content))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{path} cannot be written as JSON: {error}. Use plain, finite values.") from error
+
+
+def predictions(path: Path | None, batches: Iterator[pa.RecordBatch], features: Features) -> int:
+    """Write predictions to the path, or only compute them where it is None; returns the rows that were written."""
+    from distcore_torch.prediction import empty_schema, finite_or_told, write_predictions
+
+    batches = finite_or_told(batches)
+    if path is not None:
+        return write_predictions(path, batches, empty_schema(features))
+    for _ in batches:
+        continue
+    return 0
+
+
+def config_to_resume(config: Any, resume: Path | str | None) -> RunConfig:
+    """The config, or where none is given that of the run to go on with.
+
+    Raises UserError where the folder holds no run, or what it was begun with is damaged."""
+    from distcore.config import load_config
+
+    given = load_config(config) if config is not None or resume is None else None
+    if resume is None:
+        assert given is not None
+        return given
+    try:
+        description = _description(resume, given)
+        return given if given is not None else load_config(unsealed(description)["config"])
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(damaged(f"{resume}/{DESCRIPTION}", error, CHANGED)) from None
+
+
+def _description(resume: Path | str, given: RunConfig | None) -> bytes:
+    """description.json of the run to go on with. Raises UserError where there is none."""
+    try:
+        if isinstance(resume, Path):
+            return read_bounded(resume / DESCRIPTION)
+        credentials = given.backend.credentials if given is not None else None
+        return Mirror.at(resume, credentials).store.read(DESCRIPTION)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(
+            f"{resume} holds no run to go on with: there is no {DESCRIPTION}. Give the experiment's folder, "
+            "such as results/experiment_run."
+        ) from None
+
+
+def report(directory: Path) -> Path:
+    """Write report.html."""
+    from distcore_report import write_report
+
+    with explained(directory, "the report", TrainingError):
+        return write_report(directory)
+
+
+def brought_model(session: Session, model: Path) -> Path:
+    """The model that training wrote, on this machine: a rank on another one copied it into the bucket."""
+    from distcore_data.artifact import NAME
+
+    if session.mirror is None or model.exists():
+        return model
+    session.mirror.get_folder(MODEL, _directory(session) / MODEL, NAME)
+    return _directory(session) / MODEL
+
+
+def refuse_without_scores(found: TrainResult) -> None:
+    """Raise TrainingError where training ended without one finite number for an output feature: its model is none."""
+    last: dict[str, list[float | None]] = {}
+    for outputs in found.statistics.values():
+        for output, metrics in outputs.items():
+            last.setdefault(output, []).extend(values[-1] for values in metrics.values() if values)
+    for output, values in last.items():
+        if values and not any(value is not None and math.isfinite(value) for value in values):
+            raise TrainingError(
+                f"No score of {output} is finite at the end of training, so its model is of no use and is not kept. "
+                "Look at the trainer's options, and for extreme values in the data."
+            )
+
+
+def remove_model(session: Session, model: Path) -> None:
+    """Remove a model that is not to be saved."""
+    from distcore_data.artifact import NAME
+
+    if session.mirror is not None:
+        session.mirror.remove_folder(MODEL, NAME)
+    remove_directory(model)
+
+
+def check_weights(place: Path | ResultsStore) -> None:
+    """Raise ArtifactError, before any work, where there is no whole model to start from (`--model_load_path`)."""
+    from distcore_data.artifact import find_model, model_here, read_manifest
+
+    if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
+        return
+    with model_here(place) as path:
+        read_manifest(find_model(path))
+
+
+def remove_cache(cache: Cache) -> None:
+    """Remove a cache that this run built and was told not to keep, and its folder where nothing else lies in it."""
+    from distcore_data.cache import remove
+
+    remove(cache)
+    if not cache.in_bucket:
+        with suppress(OSError):  # another cache lies there
+            Path(cache.directory).rmdir()
+
+
+def write_weights(session: Session, weights: Mapping[str, Any]) -> Path:
+    """Write the weights of a module given from Python, for every worker to start from; returns the file."""
+    from distcore_torch.training.tensorfile import tensor_writer
+
+    path = _directory(session) / "initial.safetensors"
+    with explained(path.parent, "the initial weights", TrainingError):
+        write_file(path, tensor_writer(weights))
+    if session.mirror is not None:
+        session.mirror.put_file(path.name, path)
+    return path
+
+
+def _directory(session: Session) -> Path:
+    assert session.directory is not None
+    return session.directory

@@ -1,0 +1,278 @@
+"""What every command sets up before its work and takes down after it: config, plugins, backend, extensions, folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from distcore.workflow.progress_view import ProgressView
+from distcore_core.contracts import BACKEND, JSON, LOADER, PROCESSOR, TRAINER, Backend, PluginRef, Role
+from distcore_core.errors import ConfigError, UserError
+from distcore_core.io.temporaries import sweep_system, sweep_tree
+from distcore_core.progress import Progress
+from distcore_core.registry.events import listening
+from distcore_core.registry.index import DEFAULTS
+from distcore_core.registry.manager import Plugins
+from distcore_core.threads import patient_threads
+from distcore_data.features import Features
+
+if TYPE_CHECKING:
+    from distcore.config import RunConfig
+    from distcore_data.stores.run_sync import Mirror
+
+log = logging.getLogger("distcore")
+R = TypeVar("R")
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass
+class Session:
+    """One command under way.
+
+    reason: why this backend. directory: the experiment's folder, where there is one. mirror: the bucket that it is
+    copied to, where results go to one. built_cache: no cache was there.
+    closing: what ends with the command, such as the use of its cache.
+    """
+
+    command: str
+    config: RunConfig
+    plugins: Plugins
+    backend: Backend
+    backend_name: str
+    reason: str
+    features: Features
+    progress: Progress
+    directory: Path | None = None
+    mirror: Mirror | None = None
+    built_cache: bool = False
+    closing: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def home(self) -> Path | str | None:
+        """Where the results are, for people."""
+        return self.mirror.url if self.mirror is not None else self.directory
+
+    def started(self) -> None:
+        """Tell who listens that the work begins."""
+        self.plugins.manager.hook.run_started(
+            command=self.command, config=self.config.as_json(), directory=self.directory
+        )
+
+    def check(self) -> None:
+        """Let the plugins that this command needs say, before any work, what stands against it here."""
+        roles: tuple[Role[Any], ...] = (PROCESSOR,) if self.command == "preprocess" else (PROCESSOR, LOADER, TRAINER)
+        for reference in map(self.reference, roles):
+            self.plugins.check(reference.kind, reference.name, reference.options)
+
+    def reference(self, role: Role[Any]) -> PluginRef:
+        """The processor, loader or trainer that the config names, else the backend's default."""
+        named = self.config.backend.named(role)
+        if named is not None:
+            return PluginRef(role.kind, named.type, named.options)
+        return PluginRef(role.kind, self.backend.defaults[str(role.section)], {})
+
+    def make(self, role: Role[R], **context: Any) -> R:
+        """The processor, loader or trainer of this command."""
+        reference = self.reference(role)
+        return self.plugins.make(role, reference.name, reference.options, **context)
+
+
+@contextmanager
+def open_session(
+    command: str,
+    config: Any,
+    *,
+    backend: str | None = None,
+    random_seed: int | None = None,
+    gpus: Any = None,
+    view: str = "none",
+) -> Iterator[Session]:
+    """Read and resolve the config, choose the backend, let extensions listen; close everything at the end.
+
+    config: path, mapping or RunConfig. gpus: "0,1", -1 for none, or None for whatever is there.
+    view: how to draw progress ("auto", "bars", "lines", "none")."""
+    patient_threads()
+    with limited_gpus(gpus):
+        session = resolved_session(command, config, backend=backend, random_seed=random_seed)
+        for note in session.config.notes:
+            log.info("%s: %s", session.config.source, note)
+        with _opened(session, gpus, view):
+            yield session
+
+
+@contextmanager
+def _opened(session: Session, gpus: Any, view: str) -> Iterator[None]:
+    try:
+        with under_way(session, [each.as_json() for each in session.config.extensions], view):
+            check_gpus(gpus, session.backend)
+            session.check()
+            with session.closing:
+                yield
+    except ConfigError as error:
+        from distcore.config.run_config import located
+
+        raise located(error, session.config) from error
+
+
+class UnderWay(Protocol):
+    """What every command has: a `Session`, or the `ModelSession` of one that works on a saved model."""
+
+    command: str
+    backend: Backend
+    progress: Progress
+    directory: Path | None
+
+    @property
+    def plugins(self) -> Plugins: ...
+
+
+@contextmanager
+def under_way(session: UnderWay, extensions: Sequence[Mapping[str, Any]], view: str) -> Iterator[None]:
+    """Draw the session's progress, let the extensions listen and tell them how it ended; close the backend."""
+    plugins = session.plugins
+    sweep_system()
+    error: BaseException | None = None
+    try:
+        with listening(extensions, plugins):
+            try:
+                with ProgressView(session.progress, view):
+                    yield
+                    session.progress.end()
+            except BaseException as caught:
+                error = caught
+                raise
+            finally:
+                session.progress.end()
+                plugins.manager.hook.run_finished(command=session.command, directory=session.directory, error=error)
+    finally:
+        session.backend.close()
+
+
+def resolved_session(
+    command: str, config: Any, *, backend: str | None = None, random_seed: int | None = None
+) -> Session:
+    """Config, plugins, backend and features of a command, and nothing begun: no extension is made, nobody is told.
+
+    The caller closes the backend."""
+    from distcore.config import load_config, resolve
+
+    read = load_config(config, backend=backend, random_seed=random_seed)
+    plugins = Plugins(block=read.plugins_block)
+    name, reason = choose_backend(read.backend.type, plugins)
+    resolved = resolve(read, plugins, backend=name)
+    made = make_backend(plugins, name, resolved.backend.options)
+    try:
+        # A section such as `trainer: {num_workers: 4}` names no type: it is the backend's default's.
+        resolved = resolve(resolved, plugins, made.defaults, name)
+        features = Features.of(resolved.as_json(), plugins)
+    except BaseException:
+        made.close()
+        raise
+    return Session(command, resolved, plugins, made, name, reason, features, Progress())
+
+
+def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
+    """The backend. A launcher's process that another one leads does its part, and ends; it comes back from there only
+    where it has to lead from now on, because the one that led is lost."""
+    made: Backend = plugins.make(BACKEND, name, options)
+    made.follow()
+    return made
+
+
+def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
+    """The backend's name and why: the config (or the command line) names it, it was detected, or nothing else was."""
+    if named:
+        return named, "named in the config or on the command line"
+    found = plugins.detect()
+    if found:
+        return found[0].backend, found[0].reason
+    return DEFAULTS["backends"], "no cluster and no launcher was detected"
+
+
+@contextmanager
+def limited_gpus(gpus: Any) -> Iterator[None]:
+    """Hide all GPUs but the named ones from this process and its children until the block ends; before torch looks."""
+    if gpus is None:
+        yield
+        return
+    before = os.environ.get(VISIBLE)
+    os.environ[VISIBLE] = _named_gpus(gpus)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(VISIBLE, None)
+        else:
+            os.environ[VISIBLE] = before
+
+
+def _named_gpus(gpus: Any) -> str:
+    text = ",".join(map(str, gpus)) if isinstance(gpus, list | tuple) else str(gpus)
+    if not all(part.strip().lstrip("-").isdigit() for part in text.split(",")):
+        raise UserError(f"--gpus {text!r} is not a list of GPU numbers. Give numbers such as 0 or 0,1, or -1 for none.")
+    return "" if text.strip() == "-1" else text
+
+
+def check_gpus(gpus: Any, backend: Backend) -> None:
+    """Raise UserError where GPUs were named (`limited_gpus`) that the backend does not see."""
+    named = [each for each in os.environ[VISIBLE].split(",") if each] if gpus is not None else []
+    seen = backend.resources().gpus if named else 0
+    if seen < len(named):
+        raise UserError(
+            f"--gpus {','.join(named)}: only {seen} of these {len(named)} can be used here. "
+            "See `distcore doctor`; give -1 for none, or leave it out for all there are."
+        )
+
+
+def experiment_directory(root: str | Path, experiment_name: str, model_name: str) -> Path:
+    """Make `<root>/<experiment_name>_<model_name>`, with a number behind it where it exists: two runs share none."""
+    base = Path(root) / f"{experiment_name}_{model_name}"
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        number = 0
+        while True:
+            candidate = base.with_name(f"{base.name}_{number}") if number else base
+            try:
+                candidate.mkdir()
+            except FileExistsError:
+                sweep_tree(candidate)
+                number += 1
+            else:
+                return candidate
+    except OSError as error:
+        raise UserError(
+            f"The results cannot be written to {base.parent}: {error.strerror}. "
+            "Give another folder with --output_directory."
+        ) from error
+
+
+def describe(session: Session, data: Mapping[str, Any]) -> JSON:
+    """What description.json says: config without credentials, data digest, plugins with versions, seed, environment."""
+    from importlib import metadata
+
+    used = {("backends", session.backend_name)}
+    used |= {(role.kind, session.reference(role).name) for role in (PROCESSOR, LOADER, TRAINER)}
+    used |= {("caches", session.config.backend.cache_format.type), ("models", session.config.model.type)}
+    used |= {("features", each["type"]) for each in session.features.specifications}
+    offers = [session.plugins.find(kind, name) for kind, name in sorted(used)]
+    return {
+        "command": session.command,
+        "config": session.config.as_json(),
+        "data": dict(data),
+        "backend": {"name": session.backend_name, "reason": session.reason},
+        "random_seed": session.config.random_seed,
+        "plugins": [vars(offer) for offer in offers],
+        "environment": {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            **{name: metadata.version(name) for name in ("distcore", "torch", "pyarrow", "numpy", "torchmetrics")},
+        },
+    }

@@ -1,0 +1,217 @@
+"""The hyperopt section: mistakes with their lines and the nearest words, before anything is run."""
+
+import textwrap
+
+import pytest
+
+from distcore.search.section import check_candidates, read_section
+from distcore.search.substitute import substitute, target
+from distcore_core.config.document import parse
+from distcore_core.errors import ConfigError
+from distcore_core.registry.manager import Plugins
+
+HEAD = """\
+input_features:
+  - {name: x0, type: number}
+  - {name: colour, type: category}
+output_features:
+  - {name: y, type: binary}
+trainer: {epochs: 2}
+hyperopt:
+  goal: maximize
+  metric: roc_auc
+  output_feature: y
+"""
+
+
+def read(section, head=HEAD):
+    section = read_section(parse(head + textwrap.indent(textwrap.dedent(section), "  "), "c.yaml"))
+    return section, check_candidates(section, Plugins(), "local")
+
+
+def refused(section, head=HEAD):
+    with pytest.raises(ConfigError) as caught:
+        read(section, head)
+    return str(caught.value)
+
+
+def test_everything_that_ludwig_names_can_be_searched():
+    section, configs = read(
+        """
+        parameters:
+          trainer.learning_rate: {space: LogUniform, lower: 0.0001, upper: 0.1}
+          training.batch_size: {space: qrandint, lower: 32, upper: 128, q: 32}
+          trainer.optimizer.type: {space: choice, categories: [adam, adamw]}
+          combiner.num_fc_layers: {space: randint, lower: 1, upper: 4}
+          combiner: {space: choice, categories: [{type: concat}, {type: concat, dropout: 0.1}]}
+          x0.preprocessing.normalization: {space: choice, categories: [zscore, minmax]}
+          colour.encoder: {space: choice, categories: [{type: dense, embedding_size: 4}, {type: sparse}]}
+          y.decoder.fc_layers: {space: choice, categories: [[{output_size: 8}], [{output_size: 8}, {output_size: 4}]]}
+          defaults.category.preprocessing.most_common: {space: randint, lower: 5, upper: 9}
+          preprocessing.sample_ratio: {space: uniform, lower: 0.5, upper: 1.0}
+        """
+    )
+    assert configs[0].trainer.learning_rate == 0.0001
+    assert configs[0].trainer.batch_size == 32
+    assert section.options.executor.type is None
+    rates = {config.trainer.learning_rate for config in configs}
+    assert rates == {0.0001, 0.1}
+    layers = {config.model.options["combiner"].get("num_fc_layers") for config in configs}
+    assert layers == {1, 3}
+
+
+def test_the_whole_config_is_a_parameter_too():
+    _, configs = read(
+        """
+        parameters:
+          ".": {space: choice, categories: [{combiner: {num_fc_layers: 2}}, {trainer: {batch_size: 32}}]}
+        """
+    )
+    assert configs[0].model.options["combiner"]["num_fc_layers"] == 2
+    assert configs[1].trainer.batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "words"),
+    [
+        (
+            "parameters: {trainer.learning_rat: {space: uniform, lower: 0.1, upper: 0.2}}",
+            11,
+            "did you mean 'learning_rate'",
+        ),
+        ("parameters: {trainer.dropuot: {space: uniform, lower: 0.1, upper: 0.2}}", 11, "unknown option 'dropuot'"),
+        ("parameters: {colur.encoder.type: {space: choice, categories: [dense]}}", 11, "did you mean 'colour'"),
+        ("parameters: {trainr.epochs: {space: randint, lower: 1, upper: 4}}", 11, "did you mean 'trainer'"),
+        ("parameters: {backend.type: {space: choice, categories: [local]}}", 11, "not searched"),
+        (
+            "parameters: {input_features.x0.type: {space: choice, categories: [number]}}",
+            11,
+            "begin with the feature's name",
+        ),
+        ("parameters:\n  trainer.epochs:\n    space: randint\n    lower: 0\n    upper: 4", 14, "0 cannot be tried"),
+        ("parameters:\n  trainer.epochs:\n    space: uniform\n    lower: 1\n    upper: 1.5", 15, "1.5 cannot be tried"),
+        (
+            "parameters:\n  colour.encoder.type:\n    space: choice\n    categories:\n      - dense\n      - dens",
+            16,
+            "'dens' cannot be tried",
+        ),
+        ("parameters:\n  trainer.epochs: {space: randnt, lower: 1, upper: 4}", 12, "did you mean 'randint'"),
+        ("parameters:\n  trainer.epochs: {space: randint, low: 1, upper: 4}", 12, "did you mean 'lower'"),
+        ("paramters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}", 11, "did you mean 'parameters'"),
+        ("parameters: {trainer.learning_rate: {space: randn, mean: 0.1, sd: 0.1}}", 11, "cannot be tried"),
+        (
+            "parameters: {defaults.text.preprocessing.most_common: {space: randint, lower: 5, upper: 9}}",
+            11,
+            "changes nothing",
+        ),
+        ("parameters: {}", 11, "at least 1"),
+        (
+            "search_alg: {type: ax}\nparameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}",
+            11,
+            "'ax' is not carried",
+        ),
+        (
+            "search_alg: {type: optna}\nparameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}",
+            11,
+            "did you mean 'optuna'",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(section, line, words):
+    said = refused(section)
+    assert f"line {line}: " in said
+    assert words in said
+    assert "not expected" not in said
+
+
+def test_all_mistakes_are_told_at_once():
+    said = refused(
+        """
+        parameters:
+          trainer.learning_rat: {space: uniform, lower: 0.1, upper: 0.2}
+          combiner.num_fc_layers: {space: randint, lower: -1, upper: 4}
+        """
+    )
+    assert "2 mistakes" in said
+    assert "line 13" in said
+    assert "line 14: hyperopt.parameters.combiner.num_fc_layers.lower: -1 cannot be tried" in said
+
+
+def test_values_that_do_not_go_together_are_told():
+    """A combination that the search could ask for, of which each part is right alone."""
+    said = refused(
+        """
+        parameters:
+          trainer.optimizer.type: {space: choice, categories: [sgd, adam]}
+          trainer.optimizer.momentum: {space: uniform, lower: 0.0, upper: 0.9}
+        """
+    )
+    assert "line 14" in said
+    assert "where trainer.optimizer.type is 'adam'" in said
+    assert "unknown option 'momentum'" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("output_feature: y", "output_feature: z"), "'z' is no output feature"),
+        (("goal: maximize", "goal: maximise"), "minimize"),
+        (("output_feature: y", "output_feature: combined"), "combined has the metric loss alone"),
+    ],
+)
+def test_what_is_aimed_at_is_checked(change, words):
+    assert words in refused("parameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}", HEAD.replace(*change))
+
+
+def test_a_config_without_the_section_says_so():
+    with pytest.raises(ConfigError, match="hyperopt: is missing"):
+        read_section(parse(HEAD.partition("hyperopt:")[0]))
+
+
+# ------------------------------------------------------------------ substitution
+
+BASE = {
+    "input_features": [{"name": "title", "type": "text"}, {"name": "a.b", "type": "number", "encoder": "dense"}],
+    "output_features": [{"name": "summary", "type": "category"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        (
+            {"combiner.type": "tabnet", "combiner.fc_layers": [{"output_size": 64}], "trainer.learning_rate": 0.1},
+            {"combiner": {"type": "tabnet", "fc_layers": [{"output_size": 64}]}, "trainer": {"learning_rate": 0.1}},
+        ),
+        (
+            {".": {"combiner": {"num_fc_layers": 2}, "trainer": {"epochs": 3}}, "trainer": {"learning_rate": 0.1}},
+            {"combiner": {"num_fc_layers": 2}, "trainer": {"epochs": 3, "learning_rate": 0.1}},
+        ),
+    ],
+)
+def test_parameters_go_where_ludwig_puts_them(parameters, expected):
+    assert substitute(BASE, parameters) == {**BASE, **expected}
+
+
+def test_a_features_parameters_go_into_the_feature_and_nothing_given_is_changed():
+    made = substitute(BASE, {"title.encoder.type": "bert", "a.b.encoder.num_layers": 2, "summary.decoder.bias": True})
+    assert made["input_features"][0]["encoder"] == {"type": "bert"}
+    assert made["input_features"][1]["encoder"] == {"type": "dense", "num_layers": 2}
+    assert made["output_features"][0]["decoder"] == {"bias": True}
+    assert "encoder" not in BASE["input_features"][0]
+
+
+def test_a_section_of_another_type_replaces_the_one_there_is():
+    base = {**BASE, "combiner": {"type": "concat", "num_fc_layers": 3}}
+    assert substitute(base, {"combiner": {"type": "other", "size": 1}})["combiner"] == {"type": "other", "size": 1}
+    assert substitute(base, {"combiner": {"dropout": 0.1}})["combiner"] == {
+        "type": "concat",
+        "num_fc_layers": 3,
+        "dropout": 0.1,
+    }
+
+
+def test_a_feature_called_like_a_section_is_refused():
+    base = {**BASE, "input_features": [{"name": "trainer", "type": "number"}]}
+    with pytest.raises(ValueError, match="both a feature and a section"):
+        target(base, "trainer.epochs")

@@ -1,0 +1,45 @@
+"""The public functions say their arguments, to people, editors and whoever mistypes one."""
+
+import dataclasses
+import inspect
+
+import pytest
+
+import distcore
+from distcore.workflow.requests import AnswerRequest, TrainRequest
+
+FUNCTIONS = ["train", "experiment", "predict", "evaluate", "preprocess", "hyperopt", "plan", "load"]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_editor_sees_every_argument_by_name(name):
+    parameters = inspect.signature(getattr(distcore, name)).parameters
+    assert len(parameters) >= 3
+    assert not {each.kind for each in parameters.values()} & {
+        inspect.Parameter.VAR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "request_type"),
+    [("train", TrainRequest), ("experiment", TrainRequest), ("predict", AnswerRequest), ("evaluate", AnswerRequest)],
+)
+def test_arguments_are_those_of_the_request_with_the_same_defaults(name, request_type):
+    """`config` and what else must be given has no default in one of them."""
+    parameters = inspect.signature(getattr(distcore, name)).parameters
+    fields = {each.name: each.default for each in dataclasses.fields(request_type)}
+    assert fields.keys() - {"command"} == parameters.keys()
+    given = {key: each.default for key, each in parameters.items() if each.default is not inspect.Parameter.empty}
+    assert {key: fields[key] for key in given} == given
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_mistyped_argument_gets_the_nearest(name):
+    function = getattr(distcore, name)
+    known = list(inspect.signature(function).parameters)
+    word = known[-1]
+    with pytest.raises(TypeError, match=rf"distcore\.{name} has no argument '{word}z'\. Did you mean '{word}'\?"):
+        function("anything", **{f"{word}z": 1})
+    with pytest.raises(TypeError, match=rf"has no argument 'qqqq'\. It has: {known[0]}, "):
+        function("anything", qqqq=1)

@@ -1,0 +1,141 @@
+"""The doctor: machine, libraries, each plugin's parts; what is broken is a finding and stops nothing."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from distcore.cli.main import main
+from distcore.workflow import doctor
+from distcore_core.contracts import ROLES
+from distcore_core.registry.index import all_offers
+
+PLUGIN = """
+from distcore_core.hooks import hookimpl
+DISTCORE_API = (1, 0)
+@hookimpl
+def distcore_diagnose():
+    {body}
+"""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Lay down a distribution that offers the extension of its name, with this code; all others are blocked."""
+
+    others = {offer.distribution for kind in ROLES for offer in all_offers(kind)}
+    monkeypatch.setenv("DISTCORE_BLOCK", ",".join(others))
+
+    def installed(name: str, source: str) -> None:
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[distcore.extensions]\n{name} = {name}\n")
+        (tmp_path / f"{name}.py").write_text(source)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return installed
+
+
+def by_part(checks):
+    found: dict[str, list[doctor.Check]] = {}
+    for check in checks:
+        found.setdefault(check.part, []).append(check)
+    return found
+
+
+def test_it_looks_at_the_machine_the_libraries_and_each_plugins_parts():
+    found = by_part(doctor.checks())
+    assert {"Python", "processors"} <= {check.what for check in found["machine"]}
+    assert {"torch", "pyarrow"} <= {check.what for check in found["library"]}
+    local = [check.what for check in found["distcore-local 0.1.0"]]
+    assert {"backends local", "processors local", "loaders packed", "trainers ddp"} <= set(local)
+    assert local.count("torch.distributed") == 1
+    assert {"caches parquet"} <= {check.what for check in found["distcore-parquet 0.1.0"]}
+
+
+def test_what_a_plugin_finds_is_told(install):
+    install("well_one", PLUGIN.format(body='return [("engine", True, "2.1"), ("cluster", False, "cannot be reached")]'))
+    found = by_part(doctor.checks())["well_one 1.0"]
+    assert [tuple(check)[1:] for check in found] == [
+        ("extensions well_one", True, "ok"),
+        ("engine", True, "2.1"),
+        ("cluster", False, "cannot be reached"),
+    ]
+
+
+@pytest.mark.parametrize("body", ["raise RuntimeError('no driver')", "import sys; sys.exit('no driver')", "return [1]"])
+def test_checks_that_fail_are_a_finding(install, body):
+    install("ill_one", PLUGIN.format(body=body))
+    check = by_part(doctor.checks())["ill_one 1.0"][-1]
+    assert not check.well
+    assert "they failed" in check.found
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("import time; time.sleep(600)", "did not finish its own checks within 5 s"),
+        ("import os; os._exit(7)", "exit status 7"),
+        ("import ctypes; ctypes.string_at(0)", "ended the interpreter"),
+    ],
+)
+def test_checks_that_hang_or_crash_are_a_finding_and_the_others_are_told(install, monkeypatch, body, said):
+    monkeypatch.setattr(doctor, "SECONDS", 5.0)
+    install("a_bad_one", PLUGIN.format(body=body))
+    install("well_one", PLUGIN.format(body='print("noise"); return [("engine", True, "2.1")]'))
+    found = by_part(doctor.checks())
+    assert not found["a_bad_one 1.0"][-1].well
+    assert said in found["a_bad_one 1.0"][-1].found
+    assert found["well_one 1.0"][-1] == doctor.Check("well_one 1.0", "engine", True, "2.1")
+
+
+def test_a_plugin_that_cannot_be_loaded_is_a_finding(install, capsys):
+    install("gone_one", "raise OSError('libengine.so is missing')")
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    line = next(line for line in text.splitlines() if line.startswith("gone_one 1.0"))
+    assert "NOT WELL" in line
+    assert "libengine.so is missing" in line
+
+
+def test_blocked_plugins_are_well_and_never_asked(install, monkeypatch):
+    install("gone_one", "raise OSError('libengine.so is missing')")
+    monkeypatch.setenv("DISTCORE_BLOCK", f"gone_one,{os.environ['DISTCORE_BLOCK']}")
+    (check,) = by_part(doctor.checks())["gone_one 1.0"]
+    assert (check.well, check.found) == (True, "blocked")
+
+
+def test_old_and_missing_libraries_are_told(monkeypatch):
+    from importlib import metadata
+
+    versions = {"torch": "2.9.1+cpu", "pyarrow": "14.0.1"}
+
+    def version(name):
+        if name == "fsspec":
+            raise metadata.PackageNotFoundError(name)
+        return versions.get(name, "99.0")
+
+    monkeypatch.setattr(metadata, "version", version)
+    found = {check.what: check for check in doctor._libraries()}
+    assert not found["torch"].well
+    assert "at least 2.10 is needed" in found["torch"].found
+    assert found["pyarrow"].well
+    assert found["fsspec"].found == "not installed; pip install fsspec"
+
+
+def test_a_folder_that_cannot_be_written_is_told(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    check = next(check for check in doctor._machine() if check.what == f"working folder {tmp_path}")
+    assert not check.well
+
+
+def test_json(capsys):
+    code = main(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == (0 if all(check["well"] for check in found) else 1)
+    assert set(found[0]) == {"part", "what", "well", "found"}

@@ -1,0 +1,71 @@
+"""The list of plugins: whatever a plugin does while it is loaded is its own row (more in test_plugins.py)."""
+
+import json
+import sys
+
+import pytest
+
+from distcore.cli.main import main
+from distcore_core.contracts import ROLES
+from distcore_core.registry.listing import rows
+from distcore_core.registry.manager import Plugins
+
+SECONDS = 10
+"""What the one that sleeps is given: enough for all others, on a busy machine too."""
+
+OFFENDERS = {
+    "crashes": ("import ctypes; ctypes.string_at(0)", "ended the interpreter"),
+    "exits": ("import os; os._exit(7)", "exit status 7"),
+    "fails": ("raise ValueError('one line\\nand another')", "one line"),
+    "prints": ("print('{\"error\": \"I am well\"}'); raise ValueError('not so')", "not so"),
+    "reads": ("import sys; sys.stdin.read(); raise ValueError('was read')", "was read"),
+    "sleeps": ("import time; time.sleep(600)", f"within {SECONDS} s"),
+}
+
+
+@pytest.fixture
+def offenders(tmp_path, monkeypatch):
+    """Distributions that do their worst at import, and a good one behind each."""
+    for name, (source, _) in OFFENDERS.items():
+        for module, code in ((name, source), (f"{name}_not", "DISTCORE_API = (1, 0)")):
+            info = tmp_path / f"{module}-1.0.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+            (info / "entry_points.txt").write_text(f"[distcore.trainers]\n{module} = {module}\n")
+            (tmp_path / f"{module}.py").write_text(code + "\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_every_offender_is_a_row_and_all_others_are_listed(offenders):
+    found = {row.name: row for row in rows(Plugins(), seconds=SECONDS, kinds=["trainers"])}
+    for name, (_, said) in OFFENDERS.items():
+        assert found[name].state == "broken", name
+        assert said in found[name].error
+        assert "\n" not in found[name].error
+        assert found[f"{name}_not"].state == "ok", name
+    assert found["local"].state == "ok"
+    assert not set(OFFENDERS) & set(sys.modules)
+
+
+def test_the_command_lists_them_and_ends_well(offenders, capsys, monkeypatch):
+    """Listing is looking: that a plugin is broken is what was asked, not a failure."""
+    monkeypatch.setenv("DISTCORE_BLOCK", "sleeps")
+    assert main(["plugins", "--timeout", str(SECONDS)]) == 0
+    text = capsys.readouterr().out
+    header, *lines = text.splitlines()
+    assert header.split() == ["ROLE", "NAME", "DISTRIBUTION", "VERSION", "STATE", "ERROR"]
+    state = {line.split()[1]: line.split()[4] for line in lines if line.split()[0] == "trainers"}
+    assert state["local"] == "ok"
+    assert state["exits"] == "broken"
+    assert state["sleeps"] == "blocked"
+    assert main(["plugins", "--json", "--timeout", str(SECONDS)]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {row["name"]: row["state"] for row in listed if row["role"] == "trainers"} == state
+    assert set(listed[0]) == {"role", "name", "distribution", "version", "state", "error"}
+
+
+def test_our_own_plugins_are_all_well():
+    found = rows(Plugins())
+    assert {row.role for row in found} <= set(ROLES)
+    ours = {(row.role, row.name) for row in found if row.distribution.startswith("distcore-") and row.state == "ok"}
+    assert {("backends", "local"), ("caches", "parquet"), ("features", "text"), ("models", "module")} <= ours

@@ -1,0 +1,304 @@
+"""Extensions: what each event tells, who hears it where, and that a listener that fails costs nothing."""
+
+import json
+import logging
+import subprocess
+import sys
+
+import pyarrow.csv as pacsv
+import pytest
+
+import distcore
+from distcore.cli.main import main
+from distcore_core.errors import ConfigError, DataError, PluginBroken, PluginNotFound, TrainingError
+from distcore_core.registry.events import EVENTS, listening
+from distcore_core.registry.manager import Plugins
+from distcore_testing import data
+
+EXTENSION = '''
+"""An extension that writes down everything it hears."""
+
+import json, os
+from distcore_core.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+class Diary:
+    def __init__(self, options):
+        self.path = os.environ["DIARY"]
+        self.seen = 0
+
+    def write(self, event, **told):
+        self.seen += 1
+        with open(self.path, "a") as file:
+            file.write(json.dumps({"event": event, "pid": os.getpid(), "seen": self.seen, **told}, default=str) + "\\n")
+
+    @hookimpl
+    def run_started(self, command, config, directory):
+        self.write("run_started", command=command, config=config, directory=directory)
+
+    @hookimpl
+    def cache_written(self, key, directory, rows, seconds):
+        self.write("cache_written", key=key, directory=directory, rows=rows, seconds=seconds)
+
+    @hookimpl
+    def epoch_finished(self, epoch, step, metrics, directory):
+        self.write("epoch_finished", epoch=epoch, step=step, metrics=metrics, directory=directory)
+
+    @hookimpl
+    def checkpoint_saved(self, step, directory):
+        self.write("checkpoint_saved", step=step, directory=directory, whole=os.path.isdir(directory))
+
+    @hookimpl
+    def predictions_written(self, path, rows):
+        self.write("predictions_written", path=path, rows=rows, whole=os.path.isfile(path))
+
+    @hookimpl
+    def run_finished(self, command, directory, error):
+        self.write("run_finished", command=command, directory=directory, error=error and type(error).__name__)
+
+class Clumsy:
+    """Fails at everything it hears."""
+    @hookimpl
+    def run_started(self): raise OSError("disk full")
+    @hookimpl
+    def epoch_finished(self, epoch): raise KeyError("loss")
+    @hookimpl
+    def run_finished(self): raise RuntimeError("no connection")
+
+class Misspelt:
+    @hookimpl
+    def epoch_finnished(self, epoch): pass
+
+class Greedy:
+    @hookimpl
+    def epoch_finished(self, epoch, weights): pass
+
+class Wrapping:
+    @hookimpl(wrapper=True)
+    def distcore_make_loader(self, request):
+        made = yield
+        with open(os.environ["DIARY"], "a") as file:
+            file.write(json.dumps({"event": "loader", "split": request.split}) + "\\n")
+        return made
+
+KINDS = {"diary": Diary, "clumsy": lambda options: Clumsy(), "misspelt": lambda options: Misspelt(),
+         "greedy": lambda options: Greedy(), "wrapping": lambda options: Wrapping()}
+
+@hookimpl
+def distcore_make_extension(name, options):
+    return KINDS[name](options) if name in KINDS else None
+
+class Hello:
+    help = "say hello"
+    def add_arguments(self, parser):
+        parser.add_argument("--name", default="world")
+    def run(self, arguments):
+        print(f"hello {arguments.name}")
+        return 3
+
+@hookimpl
+def distcore_make_command(name):
+    return Hello() if name == "hello" else None
+'''
+
+
+@pytest.fixture(autouse=True)
+def diary(tmp_path, monkeypatch):
+    """Installs the extensions; reads back what the diary holds."""
+    site = tmp_path / "site"
+    info = site / "diary-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "diary_plugin.py").write_text(EXTENSION)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: diary\nVersion: 1.0\n")
+    names = "".join(f"{name} = diary_plugin\n" for name in ("diary", "clumsy", "misspelt", "greedy", "wrapping"))
+    (info / "entry_points.txt").write_text(f"[distcore.extensions]\n{names}[distcore.commands]\nhello = diary_plugin\n")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.setenv("DIARY", str(tmp_path / "diary.jsonl"))
+    monkeypatch.delitem(sys.modules, "diary_plugin", raising=False)
+
+    def read():
+        path = tmp_path / "diary.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    return read
+
+
+def config(tmp_path, *extensions, **changes):
+    return data.config(str(tmp_path / "cache"), extensions=list(extensions), **changes)
+
+
+def test_every_event_of_an_experiment_in_order_and_by_one_object(tmp_path, diary):
+    outcome = distcore.experiment(config(tmp_path, "diary"), data.table(), output_directory=tmp_path / "results")
+    told = diary()
+    events = [each["event"] for each in told]
+    assert set(events) == set(EVENTS) - {"trial_finished"}
+    assert events[0] == "cache_written"
+    assert events[1] == "run_started"
+    assert events[-2:] == ["predictions_written", "run_finished"]
+    assert [each["seen"] for each in told] == list(range(1, len(told) + 1))
+    by = {each["event"]: each for each in told}
+    assert by["run_started"]["command"] == by["run_finished"]["command"] == "experiment"
+    assert by["run_started"]["directory"] == by["run_finished"]["directory"] == str(outcome.directory)
+    assert by["run_started"]["config"]["random_seed"] == 42
+    assert by["run_finished"]["error"] is None
+    rows = by["cache_written"]["rows"]
+    assert sum(rows.values()) == 600
+    assert by["predictions_written"] | {"rows": rows["test"], "whole": True} == by["predictions_written"]
+    epochs = [each for each in told if each["event"] == "epoch_finished"]
+    assert [each["epoch"] for each in epochs] == [1, 2]
+    losses = [each["metrics"]["validation"]["y"]["loss"] for each in epochs]
+    assert losses == outcome.training_statistics["validation"]["y"]["loss"]
+    assert all(each["whole"] for each in told if each["event"] == "checkpoint_saved")
+
+
+def test_a_cache_that_is_there_is_not_told(tmp_path, diary):
+    for _ in range(2):
+        distcore.preprocess(config(tmp_path, "diary"), data.table())
+    assert [each["event"] for each in diary()].count("cache_written") == 1
+    assert [each["command"] for each in diary() if each["event"] == "run_finished"] == ["preprocess", "preprocess"]
+
+
+def test_credentials_are_not_told(tmp_path, diary):
+    secret = config(tmp_path, "diary")
+    secret["backend"]["cache_credentials"] = {"key": "hush-hush"}
+    distcore.preprocess(secret, data.table())
+    assert "hush-hush" not in json.dumps(diary())
+
+
+def test_rank_zero_of_a_gang_tells_an_object_of_its_own(tmp_path, diary):
+    changed = config(tmp_path, "diary")
+    changed["backend"]["trainer"] = {"type": "ddp", "num_workers": 2, "use_gpu": False}
+    outcome = distcore.train(changed, data.table(), output_directory=tmp_path / "results")
+    told = diary()
+    elsewhere = [each for each in told if each["event"] in ("epoch_finished", "checkpoint_saved")]
+    here = [each for each in told if each not in elsewhere]
+    assert [each["epoch"] for each in elsewhere if each["event"] == "epoch_finished"] == [1, 2]
+    rounds = [each for each in elsewhere if each["event"] == "epoch_finished"]
+    assert [each["directory"] for each in rounds] == [str(outcome.directory)] * 2
+    assert len({each["pid"] for each in elsewhere}) == 1
+    assert {each["pid"] for each in here}.isdisjoint({each["pid"] for each in elsewhere})
+
+
+@pytest.fixture
+def model(tmp_path, diary):
+    """A model that was trained with the diary, which is empty again."""
+    made = distcore.train(config(tmp_path, "diary"), data.table(), output_directory=tmp_path / "results").directory
+    (tmp_path / "diary.jsonl").unlink()
+    return made
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_a_saved_models_extensions_hear_what_is_done_with_it(tmp_path, diary, model, command):
+    getattr(distcore, command)(model, data.table(), output_directory=tmp_path / "out", trust=True)
+    started, written, finished = diary()
+    out = str(tmp_path / "out")
+    assert started | {"event": "run_started", "command": command, "directory": out} == started
+    assert {"input_features", "output_features", "preprocessing", "model", "random_seed"} <= started["config"].keys()
+    assert [each["name"] for each in started["config"]["output_features"]] == ["y"]
+    path = str(tmp_path / "out" / "predictions.parquet")
+    assert written | {"event": "predictions_written", "rows": 600, "path": path, "whole": True} == written
+    assert finished | {"event": "run_finished", "command": command, "directory": out, "error": None} == finished
+
+
+def test_a_prediction_that_is_refused_tells_its_error(tmp_path, diary, model):
+    with pytest.raises(DataError):
+        distcore.predict(model, data.table().drop(["colour"]), output_directory=tmp_path / "out", trust=True)
+    assert [each["event"] for each in diary()] == ["run_started", "run_finished"]
+    assert diary()[-1]["error"] == "DataError"
+
+
+def test_what_is_not_to_be_logged_of_a_model_is_not_told(tmp_path, diary, model):
+    words = ["evaluate", "--model_path", str(model), "--dataset", str(tmp_path / "data.csv"), "--trust"]
+    words += ["--skip_save_log"]
+    pacsv.write_csv(data.table(), tmp_path / "data.csv")
+    assert main([*words, "--output_directory", str(tmp_path / "out")]) == 0
+    assert diary() == []
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_the_extensions_of_a_model_that_is_not_trusted_are_not_made(tmp_path, diary, model, caplog, command):
+    """Their options are in the model's folder: a path to write, an address to call."""
+    with caplog.at_level(logging.WARNING, "distcore"):
+        getattr(distcore, command)(model, data.table(), output_directory=tmp_path / "out")
+    assert "Nothing is told to extension 'diary'" in caplog.text
+    assert "--trust" in caplog.text
+    assert diary() == []
+
+
+def test_a_model_opens_where_its_extension_is_not_installed(tmp_path, diary, model, monkeypatch, caplog):
+    monkeypatch.setenv("DISTCORE_BLOCK", "diary")
+    with caplog.at_level(logging.WARNING, "distcore"):
+        distcore.predict(model, data.table(), output_directory=tmp_path / "out", trust=True)
+    assert "Nothing is told to extension 'diary'" in caplog.text
+    assert "not installed" in caplog.text
+    assert diary() == []
+
+
+def test_a_run_that_is_refused_tells_its_error(tmp_path, diary):
+    with pytest.raises(DataError):
+        distcore.train(config(tmp_path, "diary"), data.table().drop(["colour"]), output_directory=tmp_path / "results")
+    (only,) = diary()
+    assert only | {"event": "run_finished", "error": "DataError", "directory": None} == only
+
+
+def test_a_run_that_fails_in_training_tells_its_error(tmp_path, diary):
+    broken = config(tmp_path, "diary", trainer={"epochs": 1, "learning_rate": 1e30, "batch_size": 64})
+    broken["output_features"] = [{"name": "z", "type": "number"}]
+    with pytest.raises(TrainingError):
+        distcore.train(broken, data.table(), output_directory=tmp_path / "results")
+    assert diary()[-1]["error"] == "Diverged"
+
+
+def test_a_listener_that_fails_is_a_warning_and_the_others_hear(tmp_path, diary, caplog):
+    with caplog.at_level(logging.WARNING, "distcore"):
+        outcome = distcore.train(config(tmp_path, "clumsy", "diary"), data.table(), output_directory=tmp_path / "out")
+    assert outcome.model.is_dir()
+    assert "Extension 'clumsy' failed at run_started and was passed over: OSError: disk full" in caplog.text
+    assert "'clumsy' failed at epoch_finished" in caplog.text
+    assert "'clumsy' failed at run_finished" in caplog.text
+    assert [each["event"] for each in diary()].count("epoch_finished") == 2
+
+
+def test_a_failing_run_keeps_its_own_error_when_listeners_fail_too(tmp_path):
+    with pytest.raises(DataError, match="colour"):
+        distcore.train(config(tmp_path, "clumsy"), data.table().drop(["colour"]), output_directory=tmp_path / "out")
+
+
+@pytest.mark.parametrize(("name", "said"), [("misspelt", "epoch_finnished"), ("greedy", "weights")])
+def test_an_extension_that_listens_wrongly_stops_the_run_before_it_begins(tmp_path, name, said):
+    with pytest.raises(PluginBroken, match=rf"(?s)Extension '{name}' implements a hook wrongly.*{said}"):
+        distcore.train(config(tmp_path, name), data.table(), output_directory=tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_an_extension_can_wrap_a_factory(tmp_path, diary):
+    distcore.train(config(tmp_path, "wrapping"), data.table(), output_directory=tmp_path / "results")
+    assert {each["split"] for each in diary()} >= {"train", "validation"}
+
+
+def test_the_same_extension_twice_is_two_listeners(tmp_path, diary):
+    distcore.preprocess(config(tmp_path, "diary", "diary"), data.table())
+    assert [each["event"] for each in diary()].count("run_finished") == 2
+
+
+def test_a_run_inside_a_run_has_listeners_of_its_own(diary):
+    outer, inner = Plugins(), Plugins()
+    with listening([{"type": "diary"}], outer):
+        with listening([], inner):
+            inner.manager.hook.predictions_written(path="p", rows=1)
+        outer.manager.hook.predictions_written(path="p", rows=2)
+    assert [each["rows"] for each in diary()] == [2]
+
+
+def test_an_extension_that_nobody_offers_is_a_mistake_of_the_config(tmp_path):
+    with pytest.raises((ConfigError, PluginNotFound), match="diry"):
+        distcore.train(config(tmp_path, "diry"), data.table(), output_directory=tmp_path / "results")
+
+
+def test_a_command_of_a_plugin():
+    words = [sys.executable, "-m", "distcore.cli.main", "hello", "--name", "you"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "hello you\n")

@@ -1,0 +1,123 @@
+"""The commands that look, through the command line: init, schema, report (plan, plugins, doctor: their own files)."""
+
+import json
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+import distcore
+from distcore.cli.main import main
+from distcore.cli.table import table
+from distcore.config import load_config
+from distcore_testing import data
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def written(folder, form, rows=200):
+    """The tiny table as a file."""
+    found, path = data.table(rows), folder / f"data.{form}"
+    if form in ("csv", "csv.gz"):
+        with pa.output_stream(path) as sink:
+            pa.csv.write_csv(found, sink)
+    elif form == "parquet":
+        pa.parquet.write_table(found, path)
+    elif form == "feather":
+        pa.feather.write_feather(found, path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in found.to_pylist()))
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "feather", "jsonl"])
+def test_init_looks_at_any_format_and_finds_the_same(folder, form, capsys):
+    assert main(["init", "--dataset", str(written(folder, form)), "--target", "y"]) == 0
+    text = capsys.readouterr().out
+    config = load_config(text)
+    types = {each.name: each.type for each in config.input_features}
+    expected = {"x0": "number", "x1": "number", "colour": "category", "words": "text", "k": "category", "z": "number"}
+    assert {name: types.get(name) for name in expected} == expected
+    assert [(each.name, each.type) for each in config.output_features] == [("y", "binary")]
+    assert text.startswith("# Written by `distcore init`")
+
+
+def test_what_init_writes_trains(folder, capsys):
+    path = written(folder, "parquet", 600)
+    assert main(["init", "--dataset", str(path), "--target", "y", "--target", "z", "--output", "config.yaml"]) == 0
+    said = capsys.readouterr().out
+    assert f"distcore experiment --config config.yaml --dataset {path}" in said
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("epochs: 50", "epochs: 2"))
+    assert main(["experiment", "--config", "config.yaml", "--dataset", str(path), "-l", "error"]) == 0
+    scores = json.loads((folder / "results" / "experiment_run" / "test_statistics.json").read_text())
+    assert {"y", "z"} <= set(scores)
+
+
+def test_init_never_overwrites(folder, capsys):
+    (folder / "config.yaml").write_text("mine: true\n")
+    path = written(folder, "csv")
+    assert main(["init", "--dataset", str(path), "--target", "y", "--output", "config.yaml"]) == 2
+    assert "config.yaml exists and was left as it is" in capsys.readouterr().err
+    assert (folder / "config.yaml").read_text() == "mine: true\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--dataset", "none.csv", "--target", "y"], "no such file"),
+        (["--dataset", "data.csv", "--target", "yy"], "Did you mean 'y'?"),
+        (["--dataset", "data.csv", "--target", "words"], "cannot be a target"),
+        (["--dataset", "data.csv", "--target", "y", "--data_format", "xml"], "Unknown data format 'xml'"),
+        (["--dataset", "data.csv", "--target", "y", "--output", "nowhere/config.yaml"], "nowhere"),
+    ],
+)
+def test_init_tells_what_is_wrong_and_leaves_nothing(folder, words, said, capsys):
+    written(folder, "csv")
+    assert main(["init", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["data.csv"]
+
+
+def test_schema_is_a_schema_and_a_config_fits_it(folder, capsys):
+    assert main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(data.config("cache"), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**data.config("cache"), "trainer": {"epoch": 3}}, schema)
+    assert main(["schema", "--output", "schema.json"]) == 0
+    assert json.loads((folder / "schema.json").read_text()) == schema
+    assert main(["schema", "--output", "nowhere/schema.json"]) == 2
+
+
+def test_report_is_made_again_from_the_files(folder, capsys):
+    outcome = distcore.experiment(data.config(str(folder / "cache")), data.table(), output_directory=folder / "results")
+    first = (outcome.directory / "report.html").read_text()
+    (outcome.directory / "report.html").unlink()
+    assert main(["report", str(outcome.directory)]) == 0
+    assert capsys.readouterr().out.strip() == str(outcome.directory / "report.html")
+    assert (outcome.directory / "report.html").read_text() == first
+    assert main(["report", str(outcome.directory), "--output", "mine.html"]) == 0
+    assert (folder / "mine.html").read_text() == first
+    assert main(["report", str(outcome.directory), "--output", "nowhere/mine.html"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_report_of_a_folder_that_is_none(folder, capsys):
+    (folder / "empty").mkdir()
+    for name in ("empty", "missing"):
+        assert main(["report", name]) == 2
+        assert name in capsys.readouterr().err
+    assert not list((folder / "empty").iterdir())
+
+
+def test_tables_are_aligned():
+    assert table([("A", "LONGER"), ("wide cell", 1)]) == "A          LONGER\nwide cell  1"

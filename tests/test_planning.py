@@ -1,0 +1,194 @@
+"""A plan says what a run would do, and changes nothing."""
+
+import json
+import os
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+import distcore
+from distcore.cli.main import main
+from distcore.cli.plan_text import render
+from distcore_core.errors import ConfigError, DataError, UserError
+from distcore_testing import data
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pa.csv.write_csv(data.table(), tmp_path / "data.csv")
+    return tmp_path
+
+
+def tree(folder):
+    found = {path: path.stat() for path in sorted(folder.rglob("*"))}
+    return {str(path): (each.st_size, each.st_mtime_ns, each.st_ino) for path, each in found.items()}
+
+
+def config(folder, **changes):
+    return data.config(str(folder / "cache"), **changes)
+
+
+def test_it_changes_nothing_and_then_the_run_does_what_it_said(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = tree(folder)
+    planned = distcore.plan(config(folder), str(folder / "data.csv"))
+    assert tree(folder) == before
+    assert json.loads(json.dumps(planned)) == planned
+    assert planned["cache"]["state"] == "miss"
+    outcome = distcore.train(config(folder), str(folder / "data.csv"), output_directory=folder / "results")
+    cache = folder / "cache" / planned["cache"]["key"]
+    assert cache.is_dir()
+    written = sum(path.stat().st_size for path in cache.rglob("*.parquet"))
+    assert written / 4 < planned["cache"]["bytes"] < written * 4
+    before = tree(folder)
+    again = distcore.plan(config(folder), str(folder / "data.csv"))
+    assert tree(folder) == before
+    assert again["cache"]["state"] == "hit"
+    assert again["dataset"]["splits"]["exact"]
+    description = json.loads((outcome.directory / "description.json").read_text())
+    assert {split: again["dataset"]["splits"][split] for split in description["data"]["rows"]} == description["data"][
+        "rows"
+    ]
+    rows = again["dataset"]["splits"]["train"]
+    assert again["training"]["steps_per_epoch"] == -(-rows // 64)
+    assert again["training"]["steps"] == 2 * -(-rows // 64)
+    assert again["training"]["epochs"] == 2
+    used = {(each["kind"], each["name"]) for each in description["plugins"]}
+    assert used == {(each["role"], each["name"]) for each in again["plugins"]}
+
+
+def test_without_a_cache_splits_and_steps_are_expected_ones(folder):
+    planned = distcore.plan(config(folder), str(folder / "data.csv"))
+    assert planned["dataset"]["splits"] == {"train": 420, "validation": 60, "test": 120, "exact": False}
+    assert planned["training"]["steps_per_epoch"] == 7
+    assert "about 420 train" in render(planned)
+
+
+def test_a_damaged_cache_is_told(folder):
+    cache = distcore.preprocess(config(folder), str(folder / "data.csv"))
+    shard = next(cache.folder.glob("train/*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    planned = distcore.plan(config(folder), str(folder / "data.csv"))
+    assert planned["cache"]["state"] == "damaged"
+    assert "damaged" in render(planned)
+
+
+@pytest.mark.parametrize("form", ["parquet", "feather", "frame"])
+def test_rows_are_exact_where_the_format_knows_them(folder, form):
+    table = data.table(5000)
+    path = folder / f"data.{form}"
+    if form == "parquet":
+        pa.parquet.write_table(table, path, row_group_size=700)
+    elif form == "feather":
+        pa.feather.write_feather(table, path)
+    dataset = table if form == "frame" else str(path)
+    planned = distcore.plan(config(folder), dataset)
+    assert planned["dataset"]["rows"] == {"count": 5000, "exact": True}
+    assert planned["dataset"]["bytes"] > 0
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "csv.gz"])
+def test_rows_of_text_are_estimated_from_samples(folder, form, monkeypatch):
+    monkeypatch.setattr("distcore.workflow.planning.SAMPLE_BYTES", 20_000)
+    table = data.table(5000)
+    path = folder / f"large.{form}"
+    if form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    else:
+        with pa.output_stream(path) as sink:
+            pa.csv.write_csv(table, sink)
+    rows = distcore.plan(config(folder), str(path))["dataset"]["rows"]
+    assert not rows["exact"]
+    assert rows["count"] == pytest.approx(5000, rel=0.05)
+
+
+def test_small_text_is_counted(folder):
+    assert distcore.plan(config(folder), str(folder / "data.csv"))["dataset"]["rows"] == {"count": 600, "exact": True}
+
+
+def test_given_sets_and_fixed_splits(folder):
+    table = data.table()
+    sets = {"training_set": table.slice(0, 400), "validation_set": table.slice(400, 150), "test_set": table.slice(550)}
+    splits = distcore.plan(config(folder), **sets)["dataset"]["splits"]
+    assert splits == {"train": 400, "validation": 150, "test": 50, "exact": False}
+    fixed = table.append_column("split", pa.array([row % 3 for row in range(600)]))
+    planned = distcore.plan(config(folder, preprocessing={"split": {"type": "fixed"}}), fixed)
+    assert planned["dataset"]["splits"]["train"] is None
+    assert planned["training"]["steps_per_epoch"] is None
+    assert "split" in planned["dataset"]["columns"]
+    assert "are known once the column is read" in render(planned)
+
+
+def test_a_sample_is_counted_as_one(folder):
+    planned = distcore.plan(config(folder, preprocessing={"sample_size": 100}), str(folder / "data.csv"))
+    assert planned["dataset"]["splits"]["train"] == 70
+
+
+def test_only_declared_columns_are_read(folder):
+    assert set(distcore.plan(config(folder), data.table())["dataset"]["columns"]) == {"x0", "x1", "colour", "y"}
+
+
+def test_workers_on_one_machine_without_gpus_get_a_word(folder, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    changed = config(folder)
+    changed["backend"]["trainer"] = {"type": "ddp", "num_workers": 3, "use_gpu": False}
+    planned = distcore.plan(changed, data.table(), gpus=-1)
+    assert planned["training"]["workers"] == 3
+    assert any("threads of one process are faster" in note for note in planned["notes"])
+    trainer = next(each for each in planned["plugins"] if each["role"] == "trainers")
+    assert (trainer["name"], trainer["why"]) == ("ddp", "named in the config")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
+
+
+def test_what_is_named_is_told_from_what_is_the_default(folder):
+    """Also where a section has other options and no name."""
+
+    def why(**changes):
+        plugins = distcore.plan(config(folder, **changes), str(folder / "data.csv"))["plugins"]
+        return {each["role"]: each["why"] for each in plugins if each["role"] in ("caches", "models")}
+
+    default = "default, as the config names none"
+    assert why() == {"caches": default, "models": default}
+    options = {"type": "local", "cache_format": {"compression": "zstd"}}
+    assert why(backend=options, combiner={"type": "concat"}) == {"caches": default, "models": default}
+    named = {"type": "local", "cache_format": "parquet"}
+    assert why(backend=named, model="tabular") == {"caches": "named in the config", "models": "named in the config"}
+
+
+def test_older_spellings_are_noted(folder):
+    changed = config(folder)
+    changed["training"] = changed.pop("trainer")
+    planned = distcore.plan(changed, data.table())
+    assert any("training" in note for note in planned["notes"])
+
+
+def test_what_the_run_would_refuse_the_plan_refuses(folder):
+    with pytest.raises(DataError, match="colour"):
+        distcore.plan(config(folder), data.table().drop(["colour"]))
+    with pytest.raises(ConfigError, match="epochs"):
+        distcore.plan(config(folder, trainer={"epochs": -1}), data.table())
+    with pytest.raises(UserError, match="No data"):
+        distcore.plan(config(folder))
+
+
+def test_the_command(folder, capsys):
+    (folder / "config.json").write_text(json.dumps(config(folder)))
+    words = ["plan", "--config", str(folder / "config.json"), "--dataset", str(folder / "data.csv")]
+    before = tree(folder)
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    for part in ("local", "600 rows", "miss", "parquet", "distcore-tabular", "7 steps an epoch"):
+        assert part in text
+    assert main([*words, "--json", "--random_seed", "7"]) == 0
+    assert json.loads(capsys.readouterr().out)["random_seed"] == 7
+    assert tree(folder) == before
+
+
+def test_credentials_are_not_in_it(folder):
+    changed = config(folder)
+    changed["backend"]["cache_credentials"] = {"key": "hush-hush"}
+    planned = distcore.plan(changed, data.table())
+    assert "hush-hush" not in json.dumps(planned) + render(planned)

@@ -1,0 +1,350 @@
+"""Discovery: broken, hanging, duplicate, too old, too new, blocked and misspelt plugins, in real distributions on disk."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from distcore_core import hooks
+from distcore_core.contracts import ROLES
+
+GOOD = """
+from distcore_core.contracts import TrainerBase
+from distcore_core.hooks import hookimpl
+DISTCORE_API = (1, 0)
+class Thing(TrainerBase):
+    def __init__(self, options): self.options = options
+    def plan(self, job, backend): return {}
+    def fit(self, job, backend, progress): raise NotImplementedError
+    def load(self, directory, features, *, trust=False): raise NotImplementedError
+@hookimpl
+def distcore_make_trainer(name, options):
+    if name in ("mine", "twin"): return Thing(options)
+"""
+
+
+def distribution(
+    folder: Path, name: str, source: str, *, kind: str = "trainers", entry: str = "mine", version: str = "1.0"
+) -> None:
+    """Lay down an installed distribution: metadata, one entry point, one module."""
+    module = name.replace("-", "_")
+    info = folder / f"{module}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "entry_points.txt").write_text(f"[distcore.{kind}]\n{entry} = {module}\n")
+    (folder / f"{module}.py").write_text(textwrap.dedent(source))
+
+
+def python(folder: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter that sees the distributions in `folder`."""
+    env = {**os.environ, "PYTHONPATH": str(folder), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env=env, timeout=60
+    )
+
+
+RESOLVE = """
+from distcore_core.registry.manager import Plugins
+from distcore_core.errors import DistcoreError
+try:
+    print("made", type(Plugins().make("trainers", "mine")).__name__)
+except DistcoreError as error:
+    print(type(error).__name__, "|", error)
+"""
+
+
+def listed(folder: Path, seconds: float = 10, **environment: str) -> dict[str, dict[str, str]]:
+    """Rows of the inventory by distribution, as `distcore plugins --json` prints them."""
+    code = f"""
+    import json
+    from dataclasses import asdict
+    from distcore_core.registry.listing import rows
+    from distcore_core.registry.manager import Plugins
+    print(json.dumps([asdict(row) for row in rows(Plugins(), {seconds})]))
+    """
+    done = python(folder, code, **environment)
+    assert done.returncode == 0, done.stderr
+    return {row["distribution"]: row for row in json.loads(done.stdout)}
+
+
+def test_a_good_plugin_is_found_and_made(tmp_path: Path) -> None:
+    distribution(tmp_path, "good-one", GOOD)
+    assert python(tmp_path, RESOLVE).stdout == "made Thing\n"
+    assert listed(tmp_path)["good-one"]["state"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("raise RuntimeError('no libfoo')", "RuntimeError: no libfoo"),
+        ("import sys; sys.exit('go away')", "SystemExit: go away"),
+        ("import module_that_is_not_there", "No module named 'module_that_is_not_there'"),
+        ("def broken(:", "SyntaxError"),
+    ],
+)
+def test_a_plugin_that_fails_to_load_stops_the_run_that_asked_and_nothing_else(
+    tmp_path: Path, source: str, said: str
+) -> None:
+    distribution(tmp_path, "bad-one", source)
+    answer = python(tmp_path, RESOLVE).stdout
+    assert answer.startswith("PluginBroken | bad-one 1.0 offers trainer 'mine'")
+    assert said in answer
+    assert "DISTCORE_BLOCK=bad-one" in answer
+    rows = listed(tmp_path)
+    assert rows["bad-one"]["state"] == "broken"
+    assert said in rows["bad-one"]["error"]
+    assert rows["distcore-local"]["state"] == "ok"
+
+
+def test_a_plugin_that_kills_the_interpreter_is_a_row(tmp_path: Path) -> None:
+    distribution(tmp_path, "aaa-killer", "import os; os._exit(3)")
+    rows = listed(tmp_path)
+    assert rows["aaa-killer"]["state"] == "broken"
+    assert "exit status 3" in rows["aaa-killer"]["error"]
+    assert rows["distcore-tabular"]["state"] == "ok"
+
+
+def test_a_plugin_that_hangs_at_import_is_a_row_and_the_others_are_listed(tmp_path: Path) -> None:
+    distribution(tmp_path, "aaa-sleeper", "import time; time.sleep(600)")
+    rows = listed(tmp_path, seconds=2)
+    assert rows["aaa-sleeper"]["state"] == "broken"
+    assert "within 2 s" in rows["aaa-sleeper"]["error"]
+    assert rows["distcore-parquet"]["state"] == "ok"
+
+
+def test_a_plugin_that_hangs_at_import_stops_the_run_that_asked_for_it(tmp_path: Path) -> None:
+    distribution(tmp_path, "sleeper", "import time; time.sleep(600)")
+    answer = python(
+        tmp_path, "import distcore_core.registry.loader as p; p.IMPORT_SECONDS = 1.0\n" + RESOLVE.strip()
+    ).stdout
+    assert answer.startswith("PluginBroken")
+    assert "took longer than 1 s" in answer
+
+
+def test_two_distributions_of_one_name_are_an_error_that_names_both(tmp_path: Path) -> None:
+    distribution(tmp_path, "first-one", GOOD)
+    distribution(tmp_path, "second-one", GOOD, version="2.5")
+    answer = python(tmp_path, RESOLVE).stdout
+    assert answer.startswith("PluginConflict")
+    assert "first-one 1.0 and second-one 2.5" in answer
+    rows = listed(tmp_path)
+    assert rows["first-one"]["state"] == rows["second-one"]["state"] == "broken"
+    assert "second-one 2.5" in rows["first-one"]["error"]
+
+
+def test_blocking_one_of_two_settles_the_conflict(tmp_path: Path) -> None:
+    distribution(tmp_path, "first-one", GOOD)
+    distribution(tmp_path, "second-one", GOOD)
+    assert python(tmp_path, RESOLVE, DISTCORE_BLOCK="second-one").stdout == "made Thing\n"
+    assert listed(tmp_path, DISTCORE_BLOCK="second-one")["second-one"]["state"] == "blocked"
+
+
+@pytest.mark.parametrize("block", ["mine", "trainers:mine", "good-one"])
+def test_a_blocked_plugin_is_never_imported(tmp_path: Path, block: str) -> None:
+    distribution(tmp_path, "good-one", "raise SystemExit('imported')")
+    answer = python(tmp_path, RESOLVE, DISTCORE_BLOCK=block).stdout
+    assert answer.startswith("PluginNotFound")
+    assert "installed but blocked" in answer
+
+
+@pytest.mark.parametrize(
+    ("stated", "advice"),
+    [
+        ("DISTCORE_API = (0, 9)", "Upgrade the plugin: pip install --upgrade odd-one"),
+        ("DISTCORE_API = (2, 0)", "Upgrade the core: pip install --upgrade distcore"),
+        ("DISTCORE_API = (1, 99)", "Upgrade the core"),
+        ("", "does not state the API"),
+        ("DISTCORE_API = '1.0'", "does not state the API"),
+    ],
+)
+def test_a_plugin_for_another_api_is_refused_saying_which_side_to_upgrade(
+    tmp_path: Path, stated: str, advice: str
+) -> None:
+    distribution(tmp_path, "odd-one", GOOD.replace("DISTCORE_API = (1, 0)", stated))
+    answer = python(tmp_path, RESOLVE).stdout
+    assert answer.startswith("PluginIncompatible")
+    assert advice in answer
+
+
+def test_a_misspelt_hook_is_found(tmp_path: Path) -> None:
+    distribution(tmp_path, "typo-one", GOOD + "\n@hookimpl\ndef distcore_make_trainr(name, options): ...\n")
+    answer = python(tmp_path, RESOLVE).stdout
+    assert answer.startswith("PluginBroken")
+    assert "distcore_make_trainr" in answer
+
+
+def test_a_hook_with_an_argument_that_does_not_exist_is_found(tmp_path: Path) -> None:
+    distribution(tmp_path, "typo-two", GOOD.replace("(name, options)", "(name, opts)"))
+    answer = python(tmp_path, RESOLVE).stdout
+    assert answer.startswith("PluginBroken")
+    assert "opts" in answer
+
+
+def test_a_factory_that_answers_none_is_an_error(tmp_path: Path) -> None:
+    distribution(tmp_path, "none-one", GOOD.replace('("mine", "twin")', '("other",)'))
+    assert "answered None" in python(tmp_path, RESOLVE).stdout
+
+
+def test_a_plugin_that_cannot_work_here_says_so_before_any_work(tmp_path):
+    """Nothing is read and nothing is written; what it names as the way out is what the user reads."""
+    distribution(
+        tmp_path,
+        "needs-more",
+        GOOD
+        + """
+from distcore_core.errors import UserError
+@hookimpl
+def distcore_check(kind, name, options):
+    if kind == "trainers": raise UserError("The engine is not built for this machine. Build it.")
+""",
+    )
+    done = python(
+        tmp_path,
+        f"""
+        import os
+        os.chdir({str(tmp_path)!r})
+        import distcore
+        from distcore_testing import data
+        config = data.config("cache")
+        config["backend"]["trainer"] = {{"type": "mine"}}
+        before = set(os.listdir()) - {{"__pycache__"}}
+        try:
+            distcore.train(config, dataset=data.table(50))
+        except distcore_core.errors.UserError as error:
+            print(error, set(os.listdir()) - {{"__pycache__"}} == before)
+        """,
+    )
+    assert done.stdout.strip() == "The engine is not built for this machine. Build it. True", done.stderr
+
+
+def test_a_process_that_is_led_never_comes_back_from_making_its_backend(tmp_path):
+    """So a launcher's followers do their part, whatever the command, and the story is told once."""
+    distribution(
+        tmp_path,
+        "led-by-another",
+        """
+from distcore_core.contracts import BackendBase
+from distcore_core.hooks import hookimpl
+DISTCORE_API = (1, 0)
+class Led(BackendBase):
+    name, defaults = "mine", {}
+    def resources(self): raise NotImplementedError
+    def run_gang(self, gang): raise NotImplementedError
+    def map(self, function, items): raise NotImplementedError
+    def close(self): pass
+    def follow(self):
+        print("my part")
+        raise SystemExit(0)
+@hookimpl
+def distcore_make_backend(name, options):
+    if name == "mine": return Led()
+""",
+        kind="backends",
+    )
+    code = """
+        from distcore_testing import data
+        from distcore.workflow import run
+        run.plan(data.config("cache", backend={"type": "mine"}), data.table(20))
+        print("never")
+    """
+    done = python(tmp_path, code)
+    assert (done.returncode, done.stdout) == (0, "my part\n"), done.stderr
+
+
+def test_an_unknown_name_gets_the_nearest_names_and_the_install_line() -> None:
+    code = """
+    import os
+    os.environ["DISTCORE_BLOCK"] = "distcore-ray,distcore-hdf5"  # installed here or not
+    from distcore_core.registry.manager import Plugins
+    from distcore_core.errors import PluginNotFound
+    for kind, name in (("backends", "ray"), ("trainers", "dpd"), ("caches", "hdf5")):
+        try: Plugins().find(kind, name)
+        except PluginNotFound as error: print(error)
+    """
+    ray, ddp, hdf5 = python(Path("."), code).stdout.splitlines()
+    assert "pip install distcore-ray" in ray
+    assert "local" in ray.partition("Installed: ")[2]
+    assert "Did you mean 'ddp'" in ddp
+    assert "pip install distcore-hdf5" in hdf5
+
+
+def test_options_that_a_plugin_does_not_take_are_refused(tmp_path: Path) -> None:
+    distribution(tmp_path, "good-one", GOOD)
+    answer = python(tmp_path, RESOLVE.replace('"mine")', '"mine", {"depth": 3})')).stdout
+    assert answer.startswith("ConfigError")
+    assert "takes no options" in answer
+
+
+def test_an_extension_may_wrap_a_factory(tmp_path: Path) -> None:
+    """firstresult hooks can be wrapped, which is how an extension changes what a plugin makes."""
+    distribution(tmp_path, "good-one", GOOD)
+    code = """
+    from distcore_core.hooks import hookimpl
+    from distcore_core.registry.manager import Plugins
+    class Louder:
+        @hookimpl(wrapper=True)
+        def distcore_make_trainer(self, name, options):
+            made = yield
+            made.wrapped = True
+            return made
+    plugins = Plugins()
+    plugins.listen(Louder(), "louder")
+    print(plugins.make("trainers", "mine").wrapped)
+    """
+    assert python(tmp_path, code).stdout == "True\n"
+
+
+def test_what_lacks_a_part_of_its_role_is_refused_by_the_name_of_the_part(tmp_path: Path) -> None:
+    distribution(tmp_path, "good-one", GOOD.replace("    def load(", "    def open("))
+    answer = python(tmp_path, RESOLVE).stdout
+    assert "good-one 1.0 offers trainer 'mine', but what its distcore_make_trainer made has no load" in answer
+
+
+def test_every_role_has_its_factory_among_the_hooks_and_its_own_kind() -> None:
+    specs = {name for name, each in vars(hooks).items() if hasattr(each, f"{hooks.PROJECT}_spec")}
+    assert {role.hook for role in ROLES.values()} == {name for name in specs if name.startswith("distcore_make_")}
+    assert all(role.kind == kind for kind, role in ROLES.items())
+
+
+@pytest.mark.parametrize("arguments", ["", "name", "kind, name", "options", "kind, name, options"])
+def test_a_check_may_take_fewer_arguments(tmp_path: Path, arguments: str) -> None:
+    """Only then can arguments be added to a hook without breaking anyone."""
+    check = f"@hookimpl\ndef distcore_check({arguments}): raise ValueError('looked')\n"
+    distribution(tmp_path, "good-one", GOOD + check)
+    code = """
+    from distcore_core.registry.manager import Plugins
+    try:
+        Plugins().check("trainers", "mine", {})
+    except ValueError as error:
+        print(error)
+    """
+    assert python(tmp_path, code).stdout == "looked\n"
+
+
+def test_the_check_of_a_plugin_asks_no_other(tmp_path: Path) -> None:
+    check = "@hookimpl\ndef distcore_check(): raise ValueError('looked')\n"
+    distribution(tmp_path, "good-one", GOOD + check)
+    distribution(tmp_path, "other-one", GOOD.replace('"mine"', '"other"'), entry="other")
+    code = """
+    from distcore_core.registry.manager import Plugins
+    plugins = Plugins()
+    plugins.load("trainers", "mine")
+    plugins.check("trainers", "other", {})
+    print("fine")
+    """
+    assert python(tmp_path, code).stdout == "fine\n"
+
+
+def test_listing_imports_no_plugin_into_this_process() -> None:
+    code = """
+    import sys
+    from distcore_core.registry.listing import rows
+    from distcore_core.registry.manager import Plugins
+    rows(Plugins())
+    print([name for name in sys.modules if name.startswith("distcore_")])
+    """
+    assert python(Path("."), code).stdout == "[]\n"

@@ -1,0 +1,272 @@
+"""Datasets fetched from a real HTTP server and a real S3 protocol: whole or not at all, and nothing left behind."""
+
+import gzip
+import http.server
+import io
+import socket
+import threading
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from distcore_core.errors import DataError
+from distcore_data.sources import fetch
+from distcore_data.sources.registry import column_names, open_source
+
+ROWS = 3_000
+RAW = {"x": "number", "name": "category"}
+
+
+def table(first=0, rows=ROWS):
+    numbers = range(first, first + rows)
+    return pa.table({"x": pa.array(numbers, pa.float64()), "name": [f"n{number % 7}" for number in numbers]})
+
+
+def csv(rows=ROWS):
+    sink = io.BytesIO()
+    pa.csv.write_csv(table(rows=rows), sink)
+    return sink.getvalue()
+
+
+def parquet(first=0, rows=ROWS):
+    sink = io.BytesIO()
+    pa.parquet.write_table(table(first, rows), sink)
+    return sink.getvalue()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves `files`; a path that ends in .cut promises all bytes and sends half of them."""
+
+    protocol_version = "HTTP/1.1"
+    files: ClassVar[dict[str, bytes]] = {}
+
+    def do_HEAD(self):
+        self._answer(body=False)
+
+    def do_GET(self):
+        self._answer(body=True)
+
+    def _answer(self, body):
+        path = self.path.partition("?")[0]
+        status = {"/forbidden.csv": 403, "/broken.csv": 500}.get(path, 200 if path in self.files else 404)
+        content = self.files.get(path, b"") if status == 200 else b""
+        start, stop = 0, len(content)
+        ranged = self.headers.get("Range")
+        if ranged and status == 200 and not path.endswith(".plain.csv"):
+            first, _, last = ranged.removeprefix("bytes=").partition("-")
+            start, stop, status = int(first), min(int(last) + 1 if last else stop, stop), 206
+        self.send_response(status)
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
+        if not path.endswith(".plain.csv"):
+            self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        if not body:
+            return
+        if path.endswith(".cut.csv") and stop - start > 4096:
+            self.wfile.write(content[start : start + (stop - start) // 2])
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return
+        self.wfile.write(content[start:stop])
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def web():
+    """The address of a server, whose files a test adds to."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+def rows_of(url, scratch, **options):
+    """All rows of a dataset, and nothing left behind once it is closed."""
+    source = open_source(url, RAW, scratch=scratch, **options)
+    try:
+        batches = [part.read() for part in source.partitions(1 << 20)]
+    finally:
+        source.close()
+    assert list(scratch.iterdir()) == []
+    found = pa.Table.from_batches(batches)
+    return found.column("x").to_pylist(), found.column("name").cast(pa.string()).to_pylist()
+
+
+def expected(rows=ROWS):
+    return table(rows=rows).column("x").to_pylist(), table(rows=rows).column("name").to_pylist()
+
+
+# ------------------------------------------------------------------ HTTP
+
+
+@pytest.mark.parametrize(
+    "name", ["data.csv", "data.csv?key=hush-hush", "data.plain.csv", "data.parquet", "data.csv.gz"]
+)
+def test_a_file_over_http(web, scratch, name):
+    path = "/" + name.partition("?")[0]
+    content = {"data.parquet": parquet, "data.csv.gz": lambda: gzip.compress(csv())}.get(path[1:], csv)()
+    Handler.files[path] = content
+    assert rows_of(f"{web}/{name}", scratch) == expected()
+    assert column_names(f"{web}/{name}", scratch=scratch) == ["x", "name"]
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_file_of_several_chunks(web, scratch, monkeypatch):
+    """Of ours, and of those that fsspec reads ahead."""
+    monkeypatch.setattr(fetch, "PIECE", 1 << 16)
+    content = csv(600_000)
+    assert len(content) > 6 << 20
+    Handler.files["/large.csv"] = content
+    source = open_source(f"{web}/large.csv", RAW, scratch=scratch)
+    assert sum(part.read().num_rows for part in source.partitions(1 << 20)) == 600_000
+    source.close()
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.csv", r"missing\.csv: no such file\. Correct the dataset's URL"),
+        ("forbidden.csv?token=hush-hush", r"forbidden\.csv: cannot be fetched \(.*403.*Check URL, network and cred"),
+        ("broken.csv", r"broken\.csv: cannot be fetched \(.*500"),
+        ("some.cut.csv", r"some\.cut\.csv: cannot be fetched \("),
+    ],
+)
+def test_what_cannot_be_fetched_is_an_error_that_leaves_nothing(web, scratch, name, said):
+    Handler.files["/some.cut.csv"] = csv(60_000)
+    with pytest.raises(DataError, match=said) as caught:
+        open_source(f"{web}/{name}", RAW, scratch=scratch)
+    assert "hush-hush" not in str(caught.value)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_body_that_is_shorter_than_was_promised_is_not_taken_for_the_whole(web, scratch):
+    """The connection ends between two chunks, after whole records: every byte that came can be read."""
+    Handler.files["/short.cut.csv"] = csv(300_000)
+    with pytest.raises(DataError, match=r"short\.cut\.csv: cannot be fetched"):
+        open_source(f"{web}/short.cut.csv", RAW, scratch=scratch)
+    assert list(scratch.iterdir()) == []
+
+
+def test_nobody_listens(scratch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(DataError, match=r"data\.csv: cannot be fetched \(.*Check URL, network"):
+        open_source(f"http://user:hush-hush@127.0.0.1:{port}/data.csv", RAW, scratch=scratch)
+    assert list(scratch.iterdir()) == []
+
+
+# ------------------------------------------------------------------ S3
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    """Options for fsspec that lead to an S3 server of this process, with a bucket in it; and that bucket's client."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    client = boto3.client(
+        "s3", endpoint_url=endpoint, aws_access_key_id="key", aws_secret_access_key="hush", region_name="us-east-1"
+    )
+    client.create_bucket(Bucket="bucket")
+    yield {"key": "key", "secret": "hush", "endpoint_url": endpoint}, client
+    server.stop()
+
+
+def test_a_file_a_folder_and_a_pattern_in_s3(bucket, scratch):
+    options, client = bucket
+    client.put_object(Bucket="bucket", Key="data.csv", Body=csv())
+    half = ROWS // 2
+    for number in range(2):
+        client.put_object(Bucket="bucket", Key=f"folder/part-{number}.parquet", Body=parquet(number * half, half))
+    client.put_object(Bucket="bucket", Key="folder/_SUCCESS", Body=b"")
+    for path in ("data.csv", "folder", "folder/*.parquet", "folder/part-?.parquet"):
+        assert rows_of(f"s3://bucket/{path}", scratch, storage_options=options) == expected()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("path", ["data.csv", "folder"])
+def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeypatch, path, when):
+    """By a csv of the same size, so that only its version tells."""
+    options, client = bucket
+    name = "folder/a.parquet" if path == "folder" else path
+    versions = [parquet(), parquet(first=1)] if path == "folder" else [csv(), csv().replace(b"n1", b"n2")]
+    assert path == "folder" or len(versions[0]) == len(versions[1])
+    client.put_object(Bucket="bucket", Key=name, Body=versions[0])
+    copy = fetch._copy
+
+    def copied(*arguments):
+        if when == "after":
+            copy(*arguments)
+        client.put_object(Bucket="bucket", Key=name, Body=versions[1])
+        if when == "before":
+            copy(*arguments)
+
+    monkeypatch.setattr(fetch, "_copy", copied)
+    with pytest.raises(DataError, match=r"(data\.csv|a\.parquet).*changed while it was being fetched"):
+        open_source(f"s3://bucket/{path}", RAW, scratch=scratch, storage_options=options)
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("bucket/missing.csv", "no such file"),
+        ("nobucket/data.csv", "no such file"),
+        ("bucket/empty", "no such file|holds no Parquet files"),
+        ("bucket/*.parquet", "holds no Parquet files"),
+    ],
+)
+def test_what_is_not_in_s3(bucket, scratch, path, said):
+    options, _ = bucket
+    with pytest.raises(DataError, match=said) as caught:
+        open_source(f"s3://{path}", RAW, scratch=scratch, storage_options=options)
+    assert "hush" not in str(caught.value)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_whole_run_on_a_dataset_in_s3(bucket, tmp_path, monkeypatch):
+    """With credentials from the environment, as on a cluster: they are in no file of the experiment."""
+    import distcore
+    from distcore_testing import data
+
+    options, client = bucket
+    sink = io.BytesIO()
+    pa.csv.write_csv(data.table(), sink)
+    client.put_object(Bucket="bucket", Key="train.csv", Body=sink.getvalue())
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options["endpoint_url"])
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    outcome = distcore.experiment(
+        data.config(str(tmp_path / "cache")), "s3://bucket/train.csv", output_directory=tmp_path / "results"
+    )
+    assert outcome.test_statistics is not None
+    assert list((tmp_path / "tmp").iterdir()) == []
+    for path in outcome.directory.rglob("*"):
+        assert path.is_dir() or b"hush-hush" not in path.read_bytes()

@@ -1,0 +1,87 @@
+"""Predictions are written by a thread beside the forward pass: in order, whole or not at all."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distcore.workflow.results import refuse_without_scores
+from distcore_core.contracts import TrainResult
+from distcore_core.errors import DistcoreError, TrainingError
+from distcore_torch.prediction import GROUP_ROWS, finite_or_told, write_predictions
+
+SCHEMA = pa.schema([("y", pa.int64())])
+
+
+def batch(start: int, rows: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(range(start, start + rows))], schema=SCHEMA)
+
+
+def test_rows_keep_their_order_over_row_groups(tmp_path) -> None:
+    size, count = GROUP_ROWS // 2 + 1, 7
+    path = tmp_path / "predictions.parquet"
+    assert write_predictions(path, (batch(i * size, size) for i in range(count)), SCHEMA) == size * count
+    assert pq.ParquetFile(path).num_row_groups == 4
+    assert pq.read_table(path)["y"].to_pylist() == list(range(size * count))
+
+
+def test_no_rows_are_a_file_of_the_schema(tmp_path) -> None:
+    path = tmp_path / "predictions.parquet"
+    assert write_predictions(path, iter(()), SCHEMA) == 0
+    assert pq.read_table(path).schema == SCHEMA
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_an_error_while_predicting_leaves_no_file(tmp_path, groups) -> None:
+    def failing():
+        yield from (batch(0, GROUP_ROWS) for _ in range(groups))
+        raise ValueError("the forward pass failed")
+
+    with pytest.raises(ValueError, match="forward pass"):
+        write_predictions(tmp_path / "predictions.parquet", failing(), SCHEMA)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3])
+def test_an_error_in_the_writing_thread_is_raised_and_leaves_what_was_there(tmp_path, monkeypatch, writes) -> None:
+    path = tmp_path / "predictions.parquet"
+    path.write_bytes(b"the ones before")
+    write, done = pq.ParquetWriter.write_table, []
+
+    def full(self, table):
+        done.append(table)
+        if len(done) == writes:
+            raise OSError(28, "No space left on device")
+        write(self, table)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises((OSError, DistcoreError), match=r"[Ss]pace|full"):
+        write_predictions(path, (batch(0, GROUP_ROWS) for _ in range(3)), SCHEMA)
+    assert path.read_bytes() == b"the ones before"
+    assert [each.name for each in tmp_path.iterdir()] == ["predictions.parquet"]
+
+
+def test_predictions_that_are_not_finite_are_told_by_column_and_row(caplog) -> None:
+    def part(numbers, lists):
+        return pa.record_batch(
+            {"y": pa.array(numbers), "y_probabilities": pa.array(lists), "name": pa.array(["a", "b"])}
+        )
+
+    batches = [part([1.0, None], [[0.5], [0.5]]), part([float("inf"), 2.0], [[0.5, 0.5], [float("nan"), 0.1]])]
+    assert list(finite_or_told(iter(batches))) == batches
+    told = [each.partition(":")[0] for each in caplog.messages]
+    assert told == [
+        "y is not finite in 1 of 4 rows, the first of them row 2 (from 0)",
+        "y_probabilities is not finite in 1 of 4 rows, the first of them row 3 (from 0)",
+    ]
+
+
+def test_a_model_without_a_finite_score_is_refused(tmp_path) -> None:
+    def ended(**values):
+        return TrainResult(
+            tmp_path, {"validation": {"y": {"loss": [0.1, values["y"]]}, "z": {"loss": [2.0]}}}, {}, 1, 1.0
+        )
+
+    refuse_without_scores(ended(y=0.1))
+    for value in (None, float("nan")):
+        with pytest.raises(TrainingError, match="No score of y is finite"):
+            refuse_without_scores(ended(y=value))

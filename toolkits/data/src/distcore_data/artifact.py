@@ -1,0 +1,239 @@
+"""The model folder: what a trainer saved, and model.json that says what it is and checks every byte of it.
+
+    model/
+      model.json             its own digest; features with their metadata, model and trainer by name, seed, digest of
+                             each file below
+      weights.safetensors    or whatever else the trainer saved
+
+Nothing in it is code and nothing is unpickled. A model of the user's own class is named by its import path; opening it
+imports that class, so a class from outside the installed plugins needs `trust`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from distcore_core.contracts import JSON, TRAINER, Predictor, ResultsStore, TrainJob
+from distcore_core.errors import ArtifactError, TrainingError
+from distcore_core.io.atomic import DirectoryBuilder, write_new_file
+from distcore_core.io.digest import digest_file
+from distcore_core.io.os_errors import explained
+from distcore_core.io.seals import damaged, read_bounded, sealed, unsealed
+from distcore_core.io.temporaries import temporary_folder
+from distcore_core.registry.manager import Plugins
+from distcore_core.threads import patient_threads
+from distcore_data.features import Features
+from distcore_data.stores import Credentials
+from distcore_data.stores.addresses import folder_or_address
+from distcore_data.stores.run_sync import MODEL, Mirror
+
+if TYPE_CHECKING:
+    from distcore_data.sources.options import DelimitedOptions
+
+VERSION = 2
+"""Version of the layout of model.json."""
+
+NAME = "model.json"
+MOST_BYTES = 1 << 30
+"""Of model.json, which holds the vocabularies of its features."""
+
+RESTORE = "Take the model from a backup, or train again."
+
+
+@dataclass
+class Artifact:
+    """An open model. manifest: model.json.
+
+    place: its folder, or the bucket that it was copied from. digest: sha256 of model.json, which holds those of the
+    other files."""
+
+    place: Path | ResultsStore
+    digest: str
+    manifest: JSON
+    features: Features
+    predictor: Predictor
+    plugins: Plugins
+
+    def delimited(self) -> DelimitedOptions:
+        """How delimited text was read for training; new data is read alike."""
+        from distcore_data.preprocess_options import Preprocessing
+
+        return Preprocessing.model_validate(self.manifest["preprocessing"]).delimited()
+
+
+def write_artifact(
+    directory: Path,
+    job: TrainJob,
+    features: Features,
+    files: Mapping[str, bytes | Callable[[BinaryIO], None]],
+    extra: JSON | None = None,
+) -> Path:
+    """Write a model folder whole, replacing the one that is there; returns its path.
+
+    files: what the trainer saves, by file name. extra: what the trainer wants to read back (`manifest["extra"]`).
+    Where the job's results lie in a bucket, it is copied there too.
+    Raises TrainingError where the disk is full; an older model is then as it was.
+    """
+    with explained(directory, "the model", TrainingError), DirectoryBuilder(directory, replace=True) as folder:
+        digests = {name: write_new_file(folder / name, content) for name, content in files.items()}
+        manifest = {
+            "version": VERSION,
+            "distcore": metadata.version("distcore"),
+            "trainer": {"type": job.trainer.name, "options": _plain(job.trainer.options)},
+            "model": {**job.config["model"], "combiner": job.config.get("combiner")},
+            "preprocessing": job.config["preprocessing"],
+            "random_seed": job.seed,
+            "cache_key": job.cache.key,
+            # `rounds` tells a search of its trial, in the search's own folder: nothing for those who open the model.
+            "extensions": [each for each in job.config.get("extensions") or [] if each["type"] != "rounds"],
+            **features.as_json(),
+            "files": {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()},
+            "extra": extra or {},
+        }
+        try:
+            content = sealed(manifest, most_bytes=MOST_BYTES)
+        except (TypeError, ValueError) as error:
+            raise TrainingError(f"{NAME} cannot be written: {error}. Give options that are plain JSON.") from error
+        write_new_file(folder / NAME, content)
+    if job.mirror is not None:
+        job.mirror.put_folder(directory.name, directory, NAME)
+    return directory
+
+
+def open_artifact(
+    path: str | Path | ResultsStore,
+    *,
+    plugins: Plugins | None = None,
+    trust: bool = False,
+    credentials: Credentials | None = None,
+) -> Artifact:
+    """Check and open a model folder, or the experiment's folder around it: here or in a bucket.
+
+    credentials: of the bucket; None: what the environment gives.
+    Raises ArtifactError where a file is missing, cut, swapped or foreign, or names a class that is not trusted."""
+    patient_threads()
+    plugins, place = plugins or Plugins(), model_place(path, credentials)
+    with model_here(place) as found:
+        directory = find_model(found)
+        manifest = read_manifest(directory)
+        digest = digest_file(directory / NAME).sha256
+        features = Features.from_json(manifest, plugins)
+        trainer = plugins.make(TRAINER, manifest["trainer"]["type"], manifest["trainer"]["options"])
+        predictor = trainer.load(directory, features, trust=trust)
+    return Artifact(directory if isinstance(place, Path) else place, digest, manifest, features, predictor, plugins)
+
+
+@contextmanager
+def model_here(place: Path | ResultsStore) -> Iterator[Path]:
+    """A model's folder, or the experiment's around it, on this machine: what is in a bucket is copied for the block.
+
+    What is said of the copy is said of what was copied."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with temporary_folder("model") as folder:
+        for name in ("", MODEL):
+            with suppress(FileNotFoundError):
+                place.get_folder(name, folder / MODEL, NAME)
+                break
+        try:
+            yield folder
+        except ArtifactError as error:
+            raise ArtifactError(str(error).replace(str(folder), place.url)) from error
+
+
+def model_place(path: str | Path | ResultsStore, credentials: Credentials | None = None) -> Path | ResultsStore:
+    """Where a model lies: a folder of this machine, or one in a bucket. Arguments: see `open_artifact`."""
+    if not isinstance(path, str | Path):
+        return path
+    place = folder_or_address(path, "The model's path")
+    return place if isinstance(place, Path) else Mirror.at(place, credentials)
+
+
+def find_model(path: Path) -> Path:
+    """The folder with model.json: the path itself, or `model/` in it."""
+    for candidate in (path, path / MODEL):
+        if (candidate / NAME).is_file():
+            return candidate
+    raise ArtifactError(
+        f"{path} holds no model: there is no {NAME} in it or in {path / MODEL}. "
+        "Give the folder that `distcore train` wrote, or train again without --skip_save_model."
+    )
+
+
+def read_manifest(directory: Path) -> JSON:
+    """model.json, checked by its own digest, with every file it lists checked by length and sha256."""
+    path = directory / NAME
+    try:
+        content = read_bounded(path, MOST_BYTES)
+        if not content.startswith(b'{\n "digest"'):
+            raise ValueError("it does not begin with its own digest, as models of this version do")
+        manifest = unsealed(content, most_bytes=MOST_BYTES)
+        files = {name: (each["bytes"], each["sha256"]) for name, each in manifest["files"].items()}
+        version = manifest["version"]
+    except (OSError, ValueError) as error:
+        raise ArtifactError(damaged(path, error, RESTORE)) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{path} is none that distcore wrote ({error!r}). {RESTORE}") from error
+    if version != VERSION:
+        raise ArtifactError(
+            f"{directory / NAME} has version {version!r}; this distcore reads version {VERSION}. "
+            f"It was written by distcore {manifest.get('distcore', '?')}: install that version, or train again."
+        )
+    _check_parts(path, manifest)
+    for name, expected in files.items():
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise ArtifactError(f"{directory / NAME} names a file outside its folder: {name!r}. Do not use this model.")
+        _check(directory / name, expected)
+    return manifest
+
+
+PARTS: Mapping[str, type] = {
+    "trainer": dict,
+    "model": dict,
+    "preprocessing": dict,
+    "random_seed": int,
+    "extensions": list,
+    "features": list,
+    "metadata": dict,
+    "extra": dict,
+}
+"""What model.json holds, beside what is looked at first."""
+
+
+def _check_parts(path: Path, manifest: JSON) -> None:
+    """Raise ArtifactError where a part is missing or none of ours: a seal can be made by anybody."""
+    wrong = [name for name, kind in PARTS.items() if not isinstance(manifest.get(name), kind)]
+    if not wrong:
+        named = [("trainer", manifest["trainer"]), *(("extensions", each) for each in manifest["extensions"])]
+        wrong += [where for where, each in named if not _is_reference(each)]
+        wrong += ["features" for each in manifest["features"] if not (_is_reference(each) and "name" in each)]
+        wrong += [name for name in ("model", "weights") if not isinstance(manifest["extra"].get(name, {}), dict)]
+    if wrong:
+        raise ArtifactError(f"{path} is none that distcore wrote: {wrong[0]} is not what it should be. {RESTORE}")
+
+
+def _is_reference(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("type"), str)
+
+
+def _check(path: Path, expected: tuple[int, str]) -> None:
+    if not path.is_file() or path.is_symlink():
+        raise ArtifactError(f"{path} is missing. {RESTORE}")
+    found = digest_file(path)
+    if (found.bytes, found.sha256) != expected:
+        what = (
+            f"{found.bytes} bytes instead of {expected[0]}"
+            if found.bytes != expected[0]
+            else "other content than model.json says"
+        )
+        raise ArtifactError(f"{path} was changed after it was written: it has {what}. {RESTORE}")
+
+
+def _plain(options: Any) -> JSON:
+    return options.model_dump(mode="json") if hasattr(options, "model_dump") else dict(options)

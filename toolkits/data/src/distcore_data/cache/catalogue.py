@@ -1,0 +1,233 @@
+"""What lies in a folder or bucket of caches: each with its state, size, age and users, and what dead builders left.
+
+Only names that nobody else would choose are looked at: 40 hex digits with a manifest of ours inside, and what
+`local.py` and `remote.py` leave of such names. Everything else is the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from distcore_core.errors import CacheError, StoreError, UserError
+from distcore_core.io.locks import is_held
+from distcore_data.cache.files import DAMAGED, CacheFiles
+from distcore_data.cache.local import LEFT_OVER
+from distcore_data.cache.manifest import FILE_NAME, MANIFEST, Manifest
+from distcore_data.cache.opening import damage_of
+from distcore_data.cache.remote import DEAD_AFTER, LEASE
+from distcore_data.cache.use import USED, users_here, users_there
+from distcore_data.stores import Credentials, Stat, Store, open_store
+from distcore_data.stores.local import LocalStore
+
+OURS = re.compile(r"[0-9a-f]{40}", re.ASCII)
+TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{32}\.tmp", re.ASCII)
+"""A file of ours that a killed process did not finish."""
+
+STATES = ("whole", "damaged", "building", "left over", "foreign")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cache, or what is left of one.
+
+    state: of STATES; "foreign" is a folder with a name of ours and other contents, which is never touched.
+    rows: of all splits. bytes: of all its files. built, used: seconds since 1970, 0 where that is not known.
+    source: digest and rows of the data it was made of. users: processes that are seen to use it; in_use: whether any
+    does. why: what is damaged or foreign. paths: names below the place that go when it is removed."""
+
+    key: str
+    state: str
+    bytes: int
+    built: float = 0.0
+    used: float = 0.0
+    format: str = ""
+    rows: int = 0
+    features: tuple[str, ...] = ()
+    source: dict[str, str | int] = field(default_factory=dict)
+    in_use: bool = False
+    users: tuple[str, ...] = ()
+    why: str = ""
+    paths: tuple[str, ...] = ()
+
+
+def catalogue(place: str | os.PathLike[str], credentials: Credentials | None = None) -> list[Entry]:
+    """Everything of ours at a path or an address, the one used longest ago first. Changes nothing.
+
+    Raises UserError for an address of no store or a folder that cannot be looked at, StoreError for such a bucket."""
+    store = open_store(place, credentials)
+    try:
+        found = _in_folder(store) if isinstance(store, LocalStore) else _in_bucket(store, time.time())
+    except OSError as error:
+        raise UserError(
+            f"The caches in {store.url} cannot be looked at: {error}. Name another place with --cache_dir."
+        ) from error
+    return sorted(found, key=lambda entry: (max(entry.used, entry.built), entry.key, entry.paths))
+
+
+# ------------------------------------------------------------------ in a folder
+
+
+def _in_folder(store: LocalStore) -> list[Entry]:
+    try:
+        folders = {each.name: each.is_dir(follow_symlinks=False) for each in os.scandir(store.root)}
+    except FileNotFoundError:
+        return []
+    entries: list[Entry] = []
+    left: dict[str, list[str]] = {}
+    for name in sorted(folders):
+        over = LEFT_OVER.fullmatch(name)
+        if OURS.fullmatch(name) and folders[name]:
+            entries.append(folder_entry(store, name))
+        elif over and OURS.fullmatch(over[1]) and folders[name] != name.endswith(".lock"):
+            left.setdefault(over[1], []).append(name)
+    for key, paths in left.items():
+        state = "building" if is_held(store.root / f"{key}.lock") else "left over"
+        size = sum(_size(store.root / each) for each in paths)
+        entries.append(Entry(key, state, size, built=_newest(store.root, paths), paths=tuple(paths)))
+    return entries
+
+
+def folder_entry(store: LocalStore, key: str) -> Entry:
+    """A cache that lies in a folder of its own."""
+    folder = store.root / key
+    size, built = _size(folder), _time(folder / MANIFEST)
+    foreign = [name for name in _files(folder) if not _is_ours(name)]
+    why = f"it holds {foreign[0]}, which is none of a cache's files" if foreign else ""
+    if not foreign and not _looks_ours(folder):
+        why = f"it has no {MANIFEST} of distcore's"
+    if why:
+        return Entry(key, "foreign", size, built, why=why)
+    in_use, users = users_here(folder)
+    return _described(
+        CacheFiles(store, f"{key}/"),
+        key,
+        Entry(key, "whole", size, built, _time(folder), in_use=in_use, users=tuple(map(str, users)), paths=(key,)),
+    )
+
+
+def _is_ours(name: str) -> bool:
+    last = name.rpartition("/")[2]
+    return name in (MANIFEST, DAMAGED) or FILE_NAME.fullmatch(name) is not None or TEMPORARY.fullmatch(last) is not None
+
+
+def _looks_ours(folder: Path) -> bool:
+    """Whether the manifest is one, whole or damaged: it begins as ours do, or the files beside it are named as ours."""
+    try:
+        with open(folder / MANIFEST, "rb") as file:
+            begins = file.read(14) == b'{\n "digest": "'
+    except OSError:
+        begins = False
+    return begins or any(FILE_NAME.fullmatch(name) for name in _files(folder))
+
+
+def _files(folder: Path) -> list[str]:
+    found = []
+    for root, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(root, name).is_symlink()]
+        found += [Path(root, name).relative_to(folder).as_posix() for name in [*names, *links]]
+    return sorted(found)
+
+
+def _size(path: Path) -> int:
+    if not path.is_dir():
+        return 0
+    sizes = (Path(root, name).lstat() for root, _, names in os.walk(path) for name in names)
+    return sum(each.st_size for each in sizes if stat.S_ISREG(each.st_mode))
+
+
+def _time(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _newest(root: Path, names: Iterable[str]) -> float:
+    return max((_time(root / name) for name in names), default=0.0)
+
+
+# ------------------------------------------------------------------ in a bucket
+
+
+def _in_bucket(store: Store, now: float) -> list[Entry]:
+    keys: dict[str, dict[str, Stat]] = {}
+    for name, found in store.list().items():
+        key = name.partition("/")[0]
+        if OURS.fullmatch(key):
+            keys.setdefault(key, {})[name] = found
+    return [entry for key, found in keys.items() for entry in bucket_entries(store, key, found, now)]
+
+
+def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -> list[Entry]:
+    """A cache in a bucket, and the versions beside it that its manifest does not name.
+
+    found: every object below the key. now: by the store's clock."""
+    files, entries, version = CacheFiles(store, f"{key}/"), [], None
+    manifest = found.get(f"{key}/{MANIFEST}")
+    if manifest is not None:
+        try:
+            version = files.manifest(key).version
+        except StoreError:
+            raise
+        except CacheError:
+            pass
+        names = {name for name in found if _part(name) in (version, MANIFEST, USED) or "/reading-" in name}
+        users = users_there(store, found, key, now)
+        entries.append(
+            _described(
+                files,
+                key,
+                Entry(
+                    key,
+                    "whole",
+                    sum(found[name].bytes for name in names),
+                    manifest.modified,
+                    max(found[name].modified for name in names),
+                    in_use=bool(users),
+                    users=tuple(users),
+                    paths=tuple(sorted(names)),
+                ),
+            )
+        )
+    rest = {name for name in found if all(name not in entry.paths for entry in entries)}
+    if rest:
+        newest = max(found[name].modified for name in rest)
+        alive = found.get(f"{key}/{LEASE}") is not None and now - found[f"{key}/{LEASE}"].modified < DEAD_AFTER
+        state = "building" if alive or now - newest < DEAD_AFTER else "left over"
+        size = sum(found[name].bytes for name in rest)
+        entries.append(Entry(key, state, size, newest, paths=tuple(sorted(rest))))
+    return entries
+
+
+def _part(name: str) -> str:
+    return name.split("/")[1]
+
+
+# ------------------------------------------------------------------ both
+
+
+def _described(files: CacheFiles, key: str, entry: Entry) -> Entry:
+    """The entry with what its manifest tells, or with its damage."""
+    damage = damage_of(files, key, metadata=False)
+    try:
+        manifest: Manifest | None = files.manifest(key)
+    except StoreError:
+        raise
+    except CacheError:
+        manifest = None
+    entry = replace(entry, state="damaged" if damage else "whole", why=damage or "")
+    if manifest is None:
+        return entry
+    return replace(
+        entry,
+        format=manifest.format.name,
+        rows=sum(map(manifest.rows, manifest.splits)),
+        features=tuple(manifest.columns),
+        source=dict(manifest.document["source"]),
+    )

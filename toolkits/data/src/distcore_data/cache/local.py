@@ -1,0 +1,133 @@
+"""Build a cache in a folder of this machine: one process at a time, in a folder of its own, renamed as a whole.
+
+<cache_dir>/<key>/manifest.json          written last; sizes and digests of everything else
+<cache_dir>/<key>/train/00000.parquet    the training rows among global rows [0, 262144)
+<cache_dir>/<key>/rows/00000.parquet     the split of each of these rows
+<cache_dir>/<key>.lock                   while a process builds it
+<cache_dir>/<key>.building-<random>/     where it builds; left by a process that was killed, removed by the next
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distcore_core.contracts import PluginRef
+from distcore_core.errors import CacheError
+from distcore_core.io.atomic import BUILDING, REMOVING, building_name, commit_directory, remove_directory
+from distcore_core.io.locks import locked, locked_if_free
+from distcore_core.io.os_errors import FULL, explained
+from distcore_data.cache.builder import ADVICE, CacheBuilder
+from distcore_data.cache.manifest import KEY, KEY_LENGTH, REBUILD
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
+
+LEFT_OVER = re.compile(
+    rf"({KEY.pattern})(?:(?:{re.escape(BUILDING)}|{re.escape(REMOVING)})[0-9a-f]{{32}}|\.lock)", re.ASCII
+)
+"""Names of what a killed run leaves: folders under construction or being deleted, and the lock file."""
+
+WHAT = "the cache"
+log = logging.getLogger("distcore")
+
+
+def build_here(
+    folder: Path,
+    format: PluginRef,
+    build: Callable[[CacheBuilder], None],
+    plugins: Plugins | None,
+    *,
+    damage: Callable[[], str | None],
+    on_wait: Callable[[], None],
+) -> bool:
+    """Build the cache that `folder` is to hold; its name is the key. False: another process did, while we waited.
+
+    damage: why what lies there cannot be used, or None; asked again once the lock is held."""
+    directory, key = folder.parent, folder.name
+    with ExitStack() as stack:
+        stack.enter_context(explained(directory, WHAT, advice=ADVICE, only=FULL | {errno.EROFS}))
+        with explained(directory, WHAT, advice=ADVICE):
+            stack.enter_context(_made(directory))
+            stack.enter_context(locked(directory / f"{key}.lock", on_wait=on_wait))
+        found = damage()
+        if found is None:
+            return False
+        if folder.exists():
+            log.warning("%s It is built again now.", found.removesuffix(REBUILD).strip())
+        _sweep(directory, key)
+        _build(folder, format, build, plugins)
+    return True
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _build(final: Path, format: PluginRef, build: Callable[[CacheBuilder], None], plugins: Plugins | None) -> None:
+    folder = building_name(final)
+    try:
+        with explained(final.parent, WHAT, advice=ADVICE):
+            folder.mkdir()
+        builder = CacheBuilder(folder, final.name, format, plugins)
+        try:
+            build(builder)
+        finally:
+            builder.close()
+        if not builder.finished:
+            raise CacheError("The cache was not finished by what builds it. Report this.")
+        with explained(final.parent, WHAT, advice=ADVICE):
+            commit_directory(folder, final, synced=builder.synced(), replace=True)
+    finally:
+        remove_directory(folder)
+
+
+@contextmanager
+def _made(directory: Path) -> Iterator[None]:
+    """The directory, made with its parents where it is missing; those made are gone again if nothing came of it."""
+    missing = []
+    for path in (directory, *directory.parents):
+        if path.exists():
+            break
+        missing.append(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for path in missing:
+            try:
+                path.rmdir()
+            except OSError:
+                break  # someone else uses it by now
+        raise
+
+
+def _sweep(directory: Path, key: str) -> None:
+    """Remove what killed runs left: of this key, whose lock we hold, and of others whose lock is free."""
+    left: dict[str, list[Path]] = {}
+    for path in directory.iterdir():
+        found = LEFT_OVER.fullmatch(path.name)
+        # The folder may hold the user's own files: only names that nobody else would choose are ours.
+        if found and (found[1] == key or len(found[1]) == KEY_LENGTH):
+            left.setdefault(found[1], []).append(path)
+    for owner, paths in left.items():
+        try:
+            if owner == key:
+                _remove_all(paths)
+                continue
+            with locked_if_free(directory / f"{owner}.lock") as free:
+                if free:
+                    _remove_all(paths)
+        except OSError as error:  # it does no harm
+            log.info("What a killed run left of %s cannot be removed: %s.", owner, error)
+
+
+def _remove_all(paths: list[Path]) -> None:
+    for path in paths:
+        if path.suffix != ".lock":  # that goes with the lock
+            log.info("Removing %s, left by a run that was killed.", path)
+            remove_directory(path)

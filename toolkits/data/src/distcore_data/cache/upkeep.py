@@ -1,0 +1,170 @@
+"""Free what nobody needs: caches by age, by size or all that are unused, and what killed builders left.
+
+What a run uses is never removed, and neither is anything that is not a cache's: each is looked at again, under its
+locks, right before it goes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distcore_core.io.atomic import remove_directory
+from distcore_core.io.locks import locked_if_free
+from distcore_data.cache.catalogue import Entry, bucket_entries, catalogue, folder_entry
+from distcore_data.cache.manifest import MANIFEST
+from distcore_data.cache.remote import DEAD_AFTER
+from distcore_data.cache.use import BUSY, locked_manifest, users_there
+from distcore_data.stores import Credentials, Store, open_store
+from distcore_data.stores.bucket import Bucket
+from distcore_data.stores.local import LocalStore
+
+CACHES = ("whole", "damaged")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which caches go: those not used for `older_than` seconds; those used longest ago until no more than `keep` bytes
+    are left; all that are unused. None of these: no cache, and only what killed builders left."""
+
+    older_than: float | None = None
+    keep: int | None = None
+    unused: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of an entry: "removed", "would be removed", or "kept" and why."""
+
+    entry: Entry
+    what: str
+    why: str = ""
+
+
+def prune(
+    place: str | os.PathLike[str], rules: Rules, credentials: Credentials | None = None, *, dry_run: bool = False
+) -> list[Decision]:
+    """Remove what the rules say from a path or an address; what became of each entry that was there.
+
+    dry_run: only tell. Raises UserError or StoreError where the place cannot be looked at or changed."""
+    store = open_store(place, credentials)
+    entries = catalogue(place, credentials)
+    going = chosen(entries, rules, time.time() if dry_run or isinstance(store, LocalStore) else clock(store))
+    decisions = []
+    for entry in entries:
+        if entry not in going:
+            decisions.append(Decision(entry, "kept", _reason(entry)))
+        elif dry_run:
+            decisions.append(Decision(entry, "would be removed"))
+        else:
+            why = _removed(store, entry)
+            decisions.append(Decision(entry, "kept", why) if why else Decision(entry, "removed"))
+    return decisions
+
+
+def chosen(entries: Sequence[Entry], rules: Rules, now: float) -> list[Entry]:
+    """The entries that the rules let go, of a list with the one used longest ago first."""
+    going = [entry for entry in entries if entry.state == "left over"]
+    free = [entry for entry in entries if entry.state in CACHES and not entry.in_use]
+    total = sum(entry.bytes for entry in entries if entry.state in CACHES)
+    for entry in free:
+        age = now - max(entry.used, entry.built)
+        too_old = rules.older_than is not None and age > rules.older_than
+        too_many = rules.keep is not None and total > rules.keep
+        if rules.unused or too_old or too_many:
+            going.append(entry)
+            total -= entry.bytes
+    return going
+
+
+def clock(store: Store) -> float:
+    """Now, by a bucket's own clock, from a small object that is written and deleted."""
+    folder = f"clock-{uuid.uuid4().hex}"
+    store.write(f"{folder}/now", b"")
+    try:
+        return store.list(f"{folder}/")[f"{folder}/now"].modified or time.time()
+    finally:
+        store.delete([f"{folder}/now"])
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _reason(entry: Entry) -> str:
+    if entry.state == "building":
+        return "a run builds it"
+    if entry.state == "foreign":
+        return entry.why
+    return _used_by(entry.users) if entry.in_use else "no rule says that it goes"
+
+
+def _used_by(users: Sequence[str]) -> str:
+    return f"used by {', '.join(users)}" if users else "used by a process out of sight"
+
+
+def _removed(store: Store, entry: Entry) -> str:
+    """Remove it; else why not, as a reason to keep it."""
+    if isinstance(store, LocalStore):
+        try:
+            return _removed_here(store, entry)
+        except OSError as error:
+            return f"it cannot be removed: {error}"
+    return _removed_there(store, entry) if entry.state in CACHES else _swept_there(store, entry)
+
+
+def _removed_here(store: LocalStore, entry: Entry) -> str:
+    with locked_if_free(store.root / f"{entry.key}.lock") as free:
+        if not free:
+            return "a run builds it"
+        if entry.state == "left over":
+            for name in entry.paths:
+                if not name.endswith(".lock"):  # that goes with the lock
+                    remove_directory(store.root / name)
+            return ""
+        found = folder_entry(store, entry.key)
+        if found.state not in CACHES or found.in_use:
+            return _reason(found)
+        try:
+            handle = locked_manifest(store.root / entry.key, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in BUSY:
+                raise
+            return _used_by(())
+        try:
+            remove_directory(store.root / entry.key)
+        finally:
+            if handle is not None:
+                os.close(handle)
+    return ""
+
+
+def _removed_there(store: Store, entry: Entry) -> str:
+    """The manifest first: whoever comes then finds no cache. Who came before shows, and it is put back for them."""
+    manifest = f"{entry.key}/{MANIFEST}"
+    try:
+        content = store.read(manifest)
+    except FileNotFoundError:
+        return "it is gone already"
+    store.delete([manifest])
+    found, now = store.list(f"{entry.key}/"), clock(store)
+    users = users_there(store, found, entry.key, now)
+    if users:
+        store.create(manifest, content)
+        return _used_by(users)
+    store.delete([name for name in entry.paths if name != manifest])
+    return ""
+
+
+def _swept_there(store: Store, entry: Entry) -> str:
+    now, found = clock(store), store.list(f"{entry.key}/")
+    for again in bucket_entries(store, entry.key, found, now):
+        if again.state == "left over" and again.paths == entry.paths:
+            store.delete(again.paths)
+            if isinstance(store, Bucket):
+                store.abort_uploads(entry.key, before=now - DEAD_AFTER)
+            return ""
+    return "it changed meanwhile"

@@ -1,0 +1,46 @@
+"""Caches of the same data and config that other versions of a plugin made: why there is no hit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from distcore_core.errors import DistcoreError
+from distcore_core.registry.manager import Encoder
+from distcore_data.cache.files import CacheFiles
+from distcore_data.cache.manifest import KEY_LENGTH, MANIFEST, RECIPE_LENGTH
+from distcore_data.stores.local import LocalStore
+
+if TYPE_CHECKING:
+    from distcore_data.cache import Cache
+    from distcore_data.stores import Store
+
+log = logging.getLogger("distcore")
+
+
+def tell_other_versions(cache: Cache, now: Mapping[str, str]) -> None:
+    """Say in a line which cache of the same data and config is there, and who made it, if there is one.
+
+    now: {what encodes: who it is}. A courtesy: what cannot be looked at is not told."""
+    with suppress(DistcoreError, OSError, ValueError, TypeError, AttributeError):
+        store = cache.store()
+        for key in _others(store, cache.key):
+            files = CacheFiles(store, f"{key}/")
+            then = {name: Encoder(**each).who for name, each in files.manifest(key).made_by.items()}
+            changed = [name for name in now if name in then and then[name] != now[name]]
+            if changed:
+                told = "; ".join(f"{name} with {then[name]}, now {now[name]}" for name in changed)
+                log.warning("The cache %s was built with other versions: %s. One is built for these.", files.home, told)
+                return
+
+
+def _others(store: Store, key: str) -> list[str]:
+    """Keys of caches of the same data and config."""
+    recipe = key[:RECIPE_LENGTH]
+    if isinstance(store, LocalStore):
+        found = [path.name for path in store.root.glob(f"{recipe}*") if (path / MANIFEST).is_file()]
+    else:
+        found = [name.partition("/")[0] for name in store.list(recipe) if name.endswith(f"/{MANIFEST}")]
+    return sorted(name for name in found if name != key and len(name) == KEY_LENGTH)

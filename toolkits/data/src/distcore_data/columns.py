@@ -1,0 +1,100 @@
+"""Encoded columns as numpy vectors and back, for cache formats that lay out the bytes of a file by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from distcore_core.errors import CacheError
+from distcore_data.arrow import TYPES, from_numpy, to_numpy
+
+KINDS: tuple[np.dtype, ...] = (np.dtype("float32"), np.dtype("int32"), np.dtype("int8"))
+"""What a cache holds: encoded columns have 32 bits, the split map 8."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Some rows of one column, without missing values.
+
+    values: of one of KINDS, C-contiguous: [n] of a plain column, [n, width] of a vector; of a ragged column, the
+        values of all rows one after the other.
+    offsets: int32 [n + 1] of a ragged column, from 0: row i is values[offsets[i]:offsets[i + 1]]; else None.
+    """
+
+    name: str
+    values: np.ndarray
+    offsets: np.ndarray | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.values) if self.offsets is None else len(self.offsets) - 1
+
+
+def columns_of(table: pa.Table) -> list[Values]:
+    """The columns of a shard, on the table's own memory where each is one chunk.
+
+    Raises CacheError for missing values and for types that are none of a cache's."""
+    return [_values(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
+
+
+def batch_of(columns: Sequence[Values]) -> pa.RecordBatch:
+    """The columns as a batch of required fields, without a copy.
+
+    Raises ValueError where offsets do not fit the values: Arrow would read beyond them."""
+    arrays = [_array(column) for column in columns]
+    fields = [pa.field(column.name, array.type, nullable=False) for column, array in zip(columns, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def row_range(start: int, stop: int | None, rows: int) -> tuple[int, int]:
+    """[start, stop) of a shard of so many rows; stop None is its end. Raises IndexError where it does not lie in it."""
+    stop = rows if stop is None else stop
+    if not 0 <= start <= stop <= rows:
+        raise IndexError(f"rows [{start}, {stop}) of a shard of {rows}")
+    return start, stop
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _values(name: str, column: pa.ChunkedArray) -> Values:
+    # Combining copies even where there is but one chunk.
+    array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
+    kind, missing, flat, offsets = array.type, array.null_count, array, None
+    if pa.types.is_fixed_size_list(kind):
+        flat = array.flatten()
+    elif pa.types.is_list(kind):
+        flat, ends = array.flatten(), to_numpy(array.offsets)
+        offsets = ends - ends[0] if len(ends) else np.zeros(1, np.int32)
+    if flat is not array:
+        missing += flat.null_count
+    if missing:
+        raise CacheError(
+            f"Encoded column {name!r} has {missing} missing values in a shard. "
+            "Features must fill them; report this to the feature's authors."
+        )
+    if TYPES.get(flat.type) not in KINDS or (pa.types.is_fixed_size_list(kind) and not kind.list_size):
+        raise CacheError(
+            f"Encoded column {name!r} is {kind}, but a cache holds float32, int32 and int8, fixed-size lists of them "
+            "and lists of them. Report this to the feature's authors."
+        )
+    values = to_numpy(flat)
+    if pa.types.is_fixed_size_list(kind):
+        values = values.reshape(len(array), kind.list_size)
+    return Values(name, values, offsets)
+
+
+def _array(column: Values) -> pa.Array:
+    flat = from_numpy(column.values.reshape(-1))
+    element = pa.field("element", flat.type, nullable=False)
+    if column.offsets is not None:
+        offsets = column.offsets
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] > len(flat) or (offsets[1:] < offsets[:-1]).any():
+            raise ValueError(f"the offsets of column {column.name!r} do not fit its {len(flat)} values")
+        return pa.ListArray.from_arrays(from_numpy(offsets), flat, type=pa.list_(element))
+    if column.values.ndim == 1:
+        return flat
+    return pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(element, column.values.shape[1]))

@@ -1,0 +1,159 @@
+"""The data of a run: one dataset to be split, or the sets themselves, joined into one source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import SPLITS, Partition, Source
+from distcore_core.errors import UserError
+from distcore_core.io.temporaries import temporary_folder
+
+if TYPE_CHECKING:
+    from distcore_data.cache import Cache
+    from distcore_data.sources.options import DelimitedOptions
+
+CACHE_FOLDER = ".distcore_cache"
+"""Folder beside the dataset where caches lie unless the config says otherwise."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What the user named. format: "auto" or None finds it."""
+
+    dataset: Any = None
+    training_set: Any = None
+    validation_set: Any = None
+    test_set: Any = None
+    format: str | None = None
+
+    def __post_init__(self) -> None:
+        given = self.given()
+        if any(isinstance(each, str) and not each.strip() for each in (self.dataset, *(each for _, each in given))):
+            raise UserError("The name of a dataset is empty. Give a path, a glob or an address.")
+        if self.dataset is None and self.training_set is None:
+            missing = "a training set" if given else "a dataset"
+            raise UserError(
+                f"No data: give {missing} (--dataset, or --training_set with --validation_set and --test_set)."
+            )
+        if self.dataset is not None and given:
+            raise UserError("Both a dataset and separate sets were given. Give one dataset to be split, or the sets.")
+
+    def absolute(self) -> Data:
+        """The same with whole paths, for workers that run in other folders."""
+        names = ("dataset", "training_set", "validation_set", "test_set")
+        return replace(self, **{name: _whole(getattr(self, name)) for name in names})
+
+    def given(self) -> list[tuple[int, Any]]:
+        """(split code, dataset) of each separate set."""
+        sets = (self.training_set, self.validation_set, self.test_set)
+        return [(code, each) for code, each in enumerate(sets) if each is not None]
+
+    @contextmanager
+    def open(self, raw: Mapping[str, str], options: DelimitedOptions | None = None) -> Iterator[Source]:
+        """The source of the declared columns; what it unpacked or downloaded is gone afterwards.
+
+        Raises DataError or UserError naming the place. An error of the block becomes one that names the file, if a file
+        is not as it was: what changes while it is read may look like anything. That nothing changed where nothing
+        failed, the block asks by `check_unchanged`, after the last row and before it commits anything."""
+        from distcore_data.sources.registry import open_source
+
+        made: list[Source] = []
+        with ExitStack() as stack:
+            scratch = stack.enter_context(temporary_folder("source"))
+
+            def opened(dataset: Any) -> Source:
+                source = open_source(dataset, raw, format=self.format, scratch=scratch, options=options)
+                stack.callback(source.close)
+                made.append(source)
+                return source
+
+            try:
+                if self.dataset is not None:
+                    yield opened(self.dataset)
+                else:
+                    yield JoinedSource([(code, opened(each)) for code, each in self.given()])
+            except Exception:
+                for each in made:
+                    each.check_unchanged(content=False)
+                raise
+
+    def first(self) -> Any:
+        """The dataset by which the default cache folder is chosen."""
+        return self.dataset if self.dataset is not None else self.training_set
+
+    def cache_root(self) -> str:
+        """Beside the dataset; for a frame or a URL, the user's cache folder."""
+        first = self.first()
+        if isinstance(first, str | os.PathLike) and "://" not in os.fspath(first):
+            path = Path(os.path.abspath(os.fspath(first)))
+            while any(mark in path.name for mark in "*?["):
+                path = path.parent
+            return str(path.parent / CACHE_FOLDER)
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        return os.path.join(home, "distcore")
+
+    def names(self) -> dict[str, str]:
+        """How each dataset is called in description.json: its path, or the type of the frame."""
+        named = {"dataset": self.dataset, "training_set": self.training_set}
+        named |= {"validation_set": self.validation_set, "test_set": self.test_set}
+        return {name: called(each) for name, each in named.items() if each is not None}
+
+    def description(self, cache: Cache) -> dict[str, Any]:
+        """Names, digest of the content, rows and rows of each split."""
+        from distcore_data.cache import open_cache
+
+        reader = open_cache(cache)
+        rows = {split: reader.rows(split) for split in SPLITS}
+        reader.close()
+        return {**self.names(), **reader.manifest["source"], "rows": rows, "cache": cache.where}
+
+
+def _whole(dataset: Any) -> Any:
+    if not isinstance(dataset, str | os.PathLike) or "://" in os.fspath(dataset):
+        return dataset
+    return os.path.abspath(os.fspath(dataset))
+
+
+def called(dataset: Any) -> str:
+    """A path or URL (without what may be a password in it), or the frame's type."""
+    if not isinstance(dataset, str | os.PathLike):
+        return f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__} in memory"
+    name = os.fspath(dataset)
+    scheme, mark, rest = name.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if mark else name
+
+
+class JoinedSource:
+    """Several sources one after the other. A `contracts.Source`."""
+
+    def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:
+        self.parts = list(parts)
+        self._splits: list[int] = []
+
+    def digest(self) -> str:
+        """Of every part's digest and which set it is."""
+        return "+".join(f"{SPLITS[code]}:{source.digest()}" for code, source in self.parts)
+
+    def partitions(self, target_bytes: int) -> Sequence[Partition]:
+        """The partitions of the first set, then of the next."""
+        each = [(code, partition) for code, source in self.parts for partition in source.partitions(target_bytes)]
+        self._splits = [code for code, _ in each]
+        return [partition for _, partition in each]
+
+    def partition_splits(self) -> list[int]:
+        """The split of each of the partitions cut last."""
+        return self._splits
+
+    def check_unchanged(self, content: bool = True) -> None:
+        """Raises DataError naming a file that is not as it was."""
+        for _, source in self.parts:
+            source.check_unchanged(content)
+
+    def close(self) -> None:
+        for _, source in self.parts:
+            source.close()

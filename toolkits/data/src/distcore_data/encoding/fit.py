@@ -1,0 +1,218 @@
+"""Fit and encode: one pass over the rows for the statistics, then shards of encoded columns at fixed row numbers.
+
+Statistics are of all given rows, not of the training split alone: that is what Ludwig does, whose configs run here
+unmodified, and it takes one pass. `shards.py` holds the pure functions that a processor runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import JSON, SPLITS, Column, Processor, ShardPlan, Source, Split
+from distcore_core.errors import DataError, UserError
+from distcore_data.cache.manifest import SHARD_ROWS
+from distcore_data.encoding.missing import FILLS, Ends, Neighbours, neighbours, strategy
+from distcore_data.encoding.shards import (
+    BlockStatistics,
+    Bound,
+    Recipe,
+    Sample,
+    ShardStatistics,
+    ShardSurvey,
+    ShardWriter,
+    States,
+    merge_states,
+)
+from distcore_data.encoding.splits import describe
+from distcore_data.encoding.splitter import Splitter
+
+if TYPE_CHECKING:
+    from distcore_core.progress import Progress
+    from distcore_data.cache.builder import CacheBuilder
+    from distcore_data.features import Features
+
+log = logging.getLogger("distcore")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What preprocessing found.
+
+    metadata: of each feature. columns: the encoded ones. rows: of each split. source_rows: rows that were read."""
+
+    metadata: dict[str, JSON]
+    columns: dict[str, Column]
+    rows: dict[Split, int]
+    source_rows: int
+
+
+def fit_and_encode(
+    source: Source,
+    processor: Processor,
+    features: Features,
+    splitter: Splitter,
+    builder: CacheBuilder,
+    *,
+    seed: int = 0,
+    sample_ratio: float = 1.0,
+    sample_size: int | None = None,
+    dataset: str = "",
+    progress: Progress | None = None,
+) -> Fitted:
+    """Read the source once, fit every feature, and write every shard through the builder (which the caller finishes).
+
+    sample_ratio, sample_size: use a random part of the rows; of about that proportion, or that many rows.
+    dataset: how messages call the data. Raises DataError or UserError for rows that cannot be read, fitted or split.
+    """
+    bound = [Bound(feature, features.source_columns[feature.name]) for feature in features]
+    _tell(progress, "read", None)
+    processor.scan(source, builder.scratch)
+    try:
+        sampled = sample_ratio < 1.0 or sample_size is not None
+        early = [] if sampled else [each for each in bound if strategy(each.feature) not in FILLS]
+        late = [each for each in bound if each not in early]
+        states, block_rows = processor.fold(BlockStatistics(tuple(early), progress), merge_states(early))
+        total = sum(block_rows)
+        if not total:
+            raise DataError(f"{dataset or 'The dataset'} has no rows. Give a dataset with at least one row.")
+        sample = _sample(seed, sample_ratio, sample_size, total)
+        splitter.place(block_rows)
+        plans = plan_shards(total)
+        recipe = Recipe(tuple(bound), sample)
+        around, carries = _survey(processor, plans, recipe, splitter)
+        if late:
+            parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
+            states = {**states, **_reduced(merge_states(late), parts)}
+        metadata = {each.feature.name: _finish(each, states[each.feature.name], dataset) for each in bound}
+        _tell(progress, "encode", total)
+        writer = ShardWriter(recipe, metadata, splitter, tuple(carries), around, builder, progress)
+        rows = _write(processor, plans, writer)
+    finally:
+        processor.close()
+    _check_rows(rows, total, sample is not None, dataset)
+    columns = {each.feature.name: each.feature.column(metadata[each.feature.name]) for each in bound}
+    return Fitted(metadata, columns, rows, total)
+
+
+def encode_again(
+    source: Source,
+    processor: Processor,
+    features: Features,
+    splitter: Splitter,
+    builder: CacheBuilder,
+    metadata: Mapping[str, JSON],
+    shards: Collection[int],
+    *,
+    seed: int = 0,
+    sample_ratio: float = 1.0,
+    sample_size: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Read the source once, and write the shards of these numbers again, with the metadata that was fitted before.
+
+    The other arguments must be those of `fit_and_encode` at that time; then the shards' bytes are too."""
+    bound = [Bound(feature, features.source_columns[feature.name]) for feature in features]
+    _tell(progress, "read", None)
+    processor.scan(source, builder.scratch)
+    try:
+        _, block_rows = processor.fold(BlockStatistics((), progress), merge_states(()))
+        total = sum(block_rows)
+        splitter.place(block_rows)
+        recipe = Recipe(tuple(bound), _sample(seed, sample_ratio, sample_size, total))
+        plans = plan_shards(total)
+        around, carries = _survey(processor, plans, recipe, splitter)
+        again = [plan for plan in plans if plan.index in shards]
+        _tell(progress, "encode", sum(plan.stop - plan.start for plan in again))
+        writer = ShardWriter(recipe, metadata, splitter, tuple(carries), around, builder, progress)
+        _write(processor, again, writer)
+    finally:
+        processor.close()
+
+
+def plan_shards(rows: int) -> list[ShardPlan]:
+    """Shards at fixed row numbers: [0, SHARD_ROWS), [SHARD_ROWS, 2 * SHARD_ROWS), …, the last one shorter."""
+    starts = range(0, rows, SHARD_ROWS)
+    return [ShardPlan(index, start, min(start + SHARD_ROWS, rows)) for index, start in enumerate(starts)]
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _tell(progress: Progress | None, stage: str, total: int | None) -> None:
+    if progress is not None:
+        progress.begin(stage, total)
+
+
+def _sample(seed: int, ratio: float, size: int | None, total: int) -> Sample | None:
+    if size is not None:
+        if size >= total:
+            log.warning("sample_size %d is not below the %d rows of the dataset; every row is used.", size, total)
+        else:
+            ratio = min(ratio, size / total)
+    return None if ratio >= 1.0 else Sample(seed, ratio)
+
+
+def _survey(
+    processor: Processor, plans: Sequence[ShardPlan], recipe: Recipe, splitter: Splitter
+) -> tuple[tuple[dict[str, Neighbours], ...], list[Any]]:
+    """What each shard must know of the others: neighbours of its missing values, and the splitter's carry."""
+    fills = recipe.fills()
+    if not fills and not splitter.surveys:
+        return tuple({} for _ in plans), splitter.carries([None] * len(plans))
+    surveys = processor.write_shards(plans, ShardSurvey(recipe, splitter))
+    around: list[dict[str, Neighbours]] = [{} for _ in plans]
+    for column in sorted({each.column for each in fills}):
+        ends: list[Ends] = [found[column] for found, _ in surveys]
+        for shard, each in zip(around, neighbours(ends), strict=True):
+            shard[column] = each
+    return tuple(around), splitter.carries([found for _, found in surveys])
+
+
+def _write(processor: Processor, plans: Sequence[ShardPlan], writer: ShardWriter) -> dict[Split, int]:
+    """Write every shard; returns the rows of each split."""
+    written = processor.write_shards(plans, writer)
+    for entries, _ in written:
+        writer.builder.record(entries)
+    return {split: sum(counts[split] for _, counts in written) for split in SPLITS}
+
+
+def _reduced(merge: Callable[[States, States], States], parts: Sequence[States]) -> States:
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merge(merged, part)
+    return merged
+
+
+def _finish(bound: Bound, state: Any, dataset: str) -> JSON:
+    try:
+        return bound.feature.finish(state)
+    except UserError as error:
+        if not dataset or type(error) is not DataError:
+            raise
+        raise DataError(f"{dataset}: {error}") from error
+
+
+def _check_rows(rows: Mapping[Split, int], total: int, sampled: bool, dataset: str) -> None:
+    kept = sum(rows.values())
+    if kept < total and not sampled:
+        log.warning(
+            "%d of %d rows were dropped, because a value with the strategy drop_row is missing.", total - kept, total
+        )
+    name = dataset or "the dataset"
+    if not kept:
+        raise DataError(
+            f"No row of {name} is left: each misses a value in a column whose missing_value_strategy is "
+            "drop_row (the default of output features), or the sample is empty. "
+            "Fill the column, or choose another strategy."
+        )
+    if not rows["train"]:
+        raise UserError(
+            f"The split leaves no row of {name} for training ({describe(rows)}). "
+            "Change preprocessing.split, or give more rows."
+        )
+    for split in ("validation", "test"):
+        if not rows[split]:
+            log.info("The split leaves no row for %s.", split)

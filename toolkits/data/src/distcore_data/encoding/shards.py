@@ -1,0 +1,252 @@
+"""The pure functions that a processor runs over blocks and shards: statistics, surveys, and encoded shards.
+
+Each is an object that pickles, because an engine may run it elsewhere. What it gives for a shard depends on the rows of
+the shard and on what the object holds, never on how the rows were cut into blocks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distcore_core.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Split
+from distcore_data.arrow import from_numpy
+from distcore_data.encoding.hashing import chosen, key_of
+from distcore_data.encoding.missing import DROP, FILLS, Ends, Neighbours, dropped, ends, fill, joined, strategy
+from distcore_data.encoding.splitter import Rows, Splitter
+
+if TYPE_CHECKING:
+    from distcore_core.progress import Progress
+    from distcore_data.cache.builder import CacheBuilder
+    from distcore_data.cache.manifest import FileEntry
+
+States = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A feature and the dataset's column that it reads."""
+
+    feature: Feature
+    column: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A random part of the rows, by row number."""
+
+    seed: int
+    ratio: float
+
+    def mask(self, rows: np.ndarray) -> np.ndarray:
+        return chosen(key_of(self.seed, "sample"), rows, self.ratio)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which columns make which features, from which rows."""
+
+    features: tuple[Bound, ...]
+    sample: Sample | None = None
+
+    def fills(self) -> list[Bound]:
+        """The features whose missing values come from other rows."""
+        return [each for each in self.features if strategy(each.feature) in FILLS]
+
+    def open(self, blocks: Sequence[Block], plan: ShardPlan) -> Shard:
+        """The shard's rows, but for those that are not in the sample."""
+        numbers = np.arange(plan.start, plan.stop, dtype=np.int64)
+        names = blocks[0].table.schema.names
+        columns = {name: pa.chunked_array([block.table.column(name) for block in blocks]) for name in names}
+        if self.sample is None:
+            return Shard(self, numbers, columns, len(numbers), None)
+        kept = np.flatnonzero(self.sample.mask(numbers))
+        columns = {name: column.take(from_numpy(kept)) for name, column in columns.items()}
+        return Shard(self, numbers[kept], columns, len(numbers), kept)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some rows: numbers int64 [n] and columns [n]. size: rows of the plan; sampled: which of those these are, or None.
+
+    Of the n rows, `kept` are those that are not dropped for a missing value."""
+
+    recipe: Recipe
+    numbers: np.ndarray
+    columns: Mapping[str, pa.ChunkedArray]
+    size: int
+    sampled: np.ndarray | None
+
+    @cached_property
+    def kept(self) -> np.ndarray | None:
+        """Places of the rows that are not dropped, increasing; None: all."""
+        strict = [each.column for each in self.recipe.features if strategy(each.feature) == DROP]
+        missing = dropped(self.columns[name] for name in dict.fromkeys(strict))
+        return None if missing is None else np.flatnonzero(~missing)
+
+    def rows(self, needs: Iterable[str]) -> Rows:
+        """What a splitter is shown."""
+        columns = {name: self.columns[name] for name in needs}
+        if self.kept is None:
+            return Rows(self.numbers, columns)
+        places = from_numpy(self.kept)
+        return Rows(self.numbers[self.kept], {name: column.take(places) for name, column in columns.items()})
+
+    def values(self, bound: Bound, around: Mapping[str, Neighbours]) -> list[pa.Array]:
+        """The feature's column in pieces, filled from neighbours where that is its strategy; no row dropped."""
+        column = self.columns[bound.column]
+        if strategy(bound.feature) in FILLS:
+            return [fill(column, strategy(bound.feature), around[bound.column])]
+        return list(column.chunks)
+
+    def encoded(self, bound: Bound, metadata: JSON, around: Mapping[str, Neighbours]) -> pa.ChunkedArray:
+        """The feature's encoded column, of the kept rows, in pieces."""
+        pieces = self.values(bound, around)
+        if self.kept is not None:
+            pieces = _taken(pieces, self.kept)
+        return pa.chunked_array([bound.feature.encode(piece, metadata) for piece in pieces])
+
+
+@dataclass
+class Ticks:
+    """Counts rows for whoever draws them; a copy in another process counts for nobody."""
+
+    progress: Progress | None = None
+    lock: Any = field(default_factory=threading.Lock)
+
+    def add(self, rows: int) -> None:
+        if self.progress is not None:
+            with self.lock:
+                self.progress.done += rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ticks, ()
+
+
+class BlockStatistics:
+    """block → {feature: statistics of its column}."""
+
+    def __init__(self, features: Sequence[Bound], progress: Progress | None = None) -> None:
+        self.features = tuple(features)
+        self.ticks = Ticks(progress)
+
+    def __call__(self, block: Block) -> States:
+        states = {each.feature.name: each.feature.partial(block.table.column(each.column)) for each in self.features}
+        self.ticks.add(block.table.num_rows)
+        return states
+
+
+def merge_states(features: Sequence[Bound]) -> Callable[[States, States], States]:
+    """The merge of what `BlockStatistics` and `ShardStatistics` give."""
+    return _Merge(tuple(features))
+
+
+@dataclass(frozen=True)
+class _Merge:
+    features: tuple[Bound, ...]
+
+    def __call__(self, left: States, right: States) -> States:
+        names = [(each.feature.name, each.feature) for each in self.features]
+        return {name: feature.merge(left[name], right[name]) for name, feature in names}
+
+
+@dataclass(frozen=True)
+class ShardSurvey:
+    """shard → ({column to be filled: its ends}, what the splitter found)."""
+
+    recipe: Recipe
+    splitter: Splitter
+
+    def __call__(self, plan: ShardPlan, blocks: list[Block]) -> tuple[dict[str, Ends], Any]:
+        shard = self.recipe.open(blocks, plan)
+        found = {each.column: ends(shard.columns[each.column]) for each in self.recipe.fills()}
+        return found, self.splitter.survey(shard.rows(self.splitter.needs))
+
+
+@dataclass(frozen=True)
+class ShardStatistics:
+    """shard → {feature: statistics}, for features whose values depend on other rows or on the row's number."""
+
+    recipe: Recipe
+    features: tuple[Bound, ...]
+    around: Sequence[Mapping[str, Neighbours]]
+
+    def __call__(self, plan: ShardPlan, blocks: list[Block]) -> States:
+        shard = self.recipe.open(blocks, plan)
+        states = {}
+        for each in self.features:
+            parts = [each.feature.partial(piece) for piece in shard.values(each, self.around[plan.index])]
+            merged = parts[0]
+            for part in parts[1:]:
+                merged = each.feature.merge(merged, part)
+            states[each.feature.name] = merged
+        return states
+
+
+class ShardWriter:
+    """shard → its files, and how many rows of it are in each split."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        metadata: Mapping[str, JSON],
+        splitter: Splitter,
+        carries: Sequence[Any],
+        around: Sequence[Mapping[str, Neighbours]],
+        builder: CacheBuilder,
+        progress: Progress | None = None,
+    ) -> None:
+        self.recipe, self.metadata, self.builder = recipe, metadata, builder
+        self.splitter, self.carries, self.around = splitter, carries, around
+        self.ticks = Ticks(progress)
+
+    def __call__(self, plan: ShardPlan, blocks: list[Block]) -> tuple[list[FileEntry | None], dict[Split, int]]:
+        shard = self.recipe.open(blocks, plan)
+        splits = self.splitter.assign(shard.rows(self.splitter.needs), self.carries[plan.index])
+        entries: list[FileEntry | None] = [self.builder.write_split_map(plan.index, self._map(shard, splits))]
+        # Rows of train first, then validation, then test: one gather a column, and each split is a slice of it.
+        places = [np.flatnonzero(splits == code).astype(np.int32) for code in range(len(SPLITS))]
+        order = from_numpy(np.concatenate(places))
+        columns = {}
+        for each in self.recipe.features:
+            name = each.feature.name
+            column = joined(shard.encoded(each, self.metadata[name], self.around[plan.index]))
+            columns[name] = pc.take(column, order, boundscheck=False)
+        table = pa.table(columns)
+        counts = {split: len(rows) for split, rows in zip(SPLITS, places, strict=True)}
+        start = 0
+        for split, count in counts.items():
+            if count:
+                entries.append(self.builder.write_shard(split, plan.index, table.slice(start, count)))
+            start += count
+        self.ticks.add(shard.size)
+        return entries, counts
+
+    def _map(self, shard: Shard, splits: np.ndarray) -> np.ndarray:
+        """The split of each row of the plan: int8 [size], -1 for a row that was dropped or not sampled."""
+        for places, count in ((shard.kept, len(shard.numbers)), (shard.sampled, shard.size)):
+            if places is not None:
+                whole = np.full(count, -1, np.int8)
+                whole[places] = splits
+                splits = whole
+        return splits
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _taken(pieces: Sequence[pa.Array], kept: np.ndarray) -> list[pa.Array]:
+    """The kept rows of each piece."""
+    found, start = [], 0
+    for piece in pieces:
+        low, high = np.searchsorted(kept, (start, start + len(piece)))
+        found.append(piece if high - low == len(piece) else piece.take(from_numpy(kept[low:high] - start)))
+        start += len(piece)
+    return found

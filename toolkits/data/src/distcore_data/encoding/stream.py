@@ -1,0 +1,172 @@
+"""New data through fitted features, for prediction and evaluation: encoded batches in the order of the rows.
+
+Missing values are treated as at fit time. As in Ludwig, that includes drop_row: a row that misses a value of an input
+with that strategy cannot be predicted, and one that misses such a target cannot be scored, so it is left out, with a
+warning; `EncodedStream.dropped` names these rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from distcore_core.contracts import Block, Partition, ShardPlan, Source
+from distcore_data.encoding.missing import Ends, Neighbours, ends, joined, neighbours
+from distcore_data.encoding.shards import Bound, Recipe
+
+if TYPE_CHECKING:
+    from distcore_data.features import Features
+
+TARGET_BYTES = 4 << 20
+"""Bytes of the dataset that are read at once."""
+
+log = logging.getLogger("distcore")
+
+
+def encode_stream(
+    source: Source, features: Features, roles: Sequence[str] = ("input", "output"), target_bytes: int = TARGET_BYTES
+) -> EncodedStream:
+    """Encode every row of a source with fitted features; iterate over (start, batch).
+
+    roles: ("input",) for prediction, ("input", "output") for evaluation. start: how many rows came before.
+    batch: a column for each feature, [n]. Raises DataError or UserError as reading and encoding do.
+    """
+    return EncodedStream(source.partitions(target_bytes), features, roles)
+
+
+def columns_to_survey(features: Features, roles: Sequence[str]) -> list[str]:
+    """The dataset's columns whose missing values are filled from other rows."""
+    return sorted({each.column for each in _recipe(features, roles).fills()})
+
+
+def survey(partition: Partition, columns: Sequence[str]) -> dict[str, Ends]:
+    """Read a partition for the first and last values of the columns."""
+    table = partition.read()
+    return {name: ends(pa.chunked_array([table.column(name)])) for name in columns}
+
+
+def surroundings(found: Sequence[Mapping[str, Ends]]) -> list[dict[str, Neighbours]]:
+    """What lies around each of the partitions, from what `survey` found in all of them, in order."""
+    by_name = {name: neighbours([each[name] for each in found]) for name in found[0]}
+    return [{name: by_name[name][number] for name in by_name} for number in range(len(found))]
+
+
+def _recipe(features: Features, roles: Sequence[str]) -> Recipe:
+    chosen = [*(features.inputs if "input" in roles else ()), *(features.outputs if "output" in roles else ())]
+    return Recipe(tuple(Bound(each, features.source_columns[each.name]) for each in chosen))
+
+
+def tell_left_out(rows: int, left_out: int, first: int) -> None:
+    """Warn that rows were left out of `rows`; first: the number of the first of them, counted from 0."""
+    if left_out:
+        log.warning(
+            "%d of %d rows were left out, because a value with the strategy drop_row is missing; the first is row "
+            "%d (counted from 0).",
+            left_out,
+            rows,
+            first,
+        )
+
+
+class Piece(NamedTuple):
+    """Some rows in order. first: row number of the first. read: rows of the source.
+
+    kept: places among these of the rows in the batch, or None for all."""
+
+    first: int
+    read: int
+    kept: np.ndarray | None
+    batch: pa.RecordBatch
+
+
+class EncodedStream:
+    """What `encode_stream` gives. Threads read ahead, a few partitions at most; memory does not grow with the rows.
+
+    partitions: in row order. around: what lies around each of them, where that is known already (these are then some
+    partitions of a larger dataset, and nobody is told here about rows that are left out). threads: 0 for one a CPU.
+    rows: rows of the source that were read so far. dropped: row numbers that were left out, int64, in order.
+    """
+
+    def __init__(
+        self,
+        partitions: Sequence[Partition],
+        features: Features,
+        roles: Sequence[str],
+        around: Sequence[Mapping[str, Neighbours]] | None = None,
+        threads: int = 0,
+    ) -> None:
+        self.recipe = _recipe(features, roles)
+        self.metadata = features.metadata
+        self.partitions = partitions
+        self.rows = 0
+        self._dropped: list[np.ndarray] = []
+        self._around = around
+        self._surveyed = columns_to_survey(features, roles)
+        self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), len(partitions)))
+
+    @property
+    def dropped(self) -> np.ndarray:
+        return np.concatenate(self._dropped) if self._dropped else np.zeros(0, np.int64)
+
+    def __iter__(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        start = 0
+        for piece in self.pieces():
+            if piece.batch.num_rows:
+                yield start, piece.batch
+            start += piece.batch.num_rows
+
+    def pieces(self) -> Iterator[Piece]:
+        """Every partition with which of its rows were kept, also those of which none was."""
+        self.rows, self._dropped, kept_rows = 0, [], 0
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="distcore-encode") as pool:
+            around = self._survey(pool)
+            for read, kept, batch in self._ahead(pool, around):
+                if kept is not None:
+                    left_out = np.setdiff1d(np.arange(read), kept, assume_unique=True)
+                    self._dropped.append(left_out + self.rows)
+                yield Piece(self.rows, read, kept, batch)
+                self.rows += read
+                kept_rows += batch.num_rows
+        if self._around is None and kept_rows < self.rows:
+            tell_left_out(self.rows, self.rows - kept_rows, int(self.dropped[0]))
+
+    def _ahead(
+        self, pool: ThreadPoolExecutor, around: Sequence[Mapping[str, Neighbours]]
+    ) -> Iterator[tuple[int, np.ndarray | None, pa.RecordBatch]]:
+        """Partitions encoded by the pool, in order; what is under way when the reader stops is waited for."""
+        waiting: deque[Future[tuple[int, np.ndarray | None, pa.RecordBatch]]] = deque()
+        try:
+            for number, partition in enumerate(self.partitions):
+                waiting.append(pool.submit(self._encode, partition, around[number] if around else {}))
+                if len(waiting) > self._threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    def _encode(
+        self, partition: Partition, around: Mapping[str, Neighbours]
+    ) -> tuple[int, np.ndarray | None, pa.RecordBatch]:
+        """(rows read, places of those that are kept or None for all, encoded)."""
+        table = partition.read()
+        shard = self.recipe.open([Block(0, 0, table)], ShardPlan(0, 0, table.num_rows))
+        columns = {
+            each.feature.name: joined(shard.encoded(each, self.metadata[each.feature.name], around))
+            for each in self.recipe.features
+        }
+        return table.num_rows, shard.kept, pa.record_batch(columns)
+
+    def _survey(self, pool: ThreadPoolExecutor) -> Sequence[Mapping[str, Neighbours]]:
+        """The neighbours of every partition, where missing values are filled from other rows: reads everything once."""
+        if self._around is not None or not self._surveyed:
+            return self._around or []
+        return surroundings(list(pool.map(lambda partition: survey(partition, self._surveyed), self.partitions)))

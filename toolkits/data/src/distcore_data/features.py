@@ -1,0 +1,120 @@
+"""The features of a run: made from the config, fitted by preprocessing, carried by caches and artifacts as JSON."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import FEATURE, JSON, Column, Feature
+from distcore_core.errors import ArtifactError, ConfigError, Mistake
+from distcore_core.registry.manager import Encoder
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
+
+log = logging.getLogger("distcore")
+
+OWN = ("name", "type", "column")
+"""What a feature's section says of the feature itself; the rest are options of its type."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A `contracts.FeatureSet`. Before preprocessing, `metadata` and `columns` are empty.
+
+    source_columns: {feature name: name of the column in the dataset}.
+    specifications: what `from_json` needs to make the same features again.
+    encoders: {type: who encodes it}.
+    """
+
+    inputs: Sequence[Feature]
+    outputs: Sequence[Feature]
+    source_columns: Mapping[str, str]
+    specifications: Sequence[JSON]
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    encoders: Mapping[str, Encoder] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: JSON, plugins: Plugins) -> Features:
+        """The unfitted features that a resolved config declares. config: as plain JSON (`TrainJob.config`)."""
+        specifications = [
+            {
+                "name": each["name"],
+                "type": each["type"],
+                "column": each.get("column", each["name"]),
+                "role": role,
+                "options": {name: value for name, value in each.items() if name not in OWN},
+            }
+            for role in ("input", "output")
+            for each in config[f"{role}_features"]
+        ]
+        return cls._make(specifications, plugins)
+
+    @classmethod
+    def from_json(cls, saved: JSON, plugins: Plugins) -> Features:
+        """The fitted features that `as_json` wrote. Raises ArtifactError where a part is missing, or a plugin that is
+        installed encodes otherwise than the one that fitted them."""
+        try:
+            _check_encoders(saved.get("encoders") or {}, plugins)
+            return cls._make(saved["features"], plugins).fitted(saved["metadata"])
+        except (KeyError, TypeError) as error:
+            raise ArtifactError(
+                f"The saved features are incomplete ({error!r}). Write the model or the cache again with this version."
+            ) from error
+
+    def as_json(self) -> JSON:
+        encoders = {name: each.as_json() for name, each in self.encoders.items()}
+        return {"features": list(self.specifications), "metadata": dict(self.metadata), "encoders": encoders}
+
+    def fitted(self, metadata: Mapping[str, JSON]) -> Features:
+        """The same features with what preprocessing found."""
+        columns = {feature.name: feature.column(metadata[feature.name]) for feature in self}
+        return replace(self, metadata=dict(metadata), columns=columns)
+
+    def __iter__(self) -> Any:
+        yield from self.inputs
+        yield from self.outputs
+
+    def raw(self, roles: Sequence[str] = ("input", "output")) -> dict[str, str]:
+        """{dataset column: how to read it}. Raises ConfigError where two features read one column in two ways."""
+        wanted: dict[str, str] = {}
+        for feature in (*(self.inputs if "input" in roles else ()), *(self.outputs if "output" in roles else ())):
+            column = self.source_columns[feature.name]
+            if wanted.setdefault(column, feature.raw) != feature.raw:
+                raise ConfigError(
+                    [
+                        Mistake(
+                            0,
+                            feature.name,
+                            f"column {column!r} is read as {wanted[column]} by another feature and as {feature.raw} "
+                            "here; give the dataset a second column, or use types that read alike",
+                        )
+                    ]
+                )
+        return wanted
+
+    @classmethod
+    def _make(cls, specifications: Sequence[JSON], plugins: Plugins) -> Features:
+        made: dict[str, list[Feature]] = {"input": [], "output": []}
+        for each in specifications:
+            feature = plugins.make(FEATURE, each["type"], each["options"], column=each["name"], role=each["role"])
+            made[each["role"]].append(feature)
+        sources = {each["name"]: each["column"] for each in specifications}
+        encoders = {each["type"]: plugins.encoder("features", each["type"]) for each in specifications}
+        return cls(tuple(made["input"]), tuple(made["output"]), sources, list(specifications), encoders=encoders)
+
+
+def _check_encoders(saved: Mapping[str, Mapping[str, str]], plugins: Plugins) -> None:
+    """Compare who fitted the features with who encodes now. Raises ArtifactError naming both."""
+    for name, each in saved.items():
+        then, now = Encoder(**each), plugins.encoder("features", name)
+        if (then.distribution, then.data) != (now.distribution, now.data):
+            raise ArtifactError(
+                f"The {name} features of this model were fitted with {then.who}, and {now.who} encodes otherwise. "
+                f"Install {then.distribution}=={then.version}, or train again."
+            )
+        if then.version != now.version:
+            log.warning("The %s features of this model were fitted with %s; %s encodes alike.", name, then.who, now.who)

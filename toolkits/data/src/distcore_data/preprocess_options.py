@@ -1,0 +1,113 @@
+"""The `preprocessing` section: splits, sampling, and how delimited text is read; Ludwig's names and defaults."""
+
+from __future__ import annotations
+
+import codecs
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from distcore_core.config.base_options import Count, NonNegative, NotBoolean, Options
+from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
+
+NEEDS_COLUMN = ("stratify", "datetime", "hash")
+
+
+class Split(Options):
+    """Which rows train, validate and test. Types are Ludwig's.
+
+    probabilities: shares of train, validation and test; a fixed split does not read them."""
+
+    type: Literal["random", "stratify", "fixed", "datetime", "hash"] = Field(
+        "random",
+        description="random: by (seed, row number); stratify: the same shares in every class of the column; fixed: the "
+        "column says 0, 1 or 2; datetime: the earliest rows train, the latest test; hash: by the column's value.",
+    )
+    probabilities: tuple[NonNegative, NonNegative, NonNegative] = Field(
+        (0.7, 0.1, 0.2), description="Shares of train, validation and test; they sum to 1."
+    )
+    column: str | None = Field(
+        None, validate_default=True, description="Column that decides; default of a fixed split: `split`."
+    )
+
+    @field_validator("probabilities")
+    @classmethod
+    def _sum_to_one(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
+        if not math.isclose(sum(value), 1, abs_tol=1e-6):
+            raise ValueError(f"should sum to 1, not {sum(value):g}")
+        if value[0] == 0:
+            raise ValueError("the first share, of the training split, should be above 0")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, values: Any) -> Any:
+        """`split: random`, and the default column of a fixed split."""
+        if isinstance(values, str):
+            values = {"type": values}
+        if isinstance(values, Mapping) and values.get("type") == "fixed" and values.get("column") is None:
+            values = {**values, "column": "split"}
+        return values
+
+    @model_validator(mode="after")
+    def _has_a_column(self) -> Split:
+        if self.type in NEEDS_COLUMN and self.column is None:
+            raise ValueError(f"a {self.type} split needs `column`, the name of the column that decides")
+        return self
+
+
+class Delimited(Options):
+    """`preprocessing.csv`: how delimited text is read; what is not given is found by looking at the data."""
+
+    delimiter: str | None = Field(None, min_length=1, max_length=1, description="One character.")
+    quote: str | None = Field(None, max_length=1, description='One character; "": quotes are ordinary characters.')
+    encoding: str | None = Field(None, description="A codec of Python's, such as latin-1.")
+    null_values: tuple[str, ...] | None = Field(
+        None, description='Texts that mean "missing", whatever the format; default: those of pandas.read_csv.'
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                codecs.lookup(value)
+        except LookupError:
+            raise ValueError("is no encoding that Python knows, such as utf-8 or latin-1") from None
+        return value
+
+
+class Preprocessing(Options):
+    """The `preprocessing` section, but for options of single feature types, which live in `defaults`."""
+
+    ludwig_only: ClassVar[Mapping[str, Any]] = {
+        "oversample_minority": None,
+        "undersample_majority": None,
+        "global_max_sequence_length": None,
+    }
+
+    split: Split = Field(Split.model_validate({}), description="Which rows train, validate and test.")
+    sample_ratio: Annotated[float, Field(gt=0, le=1), NotBoolean] = Field(
+        1.0, description="Share of the rows that is used, by (seed, row number)."
+    )
+    sample_size: Count | None = Field(None, description="About how many rows are used, by (seed, row number).")
+    csv: Delimited = Field(Delimited.model_validate({}), description="How delimited text is read.")
+
+    @field_validator("split", "csv", mode="before")
+    @classmethod
+    def _null_section(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _one_sample(self) -> Preprocessing:
+        if self.sample_size is not None and self.sample_ratio < 1:
+            raise ValueError("sample_ratio and sample_size are both set; keep one of them")
+        return self
+
+    def delimited(self) -> DelimitedOptions:
+        """How delimited text is read; null spellings that are not given are those of pandas."""
+        csv = self.csv
+        nulls = csv.null_values if csv.null_values is not None else NULL_VALUES
+        return DelimitedOptions(csv.delimiter, csv.quote, csv.encoding, nulls)

@@ -1,0 +1,186 @@
+"""A dataset's file as it was when it was opened: whoever reads it later finds out if it is another by then.
+
+A cache is found by the digest of its data, so rows of other data must never get under that digest. Inode, size and both
+times of change are compared before and after each read, and again before anything is committed. The times tell of the
+beginning of a write alone, so a file that changed shortly before is also digested at both ends. Files are read, never
+mapped: a mapping of a file that somebody cuts short ends the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from distcore_core.errors import DataError
+from distcore_data.sources.digests import file_digest
+
+TICK = 0.02
+"""Seconds within which two changes may get the same time: the kernel's clock for files ticks every 4 to 10 ms."""
+
+RECENT = 60.0
+"""Seconds after which no write that set a file's times can still be under way, through a mapping included."""
+
+
+class State(NamedTuple):
+    """What tells one version of a file from the next; times in nanoseconds."""
+
+    inode: int
+    bytes: int
+    modified: int
+    changed: int
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a dataset, and how it was when the dataset was opened on the machine `host`.
+
+    shown: what the user calls it. content: its digest, if it had changed shortly before. Travels with partitions: on
+    another machine, whose view of inodes and times may be its own, the size is compared, and that nothing changes
+    during a read.
+    """
+
+    path: str
+    shown: str
+    state: State
+    host: str
+    content: str | None = None
+
+    @classmethod
+    def at(cls, path: str | Path, shown: str) -> DataFile:
+        """A file that nobody else writes, as it is now."""
+        return cls(str(path), shown, _state(path), _host())
+
+    @classmethod
+    def given(cls, path: str | Path, shown: str) -> DataFile:
+        """A file of the user's, as it is now; first waits until a change that comes next would show in its times."""
+        found = cls.at(path, shown)
+        while 0 <= (age := time.time() - found.state.changed / 1e9) < TICK:
+            time.sleep(TICK - age)
+            found = cls.at(path, shown)
+        if age >= RECENT:
+            return found
+        with found.unchanged():
+            return replace(found, content=file_digest(path))
+
+    def check(self, content: bool = False) -> None:
+        """Raises DataError if the file is not as it was, or gone.
+
+        content: digest it, if it had changed shortly before it was opened."""
+        try:
+            self._compare(_state(self.path))
+        except FileNotFoundError as error:
+            raise DataError(
+                f"{self.shown}: the file was removed, or got another name, while it was being read. Nothing that was "
+                "read of it is kept. Put it back, and run again."
+            ) from error
+        if content and self.content is not None:
+            with self.unchanged():
+                found = file_digest(self.path)
+            if found != self.content:
+                raise self._changed()
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """The block reads the file. Raises DataError if the file is another one before or after, FileNotFoundError if
+        it is not there: this may be a machine that does not see it.
+
+        A file that is another by then is also told of if the block fails, for that is why."""
+        before = _state(self.path)
+        self._compare(before)
+        try:
+            yield
+        except Exception:
+            self._compare(_state(self.path), before)
+            raise
+        self._compare(_state(self.path), before)
+
+    def read(self, start: int, stop: int) -> pa.Buffer:
+        """The bytes [start, stop), in memory of their own. Raises as `check` if they are not those of the file."""
+        with self.unchanged():
+            return read_range(self.path, start, stop)
+
+    def _compare(self, now: State, before: State | None = None) -> None:
+        if now.bytes != self.state.bytes or now != (self.state if self.host == _host() else before or now):
+            raise self._changed()
+
+    def _changed(self) -> DataError:
+        return DataError(
+            f"{self.shown}: the file changed while it was being read. Nothing that was read of it is kept. "
+            "Run again when it is complete and nobody writes to it."
+        )
+
+
+class FileSource:
+    """What sources of files share. files: those whose bytes the digest is taken of."""
+
+    files: Sequence[DataFile]
+
+    def check_unchanged(self, content: bool = True) -> None:
+        """Raises DataError naming the first file that is not as it was when the dataset was opened."""
+        for each in self.files:
+            each.check(content)
+
+
+def read_range(path: str | Path, start: int, stop: int) -> pa.Buffer:
+    """The bytes [start, stop) of a file, in memory of their own. Raises OSError if it is shorter."""
+    found = pa.allocate_buffer(stop - start)
+    view, filled = memoryview(found).cast("B"), 0
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while filled < len(view):
+            size = os.preadv(handle, [view[filled:]], start + filled)
+            if not size:
+                raise OSError(f"{path} ends at byte {start + filled}; {stop} were expected")
+            filled += size
+    finally:
+        os.close(handle)
+    return found
+
+
+def _state(path: str | Path) -> State:
+    found = os.stat(path)
+    inode = found.st_ino if _keeps_inodes(found.st_dev) else 0
+    return State(inode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@functools.cache
+def _keeps_inodes(device: int) -> bool:
+    """Whether a file has one inode as long as it is there: file systems by FUSE may number what they forgot anew."""
+    try:
+        return not file_system(device, Path("/proc/self/mountinfo").read_text()).startswith("fuse")
+    except OSError:
+        return True
+
+
+def file_system(device: int, mounts: str) -> str:
+    """The kind of a device's file system, or "".
+
+    Args:
+        device: As `os.stat` names it.
+        mounts: Lines such as `36 35 98:0 / /mnt rw shared:1 - ext4 /dev/root rw`.
+    """
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split()[2:3] == [wanted]:
+            return right.split()[0]
+    return ""
+
+
+@functools.cache
+def _host() -> str:
+    """This machine, since it was started."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()} {boot}"

@@ -1,0 +1,269 @@
+"""Bring a dataset's files to where they can be mapped: download, unpack, and turn other encodings into UTF-8.
+
+What is made lies in one fresh folder under `scratch`, which `Workplace.close` removes.
+"""
+
+from __future__ import annotations
+
+import bz2
+import difflib
+import gzip
+import lzma
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from distcore_core.errors import DataError
+from distcore_core.io.os_errors import FULL, human_bytes, room
+
+PIECE = 1 << 22
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+MOST_RATIO = 200
+"""Times its size that a compressed file of rows unpacks to at most: text gives 3 to 30, and zeros 1,000."""
+
+UNSUSPICIOUS = 1 << 30
+"""Bytes that any file may unpack to."""
+
+KEPT_FREE = 512 << 20
+"""Bytes of the disk (of a small one a twentieth) that are left to others."""
+
+DAMAGED = (
+    EOFError,
+    MemoryError,
+    OSError,
+    ValueError,
+    zlib.error,
+    lzma.LZMAError,
+)  # Arrow's errors are OSError or ValueError
+
+
+class Workplace:
+    """A folder under `scratch` for what must be made before it can be read; made when first needed."""
+
+    def __init__(self, scratch: Path | None) -> None:
+        self._scratch = scratch
+        self._folder: Path | None = None
+
+    def path(self, name: str) -> Path:
+        """A path for a new file or folder of this name."""
+        if self._folder is None:
+            if self._scratch is not None:
+                self._scratch.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix="source-", dir=self._scratch))
+        holder = Path(tempfile.mkdtemp(dir=self._folder))
+        return holder / (name or "data")
+
+    def close(self) -> None:
+        """Remove all that was made."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def is_url(dataset: str) -> bool:
+    """Whether the dataset is to be fetched by fsspec."""
+    return "://" in dataset and not dataset.startswith("file://")
+
+
+def without_secrets(url: str) -> str:
+    """The URL without user, password and query, for messages and names."""
+    scheme, mark, rest = url.partition("://")
+    path = rest.partition("?")[0] if scheme.startswith("http") else rest
+    host, slash, tail = path.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{tail}"
+
+
+def local_path(dataset: str | os.PathLike[str]) -> Path:
+    """The path of a dataset that is not remote."""
+    return Path(os.fspath(dataset).removeprefix("file://")).expanduser()
+
+
+def existing(path: Path) -> Path:
+    """The path itself. Raises DataError with the nearest name in its folder when there is no such file."""
+    if path.exists():
+        return path
+    parent = path.parent
+    if not parent.is_dir():
+        raise DataError(f"{path}: no such file, and no folder {parent}. Correct the dataset's path.")
+    near = difflib.get_close_matches(path.name, os.listdir(parent), n=1)
+    hint = f"Did you mean {parent / near[0]}?" if near else "Correct the dataset's path."
+    raise DataError(f"{path}: no such file. {hint}")
+
+
+def download(url: str, shown: str, place: Workplace, storage_options: Mapping[str, Any] | None) -> Path:
+    """Copy a remote file, the Parquet files of a folder, or those that a glob names; returns the local file or folder.
+
+    Raises DataError naming the URL (as `shown`) when it is not there or cannot be fetched."""
+    import fsspec
+
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url, **(storage_options or {}))
+        files, root = _remote_files(filesystem, path, shown)
+        target = place.path(os.path.basename(shown.rstrip("/*")))
+        if root is None:
+            _fetch(filesystem, files[0], target, shown)
+            return target
+        for file in files:
+            local = target / os.path.relpath(file, root)
+            local.parent.mkdir(parents=True, exist_ok=True)
+            _fetch(filesystem, file, local, shown)
+        return target
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        # fsspec says this of whatever goes wrong over HTTP: a refusal, a server's fault, nobody there.
+        cause = error.__cause__
+        if cause is not None and getattr(cause, "status", None) not in (404, 410):
+            raise _not_fetched(shown, url, cause) from error
+        raise DataError(f"{shown}: no such file. Correct the dataset's URL.") from error
+    except ImportError as error:
+        raise DataError(f"{shown}: {error}. Install the package that serves this kind of URL.") from error
+    except Exception as error:  # each fsspec filesystem raises its own kinds
+        raise _not_fetched(shown, url, error) from error
+
+
+VERSION = (
+    *("size", "ETag", "etag", "md5Hash", "crc32c", "generation", "VersionId", "version_id"),
+    *("LastModified", "last_modified", "mtime", "modified", "updated", "created"),
+)
+"""What filesystems tell of an object that another version of it has otherwise; each tells some of these."""
+
+
+def _fetch(filesystem: Any, file: str, target: Path, shown: str) -> None:
+    """Copy a remote file. Raises DataError if it is another version afterwards: the copy may be of both."""
+    before = _version(filesystem, file)
+    try:
+        _copy(lambda: filesystem.open(file, "rb"), target, shown)
+    except DataError:
+        raise
+    except Exception as error:  # also what a filesystem raises that noticed by itself
+        if _version(filesystem, file) != before:
+            raise _changed(shown, file) from error
+        raise
+    after = _version(filesystem, file)
+    there = after.get("size")
+    if after != before or (isinstance(there, int) and there != target.stat().st_size):
+        raise _changed(shown, file)
+
+
+def _changed(shown: str, file: str) -> DataError:
+    name = os.path.basename(file)
+    named = shown if shown.endswith(name) else f"{shown} ({name})"
+    return DataError(
+        f"{named}: the file changed while it was being fetched. Nothing of it is kept. Run again when it is complete "
+        "and nobody writes to it."
+    )
+
+
+def _version(filesystem: Any, file: str) -> dict[str, Any]:
+    """What the remote says of the file now that tells its versions apart; nothing if it says nothing."""
+    try:
+        filesystem.invalidate_cache()
+        found = filesystem.info(file)
+    except Exception:  # noqa: BLE001 - each fsspec filesystem raises its own kinds; the copy will show what is wrong
+        return {}
+    return {name: found[name] for name in VERSION if found.get(name) is not None}
+
+
+def _not_fetched(shown: str, url: str, error: BaseException) -> DataError:
+    status = getattr(error, "status", None)
+    reason = f"HTTP status {status}" if status else f"{type(error).__name__}: {error}".replace(url, shown)
+    return DataError(f"{shown}: cannot be fetched ({reason}). Check URL, network and credentials.")
+
+
+def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], str | None]:
+    """The files that a path names there, and the folder they are relative to (None: it names one file)."""
+    if shown.startswith(("http://", "https://")):
+        return [path], None
+    if any(mark in path for mark in "*?["):
+        files, root = sorted(filesystem.glob(path)), os.path.dirname(path.split("*")[0].split("?")[0].split("[")[0])
+    elif filesystem.isdir(path):
+        files, root = sorted(filesystem.find(path)), path
+    else:
+        if not filesystem.exists(path):
+            raise FileNotFoundError(path)
+        return [path], None
+    files = [file for file in files if file.endswith((".parquet", ".parq", ".pq"))]
+    if not files:
+        raise DataError(f"{shown}: holds no Parquet files. Name a file, or a folder or pattern of *.parquet files.")
+    return files, root
+
+
+def _copy(
+    opened: Callable[[], BinaryIO], target: Path, shown: str, limit: int | None = None, most: int | None = None
+) -> None:
+    """Copy a stream into a new file, at most `limit` bytes, and as long as the disk keeps some room for others.
+
+    most: bytes of what is unpacked from an honest file. Raises DataError saying what was met."""
+    try:
+        with opened() as source, open(target, "wb") as sink:
+            written = 0
+            while piece := source.read(PIECE if limit is None else min(PIECE, limit - written)):
+                written += len(piece)
+                if most is not None and written > most:
+                    raise DataError(
+                        f"{shown}: it unpacks to more than {MOST_RATIO} times its size ({human_bytes(most)}), as files "
+                        "do that are made to fill a disk. If it is what you expect, unpack it yourself and give that."
+                    )
+                _require_room(target, len(piece), written, shown)
+                sink.write(piece)
+    except OSError as error:
+        if error.errno in FULL:
+            raise no_room(shown, target) from error
+        raise
+
+
+def no_room(shown: str, target: Path) -> DataError:
+    """What to say of a full disk that a copy of the dataset was to lie on."""
+    return DataError(
+        f"{shown}: there is no room for it in {target.parent}{room(target.parent)}. Make room, or point TMPDIR to a "
+        "larger disk."
+    )
+
+
+def _require_room(target: Path, wanted: int, written: int, shown: str) -> None:
+    """Raise DataError before the disk is full: others write to it, too."""
+    disk = shutil.disk_usage(target.parent)
+    if disk.free - wanted < min(KEPT_FREE, disk.total // 20):
+        raise DataError(
+            f"{shown}: there is no room for it in {target.parent}: {human_bytes(written)} of it would leave "
+            f"{human_bytes(max(0, disk.free - wanted))} of {human_bytes(disk.total)} free. Make room, or point TMPDIR "
+            "to a larger disk."
+        )
+
+
+def compression_of(path: Path) -> str | None:
+    """gzip, zstd, bzip2 or xz, by the file's first bytes."""
+    with open(path, "rb") as file:
+        head = file.read(6)
+    return next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+
+
+def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None) -> Path:
+    """The file itself, or, where it is compressed, its (first `limit` bytes of) content as a new file."""
+    kind = compression_of(path)
+    if kind is None:
+        return path
+    target = place.path(path.stem)
+    try:
+        most = max(UNSUSPICIOUS, MOST_RATIO * path.stat().st_size)
+        _copy(lambda: _unpacker(kind, path), target, shown, limit, most)
+    except DAMAGED as error:
+        raise DataError(
+            f"{shown}: the {kind} data are damaged or cut short, {target.stat().st_size} bytes in ({error}). "
+            f"Get the file again, or unpack it to see what is left."
+        ) from error
+    return target
+
+
+def _unpacker(kind: str, path: Path) -> Any:
+    if kind == "zstd":
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(pa.OSFile(os.fsencode(path)), "zstd")
+    family: Any = {"gzip": gzip.GzipFile, "bzip2": bz2.BZ2File, "xz": lzma.LZMAFile}[kind]
+    return family(path, "rb")

@@ -1,0 +1,82 @@
+"""The first rows of a file, with inferred types: for looking at a dataset, not for reading it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from distcore_core.errors import DataError
+from distcore_data.sources import ranges
+from distcore_data.sources.datafile import DataFile
+from distcore_data.sources.fetch import Workplace, unpacked
+from distcore_data.sources.options import DelimitedOptions
+
+
+def head_table(
+    path: Path, shown: str, kind: str, rows: int, options: DelimitedOptions, place: Workplace, limit: int
+) -> pa.Table:
+    """At most `rows` rows from at most `limit` bytes of text. Raises DataError as opening the source would."""
+    if kind == "parquet":
+        from distcore_data.sources.parquet import checked_batches, file_name, open_file, parquet_files
+
+        first = parquet_files(path, shown)[0]
+        file = DataFile.at(first, file_name(shown, first))
+        batch = next(checked_batches(file, rows=rows), None)
+        if batch is None:
+            return open_file(first, file.shown).schema_arrow.empty_table()
+        return pa.Table.from_batches([batch])
+    if kind == "feather":
+        from distcore_data.sources.feather import checked_batch
+        from distcore_data.sources.feather import open_file as open_feather
+
+        reader = open_feather(unpacked(path, shown, place), shown)
+        if not reader.num_record_batches:
+            return reader.schema.empty_table()
+        return pa.Table.from_batches([checked_batch(reader, 0, shown).slice(0, rows)])
+    if kind in ("json", "jsonl"):
+        return _json_head(path, shown, kind, rows, place, limit)
+    return _delimited_head(path, shown, kind, rows, options, place, limit)
+
+
+def _json_head(path: Path, shown: str, kind: str, rows: int, place: Workplace, limit: int) -> pa.Table:
+    from distcore_data.sources.jsonlines import document_table, is_document, parse, text_start
+
+    text = unpacked(path, shown, place)
+    if kind == "json" and is_document(text):
+        return document_table(text, shown).slice(0, rows)
+    start = text_start(text, shown)
+    stop = ranges.cuts(text, start, limit, b"\n", None, "")[1]
+    return parse(DataFile.at(text, shown), start, stop, None).slice(0, rows)
+
+
+def _delimited_head(
+    path: Path, shown: str, kind: str, rows: int, options: DelimitedOptions, place: Workplace, limit: int
+) -> pa.Table:
+    from distcore_data.sources.delimited import prepare
+
+    prepared = prepare(path, shown, options, place, "\t" if kind == "tsv" else None, limit)
+    dialect = prepared.dialect
+    with open(prepared.path, "rb") as file:
+        file.seek(dialect.data_start)
+        text = file.read(limit)
+        whole = not file.read(1)
+    stop, count = 0, 0
+    for _, end in ranges.records(text, 0, dialect.delimiter, dialect.quote):
+        if end == len(text) and not whole and count:
+            break
+        stop, count = end, count + 1
+        if count == rows:
+            break
+    read = pacsv.ReadOptions(use_threads=False, column_names=dialect.names, block_size=stop + 1)
+    parse = pacsv.ParseOptions(delimiter=dialect.delimiter, quote_char=dialect.quote or False)
+    convert = pacsv.ConvertOptions(strings_can_be_null=True, null_values=list(options.null_values))
+    try:
+        return pacsv.read_csv(pa.BufferReader(text[:stop]), read, parse, convert)
+    except pa.ArrowInvalid as error:
+        line = ranges.line_number(prepared.path, dialect.data_start, dialect.newline)
+        raise DataError(
+            f"{shown}: the rows from line {line} on cannot be read as delimited text ({error}). Correct them, or set "
+            f"preprocessing.csv.delimiter and quote."
+        ) from error

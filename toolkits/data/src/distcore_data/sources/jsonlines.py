@@ -1,0 +1,240 @@
+"""JSON lines: newline-aligned byte ranges; and one JSON document, which is read whole.
+
+A value's type is the column's, not the line's: a column of 1 and 2.5 is one of floats, whatever the partition. So the
+file is parsed once for the types before it is parsed for the rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pajson
+import pyarrow.types as pt
+
+from distcore_core.errors import DataError
+from distcore_data.sources import ranges
+from distcore_data.sources.datafile import DataFile, FileSource
+from distcore_data.sources.digests import combined, file_digest
+from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.memory import FrameSource, as_table
+from distcore_data.sources.plaintext import deepest
+from distcore_data.sources.tables import require_columns, require_readable, typed_batch
+
+DEEPEST = 256
+"""Lists and objects inside of each other."""
+
+TYPING_BYTES = 1 << 24
+"""Size of the ranges that are parsed for their types."""
+
+
+def parse(file: DataFile, start: int, stop: int, schema: pa.Schema | None) -> pa.Table:
+    """The objects in the bytes [start, stop); schema: the columns to read (None: all, types inferred).
+
+    Raises DataError naming the first line that is not a JSON object, or the column whose values do not agree."""
+    path, shown, text = file.path, file.shown, file.read(start, stop)
+    refuse_deep(text, shown)
+    options = pajson.ParseOptions(
+        explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+    )
+    read = pajson.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    try:
+        table = pajson.read_json(pa.BufferReader(text), read, options)
+        table.validate(full=True)
+        pa.array(table.column_names)  # which reads every name as UTF-8
+        return table
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        _refuse_line(path, shown, start, memoryview(text).tobytes())
+        raise DataError(
+            f"{shown}: {error} (between lines {ranges.line_number(path, start)} and {ranges.line_number(path, stop)}). "
+            f"Give a column values of one type."
+        ) from error
+
+
+def refuse_deep(text: pa.Buffer | bytes, shown: str) -> None:
+    """Raise DataError for JSON nested so deeply that parsers, which call themselves for each level, would crash."""
+    found = deepest(text)
+    if found > DEEPEST:
+        raise DataError(
+            f"{shown}: its values are nested {found} levels deep, and at most {DEEPEST} are read. Leave that column "
+            "out, or turn it into a string."
+        )
+
+
+def _refuse_line(path: str | Path, shown: str, start: int, text: bytes) -> None:
+    """Raise DataError for the first line that is no JSON object."""
+    for index, line in enumerate(text.split(b"\n")):
+        if not line.strip():
+            continue
+        reason = "it is not an object"
+        try:
+            line.decode()
+            if isinstance(json.loads(line), dict):
+                continue
+        except ValueError as error:
+            reason = str(error)
+        number = ranges.line_number(path, start) + index
+        raise DataError(f"{shown}, line {number}: not a JSON object ({reason}). Give one object a line.")
+
+
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type that holds values of both, or None. Times written as strings stay strings."""
+    left, right = (pa.string() if pt.is_temporal(each) else each for each in (left, right))
+    if left == right or pt.is_null(right):
+        return left
+    if pt.is_null(left):
+        return right
+    if {left, right} == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    return None
+
+
+def column_types(file: DataFile, start: int) -> dict[str, pa.DataType]:
+    """Name → type over the whole file, one bounded range after another."""
+    found: dict[str, pa.DataType] = {}
+    path, shown = file.path, file.shown
+    offsets = ranges.cuts(path, start, TYPING_BYTES, b"\n", None, "")
+    for begin, end in itertools.pairwise(offsets):
+        for field in parse(file, begin, end, None).schema:
+            type_ = common_type(found.get(field.name, pa.null()), field.type)
+            if type_ is None:
+                raise DataError(
+                    f"{shown}: column {field.name!r} holds {found[field.name]} and, between lines "
+                    f"{ranges.line_number(path, begin)} and {ranges.line_number(path, end)}, {field.type}. "
+                    f"Give a column values of one type."
+                )
+            found[field.name] = type_
+    return found
+
+
+@dataclass(frozen=True)
+class JsonPartition:
+    """The lines in the bytes [start, stop); types: Arrow's name of each declared column's type."""
+
+    file: DataFile
+    start: int
+    stop: int
+    types: tuple[tuple[str, pa.DataType], ...]
+    raw: tuple[tuple[str, str], ...]
+    null_values: tuple[str, ...]
+
+    def read(self) -> pa.RecordBatch:
+        """The rows, typed. Raises DataError naming file, line and column."""
+        table = parse(self.file, self.start, self.stop, pa.schema(list(self.types)))
+        return typed_batch(table, self.raw, self.null_values, self._place, {})
+
+    def _place(self, row: int) -> str:
+        lines = memoryview(self.file.read(self.start, self.stop)).tobytes().split(b"\n")
+        filled = [index for index, line in enumerate(lines) if line.strip()]
+        return f"{self.file.shown}, line {ranges.line_number(self.file.path, self.start) + filled[row]}"
+
+
+class JsonSource(FileSource):
+    """JSON lines as a `Source`. path: of the text. original: the file as it was given."""
+
+    def __init__(
+        self,
+        path: Path,
+        original: DataFile,
+        raw: Mapping[str, str],
+        null_values: tuple[str, ...],
+        place: Workplace,
+    ) -> None:
+        shown = original.shown
+        self.files, self._place = [original], place
+        self._read = original if str(path) == original.path else DataFile.at(path, shown)
+        self._raw, self._null_values = tuple(raw.items()), null_values
+        self._start = text_start(path, shown)
+        types = column_types(self._read, self._start)
+        require_columns(shown, list(types), raw)
+        require_readable(shown, types, raw)
+        self._types = tuple((name, types[name]) for name in raw)
+
+    def digest(self) -> str:
+        """Of the file's bytes, and of the null spellings."""
+        return combined(["jsonlines", self._content, self._null_values])
+
+    @functools.cached_property
+    def _content(self) -> str:
+        return file_digest(self.files[0].path)
+
+    def partitions(self, target_bytes: int) -> Sequence[JsonPartition]:
+        """Byte ranges of about target_bytes, in row order."""
+        offsets = ranges.cuts(self._read.path, self._start, target_bytes, b"\n", None, "")
+        return [
+            JsonPartition(self._read, begin, end, self._types, self._raw, self._null_values)
+            for begin, end in itertools.pairwise(offsets)
+        ]
+
+    def close(self) -> None:
+        """Remove what was unpacked."""
+        self._place.close()
+
+
+def text_start(path: Path, shown: str) -> int:
+    """Where the text begins, behind a mark. Raises DataError for a file that holds nothing."""
+    with open(path, "rb") as file:
+        head = file.read(1 << 16)
+    start = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+    if not head[start:].strip():
+        raise DataError(f"{shown}: the file is empty. Give a file with one JSON object a line.")
+    return start
+
+
+def is_document(path: Path) -> bool:
+    """Whether the file is one JSON document (an array, or an object over several lines) and not JSON lines."""
+    with open(path, "rb") as file:
+        head = file.read(1 << 20).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not head.startswith(b"{"):
+        return True
+    first, newline, rest = head.partition(b"\n")
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        return bool(newline)
+    return not rest.strip() and bool(value) and all(isinstance(each, dict | list) for each in value.values())
+
+
+def document_table(path: Path, shown: str) -> pa.Table:
+    """A JSON document as a table: a list of records, or columns as lists or as {row: value}."""
+    try:
+        text = path.read_bytes()
+        refuse_deep(text, shown)
+        value: Any = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{shown}: not a JSON document: {error}. For an object a line, give jsonl.") from error
+    if isinstance(value, dict) and value:
+        columns = {name: list(each.values()) if isinstance(each, dict) else each for name, each in value.items()}
+        return as_table(columns)
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        names = list(dict.fromkeys(name for record in value for name in record))
+        return as_table({name: [record.get(name) for record in value] for name in names})
+    raise DataError(f"{shown}: neither a list of records nor an object of columns. Give it as JSON lines or csv.")
+
+
+class DocumentSource(FileSource, FrameSource):
+    """A JSON document, held in memory."""
+
+    def __init__(
+        self, path: Path, original: DataFile, raw: Mapping[str, str], nulls: tuple[str, ...], place: Workplace
+    ) -> None:
+        super().__init__(document_table(path, original.shown), raw, nulls, original.shown)
+        self.files, self._place = [original], place
+
+    def digest(self) -> str:
+        """Of the file's bytes, and of the null spellings."""
+        return combined(["json", self._content, self._null_values])
+
+    @functools.cached_property
+    def _content(self) -> str:
+        return file_digest(self.files[0].path)
+
+    def close(self) -> None:
+        """Remove what was unpacked."""
+        self._place.close()

@@ -1,0 +1,160 @@
+"""Frames in memory: pandas, polars, pyarrow, DuckDB, anything with Arrow's PyCapsule interface, and dicts of lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from distcore_core.errors import DataError
+from distcore_data.sources.digests import combined, table_digest
+from distcore_data.sources.tables import require_columns, require_readable, slices, timestamp_columns, typed_batch
+from distcore_data.sources.times import unit_of
+
+SHOWN = "the dataset in memory"
+
+
+def is_frame(dataset: object) -> bool:
+    """Whether the dataset is a frame that can be read here."""
+    return isinstance(dataset, Mapping | pa.Table | pa.RecordBatch) or hasattr(dataset, "__arrow_c_stream__")
+
+
+def frame_columns(dataset: Any) -> list[str]:
+    """Its column names, without pandas' unnamed index."""
+    if isinstance(dataset, Mapping):
+        return [str(name) for name in dataset]
+    columns = getattr(dataset, "column_names", None)
+    if columns is None:
+        columns = getattr(dataset, "columns", None)
+    names = _table(dataset).column_names if columns is None or callable(columns) else [str(name) for name in columns]
+    return [name for name in names if not name.startswith("__index_level_")]
+
+
+def as_table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    """The frame, or some of its columns, as an Arrow table; no copy where the frame is Arrow underneath.
+
+    Raises DataError naming the column when a column's values are of several types or unsound, or lengths differ.
+    """
+    return _validated(_table(dataset, columns))
+
+
+def _table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    if isinstance(dataset, Mapping):
+        chosen = dict(dataset) if columns is None else {name: dataset[name] for name in columns}
+        return _from_mapping({str(name): values for name, values in chosen.items()})
+    if columns is not None and type(dataset).__module__.split(".")[0] in ("pandas", "polars"):
+        dataset = dataset[list(columns)]  # so that a column that nobody declared need not fit Arrow
+    try:
+        if isinstance(dataset, pa.Table):
+            table = dataset
+        elif isinstance(dataset, pa.RecordBatch):
+            table = pa.Table.from_batches([dataset])
+        else:
+            table = pa.RecordBatchReader.from_stream(dataset).read_all()
+    except (pa.ArrowException, TypeError) as error:
+        raise DataError(
+            f"{SHOWN}: {error}. Give every column values of one type, for instance with astype(str)."
+        ) from error
+    return table if columns is None else table.select(list(columns))
+
+
+def _validated(table: pa.Table) -> pa.Table:
+    """The table, if all of its offsets, codes and texts are sound: whoever looks into it believes them."""
+    try:
+        names = table.column_names
+        table.validate()
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise DataError(f"{SHOWN}: it is damaged ({error}). Make it again.") from error
+    for name in names:
+        try:
+            table.column(name).validate(full=True)
+        except pa.ArrowException as error:
+            raise DataError(f"{SHOWN}, column {name!r}: it is damaged ({error}). Make it again.") from error
+    return table
+
+
+def _from_mapping(columns: Mapping[str, Any]) -> pa.Table:
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = pa.array(values, from_pandas=True)
+        except (pa.ArrowException, TypeError) as error:
+            raise DataError(f"{SHOWN}, column {name!r}: {error}. Give the column values of one type.") from error
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"{SHOWN}: its columns differ in length: {lengths}. Give every column as many values.")
+    return pa.table(arrays)
+
+
+class FramePartition:
+    """Some rows of a frame. It pickles with these rows and no others."""
+
+    def __init__(
+        self,
+        rows: pa.Table,
+        first: int,
+        raw: tuple[tuple[str, str], ...],
+        null_values: tuple[str, ...],
+        units: Mapping[str, str],
+        shown: str = SHOWN,
+    ) -> None:
+        self._rows, self._first, self._shown = rows, first, shown
+        self._raw, self._null_values, self._units = raw, null_values, units
+
+    def read(self) -> pa.RecordBatch:
+        """The rows, typed. Raises DataError naming row (the first is 0) and column."""
+        return typed_batch(
+            self._rows, self._raw, self._null_values, lambda row: f"{self._shown}, row {self._first + row}", self._units
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._rows.schema) as writer:
+            writer.write_table(self._rows)
+        stream = sink.getvalue().to_pybytes()
+        return _unpickle, (stream, self._first, self._raw, self._null_values, dict(self._units), self._shown)
+
+
+def _unpickle(stream: bytes, *rest: Any) -> FramePartition:
+    return FramePartition(pa.ipc.open_stream(stream).read_all(), *rest)
+
+
+class FrameSource:
+    """A frame in memory as a `Source`."""
+
+    def __init__(
+        self, table: pa.Table, raw: Mapping[str, str], null_values: tuple[str, ...], shown: str = SHOWN
+    ) -> None:
+        require_columns(shown, table.column_names, raw)
+        types = {name: table.schema.field(name).type for name in raw}
+        require_readable(shown, types, raw)
+        if not table.num_rows:
+            raise DataError(f"{shown}: it has no rows. Give a dataset with at least one row.")
+        self._table = table.select(list(raw))
+        self._raw, self._null_values, self._shown = tuple(raw.items()), null_values, shown
+        self._units = {name: unit_of(table.column(name)) for name in timestamp_columns(types, raw)}
+
+    def digest(self) -> str:
+        """Of the declared columns' values, independent of chunks."""
+        return combined(["frame", table_digest(self._table, self._table.column_names), self._null_values])
+
+    def check_unchanged(self, content: bool = True) -> None:
+        """Arrow's memory does not change."""
+
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self._table.num_rows)
+
+    def partitions(self, target_bytes: int) -> Sequence[FramePartition]:
+        """Slices of about target_bytes; nothing is copied."""
+        rows = self._table.num_rows
+        return [
+            FramePartition(
+                self._table.slice(start, stop - start), start, self._raw, self._null_values, self._units, self._shown
+            )
+            for start, stop in slices(rows, self._table.nbytes / rows, target_bytes)
+        ]
+
+    def close(self) -> None:
+        """Nothing was made."""

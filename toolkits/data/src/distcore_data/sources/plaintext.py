@@ -1,0 +1,109 @@
+"""The compiled reader of plain delimited text, where it was built: twice as fast as Arrow's, to the same bits.
+
+It takes ranges without quotes whose rows and numbers are regular, and says None to all others: Arrow's reader then
+decides what the text means. So nothing but speed depends on whether a C compiler was there when distcore was installed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+compiled: ModuleType | None
+try:
+    from distcore_data.sources import _plaintext as compiled
+except ImportError:
+    compiled = None
+
+DELIMITERS = frozenset(",;\t|")
+"""Those that cannot be part of a number."""
+
+KINDS = {"number": 1, "category": 2}
+WIDTHS = {1: 8, 2: 4}
+LONGEST = 1 << 28
+"""Bytes of a text that is taken; partitions are far smaller."""
+
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
+OPENING, CLOSING = list(b"{["), list(b"}]")
+
+LOWEST, HIGHEST = -307, 288
+"""Powers of ten for which 19 digits give neither a subnormal nor an infinity."""
+
+
+def readable(delimiter: str, raw: Sequence[tuple[str, str]]) -> bool:
+    """Whether ranges of such a file are worth trying."""
+    return compiled is not None and delimiter in DELIMITERS and all(kind in KINDS for _, kind in raw)
+
+
+def read(
+    text: pa.Buffer, delimiter: str, names: Sequence[str], raw: Sequence[tuple[str, str]]
+) -> pa.RecordBatch | None:
+    """The columns in `raw` as float64 or dictionary<int32, utf8>, null where a field is empty; None: not plain.
+
+    names: of all columns of the text. Every dictionary value occurs in the rows, in the order of first appearance; its
+    bytes were not checked to be UTF-8."""
+    if compiled is None or len(text) > LONGEST:
+        return None
+    wanted = dict(raw)
+    kinds = bytes(KINDS[wanted[name]] if name in wanted else 0 for name in names)
+    room = compiled.lines(text)
+    values = [pa.allocate_buffer(room * WIDTHS[kind]) if kind else None for kind in kinds]
+    valid = [pa.allocate_buffer((room + 7) // 8) if kind else None for kind in kinds]
+    found = compiled.rows(text, ord(delimiter), kinds, powers(), room, values, valid)
+    if found is None:
+        return None
+    rows, described = found
+    columns = {}
+    for name, parts, filled, bits in zip(names, described, values, valid, strict=True):
+        if parts is not None:
+            missing, *texts = parts
+            buffers = [bits if missing else None, filled]
+            columns[name] = _column(rows, missing, buffers, texts)
+    return pa.record_batch([columns[name] for name, _ in raw], names=[name for name, _ in raw])
+
+
+def _column(rows: int, missing: int, buffers: list[pa.Buffer | None], texts: Sequence[bytes]) -> pa.Array:
+    if not texts:
+        return pa.Array.from_buffers(pa.float64(), rows, buffers, null_count=missing)
+    codes = pa.Array.from_buffers(pa.int32(), rows, buffers, null_count=missing)
+    offsets, content = map(pa.py_buffer, texts)
+    distinct = pa.Array.from_buffers(pa.utf8(), len(offsets) // 4 - 1, [None, offsets, content], null_count=0)
+    return pa.DictionaryArray.from_arrays(codes, distinct, safe=False)
+
+
+def deepest(text: pa.Buffer | bytes) -> int:
+    """How many lists and objects of a JSON text are open at once, at most; what stands in strings does not count."""
+    if compiled is not None and hasattr(compiled, "deepest"):
+        return compiled.deepest(text)
+    outside = np.frombuffer(STRING.sub(b"", bytes(memoryview(text))), np.uint8)
+    steps = np.isin(outside, OPENING).astype(np.int64) - np.isin(outside, CLOSING)
+    depths = np.cumsum(steps)
+    return int((depths - np.minimum.accumulate(np.minimum(depths, 0))).max(initial=0))
+
+
+@cache
+def powers() -> bytes:
+    """The top 128 bits of 5**q for q from LOWEST to HIGHEST, two words each, the high one first.
+
+    Cut off where q is positive; of a negative power the reciprocal, rounded up (Lemire, "Number parsing at a gigabyte
+    per second", 2021, sections 5 and 6)."""
+    words = []
+    for power in range(LOWEST, HIGHEST + 1):
+        five = 5 ** abs(power)
+        if power < 0:
+            top = (1 << (five.bit_length() + 127)) // five + 1
+            top >>= top.bit_length() - 128
+        else:
+            down = five.bit_length() - 128
+            top = five >> down if down >= 0 else five << -down
+        words += [top >> 64, top & (2**64 - 1)]
+    return struct.pack(f"={len(words)}Q", *words)

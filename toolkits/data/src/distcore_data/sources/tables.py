@@ -1,0 +1,74 @@
+"""What the typed formats (parquet, feather, JSON lines, frames) share: checking their columns and typing their rows."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from distcore_core.errors import DataError
+from distcore_data.sources.values import is_readable, typed
+
+
+def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> None:
+    """Raise DataError when a column is asked for that is not there, with the nearest names, or is there twice."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise DataError(f"{shown}: column {twice[0]!r} occurs more than once. Give every column a name of its own.")
+    missing = [name for name in wanted if name not in set(names)]
+    if not missing:
+        return
+    hints = []
+    for name in missing:
+        near = difflib.get_close_matches(name, names, n=1) or [each for each in names if each.strip() == name.strip()]
+        hints.append(f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name))
+    listed = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    absent = "is no column" if len(missing) == 1 else "are no columns"
+    raise DataError(
+        f"{shown}: there {absent} {', '.join(hints)}; it has {listed}. Correct the name in the data, or in the "
+        "config (a feature's `name` or `column`, or that of the split)."
+    )
+
+
+def require_readable(shown: str, types: Mapping[str, pa.DataType], raw: Mapping[str, str]) -> None:
+    """Raise DataError for a column whose type cannot be read as it is declared."""
+    for name, kind in raw.items():
+        if not is_readable(types[name], kind):
+            raise DataError(
+                f"{shown}: column {name!r} has type {types[name]}, which cannot be read as a {kind}. Turn it into "
+                f"numbers or strings (or leave the column out of the config)."
+            )
+
+
+def typed_batch(
+    batch: pa.RecordBatch | pa.Table,
+    raw: Iterable[tuple[str, str]],
+    null_values: tuple[str, ...],
+    place: Callable[[int], str],
+    units: Mapping[str, str],
+) -> pa.RecordBatch:
+    """The columns in `raw`, each typed as it says; units: of timestamps, see `times.unit_of`."""
+    columns, names = [], []
+    for name, kind in raw:
+        columns.append(typed(batch.column(name), kind, name, null_values, place, units.get(name)))
+        names.append(name)
+    return pa.record_batch(columns, names=names)
+
+
+def timestamp_columns(types: Mapping[str, pa.DataType], raw: Mapping[str, str]) -> list[str]:
+    """Declared columns that hold timestamps: their text depends on the whole column."""
+    found = []
+    for name in raw:
+        type_ = types[name].value_type if pt.is_dictionary(types[name]) else types[name]
+        if pt.is_timestamp(type_):
+            found.append(name)
+    return found
+
+
+def slices(rows: int, row_bytes: float, target_bytes: int) -> list[tuple[int, int]]:
+    """(start, stop) of pieces of about target_bytes, at least a row each, that cover the rows evenly."""
+    pieces = min(rows, max(1, round(rows * row_bytes / max(1, target_bytes))))
+    return [(rows * piece // pieces, rows * (piece + 1) // pieces) for piece in range(pieces)]

@@ -1,0 +1,219 @@
+"""Any Arrow column as a number, a category or a string, the same from csv, parquet and a frame of the same rows.
+
+The rule is: a value reads as the text that pandas would write to csv, and a number as that text would parse. So 1 reads
+as "1", 1.0 as "1.0", True as "True" (or 1.0 as a number), a float32 0.1 as 0.1. NaN is missing, and so is any text
+among the null spellings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from distcore_core.errors import DataError
+from distcore_data.sources.times import time_text, timestamp_text
+
+Raw = Literal["number", "category", "string"]
+Place = Callable[[int], str]
+"""Row of the array → where that is, such as `data.csv, line 12`."""
+
+TYPES: dict[str, pa.DataType] = {
+    "number": pa.float64(),
+    "category": pa.dictionary(pa.int32(), pa.utf8()),
+    "string": pa.utf8(),
+}
+NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
+BLANKS = " \t"
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether values of the type are strings already."""
+    return pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_)
+
+
+def is_readable(type_: pa.DataType, raw: str) -> bool:
+    """Whether a column of this Arrow type can be read as `raw` at all."""
+    if pt.is_dictionary(type_):
+        return is_readable(type_.value_type, raw)
+    if pt.is_null(type_) or is_text(type_) or pt.is_boolean(type_) or pt.is_decimal(type_):
+        return True
+    if pt.is_integer(type_) or pt.is_floating(type_):
+        return True
+    return raw != "number" and (pt.is_date(type_) or pt.is_time(type_) or pt.is_timestamp(type_))
+
+
+def typed(
+    values: pa.Array | pa.ChunkedArray,
+    raw: str,
+    column: str,
+    null_values: tuple[str, ...],
+    place: Place,
+    unit: str | None = None,
+) -> pa.Array:
+    """The column as float64, dictionary<int32, utf8> or utf8, with nulls where values are missing.
+
+    Every value of a dictionary occurs in the rows. unit: see `times.timestamp_text`. Raises DataError naming place and
+    column for the first value that is not a number or is infinite, where a number is asked for.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+        if isinstance(values, pa.ChunkedArray):
+            values = values.chunk(0) if values.num_chunks else pa.array([], values.type)
+    if raw == "number":
+        return _checked_numbers(values, column, null_values, place)
+    if raw == "category":
+        return _categories(values, null_values, unit)
+    return _strings(values, null_values, unit)
+
+
+def finite(values: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a float64 column surely holds no NaN and no infinity (one cheap pass; may say False in vain)."""
+    total = pc.sum(values).as_py()
+    return total is None or math.isfinite(total)
+
+
+# ------------------------------------------------------------------ numbers
+
+
+def _checked_numbers(values: pa.Array, column: str, null_values: tuple[str, ...], place: Place) -> pa.Array:
+    numbers, bad = _numbers(values, null_values)
+    if not finite(numbers):
+        plain = numbers.to_numpy(zero_copy_only=False)
+        infinite = np.isinf(plain)
+        bad = infinite if bad is None else bad | infinite
+        numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
+    if bad is not None and bad.any():
+        row = int(np.argmax(bad))
+        raise _not_a_number(values[row].as_py(), place(row), column)
+    return numbers
+
+
+def _not_a_number(value: object, where: str, column: str) -> DataError:
+    shown = _shorten(str(value))
+    try:
+        infinite = math.isinf(float(str(value)))
+    except ValueError:
+        infinite = False
+    if infinite:
+        return DataError(
+            f"{where}, column {column!r}: {shown} is infinite, and a number feature needs finite values. Correct the "
+            f"value, or leave it empty to have it treated as missing."
+        )
+    return DataError(
+        f"{where}, column {column!r}: {shown!r} is not a number. Declare the column category or text, or, if this "
+        f"means a missing value, add the spelling to preprocessing.csv.null_values."
+    )
+
+
+def _numbers(values: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np.ndarray | None]:
+    """float64, and a mask of the rows that are no numbers (None: there are none)."""
+    type_ = values.type
+    if pt.is_dictionary(type_):
+        numbers, bad = _numbers(values.dictionary, null_values)
+        rows = None if bad is None else _take_mask(bad, values.indices)
+        return numbers.take(values.indices), rows
+    if is_text(type_):
+        return _parsed(values.cast(pa.utf8()), null_values)
+    if pt.is_float64(type_):
+        return values, None
+    if pt.is_integer(type_) or pt.is_boolean(type_):
+        return values.cast(pa.float64(), safe=False), None
+    if pt.is_null(type_):
+        return pa.nulls(len(values), pa.float64()), None
+    # Decimals and short floats go through their shortest text: 0.1 in float32 is 0.1, not 0.10000000149.
+    texts = _float_texts(values) if pt.is_float16(type_) else values.cast(pa.utf8())
+    return texts.cast(pa.float64()), None
+
+
+def _take_mask(mask: np.ndarray, indices: pa.Array) -> np.ndarray:
+    if not len(mask):
+        return np.zeros(len(indices), bool)
+    valid = np.asarray(indices.is_valid())
+    return mask[np.asarray(indices.fill_null(0))] & valid
+
+
+def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np.ndarray | None]:
+    """Texts as the csv reader would parse them, and "True" and "False" as 1 and 0."""
+    texts = _without(texts, null_values)
+    trimmed = _without(pc.utf8_trim(texts, BLANKS), null_values)
+    try:
+        return trimmed.cast(pa.float64()), None
+    except pa.ArrowInvalid:
+        pass  # some texts are not numbers: look at each
+    is_number = pc.match_substring_regex(trimmed, NUMBER, ignore_case=True)
+    lower = pc.utf8_lower(trimmed)
+    is_true, is_false = pc.equal(lower, "true"), pc.equal(lower, "false")
+    numbers = pc.if_else(is_number, trimmed, pa.scalar(None, pa.utf8())).cast(pa.float64())
+    numbers = pc.if_else(is_true, 1.0, pc.if_else(is_false, 0.0, numbers))
+    bad = pc.invert(pc.or_(is_number, pc.or_(is_true, is_false)))
+    return numbers, np.asarray(bad.fill_null(False))
+
+
+# ------------------------------------------------------------------ categories and strings
+
+
+def _categories(values: pa.Array, null_values: tuple[str, ...], unit: str | None) -> pa.DictionaryArray:
+    encoded = values if pt.is_dictionary(values.type) else values.dictionary_encode()
+    texts = _texts(encoded.dictionary, unit)
+    indices = encoded.indices.cast(pa.int32())
+    kept = _without(texts, null_values)
+    if kept.null_count or len(pc.unique(kept)) < len(kept):
+        return kept.take(indices).dictionary_encode()
+    plain = np.asarray(indices.drop_null())
+    used = np.bincount(plain, minlength=len(kept)) > 0
+    if used.all():
+        return pa.DictionaryArray.from_arrays(indices, kept)
+    places = pa.array(np.cumsum(used, dtype=np.int32) - 1, pa.int32())
+    return pa.DictionaryArray.from_arrays(places.take(indices), kept.filter(pa.array(used)))
+
+
+def _strings(values: pa.Array, null_values: tuple[str, ...], unit: str | None) -> pa.Array:
+    if is_text(values.type):
+        return _without(values.cast(pa.utf8()), null_values)
+    encoded = _categories(values, null_values, unit)
+    return encoded.dictionary.take(encoded.indices)
+
+
+def _without(texts: pa.Array, null_values: Iterable[str]) -> pa.Array:
+    """The texts with null spellings made null."""
+    missing = pc.is_in(texts, pa.array(list(null_values), pa.utf8()))
+    if not pc.any(missing).as_py():
+        return texts
+    return pc.if_else(missing, pa.scalar(None, texts.type), texts)
+
+
+def _texts(values: pa.Array, unit: str | None) -> pa.Array:
+    """Distinct values as pandas writes them to csv. Raises TypeError for a type that has no such text."""
+    type_ = values.type
+    if is_text(type_):
+        return values.cast(pa.utf8())
+    if pt.is_boolean(type_):
+        return pc.if_else(values, "True", "False")
+    if pt.is_floating(type_):
+        return _float_texts(values)
+    if pt.is_timestamp(type_):
+        return timestamp_text(values, unit)
+    if pt.is_time(type_):
+        return time_text(values)
+    if pt.is_date(type_):
+        return values.cast(pa.date32()).cast(pa.utf8())
+    if pt.is_integer(type_) or pt.is_decimal(type_) or pt.is_null(type_):
+        return values.cast(pa.utf8())
+    raise TypeError(f"no text for {type_}")
+
+
+def _float_texts(values: pa.Array) -> pa.Array:
+    """Shortest text that reads back as the same float, in Python's spelling (1.0, 1e-05); NaN is missing."""
+    plain = values.to_numpy(zero_copy_only=False)
+    missing = np.isnan(plain) | np.asarray(values.is_null())
+    return pa.array(plain.astype(str), pa.utf8(), mask=missing)
+
+
+def _shorten(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

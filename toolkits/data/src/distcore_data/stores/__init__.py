@@ -1,0 +1,52 @@
+"""Where caches and results lie: a folder of this machine or a bucket, behind six verbs. Whatever a cache does to
+storage goes through a `Store`, but for the build of a local one, whose folder is renamed as a whole (`cache/local.py`).
+Results are made in a local folder, which a `mirror.Mirror` copies into a bucket.
+
+    store = open_store("s3://bucket/cache", credentials)
+    store.list("<key>/")                              every object below: {name: Stat}
+    store.read("<key>/manifest.json")                 a small object, whole
+    store.open("<key>/<version>/train/00000.parquet", size)    a large one, as a local file that can be mapped
+    store.put(name, path); store.write(name, content)  an object from a file, or from bytes; replaces what was there
+    store.create(name, content)                       True for exactly one of all who ask for one name: what decides
+    store.delete(names)                               names that are gone already are fine
+
+A name is a relative path of plain parts with slashes between. A store keeps no state between calls: what it said may be
+out of date when the next call is made, and only `create` decides anything between processes. For what must be seen to
+be alive (a builder, a reader), write a small object beside the data, change it now and then, and let others watch
+whether it changes by their own clock: no two machines need agree on the time, and what a dead process left still shows.
+
+Stores pickle, credentials included, into the job of a worker, and show no credentials in their repr.
+"""
+
+from __future__ import annotations
+
+import os
+
+from distcore_data.stores.addresses import local_folder
+from distcore_data.stores.store import NAME, SMALL, Credentials, Seen, Stat, Store, checked, read_credentials
+
+__all__ = [
+    "NAME",
+    "SMALL",
+    "Credentials",
+    "Seen",
+    "Stat",
+    "Store",
+    "checked",
+    "open_store",
+    "read_credentials",
+]
+
+
+def open_store(place: str | os.PathLike[str], credentials: Credentials | None = None) -> Store:
+    """The store at a path or an address. Contacts nothing yet.
+
+    Raises UserError for an address that is no store's, or whose package is not installed."""
+    folder = local_folder(place)
+    if folder is not None:
+        from distcore_data.stores.local import LocalStore
+
+        return LocalStore(folder)
+    from distcore_data.stores.bucket import Bucket
+
+    return Bucket(os.fspath(place), credentials)

@@ -1,0 +1,135 @@
+"""Show others that a process is at work on something in a store, and wait while another one is.
+
+Nothing depends on a lease: it saves work, and a conditional put decides. Who holds one changes its object every BEAT
+seconds; who waits watches by its own clock whether it still changes, so machines need not agree on the time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+
+from distcore_core.errors import StoreError
+from distcore_data.stores import Store
+
+BEAT = 5.0
+"""Seconds between two changes of a lease that is held."""
+
+PATIENCE = 30.0
+"""Seconds without a change after which its holder counts as dead."""
+
+LOOK = 1.0
+"""Seconds between two looks of who waits."""
+
+
+class Heartbeat:
+    """A thread that writes an object again and again, so that others see that this process lives.
+
+    content(n): the bytes of the n-th change, from 1. every: seconds between two."""
+
+    def __init__(self, store: Store, name: str, content: Callable[[int], bytes], every: float) -> None:
+        self._store, self._name, self._content, self._every = store, name, content, every
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="distcore-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> bool:
+        """The last change is made when this returns. False: there was none to stop."""
+        if not self._thread.is_alive():
+            return False
+        self._done.set()
+        self._thread.join()
+        return True
+
+    def _beat(self) -> None:
+        beat = 0
+        while not self._done.wait(self._every):
+            beat += 1
+            with suppress(StoreError):  # others may take us for dead, which must do no harm
+                self._store.write(self._name, self._content(beat))
+
+
+class Lease:
+    """`with Lease(store, name) as lease: lease.acquire(…)`; let go of at the end, if it was acquired."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self._id = uuid.uuid4().hex
+        self._heart = Heartbeat(store, name, self._content, BEAT)
+
+    def acquire(self, until: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
+        """Hold the lease, after whoever holds it now; False as soon as `until()`, asked while waiting, is true.
+
+        Which holder lives is seen within PATIENCE seconds: see `acquire_from_the_dead`.
+
+        on_wait: called once before waiting. Raises StoreError where the store cannot decide who holds it."""
+        seen, since, waited = b"", time.monotonic(), False
+        while not self.store.create(self.name, self._content(0)):
+            if until():
+                return False
+            if not waited:
+                on_wait()
+                waited = True
+            found = self._found()
+            if found != seen:
+                seen, since = found, time.monotonic()
+            elif time.monotonic() - since > PATIENCE:
+                self.store.delete([self.name])
+                continue
+            time.sleep(LOOK)
+        self._prove()
+        self._heart.start()
+        return True
+
+    def acquire_from_the_dead(self, on_wait: Callable[[], None]) -> bool:
+        """Hold the lease unless somebody alive holds it, which may take PATIENCE seconds to see. Raises StoreError."""
+        seen: set[bytes] = set()
+
+        def alive() -> bool:
+            seen.add(self._found())
+            return len(seen - {b""}) > 1
+
+        return self.acquire(alive, on_wait)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._heart.stop():
+            with suppress(StoreError):  # it stops changing, which says the same
+                self.store.delete([self.name])
+
+    # -------------------------------------------------------------- inside
+
+    def _content(self, beat: int) -> bytes:
+        who = {"id": self._id, "host": socket.gethostname(), "process": os.getpid(), "beat": beat}
+        return json.dumps(who).encode()
+
+    def _found(self) -> bytes:
+        try:
+            return self.store.read(self.name)
+        except FileNotFoundError:
+            return b""
+
+    def _prove(self) -> None:
+        """Some stores take a conditional put and ignore its condition: the name is taken, so this one must fail."""
+        if self.store.create(self.name, self._content(-1)):
+            with suppress(StoreError):
+                self.store.delete([self.name])
+            raise StoreError(
+                f"The store at {self.store.url} ignores the condition of a put (If-None-Match), so that two processes "
+                "at one work could not be told apart. Nothing was built. Use a store that keeps it (S3 itself, "
+                "Google's, Azure's, MinIO), or a folder."
+            )

@@ -1,0 +1,185 @@
+"""A run's folder in a bucket. It is worked on in a folder of the machine, and copied from there file by file.
+
+What belongs together (a checkpoint, a model) is a folder with one file that holds the digests of the others. Of such a
+folder that file is put last and deleted first: what has it was whole when it was put, and whoever was killed in between
+leaves a folder without it, which no reader takes for one. A file that stands for itself is replaced by one put.
+
+    <address>/started.json                              put on condition that there is none: whose folder this is
+    <address>/running.json                              while a process is at work there; changed every few seconds
+    <address>/description.json, report.html, …          each as soon as it is written, or when the run ends
+    <address>/checkpoints/step-00000123/manifest.json   put before the step counts as saved
+    <address>/model/model.json
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from distcore_core.contracts import ResultsStore
+from distcore_core.errors import TrainingError, UserError
+from distcore_core.io.atomic import BUILDING, REMOVING, DirectoryBuilder
+from distcore_core.io.os_errors import FULL, REFUSED, explained
+from distcore_core.io.temporaries import temporary_folder
+from distcore_data.stores import NAME, Credentials, Store, open_store
+from distcore_data.stores.addresses import without_password
+
+STARTED = "started.json"
+"""What claims a run's folder."""
+
+CHECKPOINTS, MODEL = "checkpoints", "model"
+"""Folders of an experiment; what is in them is copied as a whole, by those who write it."""
+
+MANIFEST = "manifest.json"
+"""What a checkpoint is put with last."""
+
+log = logging.getLogger("distcore")
+
+
+class Mirror:
+    """A folder of results in a store. url: its address, for people. Pickles, credentials included, into a worker's job.
+
+    Raises StoreError, naming the object and the cause, where the store cannot be asked, after bounded retries."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.url = store.url
+        self._put: dict[str, tuple[int, int]] = {}
+
+    @classmethod
+    def at(cls, address: str, credentials: Credentials | None = None) -> Mirror:
+        """The one at an address. Contacts nothing. credentials: None for what the environment gives."""
+        return cls(open_store(address, credentials))
+
+    @classmethod
+    def begin(cls, root: str, name: str, credentials: Credentials | None = None) -> Mirror:
+        """A fresh one at `<root>/<name>`, with a number behind it where something lies there: two runs share none.
+
+        Raises UserError where no object can have that name."""
+        if not NAME.fullmatch(name) or "/" in name:
+            raise UserError(
+                f"{name!r} cannot be the name of a folder in a bucket: give an --experiment_name and a --model_name of "
+                "letters, digits, '.', '_' and '-'."
+            )
+        mark = {"host": socket.gethostname(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        content = (json.dumps({**mark, "run": uuid.uuid4().hex}, indent=2) + "\n").encode()
+        number = 0
+        while True:
+            mirror = cls.at(f"{root.rstrip('/')}/{name}{f'_{number}' if number else ''}", credentials)
+            if not mirror.store.list() and mirror.store.create(STARTED, content):
+                return mirror
+            number += 1
+
+    def where(self, name: str) -> str:
+        """The whole address of what has the name, for messages."""
+        return self.store.where(name)
+
+    def __repr__(self) -> str:
+        return f"Mirror({self.url!r})"
+
+    # -------------------------------------------------------------- folders that are whole or not there
+
+    def put_folder(self, name: str, folder: Path, last: str) -> None:
+        """Copy a folder of plain files, of which `last` says what belongs to it, in place of what had the name."""
+        before = self.store.list(f"{name}/")
+        if f"{name}/{last}" in before:
+            self.store.delete([f"{name}/{last}"])
+        names = sorted(path.name for path in folder.iterdir() if path.name != last)
+        for each in (*names, last):
+            self.store.put(f"{name}/{each}", folder / each)
+        self.store.delete(sorted(before.keys() - {f"{name}/{each}" for each in (*names, last)}))
+
+    def get_folder(self, name: str, folder: Path, last: str) -> None:
+        """Copy it to this machine, in place of what has the folder's name; nothing to do where it is the same already.
+
+        name: "" for the mirror itself. What came is for the reader to check. Raises FileNotFoundError where there is
+        none, TrainingError where this machine has no room for it."""
+        prefix = f"{name}/" if name else ""
+        wanted = self.store.read(prefix + last)
+        if (folder / last).is_file() and (folder / last).read_bytes() == wanted:
+            return
+        found = {each: stat.bytes for each, stat in self.store.list(prefix).items() if "/" not in each[len(prefix) :]}
+        with self._room_for(name, folder.parent), DirectoryBuilder(folder, replace=True) as building:
+            for each in sorted(found.keys() - {prefix + last}):
+                self._get(each, found[each], building / each[len(prefix) :])
+            (building / last).write_bytes(wanted)
+
+    def folders(self, name: str, last: str = "") -> list[str]:
+        """Names of the folders in a folder, in order; with `last`, of those that have that file."""
+        inside = [each.split("/") for each in self.store.list(f"{name}/")]
+        found = {parts[1] for parts in inside if len(parts) == 3 and last in ("", parts[2])}
+        return [f"{name}/{each}" for each in sorted(found)]
+
+    def remove_folder(self, name: str, last: str) -> None:
+        """Delete a folder, the file that makes it one first."""
+        found = self.store.list(f"{name}/")
+        self.store.delete(sorted(found, key=lambda each: (each != f"{name}/{last}", each)))
+
+    # -------------------------------------------------------------- files that stand for themselves
+
+    def put_file(self, name: str, path: Path) -> None:
+        """Copy a file, in place of what had the name."""
+        status = path.stat()
+        self.store.put(name, path)
+        self._put[name] = (status.st_mtime_ns, status.st_size)
+
+    def put_files(self, folder: Path) -> None:
+        """Copy the files of a run's folder that were not put yet, but for checkpoints and models."""
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            if name.partition("/")[0] in (CHECKPOINTS, MODEL) or path.is_symlink() or not path.is_file():
+                continue
+            if name.startswith(".") or "/." in name or BUILDING in name or REMOVING in name:
+                continue
+            if not NAME.fullmatch(name):
+                log.warning("%s stays on this machine: no object can have its name.", path)
+            elif self._put.get(name) != (path.stat().st_mtime_ns, path.stat().st_size):
+                self.put_file(name, path)
+
+    def get_file(self, name: str, path: Path) -> None:
+        """Copy a file to this machine. Raises FileNotFoundError."""
+        found = self.store.list(name.rpartition("/")[0]).get(name)
+        if found is None:
+            raise FileNotFoundError(self.store.where(name))
+        self._get(name, found.bytes, path)
+
+    def get_files(self, folder: Path, suffix: str) -> None:
+        """Copy the files that lie in the mirror itself, not in folders of it, and end so."""
+        for name, stat in self.store.list().items():
+            if "/" not in name and name.endswith(suffix):
+                self._get(name, stat.bytes, folder / name)
+
+    def remove(self) -> None:
+        """Delete everything, the claim last."""
+        self.store.delete(sorted(self.store.list(), key=lambda each: (each == STARTED, each)))
+
+    def _get(self, name: str, size: int, path: Path) -> None:
+        with (
+            self._room_for(name, path.parent),
+            self.store.open(name, size) as source,
+            open(path, "wb") as target,
+        ):
+            shutil.copyfileobj(source, target, 1 << 20)
+
+    def _room_for(self, name: str, folder: Path) -> AbstractContextManager[None]:
+        """Says what to do where this machine has no room for a copy."""
+        advice = "point TMPDIR to a larger disk"
+        what = f"a copy of {self.store.where(name)}"
+        return explained(folder, what, TrainingError, advice=advice, only=FULL | REFUSED)
+
+
+@contextmanager
+def working_folder(mirror: ResultsStore) -> Iterator[Path]:
+    """A folder of this machine to work in, named as the one in the bucket; it is gone when the block ends."""
+    with temporary_folder("run") as parent:
+        folder = Path(parent, os.path.basename(without_password(mirror.url)))
+        folder.mkdir()
+        yield folder

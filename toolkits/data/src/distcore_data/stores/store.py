@@ -1,0 +1,101 @@
+"""What a store is: six verbs over objects by name, what a listing shows of one, and what a store is opened with."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from distcore_core.contracts import Credentials
+from distcore_core.io.seals import parse_json, read_bounded
+
+NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{0,127}){0,7}", re.ASCII)
+
+SMALL = 64 << 20
+"""Most bytes that `read` takes into memory."""
+
+
+Seen = Callable[[int, bytes], Any]
+"""seen(start, block): the bytes of an object from `start` on. They come in order from 0, and from 0 again after a
+request that failed in their middle."""
+
+
+@dataclass(frozen=True)
+class Stat:
+    """An object as a listing shows it. modified: seconds since 1970 by the store's own clock; 0 where it tells none."""
+
+    bytes: int
+    modified: float
+
+
+def read_credentials(value: Any) -> Credentials | None:
+    """Credentials as users give them: a mapping, the path of a JSON file that holds one, or None.
+
+    Raises ValueError saying what is wrong, and nothing of what is in them."""
+    if isinstance(value, str | os.PathLike):
+        try:
+            value = parse_json(read_bounded(Path(value).expanduser(), 1 << 20))
+        except OSError as error:
+            raise ValueError(
+                f"the file cannot be read ({error.strerror}); give a mapping, or the path of a JSON file"
+            ) from None
+        except ValueError:
+            raise ValueError("the file is not JSON; give a mapping, or the path of a JSON file") from None
+    if value is None or isinstance(value, Mapping):
+        return Credentials(dict(value)) if value is not None else None
+    raise ValueError("should be a mapping, or the path of a JSON file that holds one")
+
+
+class Store(Protocol):
+    """A folder of objects. url: where, without a secret, for people. Every call may come from any thread.
+
+    Raises StoreError naming the object and the cause where a bucket cannot be asked, after bounded retries; OSError
+    from a local folder. Only FileNotFoundError means that there is no such object."""
+
+    url: str
+
+    def where(self, name: str) -> str:
+        """The whole path or URL of an object, for messages."""
+        ...
+
+    def list(self, prefix: str = "") -> dict[str, Stat]:
+        """Objects whose name begins with `prefix` (a folder with its slash, or "" for all)."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """A whole object. Raises FileNotFoundError, and OSError where it has more than SMALL bytes."""
+        ...
+
+    def open(self, name: str, size: int, seen: Seen | None = None) -> BinaryIO:
+        """A whole object as a seekable local file with a descriptor, closed by the caller; nothing of it outlives that.
+
+        Of a length other than `size`: the file has another length too (not necessarily the object's). seen: where the
+        object is fetched in one piece, told of its blocks on their way. Raises FileNotFoundError."""
+        ...
+
+    def put(self, name: str, path: Path) -> None:
+        """Store a local file's bytes under the name, whole or not at all, in place of what was there."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """The same with bytes from memory."""
+        ...
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Store the bytes under a name that nothing has. True: these bytes are there now; False: others are.
+
+        Of all who create one name exactly one gets True, however many try at once; so contents must differ between
+        processes that are to be told apart. Raises StoreError where the store cannot promise that."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None: ...
+
+
+def checked(name: str) -> str:
+    """The name, if it is one. Raises ValueError."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of an object")
+    return name

@@ -1,0 +1,365 @@
+"""Looking after caches: what is listed, who uses it, and that only what is ours and unused is ever removed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from faulty_builds import Build, ended, forked, listing, shard, until
+
+from distcore_core.errors import UserError
+from distcore_core.io.locks import locked
+from distcore_data.arrow import from_numpy
+from distcore_data.cache import Cache, Credentials, ensure_cache, upkeep
+from distcore_data.cache import use as uses
+from distcore_data.cache.catalogue import catalogue
+from distcore_data.cache.repair import repair
+from distcore_data.cache.upkeep import Rules, prune
+from distcore_data.cache.use import begin_use
+from distcore_data.stores import open_store
+from distcore_testing.buckets import BUCKET, Fault
+
+build = Build("parquet", 2000)
+KEYS = [digit * 40 for digit in "abc"]
+HOUR, DAY = 3600.0, 86_400.0
+TAIL = "0" * 32
+ALL = Rules(unused=True)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request, tmp_path):
+    """Three caches, used one, two and three hours ago, where the place is a folder."""
+    root = str(tmp_path / "caches") if request.param == "folder" else f"memory://{tmp_path.name}/caches"
+    for number, key in enumerate(KEYS):
+        cache = ensure_cache(root, key, build.format, build)
+        if request.param == "folder":
+            ago = time.time() - (3 - number) * HOUR
+            os.utime(cache.folder, (ago, ago))
+            os.utime(cache.folder / "manifest.json", (ago, ago))
+    return root
+
+
+def states(place):
+    return {entry.key[0]: entry.state for entry in catalogue(place)}
+
+
+def decided(decisions):
+    return {each.entry.key[0]: each.what for each in decisions}
+
+
+# ------------------------------------------------------------------ what is listed
+
+
+def test_each_cache_is_told_with_its_size_rows_and_source(place):
+    found = catalogue(place)
+    assert [entry.key for entry in found] == KEYS
+    for entry in found:
+        sizes = [stat.bytes for name, stat in open_store(place).list(f"{entry.key}/").items()]
+        assert entry.bytes == sum(sizes)
+        assert (entry.state, entry.format, entry.rows) == ("whole", "parquet", 1500)
+        assert entry.source == {"digest": "d", "rows": 2000}
+        assert (entry.in_use, entry.users) == (False, ())
+        assert abs(time.time() - entry.built) < 4 * HOUR
+
+
+def test_a_damaged_cache_says_why(place):
+    store = open_store(place)
+    name = next(name for name in store.list(f"{KEYS[0]}/") if "train" in name)
+    store.write(name, b"cut")
+    store.write(f"{KEYS[1]}/manifest.json", b"torn")
+    found = {entry.key[0]: entry for entry in catalogue(place)}
+    assert states(place)["a"] == states(place)["b"] == "damaged"
+    assert name in found["a"].why
+    assert "manifest.json is damaged" in found["b"].why
+    assert states(place)["c"] == "whole"
+
+
+def test_a_place_with_nothing_in_it(tmp_path):
+    assert catalogue(tmp_path) == catalogue(tmp_path / "missing") == []
+    assert prune(tmp_path / "missing", ALL) == []
+    assert not (tmp_path / "missing").exists()
+    with pytest.raises(UserError, match="cannot be looked at"):
+        catalogue("/dev/null")
+
+
+def test_looking_changes_nothing(place, tmp_path):
+    before = listing(tmp_path), open_store(place).list()
+    catalogue(place)
+    prune(place, Rules(older_than=0, keep=0, unused=True), dry_run=True)
+    assert (listing(tmp_path), open_store(place).list()) == before
+
+
+# ------------------------------------------------------------------ who uses it
+
+
+def test_a_use_is_seen_and_keeps_the_cache(place):
+    use = begin_use(Cache.at(place, KEYS[0]))
+    found = next(entry for entry in catalogue(place) if entry.key == KEYS[0])
+    assert found.in_use
+    assert str(os.getpid()) in found.users[0]
+    assert decided(prune(place, ALL)) == {"a": "kept", "b": "removed", "c": "removed"}
+    assert states(place) == {"a": "whole"}
+    use.close()
+    use.close()
+    assert not next(iter(catalogue(place))).in_use
+    assert decided(prune(place, ALL)) == {"a": "removed"}
+    assert open_store(place).list() == {}
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_use_ends_with_its_process(tmp_path, end):
+    cache = ensure_cache(tmp_path, KEYS[0], build.format, build)
+
+    def work():
+        use = begin_use(cache)
+        (tmp_path / "begun").touch()
+        time.sleep(60)
+        use.close()
+
+    child = forked(work)
+    until((tmp_path / "begun").exists)
+    (entry,) = catalogue(tmp_path)
+    assert (entry.in_use, entry.users) == (True, (str(child),))
+    assert decided(prune(tmp_path, ALL)) == {"a": "kept"}
+    os.kill(child, end)
+    ended(child)
+    assert decided(prune(tmp_path, ALL)) == {"a": "removed"}
+    assert os.listdir(tmp_path) == ["begun"]
+
+
+def test_several_uses_and_a_hit_live_side_by_side(tmp_path):
+    cache = ensure_cache(tmp_path, KEYS[0], build.format, build)
+    first, second = begin_use(cache), begin_use(cache)
+    first.close()
+    assert next(iter(catalogue(tmp_path))).in_use
+    ensure_cache(tmp_path, KEYS[0], build.format, build)
+    second.close()
+    assert not next(iter(catalogue(tmp_path))).in_use
+
+
+def test_the_last_use_is_kept(place):
+    begin_use(Cache.at(place, KEYS[0])).close()
+    assert [entry.key for entry in catalogue(place)][-1] == KEYS[0]
+
+
+COMES = """
+import sys
+from distcore_data.cache import Cache
+from distcore_data.cache.use import begin_use
+print("comes", flush=True)
+print(begin_use(Cache(sys.argv[1], sys.argv[2])))
+"""
+
+
+def test_who_comes_while_a_cache_is_removed_finds_none(tmp_path, monkeypatch):
+    """It waits for the lock on the manifest, which is gone then."""
+    cache = ensure_cache(tmp_path, KEYS[0], build.format, build)
+    real, comers = upkeep.remove_directory, []
+
+    def slow(path):
+        comer = subprocess.Popen([sys.executable, "-c", COMES, tmp_path, KEYS[0]], stdout=subprocess.PIPE, text=True)
+        comers.append(comer)
+        assert comer.stdout.readline() == "comes\n"
+        time.sleep(0.3)
+        assert comer.poll() is None
+        real(path)
+
+    monkeypatch.setattr(upkeep, "remove_directory", slow)
+    assert decided(prune(tmp_path, ALL)) == {"a": "removed"}
+    assert comers[0].communicate(timeout=60) == ("None\n", None)
+    assert begin_use(cache) is None
+
+
+def test_a_reader_that_came_first_gets_its_bucket_back(monkeypatch):
+    """Its object was written before the manifest went, so it shows afterwards."""
+    place = "memory://came-first/caches"
+    cache = ensure_cache(place, KEYS[0], build.format, build)
+    store, came = type(open_store(place)), []
+    real = store.delete
+
+    def delete(self, names):
+        names = list(names)
+        if not came and names == [f"{KEYS[0]}/manifest.json"]:
+            came.append(begin_use(cache))
+        real(self, names)
+
+    monkeypatch.setattr(store, "delete", delete)
+    assert decided(prune(place, ALL)) == {"a": "kept"}
+    build.assert_whole(cache)
+    came[0].close()
+    assert decided(prune(place, ALL)) == {"a": "removed"}
+
+
+def test_a_use_in_a_bucket_beats_and_expires(monkeypatch):
+    place = "memory://expires/caches"
+    cache = ensure_cache(place, KEYS[0], build.format, build)
+    monkeypatch.setattr(uses, "BEAT", 0.01)
+    use, store = begin_use(cache), open_store(place)
+    first = store.read(use._name)
+    until(lambda: store.read(use._name) != first)
+    use._heart.stop()  # as a process that is killed leaves it
+    assert decided(prune(place, ALL)) == {"a": "kept"}
+    monkeypatch.setattr(uses, "EXPIRY", -1.0)
+    assert decided(prune(place, ALL)) == {"a": "removed"}
+    assert store.list() == {}
+
+
+# ------------------------------------------------------------------ what goes
+
+
+@pytest.mark.parametrize(
+    ("rules", "going"),
+    [
+        (Rules(), ""),
+        (Rules(unused=True), "abc"),
+        (Rules(older_than=2.5 * HOUR), "a"),
+        (Rules(older_than=1.5 * HOUR), "ab"),
+        (Rules(older_than=DAY), ""),
+        (Rules(older_than=2.5 * HOUR, keep=0), "abc"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_rules(tmp_path, rules, going, dry_run):
+    place = tmp_path
+    for number, key in enumerate(KEYS):
+        cache, ago = ensure_cache(place, key, build.format, build), time.time() - (3 - number) * HOUR
+        for path in (cache.folder / "manifest.json", cache.folder):
+            os.utime(path, (ago, ago))
+    found = decided(prune(place, rules, dry_run=dry_run))
+    said = "would be removed" if dry_run else "removed"
+    assert found == {key[0]: said if key[0] in going else "kept" for key in KEYS}
+    assert "".join(sorted(states(place))) == ("abc" if dry_run else "".join(sorted(set("abc") - set(going))))
+
+
+def test_keeping_a_size_lets_go_of_what_was_used_longest_ago(place):
+    sizes = {entry.key[0]: entry.bytes for entry in catalogue(place)}
+    if place.startswith("memory"):
+        for key in KEYS:
+            begin_use(Cache.at(place, key)).close()
+        sizes = {entry.key[0]: entry.bytes for entry in catalogue(place)}
+    assert decided(prune(place, Rules(keep=sum(sizes.values())))) == dict.fromkeys("abc", "kept")
+    kept = Rules(keep=sizes["b"] + sizes["c"])
+    assert decided(prune(place, kept)) == {"a": "removed", "b": "kept", "c": "kept"}
+    use = begin_use(Cache.at(place, KEYS[1]))
+    assert decided(prune(place, Rules(keep=0))) == {"b": "kept", "c": "removed"}
+    use.close()
+
+
+def test_left_overs_go_and_what_is_being_built_stays(tmp_path):
+    dead, live = "d" * 40, "e" * 40
+    for name in (f"{dead}.building-{TAIL}", f"{dead}.removing-{TAIL}", f"{live}.building-{TAIL}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"12345")
+    (tmp_path / f"{dead}.lock").touch()
+    with locked(tmp_path / f"{live}.lock"):
+        assert states(tmp_path) == {"d": "left over", "e": "building"}
+        assert {entry.key[0]: entry.bytes for entry in catalogue(tmp_path)} == {"d": 10, "e": 5}
+        assert decided(prune(tmp_path, Rules())) == {"d": "removed", "e": "kept"}
+        assert sorted(os.listdir(tmp_path)) == [f"{live}.building-{TAIL}", f"{live}.lock"]
+    assert decided(prune(tmp_path, Rules())) == {"e": "removed"}
+    assert os.listdir(tmp_path) == []
+
+
+def test_left_overs_in_a_bucket_go_after_a_day(monkeypatch):
+    place = "memory://left/caches"
+    cache, store = ensure_cache(place, KEYS[0], build.format, build), open_store(place)
+    store.write(f"{KEYS[0]}/{TAIL}/train/00000.parquet", b"12345")
+    assert sorted((entry.state, entry.bytes > 5) for entry in catalogue(place)) == [
+        ("building", False),
+        ("whole", True),
+    ]
+    assert [each.what for each in prune(place, Rules())] == ["kept", "kept"]
+    for module in ("catalogue", "upkeep"):
+        monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
+    assert sorted(each.what for each in prune(place, Rules())) == ["kept", "removed"]
+    assert len(catalogue(place)) == 1
+    build.assert_whole(cache)
+
+
+def test_what_is_not_ours_is_never_touched(tmp_path):
+    """The default folder lies beside the user's data, and a folder of ours may hold a file of theirs."""
+    mixed = ensure_cache(tmp_path, KEYS[0], build.format, build).folder
+    (mixed / "train" / "notes.txt").write_text("mine")
+    linked = ensure_cache(tmp_path, KEYS[1], build.format, build).folder
+    (linked / "link").symlink_to(tmp_path)
+    (tmp_path / ("f" * 40)).mkdir()
+    (tmp_path / ("f" * 40) / "manifest.json").write_text("{}")
+    (tmp_path / ("9" * 40)).write_text("a file")
+    for name in ("data.csv", "poetry.lock", f"my.building-{TAIL}", f"{KEYS[0]}.csv", "0123"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "7777").symlink_to(mixed)
+    before = listing(tmp_path)
+    found = {entry.key[0]: entry for entry in catalogue(tmp_path)}
+    assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abf", "foreign")
+    assert "notes.txt" in found["a"].why
+    assert set(decided(prune(tmp_path, Rules(older_than=0, keep=0, unused=True))).values()) == {"kept"}
+    assert listing(tmp_path) == before
+
+
+def test_a_damaged_cache_may_go(tmp_path):
+    ensure_cache(tmp_path, "00ff" * 10, build.format, build)
+    shard(tmp_path).write_bytes(b"cut")
+    assert [each.what for each in prune(tmp_path, Rules())] == ["kept"]
+    assert [each.what for each in prune(tmp_path, ALL)] == ["removed"]
+
+
+def test_a_folder_that_cannot_be_changed_is_told(tmp_path, monkeypatch):
+    ensure_cache(tmp_path, KEYS[0], build.format, build)
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(upkeep, "remove_directory", refused)
+    (decision,) = prune(tmp_path, ALL)
+    assert decision.what == "kept"
+    assert "cannot be removed" in decision.why
+
+
+# ------------------------------------------------------------------ over HTTP
+
+
+def test_a_bucket_over_http(s3, monkeypatch):
+    """Uses, repair, expiry by the store's clock, and an empty bucket in the end."""
+    proxy, client = s3
+    place, credentials = f"s3://{BUCKET}/caches", Credentials(proxy.options())
+    cache = ensure_cache(place, KEYS[0], build.format, build, credentials=credentials)
+    use, store = begin_use(cache), cache.store()
+    (entry,) = catalogue(place, credentials)
+    assert entry.in_use
+    assert entry.users[0].endswith(f":{os.getpid()}")
+    assert [each.what for each in prune(place, ALL, credentials)] == ["kept"]
+    use.close()
+    (name,) = (name for name in store.list() if "/test/" in name)
+    content = store.read(name)
+    store.write(name, content[:-1])
+    assert [entry.state for entry in catalogue(place, credentials)] == ["damaged"]
+
+    def make(builder, manifest, shards):
+        values, splits = build.encoded()
+        builder.record([builder.write_shard("test", 0, pa.table({"x": from_numpy(values[splits == 2])}))])
+
+    assert repair(cache, make) == 1
+    assert store.read(name) == content
+    killed = begin_use(cache)
+    killed._heart.stop()
+    assert [each.what for each in prune(place, ALL, credentials)] == ["kept"]
+    monkeypatch.setattr(uses, "EXPIRY", -60.0)
+    assert [each.what for each in prune(place, ALL, credentials)] == ["removed"]
+    assert client.list_objects_v2(Bucket=BUCKET).get("KeyCount") == 0
+
+
+def test_who_may_only_read_is_not_seen_and_reads(s3):
+    proxy, _ = s3
+    place = f"s3://{BUCKET}/caches"
+    cache = ensure_cache(place, KEYS[0], build.format, build, credentials=Credentials(proxy.options()))
+    proxy.expect(Fault("denied", "PUT", "reading-"))
+    use = begin_use(cache)
+    build.assert_whole(cache)
+    use.close()
+    assert not catalogue(place, Credentials(proxy.options()))[0].in_use

@@ -1,0 +1,363 @@
+"""Bad input of every kind: the error names the place, and nothing is left behind."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pyarrow.parquet as pq
+import pytest
+
+from distcore_core.errors import DataError
+from distcore_data.sources import plaintext
+from distcore_data.sources.registry import DelimitedOptions, column_names, open_source, sample
+
+AB = {"a": "number", "b": "category"}
+ROWS = "".join(f"{row},v\n" for row in range(100))
+
+
+@pytest.fixture
+def refused(read):
+    """Read in small pieces, so that lines are counted across partitions; returns the error's text."""
+
+    def refused(dataset, raw=AB, target=64, **keywords):
+        with pytest.raises(DataError) as error:
+            read(dataset, raw, target, **keywords)
+        return str(error.value)
+
+    return refused
+
+
+@pytest.fixture
+def put(tmp_path):
+    def write(content, name="data.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def test_no_such_file(refused, put, tmp_path):
+    put("a,b\n1,x\n", "training.csv")
+    message = refused(tmp_path / "trainin.csv")
+    assert "no such file" in message
+    assert "training.csv" in message.split("Did you mean")[1]
+    assert "no folder" in refused(tmp_path / "nowhere" / "x.csv")
+
+
+@pytest.mark.parametrize("content", ["", "\n\n  \n", "\ufeff"])
+def test_empty_file(refused, put, content):
+    assert "data.csv: the file is empty" in refused(put(content))
+
+
+def test_header_only(refused, put):
+    assert "has a header and no rows" in refused(put("a,b\n"))
+    assert "has a header and no rows" in refused(put("a,b\n\n\n"))
+    assert "has a header and no rows" in refused(put("a,b"))
+
+
+@pytest.mark.parametrize(("row", "count"), [("7", "1 value "), ("7,v,w", "3 values "), ('"7\n",v,w,z', "4 values ")])
+def test_ragged_row(refused, put, row, count):
+    message = refused(put(f"a,b\n{ROWS}\n{row}\n{ROWS}"))
+    assert "data.csv, line 103: " + count in message
+    assert "2 columns" in message
+
+
+def test_ragged_row_below_newlines_in_quotes(refused, put):
+    assert "line 6: 1 value " in refused(put('a,b\n1,"x\ny\nz"\n\n2\n3,x\n'))
+
+
+def test_wrong_encoding_in_the_head(refused, put):
+    message = refused(put(b"a,b\n1,x\n2,caf\xe9\n"))
+    assert "data.csv, line 3: byte 0xe9 at position 6 of the line is not UTF-8" in message
+    assert "encoding" in message
+
+
+def test_wrong_encoding_far_below_the_head(refused, put):
+    good = "1,value\n" * 50_000
+    message = refused(put(f"a,b\n{good}".encode() + b"2,caf\xe9\n3,x\n"), target=1 << 16)
+    assert "line 50002: byte 0xe9 at position 6" in message
+
+
+def test_wrong_encoding_given(refused, put):
+    message = refused(put(b"a,b\n1,x\n2,caf\xe9\n"), options=DelimitedOptions(encoding="utf-8"))
+    assert "not UTF-8" in message
+    assert "line 3" in refused(put("a,b\n1,x\n2,é\n"), options=DelimitedOptions(encoding="iso2022_jp"))
+    assert "no encoding is called 'utf-99'" in refused(put("a,b\n1,x\n"), options=DelimitedOptions(encoding="utf-99"))
+
+
+def test_duplicate_columns(refused, put):
+    message = refused(put("a,b,a\n1,x,2\n"))
+    assert "data.csv" in message
+    assert "'a' more than once" in message
+
+
+def test_missing_column_names_the_nearest(refused, put):
+    message = refused(put("age,city\n1,x\n"), {"ages": "number", "city": "category"})
+    assert "no column 'ages' (did you mean 'age'?)" in message
+
+
+def test_text_in_a_number_column(refused, put):
+    message = refused(put(f"a,b\n{ROWS}abc,x\n{ROWS}"))
+    assert "data.csv, line 102, column 'a': 'abc' is not a number" in message
+    assert "preprocessing.csv.null_values" in message
+
+
+@pytest.mark.parametrize("value", ["inf", "-Infinity", "1e999"])
+def test_infinity(refused, put, value):
+    message = refused(put(f"a,b\n{ROWS}{value},x\ninf,y\n"))
+    assert f"line 102, column 'a': {value.lower()[:3]}" in message.lower() or "line 102, column 'a': inf" in message
+    assert "infinite" in message
+
+
+def test_unclosed_quote(refused, put):
+    message = refused(put(f'a,b\n{ROWS}1,"x\n2,y\n'))
+    assert "line 102: a quote" in message
+    assert "never closes" in message
+    assert "line 103: a quote" in refused(put(f'a,b\n1,5" x\n{ROWS}1,"x\n2,y\n'))
+
+
+def test_a_pickle_is_never_opened(refused, put):
+    class Trap:
+        def __reduce__(self):
+            return (Path.write_text, (Path("trapped"), "!"))
+
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        message = refused(put(pickle.dumps([Trap()], protocol)))
+        assert "pickle" in message or protocol < 2
+    assert not Path("trapped").exists()
+    assert "pickle" in refused(put(pickle.dumps({"a": [1]}, 4)), format="csv")
+
+
+def test_binary_is_no_text(refused, put):
+    assert "is NUL" in refused(put(b"a,b\n1,\x00\n"))
+    assert "line 2" in refused(put(b"a,b\n1,\x00\n"))
+    assert "Parquet" in refused(put(b"PAR1...."))
+    assert "zip" in refused(put(b"PK\x03\x04...."))
+
+
+def test_truncated_gz(refused, put):
+    packed = gzip.compress(("a,b\n" + ROWS * 1000).encode())
+    assert "cut short" in refused(put(packed[: len(packed) // 2], "data.csv.gz"))
+
+
+def test_damaged_gz_leaves_no_scratch(refused, put, tmp_path):
+    packed = gzip.compress(("a,b\n" + ROWS).encode())
+    refused(put(packed[:-6], "data.csv.gz"), scratch=tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_unknown_format(refused, put):
+    path = put("a,b\n1,x\n")
+    message = refused(path, format="cvs")
+    assert "'cvs'" in message
+    assert "Did you mean 'csv'?" in message
+    assert "parquet" in message
+    assert "not read here" in refused(path, format="excel")
+    assert "Leave the format out" in refused(path, format="df")
+
+
+def test_bad_options(refused, put):
+    assert "preprocessing.csv.delimiter" in refused(put("a,b\n1,x\n"), options=DelimitedOptions(delimiter="ab"))
+
+
+def test_truncated_parquet(refused, tmp_path):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"a": [1.0] * 1000, "b": ["x"] * 1000}), path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    assert "data.parquet: not a whole Parquet file" in refused(path)
+    path.write_bytes(b"")
+    assert "not a whole Parquet file" in refused(path)
+
+
+def test_damaged_parquet_pages(refused, tmp_path):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"a": [float(x) for x in range(5000)], "b": [str(x) for x in range(5000)]}), path)
+    content = bytearray(path.read_bytes())
+    content[4:400] = b"\xff" * 396
+    path.write_bytes(content)
+    assert "row group 0 is damaged" in refused(path, target=1 << 24)
+
+
+def test_folder_without_parquet(refused, tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    assert "a folder with no Parquet files" in refused(tmp_path)
+    assert "no file fits" in refused(str(tmp_path / "*.parquet"))
+    assert "folder is read as Parquet" in refused(tmp_path, format="csv")
+
+
+def test_parquet_column_that_cannot_be_read_as_declared(refused, tmp_path):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"a": [{"x": 1}], "b": [[1, 2]]}), path)
+    assert "column 'a' has type struct" in refused(path, {"a": "number"})
+    assert "column 'b' has type list" in refused(path, {"b": "category"})
+
+
+def test_parquet_values_that_are_no_numbers(refused, tmp_path):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"a": ["1", "2", "x"] * 10, "c": [1.0, 2.0, float("inf")] * 10}), path, row_group_size=2)
+    assert "data.parquet, row 2, column 'a': 'x' is not a number" in refused(path, {"a": "number"})
+    assert "data.parquet, row 2, column 'c': inf is infinite" in refused(path, {"c": "number"})
+
+
+def test_parquet_files_that_disagree(read, refused, tmp_path):
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [1.5]}), tmp_path / "2.parquet")
+    assert read(tmp_path, {"a": "number"}) == {"a": [1.0, 2.0, 1.5]}
+    message = refused(tmp_path, {"a": "category"})
+    assert "2.parquet" in message
+    assert "double" in message
+
+
+def test_bad_json_line(refused, put):
+    lines = '{"a": 1, "b": "x"}\n' * 50
+    message = refused(put(lines + '{"a": 1, "b": \n' + lines, "data.jsonl"))
+    assert "data.jsonl, line 51: not a JSON object" in message
+    assert "line 2: not a JSON object" in refused(put('{"a": 1}\n[1]\n', "data.jsonl"), {"a": "number"})
+    assert "line 52, column 'a': 'x' is not a number" in refused(
+        put('{"a": "1"}\n' * 50 + '\n{"a": "x"}\n', "data.jsonl"), {"a": "number"}
+    )
+    message = refused(put('{"a": "1"}\n{"a": 2}\n', "data.jsonl"), {"a": "number"})
+    assert "Column(/a) changed from string to number" in message
+    assert "between lines 1 and 3" in message
+    assert "no column 'c'" in refused(put(lines, "data.jsonl"), {"c": "number"})
+    assert "empty" in refused(put("\n", "data.jsonl"))
+    assert "not a JSON document" in refused(put("[1, 2", "data.json"))
+
+
+def test_bad_feather(refused, tmp_path):
+    path = tmp_path / "data.feather"
+    pyarrow.feather.write_feather(pa.table({"a": list(range(1000))}), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "data.feather: not a whole Arrow IPC" in refused(path)
+
+
+def test_bad_frames(refused):
+    assert "differ in length" in refused({"a": [1, 2], "b": ["x"]})
+    assert "column 'a'" in refused({"a": [1, "x"], "b": ["x", "y"]})
+    assert "row 1, column 'a': 'x' is not a number" in refused({"a": ["1", "x"], "b": ["x", "y"]})
+    assert "no rows" in refused({"a": [], "b": []})
+    assert "no column 'b'" in refused({"a": [1.0]})
+    assert "type int cannot be read" in refused(5)
+    assert "format is given as 'csv'" in refused({"a": [1]}, format="csv")
+    twice = pa.table([[1], [2], ["x"]], names=["a", "a", "b"])
+    assert "more than once" in refused(twice)
+
+
+def test_no_column_asked_for(refused, put):
+    assert "no column" in refused(put("a\n1\n"), {})
+
+
+def test_looking_refuses_the_same(put, tmp_path):
+    for look in (lambda data: sample(data, 10), column_names):
+        with pytest.raises(DataError, match="no such file"):
+            look(tmp_path / "x.csv")
+        with pytest.raises(DataError, match="empty"):
+            look(put(""))
+        with pytest.raises(DataError, match="line 2"):
+            look(put("a,b\n1\n"))
+
+
+def test_urls(refused, tmp_path):
+    assert "no such file" in refused("memory://nowhere/data.csv")
+    message = refused("nosuchprotocol://me:secret@x/data.csv?token=hush")
+    assert "nosuchprotocol://x/data.csv" in message
+    assert "cannot be fetched" in message
+    assert "secret" not in message
+    message = refused("http://me:secret@127.0.0.1:9/data.csv?token=hush")
+    assert "hush" not in message
+    assert "secret" not in message
+
+
+def test_a_permission_is_told(refused, put):
+    import os
+
+    path = put("a,b\n1,x\n")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user reads everything")
+    assert "may not be read" in refused(path)
+
+
+def test_open_source_is_what_refuses(put):
+    """Mistakes that the head shows are told before any row is read."""
+    with pytest.raises(DataError):
+        open_source(put("a,b,a\n1,x,2\n"), AB)
+
+
+def test_a_missing_value_may_have_blanks_around_it_where_a_number_may(tmp_path):
+    text = "a,b\n 1 , x\n NA , NA \n\t,y\n-2,z\n"
+    (tmp_path / "data.csv").write_text(text)
+    tables = [{"a": [" 1 ", " NA ", "\t", "-2"], "b": [" x", " NA ", "y", "z"]}, str(tmp_path / "data.csv")]
+    for table in tables:
+        dataset = table if isinstance(table, str) else pa.table(table)
+        [part] = open_source(dataset, {"a": "number", "b": "category"}).partitions(1 << 30)
+        found = part.read()
+        assert found.column("a").to_pylist() == [1.0, None, None, -2.0]
+        assert found.column("b").to_pylist() == [" x", " NA ", "y", "z"]  # a text with blanks is another text
+
+
+# ------------------------------------------------------------------ made to harm
+
+
+def test_a_gzip_that_unpacks_to_much_more_than_rows_do(put, tmp_path, monkeypatch):
+    monkeypatch.setattr("distcore_data.sources.fetch.UNSUSPICIOUS", 1 << 20)
+    path = put(gzip.compress(b"x,y\n" + b"0,0\n" * (16 << 20)), "bomb.csv.gz")
+    with pytest.raises(DataError, match=r"bomb\.csv\.gz: it unpacks to more than 200 times its size"):
+        open_source(path, {"x": "number"}, scratch=tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_unpacking_stops_before_the_disk_is_full(put, tmp_path, monkeypatch):
+    total = shutil.disk_usage(tmp_path).total
+    monkeypatch.setattr("distcore_data.sources.fetch.KEPT_FREE", total)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"total": total, "free": total // 20})())
+    path = put(gzip.compress(b"x\n" + b"1\n" * 100), "data.csv.gz")
+    with pytest.raises(DataError, match=r"data\.csv\.gz: there is no room for it in .* free\. Make room"):
+        open_source(path, {"x": "number"}, scratch=tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_json_that_is_nested_so_deeply_that_a_parser_would_crash(put, suffix, opening, closing):
+    value = '{"x": 1, "s": "[[[\\"[[", "y": ' + opening * 300_000 + "1" + closing * 300_000 + "}"
+    path = put((f"[{value}]" if suffix == "json" else value + "\n").encode(), f"deep.{suffix}")
+    with pytest.raises(DataError, match=r"deep\.jsonl?: its values are nested 30000\d levels deep"):
+        open_source(path, {"x": "number"})
+
+
+def test_depth_without_a_compiler_is_the_same(monkeypatch):
+    texts = [b"", b"1", b'{"a": [1, {"b": "]]}[\\"[[[{"}]}', b']]]{"a":[', b'"[[[', b"[]" * 9, b'{"s": "\\\\"}[[']
+    found = [plaintext.deepest(text) for text in texts]
+    monkeypatch.setattr(plaintext, "compiled", None)
+    assert [plaintext.deepest(text) for text in texts] == found == [0, 0, 3, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "csv.zst", "jsonl", "feather", "parquet"])
+def test_a_name_that_is_not_utf8(tmp_path, suffix):
+    path = os.path.join(tmp_path, os.fsdecode(b"caf\xe9." + suffix.encode()))
+    table = pa.table({"x": [1.0, 2.0]})
+    sink = pa.BufferOutputStream()
+    if suffix == "jsonl":
+        sink.write(b'{"x": 1.0}\n{"x": 2.0}\n')
+    elif suffix in ("feather", "parquet"):
+        (pa.feather.write_feather if suffix == "feather" else pa.parquet.write_table)(table, sink)
+    else:
+        pa.csv.write_csv(table, sink)
+    content = sink.getvalue().to_pybytes()
+    packed = {"csv.gz": gzip.compress, "csv.zst": lambda text: pa.compress(text, "zstd", asbytes=True)}
+    with open(path, "wb") as file:
+        file.write(packed.get(suffix, bytes)(content))
+    source = open_source(path, {"x": "number"})
+    assert [part.read().column("x").to_pylist() for part in source.partitions(1 << 20)] == [[1.0, 2.0]]
+    source.close()

@@ -1,0 +1,322 @@
+"""The door: one table reads the same from every format, wherever it lies."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from subprocess import run
+
+import duckdb
+import fsspec
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from distcore_core.contracts import Partition, Source
+from distcore_data.sources.registry import column_names, open_source, sample
+
+RAW = {
+    "whole": "number",
+    "real": "number",
+    "yes": "number",
+    "money": "number",
+    "half": "number",
+    "code": "category",
+    "share": "category",
+    "flag": "category",
+    "half_as_text": "category",
+    "city": "category",
+    "note": "string",
+    "day": "string",
+    "when": "category",
+    "at": "string",
+    "levels": "category",
+}
+
+
+def frame(rows=40):
+    """Every type that has a text of its own, with values missing here and there."""
+    random = np.random.default_rng(3)
+    maybe = [None if row % 7 == 3 else row for row in range(rows)]
+    halves = (random.normal(size=rows) * 10.0 ** random.integers(-8, 9, rows)).astype("float32")
+    return pd.DataFrame(
+        {
+            "whole": np.arange(rows) + (1 << 60),
+            "real": [None if row is None else row / 7 * 10.0 ** (row - 20) for row in maybe],
+            "yes": random.random(rows) > 0.5,
+            "money": [decimal.Decimal(row) / 8 for row in range(rows)],
+            "half": halves,
+            "code": random.integers(-3, 3, rows),
+            "share": random.integers(0, 5, rows) / 2,
+            "flag": random.random(rows) > 0.5,
+            "half_as_text": halves,
+            "city": pd.Series(["Rome", "a,b", 'q"q', "two\nlines", None] * (rows // 5), dtype=object),
+            "note": pd.Series(["é 😀", None, " x ", "NA ", "1"] * (rows // 5), dtype=object),
+            "day": [None if row is None else dt.date(2024, 1, 1) + dt.timedelta(row) for row in maybe],
+            "when": pd.to_datetime("2024-01-05") + pd.to_timedelta(np.arange(rows) * 86_400_250, unit="ms"),
+            "at": pd.to_datetime("2024-03-30T20:00Z").tz_convert("Europe/Rome") + pd.to_timedelta(np.arange(rows), "h"),
+            "levels": pd.Categorical(["b", "a", None, "b", "c"] * (rows // 5), ["z", "c", "b", "a"]),
+            "unused": [object()] * rows,
+        }
+    )
+
+
+@cache
+def arrow_table():
+    return pa.Table.from_pandas(frame().drop(columns="unused"))
+
+
+def read(dataset, raw=RAW, target=1 << 24, **keywords):
+    source = open_source(dataset, raw, **keywords)
+    assert isinstance(source, Source)
+    try:
+        parts = source.partitions(target)
+        assert all(isinstance(part, Partition) for part in parts)
+        batches = [pickle.loads(pickle.dumps(part)).read() for part in parts]  # noqa: S301
+    finally:
+        source.close()
+    return pa.Table.from_batches(batches).unify_dictionaries()
+
+
+def same(left, right):
+    """Equal to the bit, floats too."""
+    assert left.schema == right.schema
+    for name in left.column_names:
+        a, b = (table[name].combine_chunks() for table in (left, right))
+        if pa.types.is_dictionary(a.type):
+            a, b = a.cast(pa.utf8()), b.cast(pa.utf8())
+        assert a.to_pylist() == b.to_pylist(), name
+        if pa.types.is_floating(a.type):
+            assert a.fill_null(0).to_numpy().tobytes() == b.fill_null(0).to_numpy().tobytes(), name
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The frame as csv, parquet and feather."""
+    folder = tmp_path_factory.mktemp("files")
+    data = frame().drop(columns="unused")
+    data.to_csv(folder / "data.csv", index=False)
+    data.to_parquet(folder / "data.parquet", index=False, row_group_size=16)
+    feather.write_feather(pa.Table.from_pandas(data), folder / "data.feather", chunksize=9)
+    return folder
+
+
+@pytest.mark.parametrize("target", [1, 300, 1 << 24])
+@pytest.mark.parametrize("kind", ["parquet", "feather", "pandas", "arrow", "polars"])
+def test_one_table_from_every_format(files, kind, target):
+    """A value is the number or text that pandas writes to csv, whatever the format and the cut."""
+    expected = read(files / "data.csv")
+    dataset = {
+        "pandas": frame,
+        "arrow": arrow_table,
+        "polars": lambda: pl.from_arrow(arrow_table()),
+    }.get(kind, lambda: files / f"data.{kind}")()
+    same(read(dataset, target=target), expected)
+
+
+def test_the_csv_reads_the_same_in_any_cut(files):
+    same(read(files / "data.csv", target=200), read(files / "data.csv"))
+
+
+def test_other_frames():
+    data = {"a": [1, None, 3], "b": ["x", None, ""]}
+    expected = read(pa.table(data), {"a": "number", "b": "category"})
+    assert expected["a"].to_pylist() == [1.0, None, 3.0]
+    assert expected["b"].to_pylist() == ["x", None, None]
+    table = pa.table(data)
+    arrays = {"a": np.array([1, np.nan, 3]), "b": data["b"]}
+    for dataset in (data, duckdb.from_arrow(table), table.to_batches()[0], arrays):
+        same(read(dataset, {"a": "number", "b": "category"}), expected)
+        assert column_names(dataset) == ["a", "b"]
+    assert column_names(pd.DataFrame(data, index=["x", "y", "z"])) == ["a", "b"]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    # Before April 1935 St. John's was 3:30:52 behind, which pytz, and so pandas, rounds to minutes.
+    days=st.lists(st.none() | st.datetimes(dt.datetime(1936, 1, 1), dt.datetime(2037, 1, 1)), min_size=1, max_size=8),
+    coarse=st.sampled_from(["D", "s", "ms", "us"]),
+    zone=st.sampled_from([None, "UTC", "America/St_Johns"]),
+    numbers=st.lists(st.floats(width=32, allow_infinity=False), min_size=8, max_size=8),
+)
+@example([dt.datetime(2000, 1, 1, 0, 0, 0, 1000), dt.datetime(1960, 1, 1), None], "us", "UTC", [0.0] * 8)
+def test_texts_are_those_that_pandas_writes(tmp_path, days, coarse, zone, numbers):
+    when = pd.Series(pd.to_datetime(pd.Series(days, dtype="datetime64[us]"))).dt.floor(coarse)
+    when = when.dt.tz_localize(zone, ambiguous="NaT", nonexistent="NaT") if zone else when
+    data = pd.DataFrame({"when": when, "x": np.array(numbers[: len(days)], "float32"), "y": numbers[: len(days)]})
+    data.to_csv(tmp_path / "data.csv", index=False)
+    raw = {"when": "category", "x": "category", "y": "string"}
+    same(read(data, raw, 1), read(tmp_path / "data.csv", raw))
+    raw = {"x": "number", "y": "number"}
+    same(read(data, raw, 1), read(tmp_path / "data.csv", raw))
+
+
+# ------------------------------------------------------------------ JSON
+
+
+def test_json_lines_and_documents(tmp_path):
+    records = [
+        {"a": row, "b": f"v{row % 3}", "c": row / 2, "d": row % 2 == 0, "e": "2024-01-05", "f": [1]}
+        for row in range(50)
+    ]
+    records[7].update(a=None, b=None)
+    del records[8]["c"]
+    (tmp_path / "lines.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
+    (tmp_path / "lines.json").write_text("\n\n".join(map(json.dumps, records)))
+    (tmp_path / "records.json").write_text(json.dumps(records, indent=1))
+    names = ["a", "b", "c", "d", "e"]
+    columns = {name: [each.get(name) for each in records] for name in names}
+    (tmp_path / "columns.json").write_text(json.dumps(columns))
+    rows = {name: {str(row): value for row, value in enumerate(values)} for name, values in columns.items()}
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    raw = {"a": "number", "b": "category", "c": "category", "d": "string", "e": "string"}
+    expected = read(tmp_path / "lines.jsonl", raw)
+    assert expected.slice(6, 3).to_pylist() == [
+        {"a": 6.0, "b": "v0", "c": "3.0", "d": "True", "e": "2024-01-05"},
+        {"a": None, "b": None, "c": "3.5", "d": "False", "e": "2024-01-05"},
+        {"a": 8.0, "b": "v2", "c": None, "d": "True", "e": "2024-01-05"},
+    ]
+    same(read(tmp_path / "lines.jsonl", raw, 100), expected)
+    for name in ("lines", "records", "columns", "rows"):
+        same(read(tmp_path / f"{name}.json", raw, 100), expected)
+        assert sample(tmp_path / f"{name}.json", 3).num_rows == 3
+
+
+def test_json_types_are_the_columns_not_the_partitions(tmp_path):
+    """The first lines hold whole numbers only; the column is one of floats all the same."""
+    (tmp_path / "data.jsonl").write_text('{"a": 1}\n' * 20 + '{"a": 2.5}\n')
+    texts = read(tmp_path / "data.jsonl", {"a": "category"}, 20)["a"].to_pylist()
+    assert texts == ["1.0"] * 20 + ["2.5"]
+
+
+# ------------------------------------------------------------------ parquet
+
+
+def test_parquet_folders_and_patterns(tmp_path):
+    (tmp_path / "data" / "sub").mkdir(parents=True)
+    for index, name in enumerate(["10.parquet", "2.parquet", "sub/1.parquet"]):
+        pq.write_table(pa.table({"a": [index * 10 + row for row in range(5)]}), tmp_path / "data" / name)
+    (tmp_path / "data" / "_SUCCESS").write_text("")
+    (tmp_path / "data" / "_old.parquet").write_text("")
+    expected = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 20, 21, 22, 23, 24]
+    assert read(tmp_path / "data", {"a": "number"}, 16)["a"].to_pylist() == expected
+    assert read(str(tmp_path / "data" / "[0-9]*.parquet"), {"a": "number"})["a"].to_pylist() == expected[:10]
+    assert column_names(tmp_path / "data") == ["a"]
+    before = open_source(tmp_path / "data", {"a": "number"}).digest()
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert open_source(tmp_path / "moved", {"a": "number"}).digest() == before
+    (tmp_path / "moved" / "2.parquet").rename(tmp_path / "moved" / "0.parquet")
+    assert open_source(tmp_path / "moved", {"a": "number"}).digest() != before
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("order", ["forward", "backward", "twice"])
+def test_slices_of_one_row_group_in_any_order(tmp_path, threads, order):
+    """Slices share one pass over the row group, whatever the order in which threads ask for them."""
+    rows = 20_000
+    table = pa.table({"a": np.arange(rows), "b": [f"v{row % 901}" for row in range(rows)]})
+    pq.write_table(table, tmp_path / "data.parquet")
+    parts = open_source(tmp_path / "data.parquet", {"a": "number", "b": "category"}).partitions(8000)
+    assert len(parts) > 20
+    wanted = {"forward": parts, "backward": parts[::-1], "twice": [*parts, *parts]}[order]
+    with ThreadPoolExecutor(threads) as pool:
+        batches = dict(zip(wanted, pool.map(lambda part: part.read(), wanted), strict=True))
+    assert [value for part in parts for value in batches[part].column("a").to_pylist()] == list(range(rows))
+    assert [value for part in parts for value in batches[part].column("b").to_pylist()] == table["b"].to_pylist()
+
+
+# ------------------------------------------------------------------ digests and places
+
+
+@settings(max_examples=12, deadline=None)
+@given(cuts=st.lists(st.integers(1, 39), max_size=4, unique=True).map(sorted), width=st.sampled_from([1, 3, 1 << 16]))
+def test_digest_of_a_frame_is_of_its_values(monkeypatch_slice, cuts, width):
+    """Chunks, offsets, dictionaries and the library it comes from do not matter; one value does."""
+    monkeypatch_slice(width)
+    table = arrow_table()
+    edges = [0, *cuts, table.num_rows]
+    pieces = pa.concat_tables([table.slice(a, b - a) for a, b in pairwise(edges)])
+    expected = open_source(table, RAW).digest()
+    assert open_source(pieces, RAW).digest() == expected
+    assert open_source(pl.from_arrow(table), RAW).digest() == expected
+    changed = table.to_pandas()
+    changed.loc[17, "city"] = "Romex"
+    assert open_source(changed, RAW).digest() != expected
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_slice():
+    from distcore_data.sources import digests
+
+    patch = pytest.MonkeyPatch()
+    yield lambda rows: patch.setattr(digests, "SLICE_ROWS", rows)
+    patch.undo()
+
+
+def test_digest_tells_missing_from_zero_and_shifted_texts():
+    def of(values, raw="category"):
+        return open_source({"a": values}, {"a": raw}).digest()
+
+    assert len({of(["ab", "c"]), of(["a", "bc"]), of(["abc", ""]), of(["abc", None])}) == 4
+    assert of([0.0, 1.0], "number") != of([None, 1.0], "number")
+    assert of([float("nan"), 1.0], "number") == of([None, 1.0], "number")
+
+
+def test_remote_datasets(files, tmp_path):
+    """csv, packed csv, parquet and a folder of it, by URL; what was fetched is removed."""
+    import gzip
+
+    store = fsspec.filesystem("memory")
+    store.pipe("/box/data.csv", (files / "data.csv").read_bytes())
+    store.pipe("/box/data.csv.gz", gzip.compress((files / "data.csv").read_bytes()))
+    store.pipe("/box/folder/part/0.parquet", (files / "data.parquet").read_bytes())
+    expected = read(files / "data.csv")
+    for name in ("data.csv", "data.csv.gz", "folder", "folder/part/*.parquet", "folder/part/0.parquet"):
+        same(read(f"memory://box/{name}", target=300, scratch=tmp_path / "scratch"), expected)
+        assert list((tmp_path / "scratch").iterdir()) == []
+    same(read(f"file://{files}/data.csv"), expected)
+    assert sample("memory://box/data.csv", 3).num_rows == 3
+
+
+def test_sample_infers_types(files):
+    table = sample(files / "data.csv", 5)
+    assert table.num_rows == 5
+    assert table.column_names == column_names(files / "data.csv") == list(RAW)
+    assert table.schema.field("flag").type == pa.bool_()
+    assert table.schema.field("share").type == pa.float64()
+    assert sample(files / "data.parquet", 5).num_rows == sample(files / "data.feather", 5).num_rows == 5
+    assert sample({"a": [1, 2, 3]}, 2).num_rows == 2
+
+
+def test_sample_of_a_packed_file_reads_its_head_only(tmp_path, monkeypatch):
+    import gzip
+
+    monkeypatch.setattr("distcore_data.sources.registry.HEAD_BYTES", 1 << 12)
+    packed = gzip.compress(("a,b\n" + "1,x\n" * 1_000_000).encode())
+    (tmp_path / "data.csv.gz").write_bytes(packed)
+    assert sample(tmp_path / "data.csv.gz", 1 << 30).num_rows < 2000
+
+
+def test_the_module_is_light(tmp_path):
+    """Reading csv imports no torch, no fsspec and no pandas (pyarrow itself imports pandas in some calls)."""
+    (tmp_path / "data.csv").write_text("a,b\n1,x\n")
+    code = (
+        "import sys, distcore_data.sources.registry; assert 'pyarrow' not in sys.modules;"
+        f"source = distcore_data.sources.registry.open_source({str(tmp_path / 'data.csv')!r}, {{'a': 'number', 'b': 'category'}});"
+        "source.digest(); source.partitions(1)[0].read();"
+        "heavy = {'pandas', 'torch', 'fsspec', 'pyarrow.parquet'} & set(sys.modules); assert not heavy, heavy"
+    )
+    done = run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

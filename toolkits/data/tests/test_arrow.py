@@ -1,0 +1,44 @@
+"""Numpy and Arrow share memory, and pandas stays away."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distcore_data.arrow import TYPES, from_numpy, to_numpy
+
+
+@pytest.mark.parametrize("dtype", TYPES.values(), ids=str)
+def test_there_and_back_on_the_same_memory(dtype):
+    values = np.arange(10).astype(dtype)
+    array = from_numpy(values)
+    assert array.equals(pa.array(values))
+    assert np.shares_memory(to_numpy(array), values)
+    assert np.array_equal(to_numpy(array.slice(3, 4)), values[3:7])
+    assert to_numpy(array.slice(10)).dtype == dtype
+
+
+def test_strided_values_are_copied():
+    assert from_numpy(np.arange(10, dtype=np.int32)[::-2]).to_pylist() == [9, 7, 5, 3, 1]
+
+
+@pytest.mark.parametrize("values", [np.zeros((2, 2)), np.array(["a"]), np.array([True])])
+def test_what_is_no_vector_of_numbers_is_refused(values):
+    with pytest.raises(TypeError, match="vector of a number type"):
+        from_numpy(values)
+
+
+@pytest.mark.parametrize("array", [pa.array([1, None]), pa.array(["a"]), pa.array([True])])
+def test_arrays_with_nulls_or_of_other_types_are_refused(array):
+    with pytest.raises(TypeError, match="without nulls"):
+        to_numpy(array)
+
+
+def test_pandas_is_not_imported():
+    code = (
+        "import sys, numpy as np; from distcore_data.arrow import *; to_numpy(from_numpy(np.arange(3))); "
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,27 @@
+"""What core itself offers as a plugin: the extension through which trials tell their evaluation rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcore_core.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+
+@hookimpl
+def distcore_make_extension(name: str, options: Any) -> Any:
+    if name != "rounds":
+        return None
+    from distcore_search.rounds import Rounds
+
+    return Rounds(options)
+
+
+@hookimpl
+def distcore_options_model(kind: str, name: str) -> type | None:
+    if (kind, name) != ("extensions", "rounds"):
+        return None
+    from distcore_search.rounds import RoundsOptions
+
+    return RoundsOptions

@@ -1,0 +1,116 @@
+"""Records of a search's trials: what executors share with the function that runs one.
+
+<search>/trials/<name>/
+  trial.json      parameters, state, score; rewritten whole at every change
+  rounds.jsonl    what each evaluation round found, as it came
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distcore_core.contracts import JSON
+from distcore_core.errors import TrainingError, UserError
+from distcore_core.io.atomic import write_file
+from distcore_core.io.os_errors import explained
+from distcore_core.io.seals import read_sealed, sealed
+from distcore_core.io.vouched import read_vouched
+from distcore_search.objective import Objective
+from distcore_search.rounds import rounds_of
+from distcore_search.space import parse_spaces, values_of
+
+RECORD, ROUNDS, TRIALS = "trial.json", "rounds.jsonl", "trials"
+ENDED = frozenset({"finished", "stopped", "failed"})
+"""States of a record that is final. "running" is also what a kill leaves behind."""
+
+log = logging.getLogger("distcore")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchWork:
+    """What an executor reads of a search's work (`SearchJob.work`); whoever runs trials adds what they need. Pickles.
+
+    parameters: of the `hyperopt` section, as written. directory: the search's folder.
+    """
+
+    parameters: JSON
+    objective: Objective
+    directory: Path
+
+    def folder(self, name: str) -> Path:
+        """A trial's folder."""
+        return self.directory / TRIALS / name
+
+
+def read_record(folder: Path) -> JSON:
+    """A trial's record; {} where it was never begun. Raises UserError where it is not as it was written."""
+    advice = f"Remove the folder {folder} and go on with the search: this trial is run again."
+    try:
+        return read_sealed(folder / RECORD, advice)
+    except FileNotFoundError:
+        return {}
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Replace a trial's record, whole or not at all."""
+    path = folder / RECORD
+    with explained(folder, RECORD, TrainingError, advice="choose another folder with --output_directory"):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            write_file(path, sealed(dict(record)))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{path} cannot be written as JSON: {error}. Use plain, finite values.") from error
+
+
+def begin_record(work: SearchWork, name: str, raw: Mapping[str, Any]) -> JSON:
+    """The trial's record, written where there is none yet: a process that dies at once leaves a trial all the same."""
+    folder = work.folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    record = read_record(folder)
+    if not record:
+        parameters = values_of(parse_spaces(work.parameters), raw)
+        record = {"name": name, "parameters": parameters, "raw": dict(raw), "state": "running"}
+        write_record(folder, record)
+    return record
+
+
+def end_record(folder: Path, state: str, objective: Objective, error: str | None = None, seconds: float = 0.0) -> JSON:
+    """What an executor says of a trial that does not say so itself: "stopped" early, or "failed" (its process died).
+
+    Its score is the best of its rounds. One that has ended meanwhile keeps its own word."""
+    record = read_record(folder)
+    if record.get("state") in ENDED:
+        return record
+    rounds = rounds_of(folder / ROUNDS)
+    score, place = objective.best_of([objective.of_round(each.metrics) for each in rounds])
+    record |= {"state": state, "rounds": len(rounds), "round": None if place is None else place + 1}
+    # A test split is evaluated with a whole model only, so a trial without one has no score there.
+    record |= {"score": score if state == "stopped" and objective.split != "test" else None, "error": error}
+    record["seconds"] = round(record.get("seconds", 0.0) + seconds, 3)
+    evaluated = rounds[place].metrics.get(objective.evaluated, {}) if place is not None else {}
+    record["evaluation"] = evaluated
+    write_record(folder, record)
+    return record
+
+
+def statistics_of(folder: Path) -> JSON:
+    """{split: {feature: {metric: [a value a round]}}} of a trial, also of one that did not come to its end."""
+    path = folder / "training_statistics.json"
+    if path.exists():
+        try:
+            found: JSON = read_vouched(path)
+        except UserError as error:
+            log.warning("%s The search's statistics are made from %s instead.", error, folder / ROUNDS)
+        else:
+            return found
+    made: JSON = {}
+    for each in rounds_of(folder / ROUNDS):
+        for split, features in each.metrics.items():
+            for feature, metrics in features.items():
+                for metric, value in metrics.items():
+                    made.setdefault(split, {}).setdefault(feature, {}).setdefault(metric, []).append(value)
+    return made

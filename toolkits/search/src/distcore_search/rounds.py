@@ -1,0 +1,114 @@
+"""Evaluation rounds of a trial as JSON lines: written in rank 0 by an extension, followed by who watches the trial.
+
+Each line holds its own digest, so that none is changed unseen.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from distcore_core.config.base_options import Options
+from distcore_core.contracts import JSON
+from distcore_core.hooks import hookimpl
+from distcore_core.io.seals import sealed, unsealed
+
+log = logging.getLogger("distcore")
+
+
+class RoundsOptions(Options):
+    """`extensions: [{type: rounds, path: …}]`."""
+
+    path: str = Field(description="The file, one line of JSON an evaluation round: step, epoch, seconds, metrics.")
+
+
+class Rounds:
+    """The extension `rounds`. A line is one write: a reader sees it whole or, torn by a kill, passes it over."""
+
+    def __init__(self, options: RoundsOptions) -> None:
+        self.path = Path(options.path)
+        self.started = time.monotonic()
+
+    @hookimpl
+    def epoch_finished(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> None:
+        seconds = round(time.monotonic() - self.started, 3)
+        add_round(self.path, {"step": step, "epoch": epoch, "seconds": seconds, "metrics": metrics})
+
+
+def add_round(path: Path, found: JSON) -> None:
+    """Write the line of a round: {"step", "epoch", "seconds", "metrics"}."""
+    line = sealed(found, line=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = _ends_torn(path)
+    with open(path, "ab", buffering=0) as file:
+        file.write((b"\n" if torn else b"") + line)
+
+
+@dataclass(frozen=True)
+class Round:
+    """number: 1, 2, … over all attempts at the trial. seconds: since this attempt at it began."""
+
+    number: int
+    step: int
+    seconds: float
+    metrics: Mapping[str, Any]
+
+
+PASSED_OVER = "%s, line %d, is damaged or was cut short by a kill (%s). This round is passed over."
+
+
+class Follower:
+    """New rounds of a file since the last look; a step that a resumed trial evaluates again is not new.
+
+    A line that is not as it was written is passed over, with a warning."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = self._line = 0
+        self._last = Round(0, 0, 0.0, {})
+
+    def new(self) -> Iterator[Round]:
+        """What was added. The file need not be there yet."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            self._line += 1
+            try:
+                found = unsealed(line + b"\n")
+            except ValueError as error:
+                if line:
+                    log.warning(PASSED_OVER, self.path, self._line, error)
+                continue
+            if found["step"] > self._last.step:
+                self._last = Round(self._last.number + 1, found["step"], found["seconds"], found["metrics"])
+                yield self._last
+
+
+def rounds_of(path: Path) -> list[Round]:
+    """All rounds of a file that nobody writes any more; a last line that was cut short is told too."""
+    if _ends_torn(path):
+        log.warning("%s ends with a line that was cut short by a kill. This round is passed over.", path)
+    return list(Follower(path).new())
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether the last line was cut short."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:  # not there, or empty
+        return False

@@ -1,0 +1,49 @@
+"""Rounds as lines of JSON: whole ones are told once, torn ones passed over, a resumed trial's are not told again."""
+
+import json
+
+from distcore_search.rounds import Follower, Rounds, RoundsOptions
+from distcore_testing import ExtensionSuite, PluginSuite
+
+METRICS = {"validation": {"y": {"loss": 0.5}}}
+
+
+class TestPlugin(PluginSuite):
+    kind, name = "extensions", "rounds"
+
+
+class TestRounds(ExtensionSuite):
+    name = "rounds"
+    events = ("epoch_finished",)
+
+    def options_in(self, folder):
+        return {"path": str(folder / "rounds.jsonl")}
+
+
+def written(path):
+    return Rounds(RoundsOptions(path=str(path)))
+
+
+def test_rounds_are_told_once(tmp_path):
+    path = tmp_path / "deep" / "rounds.jsonl"
+    follower, rounds = Follower(path), written(path)
+    assert list(follower.new()) == []
+    rounds.epoch_finished(1, 5, METRICS)
+    rounds.epoch_finished(2, 10, METRICS)
+    assert [(each.number, each.step, each.metrics) for each in follower.new()] == [(1, 5, METRICS), (2, 10, METRICS)]
+    assert list(follower.new()) == []
+
+
+def test_a_torn_line_is_passed_over_and_a_round_that_comes_again_is_not_new(tmp_path):
+    """The trial was killed while it wrote round 2, and goes on from the checkpoint of round 1."""
+    path = tmp_path / "rounds.jsonl"
+    written(path).epoch_finished(1, 5, METRICS)
+    with open(path, "a") as file:
+        file.write(json.dumps({"step": 10})[:-4])
+    follower = Follower(path)
+    assert [each.number for each in follower.new()] == [1]
+    again = written(path)
+    again.epoch_finished(1, 5, METRICS)
+    again.epoch_finished(2, 10, METRICS)
+    assert [(each.number, each.step) for each in follower.new()] == [(2, 10)]
+    assert [(each.number, each.step) for each in Follower(path).new()] == [(1, 5), (2, 10)]

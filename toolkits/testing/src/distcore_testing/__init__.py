@@ -1,0 +1,72 @@
+"""Conformance suites: subclass one in your plugin's tests, and pytest runs what every plugin of that role must hold.
+
+    from distcore_testing import CacheFormatSuite, PluginSuite
+
+    class TestPlugin(PluginSuite):
+        kind, name = "caches", "myformat"
+
+    class TestMyFormat(CacheFormatSuite):
+        name = "myformat"
+
+`name` is the entry point's name; the suite resolves the plugin as a run does, so the metadata, the API version and the
+options model are tried too. What a plugin cannot do by its nature is a class attribute set to False in the subclass,
+with the reason in its docstring; everything else must pass. `distcore_testing.data` has a tiny table and its config.
+
+A suite is imported, and pytest with it, when it is first named.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distcore_testing.backends import BackendSuite
+    from distcore_testing.caches import CacheFormatSuite
+    from distcore_testing.clusters import ClusterProcessorSuite
+    from distcore_testing.executors import ExecutorSuite
+    from distcore_testing.extensions import ExtensionSuite
+    from distcore_testing.features import FeatureSuite
+    from distcore_testing.loaders import LoaderSuite
+    from distcore_testing.models import ModelSuite
+    from distcore_testing.plugin import PluginSuite
+    from distcore_testing.processors import ProcessorSuite
+    from distcore_testing.trainers import TrainerSuite
+
+__all__ = [
+    "BackendSuite",
+    "CacheFormatSuite",
+    "ClusterProcessorSuite",
+    "ExecutorSuite",
+    "ExtensionSuite",
+    "FeatureSuite",
+    "LoaderSuite",
+    "ModelSuite",
+    "PluginSuite",
+    "ProcessorSuite",
+    "TrainerSuite",
+]
+
+_MODULES = {
+    "BackendSuite": "backends",
+    "CacheFormatSuite": "caches",
+    "ClusterProcessorSuite": "clusters",
+    "ExecutorSuite": "executors",
+    "ExtensionSuite": "extensions",
+    "FeatureSuite": "features",
+    "LoaderSuite": "loaders",
+    "ModelSuite": "models",
+    "PluginSuite": "plugin",
+    "ProcessorSuite": "processors",
+    "TrainerSuite": "trainers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pytest
+
+    # A failing assert in a suite then shows its values, as one in a test file does.
+    pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES.values()))
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,203 @@
+"""What every cache format must hold."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distcore_core.contracts import CACHE_FORMAT, CacheFormat, Column, PluginRef, ShardReader
+from distcore_core.errors import CacheError
+from distcore_core.registry.manager import Plugins
+from distcore_data.cache import Cache, CacheBuilder, ensure_cache, open_cache
+
+
+class CacheFormatSuite:
+    """Subclass with `name`, and `options` where the defaults are not what you want to try.
+
+    flips: how many single bits of each file are changed, one after the other, each of which must be noticed."""
+
+    name: str
+    options: Mapping[str, Any] = {}
+    flips = 50
+
+    @pytest.fixture
+    def format(self) -> CacheFormat:
+        return Plugins().make(CACHE_FORMAT, self.name, self.options)
+
+    @pytest.fixture
+    def shard(self) -> pa.Table:
+        """Every kind of column: float32 with odd bit patterns, int32, a vector, a ragged column with empty rows."""
+        dice = np.random.default_rng(1)
+        rows = 5000
+        floats = dice.normal(size=rows).astype(np.float32)
+        floats[:4] = np.array([np.nan, -0.0, np.inf, 1e-45], np.float32)
+        lengths = dice.integers(0, 4, rows)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        codes = dice.integers(-(2**31), 2**31 - 1, rows).astype(np.int32)
+        vector = pa.FixedSizeListArray.from_arrays(pa.array(dice.normal(size=rows * 3).astype(np.float32)), 3)
+        tokens = pa.array(dice.integers(0, 99, offsets[-1]).astype(np.int32))
+        return pa.table(
+            {
+                "x": floats,
+                "code": codes,
+                "vector": vector,
+                "tokens": pa.ListArray.from_arrays(pa.array(offsets), tokens),
+            }
+        )
+
+    def test_reading_gives_back_every_bit(self, format: CacheFormat, shard: pa.Table) -> None:
+        with_all = self._open(format, shard).read()
+        assert with_all.schema.names == shard.schema.names
+        for name in ("x", "code"):
+            assert np.array_equal(_bits(with_all.column(name)), _bits(shard.column(name).combine_chunks()))
+        assert np.array_equal(
+            _bits(with_all.column("vector").flatten()), _bits(shard.column("vector").combine_chunks().flatten())
+        )
+        assert with_all.column("tokens").to_pylist() == shard.column("tokens").to_pylist()
+
+    def test_equal_tables_give_equal_bytes(self, format: CacheFormat, shard: pa.Table) -> None:
+        """Also when the same rows come in other chunks, and from another instance."""
+        again = Plugins().make(CACHE_FORMAT, self.name, self.options)
+        chunks = pa.concat_tables([shard.slice(0, 1), shard.slice(1, 3000), shard.slice(3001)])
+        assert _written(format, shard) == _written(format, shard) == _written(again, chunks)
+
+    @pytest.mark.parametrize(("start", "stop"), [(0, 0), (0, 1), (17, 4097), (4999, 5000), (0, None), (4096, None)])
+    def test_ranges_of_rows(self, format: CacheFormat, shard: pa.Table, start: int, stop: int | None) -> None:
+        reader = self._open(format, shard)
+        expected = shard.slice(start, (stop if stop is not None else shard.num_rows) - start)
+        found = reader.read(start, stop)
+        assert reader.rows == shard.num_rows
+        assert found.num_rows == expected.num_rows
+        assert found.column("code").to_pylist() == expected.column("code").to_pylist()
+        assert found.column("tokens").to_pylist() == expected.column("tokens").to_pylist()
+
+    def test_chosen_columns_in_the_order_asked(self, format: CacheFormat, shard: pa.Table) -> None:
+        found = self._open(format, shard).read(10, 20, columns=["code", "x"])
+        assert found.schema.names == ["code", "x"]
+
+    def test_an_empty_shard(self, format: CacheFormat, shard: pa.Table) -> None:
+        reader = self._open(format, shard.slice(0, 0))
+        assert reader.rows == 0
+        assert reader.read().schema.names == shard.schema.names
+
+    def test_a_shard_that_was_cut_is_not_read_as_a_shorter_one(self, format: CacheFormat, shard: pa.Table) -> None:
+        whole = _written(format, shard)
+        for length in (0, len(whole) // 3, len(whole) - 1):
+            with pytest.raises(Exception):  # noqa: B017,PT011 - formats raise their own library's errors
+                format.open(io.BytesIO(whole[:length])).read()
+
+    def boundaries(self, content: bytes) -> list[int]:
+        """Places between two of the format's own pieces, where a shard that was cut looks whole. Override."""
+        return []
+
+    def test_no_damage_is_read_silently(self, shard: pa.Table, tmp_path: Path) -> None:
+        """Read through the cache, a file that was cut, or has one bit changed, is an error that names it.
+
+        So with the shard, the split map and the manifest."""
+        plugins = Plugins()
+        cache = _cache(tmp_path, PluginRef("caches", self.name, self.options), shard)
+        paths = sorted(path for path in cache.folder.rglob("*") if path.is_file())
+        assert [path.parent.name for path in paths] == [cache.key, "rows", "train"]
+
+        def read() -> None:
+            with open_cache(cache, plugins) as reader:
+                assert len(reader.row_numbers("train")) == shard.num_rows
+                assert reader.read("train", 0, shard.num_rows).num_rows == shard.num_rows
+
+        read()
+        dice = random.Random(self.name)
+        for path in paths:
+            content = path.read_bytes()
+            between = [] if path.parent == cache.folder else self.boundaries(content)
+            cuts = [0, len(content) // 3, len(content) - 1, *between]
+            places = [dice.randrange(len(content) * 8) for _ in range(self.flips)]
+            for damaged in chain((content[:cut] for cut in cuts), (_flipped(content, place) for place in places)):
+                path.write_bytes(damaged)
+                with pytest.raises(CacheError, match=f"{path.parent.name}/{path.name}"):
+                    read()
+            path.write_bytes(content)
+        read()
+
+    @pytest.mark.parametrize("protocol", [0, 2, 5])
+    def test_a_pickle_in_place_of_a_shard_is_refused_and_not_run(self, tmp_path: Path, protocol: int) -> None:
+        """Also where a manifest vouches for it."""
+        mark = tmp_path / "mark"
+        format = PluginRef("caches", self.name, self.options)
+        cache = cache_holding(tmp_path / "cache", format, pickle.dumps(_Runs(mark), protocol))
+        with open_cache(cache) as reader, pytest.raises(CacheError, match=r"train/00000\."):
+            reader.read("train", 0, 1)
+        assert not mark.exists()
+
+    def _open(self, format: CacheFormat, shard: pa.Table) -> ShardReader:
+        return format.open(io.BytesIO(_written(format, shard)))
+
+
+class _Runs:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.folder),))
+
+
+def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1) -> Cache:
+    """A committed cache whose one shard is `content`, with digests that vouch for it: what a hostile writer can make.
+
+    Its one column is x, float32. What reads it must raise CacheError, run nothing, and keep its memory."""
+
+    class Given:
+        suffix = Plugins().make(CACHE_FORMAT, format.name, format.options).suffix
+
+        def write(self, target: BinaryIO, table: pa.Table) -> None:
+            target.write(content)
+
+        def open(self, source: BinaryIO) -> ShardReader:
+            raise NotImplementedError
+
+    def build(builder: CacheBuilder) -> None:
+        builder._maker = Given()
+        builder.write_shard("train", 0, pa.table({"x": np.zeros(rows, np.float32)}))
+        builder.write_split_map(0, np.zeros(rows, np.int8))
+        builder.finish([Column("x", "float32")], {}, {"digest": "", "rows": rows})
+
+    return ensure_cache(folder, "hostile", format, build)
+
+
+def _written(format: CacheFormat, shard: pa.Table) -> bytes:
+    target = io.BytesIO()
+    format.write(target, shard)
+    return target.getvalue()
+
+
+def _cache(folder: Path, format: PluginRef, shard: pa.Table) -> Cache:
+    """A cache of one shard, as a run commits it."""
+    columns = [Column("x", "float32"), Column("code", "int32"), Column("vector", "float32", 3)]
+
+    def build(builder: CacheBuilder) -> None:
+        builder.write_shard("train", 0, shard)
+        builder.write_split_map(0, np.zeros(shard.num_rows, np.int8))
+        builder.finish([*columns, Column("tokens", "int32", None)], {}, {"digest": "", "rows": shard.num_rows})
+
+    return ensure_cache(folder, "conformance", format, build)
+
+
+def _flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def _bits(column: pa.Array) -> Any:
+    return column.to_numpy(zero_copy_only=False).view(np.int32)

@@ -1,0 +1,189 @@
+"""What every executor must hold: each trial runs once, with parameters of the space; a bad trial is its own affair."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from distcore_core.contracts import BACKEND, EXECUTOR, Axis, Backend, SearchJob
+from distcore_core.errors import ConfigError
+from distcore_core.registry.manager import Plugins
+from distcore_search.objective import Objective
+from distcore_search.records import ROUNDS, SearchWork, read_record, write_record
+from distcore_search.rounds import add_round
+
+AXES = {
+    "rate": Axis("float", 1e-4, 1.0, log=True),
+    "share": Axis("float", 0.0, 1.0, step=0.25),
+    "layers": Axis("int", 1, 8),
+    "kind": Axis("choice", 0, 2),
+}
+SECONDS = 0.05
+
+
+class ExecutorSuite:
+    """Subclass with `name`, and `options` where needed.
+
+    backend: which backend the trials are beside, with backend_options. asked: False where the executor cannot choose
+    parameters one after another (`variants` are then always given). stops: an `executor.scheduler` that stops a trial
+    whose first rounds are worse than the others'.
+    """
+
+    name: str
+    options: Mapping[str, Any] = {}
+    backend = "local"
+    backend_options: Mapping[str, Any] = {}
+    asked = True
+    stops: Mapping[str, Any] = MappingProxyType(
+        {"type": "async_hyperband", "grace_period": 1, "reduction_factor": 2, "max_t": 100}
+    )
+
+    @pytest.fixture
+    def place(self) -> Iterator[Backend]:
+        made = Plugins().make(BACKEND, self.backend, self.backend_options)
+        yield made
+        made.close()
+
+    def make(self, **more: Any) -> Any:
+        return Plugins().make(EXECUTOR, self.name, {**self.options, **more})
+
+    def job(self, folder: Path, variants: Any, trials: int = 4, mode: str = "well", **more: Any) -> SearchJob:
+        """A search of trials that only write down what they were given; mode: see `quick_trial`."""
+        objective = Objective("y", "loss", "minimize")
+        work = QuickWork(parameters={}, objective=objective, directory=folder, mode=mode)
+        known = None if variants is None else tuple(variants)
+        count = trials if known is None else len(known)
+        return SearchJob(quick_trial, work, AXES, known, count, "minimize", folder, **more)
+
+    def variants(self, count: int = 4) -> list[dict[str, Any]]:
+        return [
+            {"rate": 0.001 * (each + 1), "share": 0.25, "layers": each + 1, "kind": each % 3} for each in range(count)
+        ]
+
+    def records(self, job: SearchJob) -> dict[str, Any]:
+        folder = job.directory / "trials"
+        return {path.name: read_record(path) for path in sorted(folder.iterdir())}
+
+    # -------------------------------------------------------------- plans
+
+    def test_it_says_how_many_run_at_once_and_who_chooses(self, place: Backend, tmp_path: Path) -> None:
+        planned = self.make(max_concurrent_trials=2).plan(self.job(tmp_path, self.variants()), place)
+        assert planned["at_once"] == 2
+        assert planned["algorithm"]
+        assert all(isinstance(note, str) for note in planned["notes"])
+        assert list(tmp_path.iterdir()) == []
+
+    def test_an_unknown_option_and_a_scheduler_that_nobody_carries_out_are_refused(self) -> None:
+        with pytest.raises(ConfigError, match="num_sampels"):
+            self.make(num_sampels=2)
+        with pytest.raises(ConfigError, match=r"pbt.*async_hyperband"):
+            self.make(scheduler={"type": "pbt"})
+
+    # -------------------------------------------------------------- trials
+
+    def test_every_trial_runs_once_with_its_own_parameters(self, place: Backend, tmp_path: Path) -> None:
+        job, told = self.job(tmp_path, self.variants()), list[str]()
+        self.make(max_concurrent_trials=2).run(job, place, told.append)
+        found = self.records(job)
+        assert sorted(told) == sorted(found)
+        assert sorted((each["raw"] for each in found.values()), key=lambda raw: raw["layers"]) == list(
+            job.variants or ()
+        )
+        assert {each["state"] for each in found.values()} == {"finished"}
+        assert {each["attempts"] for each in found.values()} == {1}
+
+    def test_what_it_chooses_itself_is_of_the_space(self, place: Backend, tmp_path: Path) -> None:
+        if not self.asked:
+            pytest.skip("it chooses nothing itself")
+        job = self.job(tmp_path, None, trials=6, points=({"layers": 7},), algorithm={"type": "optuna"})
+        self.make(max_concurrent_trials=2).run(job, place, lambda name: None)
+        chosen = [each["raw"] for each in self.records(job).values()]
+        assert len(chosen) == 6
+        assert all(
+            1e-4 <= raw["rate"] <= 1.0 and raw["layers"] in range(1, 9) and raw["kind"] in (0, 1, 2) for raw in chosen
+        )
+        assert all(raw["share"] in (0, 0.25, 0.5, 0.75, 1.0) for raw in chosen)
+        assert any(raw["layers"] == 7 for raw in chosen)
+        assert len({raw["rate"] for raw in chosen}) == 6
+
+    def test_a_trial_that_fails_or_dies_does_not_stop_the_others(self, place: Backend, tmp_path: Path) -> None:
+        """layers 1 writes its own failure, layers 2 is killed, the others finish."""
+        job, told = self.job(tmp_path, self.variants(), mode="bad"), list[str]()
+        self.make(max_concurrent_trials=2).run(job, place, told.append)
+        states = {each["raw"]["layers"]: each for each in self.records(job).values()}
+        assert {layers: each["state"] for layers, each in states.items()} == {
+            1: "failed",
+            2: "failed",
+            3: "finished",
+            4: "finished",
+        }
+        assert states[1]["error"] == "ValueError: as asked"
+        assert states[2]["error"]
+        assert len(told) == 4
+
+    def test_trials_that_ended_are_not_repeated_and_one_that_was_begun_goes_on(
+        self, place: Backend, tmp_path: Path
+    ) -> None:
+        job = self.job(tmp_path, self.variants())
+        self.make(max_concurrent_trials=1).run(job, place, lambda name: None)
+        before = self.records(job)
+        again = self.job(tmp_path, self.variants(), resume=True)
+        told: list[str] = []
+        self.make(max_concurrent_trials=1).run(again, place, told.append)
+        assert self.records(again) == before
+        assert told == []
+
+    def test_a_bad_trial_is_stopped_early(self, place: Backend, tmp_path: Path) -> None:
+        """The first two have low losses and many rounds; those after them have high ones."""
+        job = self.job(tmp_path, self.variants(6), mode="slow")
+        self.make(max_concurrent_trials=2, scheduler=dict(self.stops)).run(job, place, lambda name: None)
+        found = {each["raw"]["layers"]: each for each in self.records(job).values()}
+        stopped = {layers for layers, each in found.items() if each["state"] == "stopped"}
+        assert stopped
+        assert 1 not in stopped
+        assert all(found[layers]["rounds"] < ROUNDS_OF_SLOW for layers in stopped)
+        assert all(found[layers]["score"] == pytest.approx(float(layers)) for layers in stopped)
+
+
+ROUNDS_OF_SLOW = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickWork(SearchWork):
+    """Of trials that train nothing. mode: see `quick_trial`."""
+
+    mode: str
+
+
+def quick_trial(work: QuickWork, name: str, raw: Mapping[str, Any]) -> None:
+    """A trial that trains nothing. Its loss is `layers` in every round.
+
+    work.mode: "well": one round; "slow": many rounds with pauses; "bad": see the suite's test."""
+    folder = work.folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    record = read_record(folder)
+    if record.get("state") in ("finished", "failed", "stopped"):
+        return
+    record = {"name": name, "parameters": dict(raw), "raw": dict(raw), "attempts": record.get("attempts", 0) + 1}
+    write_record(folder, {**record, "state": "running"})
+    mode, layers = work.mode, raw["layers"]
+    if mode == "bad" and layers == 1:
+        write_record(folder, {**record, "state": "failed", "error": "ValueError: as asked"})
+        return
+    if mode == "bad" and layers == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rounds = ROUNDS_OF_SLOW if mode == "slow" else 1
+    for number in range(1, rounds + 1):
+        line = {"step": number, "epoch": number, "seconds": 0.1, "metrics": {"validation": {"y": {"loss": layers}}}}
+        add_round(folder / ROUNDS, line)
+        time.sleep(SECONDS * (mode == "slow"))
+    if read_record(folder)["state"] != "stopped":
+        write_record(folder, {**record, "state": "finished", "score": float(layers), "rounds": rounds})

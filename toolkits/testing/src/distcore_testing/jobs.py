@@ -1,0 +1,168 @@
+"""What the suites send to other processes: functions and partitions that can be imported there, and nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distcore_core.contracts import Block, Member, ShardPlan
+
+
+def square(number: int) -> int:
+    """A task."""
+    return number * number
+
+
+def fail_in_rank_one(member: Member) -> None:
+    """Raise in one rank only."""
+    if member.rank == 1:
+        raise ValueError("rank one gives up")
+
+
+def die_once(member: Member, folder: str) -> tuple[int, int, int]:
+    """SIGKILL the last rank at the first attempt; every rank leaves a line for each attempt in `rank-<n>`, and says who
+    it is."""
+    with open(Path(folder, f"rank-{member.rank}"), "a") as file:
+        file.write("started\n")
+    if member.rank == member.world - 1 and len(attempts(folder, member.rank)) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return member.rank, member.world, member.local_rank
+
+
+def attempts(folder: str | Path, rank: int) -> list[str]:
+    """The lines that `die_once` left."""
+    path = Path(folder, f"rank-{rank}")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@dataclass(frozen=True)
+class CountedPartition:
+    """Rows [start, stop) of a numbered table; every read leaves a line in `folder`. bad: raises instead."""
+
+    folder: str
+    start: int
+    stop: int
+    bad: bool = False
+
+    def read(self) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        with open(Path(self.folder, f"read-{self.start}-{self.stop}"), "a") as file:
+            file.write("read\n")
+        if self.bad:
+            raise ValueError(f"rows {self.start} to {self.stop} are damaged")
+        names = [f"name {row % 7}" for row in range(self.start, self.stop)]
+        return pa.record_batch(
+            {
+                "row": pa.array(range(self.start, self.stop), pa.float64()),
+                "name": pa.array(names, pa.string()).dictionary_encode(),
+            }
+        )
+
+
+class CountedSource:
+    """A `contracts.Source` of numbered rows, cut as told. edges: 0, …, rows. bad: index of a partition that raises."""
+
+    def __init__(self, folder: Path, edges: Sequence[int], bad: int | None = None) -> None:
+        self.parts = [
+            CountedPartition(str(folder), start, stop, index == bad)
+            for index, (start, stop) in enumerate(pairwise(edges))
+        ]
+
+    def digest(self) -> str:
+        """The same for the same rows."""
+        return f"rows-{self.parts[-1].stop}"
+
+    def partitions(self, target_bytes: int) -> Sequence[CountedPartition]:
+        """As told, whatever size is asked for."""
+        return self.parts
+
+    def check_unchanged(self, content: bool = True) -> None:
+        """Nothing changes."""
+
+    def close(self) -> None:
+        """Nothing was unpacked."""
+
+
+def total_of(block: Block) -> tuple[float, int]:
+    """The sum of a block's row numbers, and its rows."""
+    import pyarrow.compute as pc
+
+    return float(pc.sum(block.table.column("row")).as_py() or 0.0), block.table.num_rows
+
+
+def add(left: tuple[float, int], right: tuple[float, int]) -> tuple[float, int]:
+    """Merge what `total_of` gave."""
+    return left[0] + right[0], left[1] + right[1]
+
+
+def rows_of(plan: ShardPlan, blocks: list[Block]) -> tuple[int, list[float], list[Any]]:
+    """What a shard's writer is given: its index, its row numbers and its names in order."""
+    rows = [row for block in blocks for row in block.table.column("row").to_pylist()]
+    names = [name for block in blocks for name in block.table.column("name").to_pylist()]
+    return plan.index, rows, names
+
+
+@dataclass(frozen=True)
+class Table:
+    """A task's function that brings its data: the value at an index."""
+
+    values: tuple[int, ...]
+
+    def __call__(self, index: int) -> int:
+        return self.values[index]
+
+
+def process_of(item: Block | ShardPlan, *_: object) -> frozenset[int]:
+    """The process that a task ran in."""
+    return frozenset([os.getpid()])
+
+
+def union(left: frozenset[int], right: frozenset[int]) -> frozenset[int]:
+    """Merge what `process_of` gave."""
+    return left | right
+
+
+@dataclass(frozen=True)
+class DiesOnce:
+    """A task's function that SIGKILLs its process at item `index`, the first time; a shard's writer leaves half a file.
+
+    folder: for the mark that says it died. driver: the process that must not die, nor run tasks."""
+
+    function: Callable[..., Any]
+    index: int
+    folder: str
+    driver: int
+
+    def __call__(self, item: Any, *rest: Any) -> Any:
+        if item.index == self.index and os.getpid() != self.driver and self._first():
+            builder = getattr(self.function, "builder", None)
+            if builder is not None:
+                path = Path(builder.folder, "rows", f"{self.index:05d}.parquet")
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(b"PAR1 half of it")
+            self.die()
+        return self.function(item, *rest)
+
+    def die(self) -> None:
+        """End this process; another suite may take more with it."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _first(self) -> bool:
+        try:
+            os.close(os.open(self.mark(), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def mark(self) -> str:
+        """The file that says it died."""
+        return os.path.join(self.folder, f"died-{type(self.function).__name__}")

@@ -1,0 +1,103 @@
+"""What every processor must hold: each partition read once, rows in order, shards that do not depend on partitions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from distcore_core.contracts import PROCESSOR, Processor, ShardPlan
+from distcore_core.registry.manager import Plugins
+from distcore_testing import data, jobs
+from distcore_testing.app import app
+
+EDGES = (0, 5, 5, 6, 40, 41, 100)
+"""Partitions of all sizes, an empty one among them."""
+
+PLANS = (ShardPlan(0, 0, 33), ShardPlan(1, 33, 66), ShardPlan(2, 66, 100))
+
+
+class ProcessorSuite:
+    """Subclass with `name`; `variants` are options under which everything must come out the same."""
+
+    name: str
+    variants: tuple[Mapping[str, Any], ...] = ({},)
+    rows = 3000
+
+    @contextmanager
+    def scanned(self, source: jobs.CountedSource, folder: Path, options: Mapping[str, Any]) -> Iterator[Processor]:
+        """A processor that has cut the source, with a scratch folder in `folder`."""
+        (folder / "scratch").mkdir(parents=True)
+        made = Plugins().make(PROCESSOR, self.name, options)
+        assert made.scan(source, folder / "scratch") == len(source.parts)
+        yield made
+        made.close()
+
+    def test_every_partition_is_read_once_and_every_row_comes_in_its_shard(self, tmp_path: Path) -> None:
+        for number, options in enumerate(self.variants):
+            folder = tmp_path / str(number)
+            with self.scanned(jobs.CountedSource(folder, EDGES), folder, options) as processor:
+                merged, rows = processor.fold(jobs.total_of, jobs.add)
+                assert merged == (4950.0, 100)
+                assert rows == [stop - start for start, stop in pairwise(EDGES)]
+                shards = processor.write_shards(PLANS, jobs.rows_of)
+            expected = [(plan.index, list(range(plan.start, plan.stop))) for plan in PLANS]
+            assert [(index, found) for index, found, _ in shards] == expected
+            assert [names for _, _, names in shards] == [[f"name {row % 7}" for row in found] for _, found in expected]
+            reads = [path.read_text().splitlines() for path in folder.glob("read-*")]
+            assert reads == [["read"]] * (len(EDGES) - 1)
+
+    def test_a_partition_that_cannot_be_read_is_told(self, tmp_path: Path) -> None:
+        source = jobs.CountedSource(tmp_path, EDGES, bad=3)
+        with (
+            self.scanned(source, tmp_path, self.variants[0]) as processor,
+            pytest.raises(ValueError, match="rows 6 to 40 are damaged"),
+        ):
+            processor.fold(jobs.total_of, jobs.add)
+
+    def test_every_variant_gives_the_bytes_of_the_local_processor(self, tmp_path: Path) -> None:
+        table = data.table(self.rows)
+        reference = digests("local", tmp_path / "reference", {}, table)
+        for number, options in enumerate(self.variants):
+            assert digests(self.name, tmp_path / str(number), options, table) == reference
+
+    def test_a_file_gives_the_bytes_of_the_frame(self, tmp_path: Path) -> None:
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        table, options = data.table(self.rows), self.variants[0]
+        pyarrow.csv.write_csv(table, tmp_path / "data.csv")
+        pyarrow.parquet.write_table(table, tmp_path / "data.parquet", row_group_size=777)
+        frame = digests(self.name, tmp_path / "a", options, table)
+        assert digests(self.name, tmp_path / "b", options, str(tmp_path / "data.csv")) == frame
+        assert digests(self.name, tmp_path / "c", options, str(tmp_path / "data.parquet")) == frame
+
+
+def digests(processor: str, folder: Path, options: Mapping[str, Any], dataset: pa.Table | str) -> dict[str, str]:
+    """sha256 of every file of the cache that this processor builds, but for the manifest."""
+    zscore = {"normalization": "zscore", "missing_value_strategy": "ffill"}
+    features = [
+        {"name": "x0", "type": "number", "preprocessing": zscore},
+        {"name": "x1", "type": "number", "preprocessing": {"missing_value_strategy": "fill_with_mean"}},
+        {"name": "colour", "type": "category"},
+        {"name": "tags", "type": "set"},
+    ]
+    config = data.config(str(folder), input_features=features)
+    config["backend"]["processor"] = {"type": processor, **options}
+    return digested(config, dataset)
+
+
+def digested(config: Mapping[str, Any], dataset: pa.Table | str) -> dict[str, str]:
+    """sha256 of every file of the cache that this config builds, but for the manifest and notes of its use."""
+    cache = app().preprocess(config, dataset=dataset)
+    store = cache.store()
+    files = [name for name in sorted(store.list(f"{cache.key}/")) if not name.endswith(".json")]
+    assert files
+    # In a bucket they lie in the folder of a version: two parts of the name are the split and the shard.
+    return {"/".join(name.split("/")[-2:]): hashlib.sha256(store.read(name)).hexdigest() for name in files}

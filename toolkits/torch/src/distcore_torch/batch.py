@@ -1,0 +1,121 @@
+"""A batch of encoded rows: one packed 32-bit matrix, and typed views of its columns.
+
+Columns lie side by side, float32 columns first, then int32 ones, so that a run of columns of one dtype is one strided
+view and no copy. Ragged columns (tokens, set members) lie beside the matrix as values and offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from distcore_core import contracts
+from distcore_core.contracts import Column
+
+DTYPES = {"float32": torch.float32, "int32": torch.int32}
+
+
+class Slot(NamedTuple):
+    """Where a column lies in the packed matrix: words [start, start + width) of each row."""
+
+    start: int
+    width: int
+    dtype: torch.dtype
+
+
+class Ragged(NamedTuple):
+    """A ragged column: row i holds values[offsets[i]:offsets[i + 1]].
+
+    values: int32 [total]; offsets: int64 [B + 1]."""
+
+    values: torch.Tensor
+    offsets: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How columns are packed. `words` is W, the 32-bit words of one row; `ragged` names what lies beside."""
+
+    slots: Mapping[str, Slot]
+    ragged: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> int:
+        return sum(slot.width for slot in self.slots.values())
+
+    @classmethod
+    def of(cls, columns: Iterable[Column]) -> Layout:
+        """Float columns first, then int columns, each in the given order."""
+        columns = list(columns)
+        slots: dict[str, Slot] = {}
+        start = 0
+        for dtype in ("float32", "int32"):
+            for column in columns:
+                if column.dtype == dtype and column.width is not None:
+                    slots[column.name] = Slot(start, column.width, DTYPES[dtype])
+                    start += column.width
+        return cls(slots, tuple(column.name for column in columns if column.width is None))
+
+
+class Batch(contracts.Batch):
+    """B rows. batch["age"] is a float32 or int32 view [B] (or [B, width]), or a `Ragged`.
+
+    packed: int32 [B, W]. start: position of the first row in the split, for batches in row order.
+    """
+
+    __slots__ = ("layout", "packed", "ragged", "start")
+
+    def __init__(
+        self, packed: torch.Tensor, layout: Layout, ragged: Mapping[str, Ragged] | None = None, start: int = 0
+    ) -> None:
+        self.packed = packed
+        self.layout = layout
+        self.ragged = ragged or {}
+        self.start = start
+
+    @property
+    def rows(self) -> int:
+        return self.packed.shape[0]
+
+    def __getitem__(self, name: str) -> torch.Tensor | Ragged:
+        slot = self.layout.slots.get(name)
+        if slot is None:
+            return self.ragged[name]
+        words = slot.start if slot.width == 1 else slice(slot.start, slot.start + slot.width)
+        return self.packed[:, words].view(slot.dtype)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.layout.slots
+        yield from self.layout.ragged
+
+    def __len__(self) -> int:
+        return len(self.layout.slots) + len(self.layout.ragged)
+
+    def block(self, names: Sequence[str]) -> torch.Tensor:
+        """Columns of one dtype as [B, words]: one view where they lie side by side, a copy where they do not."""
+        slots = [self.layout.slots[name] for name in names]
+        start, end = slots[0].start, slots[0].start
+        for slot in slots:
+            if slot.start != end:
+                parts = [self.packed[:, each.start : each.start + each.width] for each in slots]
+                return torch.cat(parts, 1).view(slots[0].dtype)
+            end += slot.width
+        return self.packed[:, start:end].view(slots[0].dtype)
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
+        ragged = {
+            name: Ragged(*(part.to(device, non_blocking=non_blocking) for part in column))
+            for name, column in self.ragged.items()
+        }
+        return Batch(self.packed.to(device, non_blocking=non_blocking), self.layout, ragged, self.start)
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Rows [start, stop), as views."""
+        ragged = {}
+        for name, column in self.ragged.items():
+            first, last = int(column.offsets[start]), int(column.offsets[stop])
+            ragged[name] = Ragged(column.values[first:last], column.offsets[start : stop + 1] - first)
+        return Batch(self.packed[start:stop], self.layout, ragged, self.start + start)

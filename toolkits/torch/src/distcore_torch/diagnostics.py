@@ -1,0 +1,139 @@
+"""What the report draws of a test split: confusion matrix, calibration, residuals; memory does not grow with the rows.
+
+Each drawing's `state` is arrays by name; `add` puts the states of pieces of a dataset together, in the rows' order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distcore_core.contracts import JSON
+from distcore_data.encoding.exactsum import exact_sum
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from distcore_core.contracts import Batch
+    from distcore_data.features import Features
+
+Arrays = Mapping[str, Any]
+"""{name: array}"""
+
+BINS = 10
+"""Bins of predicted probability in a calibration curve."""
+
+RESIDUAL_BINS = 41
+SAMPLE = 1_000_000
+"""Residuals kept for the histogram; later ones only count into its range."""
+
+
+class Classes:
+    """Confusion matrix [classes, classes] (rows: truth) and calibration of the highest probability."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.labels = list(labels)
+        self.counts = np.zeros((len(self.labels), len(self.labels)), np.int64)
+        self.bins = np.zeros((3, BINS))
+        self.others: list[NDArray[np.float64]] = []
+
+    def update(self, output: NDArray[np.float32], target: NDArray[np.int64]) -> None:
+        """output: probabilities [B] of the second of two classes, or [B, classes]; target: codes [B]."""
+        if output.ndim == 1:
+            predicted = (output >= 0.5).astype(np.int64)
+            confidence, right = output, target.astype(bool)
+        else:
+            predicted = output.argmax(1)
+            confidence = output.max(1)
+            right = predicted == target
+        size = len(self.labels)
+        self.counts += np.bincount(target * size + predicted, minlength=size * size).reshape(size, size)
+        place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+        for row, weights in enumerate((None, confidence, right)):
+            self.bins[row] += np.bincount(place, weights=weights, minlength=BINS)
+
+    def state(self) -> Arrays:
+        return {"counts": self.counts, "bins": self.bins}
+
+    def add(self, state: Arrays) -> None:
+        self.counts = self.counts + state["counts"]
+        self.others.append(state["bins"])
+
+    def as_json(self) -> JSON:
+        bins = exact_sum([self.bins, *self.others])
+        counts = np.maximum(bins[0], 1)
+        return {
+            "labels": self.labels,
+            "confusion": self.counts.tolist(),
+            "calibration": {
+                "expected": (bins[1] / counts).tolist(),
+                "observed": (bins[2] / counts).tolist(),
+                "counts": bins[0].astype(int).tolist(),
+            },
+        }
+
+
+class Residuals:
+    """Histogram of prediction − truth, in encoded units."""
+
+    def __init__(self) -> None:
+        self.parts: list[NDArray[np.float64]] = []
+        self.kept = 0
+
+    def update(self, output: NDArray[np.float64], target: NDArray[np.float64]) -> None:
+        """Both [B]."""
+        self._keep(output - target)
+
+    def _keep(self, residuals: NDArray[np.float64]) -> None:
+        part = residuals[: max(SAMPLE - self.kept, 0)]
+        self.kept += len(part)
+        if len(part):
+            self.parts.append(part)
+
+    def state(self) -> Arrays:
+        return {"residuals": np.concatenate(self.parts) if self.parts else np.zeros(0)}
+
+    def add(self, state: Arrays) -> None:
+        self._keep(state["residuals"])
+
+    def as_json(self) -> JSON:
+        values = np.concatenate(self.parts) if self.parts else np.zeros(1)
+        counts, edges = np.histogram(values, RESIDUAL_BINS)
+        return {"residuals": {"edges": edges.tolist(), "counts": counts.tolist()}}
+
+
+class Diagnostics:
+    """One drawing for each output feature. A feature whose metadata lists labels (Ludwig's `idx2str`, or `bool2str` for
+    false and true) has classes; any other has residuals, in encoded units."""
+
+    def __init__(self, features: Features) -> None:
+        self.features = features
+        self.drawings: dict[str, Classes | Residuals] = {}
+        for feature in features.outputs:
+            metadata = features.metadata[feature.name]
+            labels = feature.labels(metadata)
+            self.drawings[feature.name] = Residuals() if labels is None else Classes([str(label) for label in labels])
+
+    def update(self, outputs: Mapping[str, NDArray[Any]], batch: Batch) -> None:
+        """Add a batch with its targets."""
+        for name, drawing in self.drawings.items():
+            output, target = np.asarray(outputs[name]), np.asarray(batch[name])
+            if isinstance(drawing, Classes):
+                known = target >= 0
+                drawing.update(output[known], target[known].astype(np.int64))
+            else:
+                drawing.update(output.astype(np.float64), target.astype(np.float64))
+
+    def state(self) -> dict[str, Arrays]:
+        """{output feature: its drawing's arrays}, of the rows seen so far."""
+        return {name: drawing.state() for name, drawing in self.drawings.items()}
+
+    def add(self, state: Mapping[str, Arrays]) -> None:
+        """Add what another saw of the rows behind these."""
+        for name, arrays in state.items():
+            self.drawings[name].add(arrays)
+
+    def as_json(self) -> JSON:
+        return {name: drawing.as_json() for name, drawing in self.drawings.items()}

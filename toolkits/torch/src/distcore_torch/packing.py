@@ -1,0 +1,42 @@
+"""From encoded Arrow columns to the packed 32-bit matrix that batches are views of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from distcore_data.arrow import to_numpy
+from distcore_torch.batch import Batch, Layout, Ragged
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def pack(encoded: pa.RecordBatch, layout: Layout, start: int = 0) -> Batch:
+    """One batch of all rows of `encoded`, which holds the layout's columns. start: see `Batch`."""
+    matrix = np.empty((encoded.num_rows, layout.words), np.int32)
+    pack_into(matrix, encoded, layout)
+    ragged = {name: ragged_of(encoded.column(name)) for name in layout.ragged}
+    return Batch(torch.from_numpy(matrix), layout, ragged, start)
+
+
+def pack_into(matrix: NDArray[np.int32], encoded: pa.RecordBatch, layout: Layout) -> None:
+    """Fill matrix [n, W] with the fixed-width columns, bit-cast to int32."""
+    for name, slot in layout.slots.items():
+        column = encoded.column(name)
+        if slot.width == 1:
+            matrix[:, slot.start] = to_numpy(column).view(np.int32)
+        else:
+            values = to_numpy(column.flatten()).view(np.int32)
+            matrix[:, slot.start : slot.start + slot.width] = values.reshape(-1, slot.width)
+
+
+def ragged_of(column: pa.ListArray) -> Ragged:
+    """A List<int32> column as values and offsets that start at 0."""
+    offsets = to_numpy(column.offsets).astype(np.int64)
+    # A slice of a list array keeps the values of its neighbours; only this slice's are wanted.
+    values = to_numpy(column.values)[offsets[0] : offsets[-1]]
+    return Ragged(torch.from_numpy(np.array(values, np.int32)), torch.from_numpy(offsets - offsets[0]))

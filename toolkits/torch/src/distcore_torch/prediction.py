@@ -1,0 +1,282 @@
+"""Predictions: batches through a predictor, decoded for people, in the order of the rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from distcore_core.errors import TrainingError, UserError
+from distcore_core.io.atomic import write_file
+from distcore_core.io.os_errors import explained
+from distcore_torch.batch import Batch, Layout
+
+if TYPE_CHECKING:
+    from distcore_core.contracts import Source, Split
+    from distcore_data.artifact import Artifact
+    from distcore_data.cache.reader import CacheReader
+    from distcore_data.encoding.stream import EncodedStream
+    from distcore_data.features import Features
+
+ROWS = 4096
+"""Rows of a forward pass unless the user says otherwise: enough to keep every core busy, few enough for the caches."""
+
+READ_ROWS = 65_536
+"""Rows read from a cache at once."""
+
+LEAST_PIECES = 64
+"""Pieces that a dataset is cut into where it has as many partitions: every CPU of a small cluster has some to do."""
+
+MOST_TOGETHER = 16
+"""Partitions of a piece: its 64 MiB are a second or two of work, beside which what a task costs does not show."""
+
+GROUP_ROWS = 131_072
+"""Rows of a row group of the predictions: one for each forward pass would take half again as long to write."""
+
+Outputs = Mapping[str, np.ndarray]
+
+log = logging.getLogger("distcore")
+
+
+def predict_stream(
+    artifact: Artifact, dataset: Any, *, batch_size: int | None = None, data_format: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Decoded predictions of every row of a dataset, in its order, some rows at a time. Raises as `open_source` does.
+
+    A row that cannot be predicted (it misses a value of an input whose strategy is drop_row) is a row of nulls."""
+    with encoded_stream(artifact, dataset, ("input",), data_format) as (source, stream):
+        for batches, _ in predicted(artifact, stream, rows_of(batch_size)):
+            yield from batches
+        source.check_unchanged()
+
+
+def predicted(artifact: Artifact, stream: EncodedStream, rows: int) -> Iterator[tuple[Iterator[pa.RecordBatch], int]]:
+    """(decoded predictions, rows) of each partition of a stream of inputs; rows: of a forward pass."""
+    features = artifact.features
+    layout = layout_of(features, ("input",))
+    for piece in stream.pieces():
+        batches = forward(artifact, piece.batch, layout, piece.first, rows)
+        parts: Iterator[pa.RecordBatch] = (decoded(features, outputs) for _, outputs in batches)
+        if piece.kept is not None:
+            parts = iter([spread(list(parts), piece.kept, piece.read, empty_schema(features))])
+        yield parts, piece.read
+
+
+def spread(parts: Sequence[pa.RecordBatch], kept: np.ndarray, rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Predictions of some of `rows` rows as a batch of all of them, nulls elsewhere. kept: their places."""
+    table = pa.Table.from_batches(parts, schema)
+    places = np.full(rows, -1)
+    places[kept] = np.arange(len(kept))
+    taken = table.take(pa.array(places, mask=places < 0))
+    return taken.combine_chunks().to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema)
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which rows a model is to answer.
+
+    rows: of a forward pass. decode: whether the predictions of an evaluation are wanted, beside its scores."""
+
+    dataset: Any
+    data_format: str | None
+    rows: int
+    decode: bool
+
+
+def checked(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.RecordBatch]:
+    """The batches. Raises DataError after the last, so before they are committed, if the dataset changed meanwhile."""
+    yield from batches
+    source.check_unchanged()
+
+
+@contextmanager
+def encoded_stream(
+    artifact: Artifact, dataset: Any, roles: Sequence[str], data_format: str | None
+) -> Iterator[tuple[Source, EncodedStream]]:
+    """The dataset, and its rows read and encoded as for training."""
+    from distcore_data.dataset import Data
+    from distcore_data.encoding.stream import encode_stream
+
+    with Data(dataset, format=data_format).open(artifact.features.raw(roles), artifact.delimited()) as source:
+        yield source, encode_stream(source, artifact.features, roles)
+
+
+def forward(
+    artifact: Artifact, encoded: pa.RecordBatch, layout: Layout, start: int, rows: int
+) -> Iterator[tuple[Batch, Outputs]]:
+    """Encoded rows through the predictor, `rows` at a time."""
+    from distcore_torch.packing import pack
+
+    for offset in range(0, encoded.num_rows, rows):
+        batch = pack(encoded.slice(offset, rows), layout, start + offset)
+        yield batch, artifact.predictor.predict(batch)
+
+
+def rows_of(batch_size: int | None) -> int:
+    """Rows of a forward pass. Raises UserError where the user asks for none."""
+    if batch_size is not None and batch_size < 1:
+        raise UserError(f"batch_size is {batch_size}, but a batch has at least one row. Give --batch_size 1 or more.")
+    return batch_size or ROWS
+
+
+def layout_of(features: Features, roles: Sequence[str]) -> Layout:
+    """How the columns of the given roles lie in a batch."""
+    chosen = [*(features.inputs if "input" in roles else ()), *(features.outputs if "output" in roles else ())]
+    return Layout.of(features.columns[feature.name] for feature in chosen)
+
+
+def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:
+    """What people read: the columns of every output feature, side by side."""
+    columns: dict[str, pa.Array] = {}
+    for feature in features.outputs:
+        found = feature.network().predictions(outputs[feature.name], features.metadata[feature.name])
+        columns |= dict(zip(found.schema.names, found.columns, strict=True))
+    return pa.record_batch(columns)
+
+
+def finite_or_told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; at their end a warning for each column in which numbers are not finite, with how many."""
+    found: dict[str, tuple[int, int]] = {}
+    rows = 0
+    for batch in batches:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            bad = _not_finite(column)
+            if bad.size:
+                count, first = found.get(name, (0, rows + int(bad[0])))
+                found[name] = (count + bad.size, first)
+        rows += batch.num_rows
+        yield batch
+    for name, (count, first) in found.items():
+        log.warning(
+            "%s is not finite in %d of %d rows, the first of them row %d (from 0): the model says nothing about these, "
+            "whatever stands in other columns of the same output. Look for extreme values in their inputs.",
+            *(name, count, rows, first),
+        )
+
+
+def _not_finite(column: pa.Array) -> np.ndarray:
+    """The rows of a column (numbers, or lists of them) that hold NaN or infinity."""
+    import pyarrow.compute as pc
+
+    lists = pt.is_list(column.type) or pt.is_fixed_size_list(column.type)
+    values = column.flatten() if lists else column
+    total = pc.sum(values).as_py() if pt.is_floating(values.type) else None
+    if total is None or np.isfinite(total):
+        return np.zeros(0, np.int64)
+    bad = np.flatnonzero(~pc.fill_null(pc.is_finite(values), True).to_numpy(zero_copy_only=False))
+    return np.unique(pc.list_parent_indices(column).to_numpy()[bad]) if lists else bad
+
+
+def empty_schema(features: Features) -> pa.Schema:
+    """The columns of predictions, from a prediction of no rows."""
+    outputs = {}
+    for feature in features.outputs:
+        shape = feature.output_shape(features.metadata[feature.name])
+        outputs[feature.name] = np.zeros((0, *shape), np.float32)
+    return decoded(features, outputs).schema
+
+
+def scored_batches(
+    artifact: Artifact, stream: EncodedStream, rows: int, cut: Callable[[], None] | None = None
+) -> Iterator[tuple[Batch, Outputs]]:
+    """Every row of a stream of inputs and targets through the model; rows that lack a target are left out.
+
+    rows: of a forward pass. cut: called where a piece of the dataset ends and the batches before were consumed."""
+    layout = layout_of(artifact.features, ("input", "output"))
+    together = partitions_together(len(stream.partitions))
+    for number, piece in enumerate(stream.pieces()):
+        if cut is not None and number and number % together == 0:
+            cut()
+        yield from forward(artifact, piece.batch, layout, piece.first, rows)
+
+
+def partitions_together(partitions: int) -> int:
+    """How many partitions of a dataset make a piece: what is evaluated as one, and is one task of a cluster.
+
+    It depends on the dataset alone, so that the numbers and the bytes are the same however many workers there are."""
+    return min(MOST_TOGETHER, max(1, partitions // LEAST_PIECES))
+
+
+def split_batches(
+    artifact: Artifact, reader: CacheReader, split: Split, batch_size: int | None = None
+) -> Iterator[tuple[Batch, Outputs]]:
+    """Every row of a split of an open cache through the model, in order."""
+    layout = layout_of(artifact.features, ("input", "output"))
+    names = [*layout.slots, *layout.ragged]
+    total = reader.rows(split)
+    with ThreadPoolExecutor(1, thread_name_prefix="distcore-read") as thread:
+
+        def read(start: int) -> Future[pa.RecordBatch]:
+            return thread.submit(reader.read, split, start, min(start + READ_ROWS, total), names)
+
+        ahead = read(0) if total else None
+        for start in range(0, total, READ_ROWS):
+            assert ahead is not None
+            encoded = ahead.result()
+            ahead = read(start + READ_ROWS) if start + READ_ROWS < total else None
+            yield from forward(artifact, encoded, layout, start, rows_of(batch_size))
+
+
+def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The batches put together to tables of GROUP_ROWS rows or a little more; the last has what is left."""
+    kept: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        kept.append(batch)
+        rows += batch.num_rows
+        if rows >= GROUP_ROWS:
+            yield pa.Table.from_batches(kept)
+            kept, rows = [], 0
+    if kept:
+        yield pa.Table.from_batches(kept)
+
+
+def _writer(file: Any, schema: pa.Schema) -> Any:
+    """A Parquet writer. Looking for equal probabilities, of which there are few, would take most of its time."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(
+        file, schema, use_dictionary=[each.name for each in schema if not pt.is_floating(each.type)]
+    )
+
+
+def write_predictions(
+    path: Path, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch], empty: pa.Schema
+) -> int:
+    """Write predictions as Parquet, whole or not at all; returns the rows. empty: the schema where there are none."""
+    rows = 0
+
+    def fill(file: Any) -> None:
+        nonlocal rows
+        writer: Any = None
+        under_way: Future[None] | None = None
+        try:
+            # A thread encodes a row group while the next one is predicted.
+            with ThreadPoolExecutor(1, thread_name_prefix="distcore-write") as thread:
+                for table in _grouped(batches):
+                    writer = writer or _writer(file, table.schema)
+                    if under_way is not None:
+                        under_way.result()
+                    under_way = thread.submit(writer.write_table, table)
+                    rows += table.num_rows
+            if under_way is not None:
+                under_way.result()
+            writer = writer or _writer(file, empty)
+        finally:
+            if writer is not None:
+                writer.close()
+
+    with explained(
+        path.parent, "the predictions", TrainingError, advice="choose another folder with --output_directory"
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, fill)
+    return rows

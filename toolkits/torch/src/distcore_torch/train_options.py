@@ -1,0 +1,274 @@
+"""The `trainer` section: Ludwig's names and defaults, validated; nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field, field_validator, model_validator
+
+from distcore_core.config.base_options import Count, Fraction, NonNegative, NotBoolean, Options, Whole
+from distcore_torch.optimizer_options import Adam, Optimizer
+
+AUTO_BATCH_SIZE = 128
+"""What `batch_size: auto` is, on every machine, so that the same config always makes the same batches."""
+
+AUTO_LEARNING_RATE = 0.001
+"""What `learning_rate: auto` is; Ludwig's default too."""
+
+
+# ------------------------------------------------------------------ learning rate, gradients
+
+
+class LearningRateScheduler(Options):
+    """How the learning rate changes over the run: warm-up, then decay; reductions on a plateau on top of both."""
+
+    ludwig_only: ClassVar[Mapping[str, Any]] = {
+        "max_lr": None,
+        "pct_start": 0.3,
+        "div_factor": 25.0,
+        "final_div_factor": 1e4,
+        "inverse_sqrt_warmup_steps": 4000,
+        "polynomial_power": 1.0,
+        "polynomial_end_lr": 0.0,
+        "wsd_warmup_fraction": 0.1,
+        "wsd_stable_fraction": 0.8,
+        "wsd_decay_fraction": 0.1,
+    }
+    read_with: ClassVar[Mapping[str, str]] = dict.fromkeys(ludwig_only, "decay")
+
+    decay: Literal["linear", "exponential", "cosine"] | None = Field(
+        None, description="linear: to 0 at the end of training; exponential: by decay_rate every decay_steps; cosine: "
+        "annealing with warm restarts every t_0 steps.",
+    )  # fmt: skip
+    decay_rate: Fraction = Field(0.96, description="Factor of the exponential decay.")
+    decay_steps: Count = Field(10_000, description="Steps in which the exponential decay multiplies by decay_rate.")
+    staircase: bool = Field(False, description="Exponential decay in jumps every decay_steps, not smoothly.")
+    reduce_on_plateau: Whole = Field(0, description="How often the learning rate may be reduced on a plateau.")
+    reduce_on_plateau_patience: Whole = Field(10, description="Evaluations without improvement before a reduction.")
+    reduce_on_plateau_rate: Fraction = Field(0.1, description="Factor of a reduction.")
+    reduce_eval_metric: str = Field("loss", description="Metric that is watched for a plateau.")
+    reduce_eval_split: Literal["training", "train", "validation", "test"] = Field(
+        "training", description="Split whose metric is watched."
+    )
+    warmup_evaluations: NonNegative = Field(0, description="Evaluation rounds of linear warm-up.")
+    warmup_fraction: Fraction = Field(0.0, description="Fraction of all steps of linear warm-up.")
+    t_0: Count | None = Field(None, description="Steps before the first cosine restart; default: a checkpoint's.")
+    t_mult: Count = Field(1, description="Each cosine period is this many times the one before.")
+    eta_min: Fraction = Field(0.0, description="Smallest learning rate of the cosine decay.")
+
+    @field_validator("decay", mode="before")
+    @classmethod
+    def _known_to_ludwig(cls, value: Any) -> Any:
+        if value in ("one_cycle", "inverse_sqrt", "polynomial", "wsd"):
+            raise ValueError(
+                f"{value!r} is known in Ludwig, but not carried out here; what is: linear, exponential, cosine"
+            )
+        return value
+
+
+class GradientClipping(Options):
+    """Bounds on the gradients; `gradient_clipping: null` turns all off."""
+
+    clipglobalnorm: NonNegative | None = Field(0.5, description="Largest norm of all gradients together.")
+    clipnorm: NonNegative | None = Field(
+        None, description="A second bound of the norm of all gradients together, as in Ludwig's code."
+    )
+    clipvalue: NonNegative | None = Field(None, description="Largest absolute value in a gradient.")
+
+
+class BatchSizes(NamedTuple):
+    """Rows. per_worker: of one forward pass in one worker; accumulation: passes before a step; evaluation: per worker.
+
+    One optimizer step sees per_worker × accumulation × workers rows."""
+
+    per_worker: int
+    accumulation: int
+    evaluation: int
+
+
+# ------------------------------------------------------------------ the section
+
+
+CountOrAuto = Count | Literal["auto"]
+
+_PLATEAU = {
+    "increase_batch_size_on_plateau_patience": 5,
+    "increase_batch_size_on_plateau_rate": 2.0,
+    "increase_batch_size_eval_metric": "loss",
+    "increase_batch_size_eval_split": "training",
+}
+_BALANCING = {
+    "loss_balancing_alpha": 1.5,
+    "loss_balancing_lr": 0.01,
+    "loss_balancing_preference_vector": None,
+    "loss_balancing_tchebycheff_weight": 0.5,
+}
+_PRETRAINING = {
+    "contrastive_pretrain_temperature": 0.07,
+    "contrastive_pretrain_projection_dim": 128,
+    "contrastive_pretrain_learnable_temperature": True,
+}
+
+
+class TrainerOptions(Options):
+    """The `trainer` section."""
+
+    ludwig_only: ClassVar[Mapping[str, Any]] = {
+        "skip_all_evaluation": False,
+        "eval_steps": None,
+        "enable_profiling": False,
+        "increase_batch_size_on_plateau": 0,
+        "bucketing_field": None,
+        "enable_gradient_checkpointing": False,
+        "layers_to_freeze_regex": None,
+        "loss_balancing": "none",
+        "modality_dropout": 0.0,
+        "model_soup": None,
+        "model_soup_top_k": 5,
+        "contrastive_pretrain_epochs": 0,
+        **_PLATEAU,
+        **_BALANCING,
+        **_PRETRAINING,
+    }
+    read_with: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(_PLATEAU, "increase_batch_size_on_plateau"),
+        **dict.fromkeys(_BALANCING, "loss_balancing"),
+        **dict.fromkeys(_PRETRAINING, "contrastive_pretrain_epochs"),
+        "model_soup_top_k": "model_soup",
+    }
+
+    epochs: Count = Field(100, description="Passes over the training split; train_steps overrides it.")
+    train_steps: Count | None = Field(None, description="Optimizer steps to train for.")
+    batch_size: CountOrAuto = Field(
+        "auto",
+        description=f"Rows of a batch, per worker; auto: {AUTO_BATCH_SIZE}, or what effective_batch_size and "
+        "gradient_accumulation_steps leave.",
+    )
+    effective_batch_size: CountOrAuto = Field(
+        "auto", description="Rows of one optimizer step: batch_size × gradient_accumulation_steps × workers."
+    )
+    gradient_accumulation_steps: CountOrAuto = Field("auto", description="Batches whose gradients make one step.")
+    max_batch_size: Count | None = Field(1 << 40, description="Upper bound of batch_size: auto.")
+    eval_batch_size: CountOrAuto | None = Field(None, description="Rows of an evaluation batch; default: batch_size.")
+    optimizer: Optimizer = Field(Adam.model_validate({}), description="Type and options of the optimizer.")
+    learning_rate: NonNegative | Literal["auto"] = Field(
+        0.001, description=f"Step size; auto: {AUTO_LEARNING_RATE}, never searched for."
+    )
+    learning_rate_scheduler: LearningRateScheduler = Field(
+        LearningRateScheduler.model_validate({}), description="Warm-up, decay and plateau."
+    )
+    learning_rate_scaling: Literal["constant", "sqrt", "linear"] = Field(
+        "linear", description="How the learning rate grows with the number of workers."
+    )
+    gradient_clipping: GradientClipping | None = Field(
+        GradientClipping.model_validate({}), description="Bounds on the gradients."
+    )
+    use_mixed_precision: bool | Literal["bf16", "fp16"] = Field(
+        False, description="true and bf16: bfloat16 autocast; fp16: float16 with a gradient scaler (GPUs only)."
+    )
+    regularization_lambda: Fraction = Field(0.0, description="Strength of the penalty on the weights.")
+    regularization_type: Literal["l1", "l2", "l1_l2"] | None = Field("l2", description="Kind of the penalty.")
+    should_shuffle: bool = Field(True, description="Shuffle the training split, another way each epoch.")
+    early_stop: Annotated[int, Field(ge=-1), NotBoolean] = Field(
+        5, description="Evaluations without improvement before training stops; -1 or 0: never."
+    )
+    validation_field: str | None = Field(
+        None, description="Output feature whose metric decides; default: the first; `combined`: the summed loss."
+    )
+    validation_metric: str | None = Field(None, description="Metric that decides; default: the feature's own.")
+    steps_per_checkpoint: Whole = Field(0, description="Steps between checkpoints and evaluations; 0: an epoch's.")
+    checkpoints_per_epoch: Whole = Field(0, description="Checkpoints and evaluations an epoch; 0: one.")
+    evaluate_training_set: bool = Field(False, description="Evaluate the whole training split too, in its own pass.")
+    compile: bool = Field(False, description="torch.compile the model.")
+    grace_seconds: NonNegative = Field(
+        30.0, description="Seconds to save a checkpoint in after SIGTERM, before the process ends without it."
+    )
+
+    hang_seconds: Annotated[float, Field(ge=1), NotBoolean] | None = Field(
+        None,
+        description="A worker without progress for so long is ended and named; training goes on from the checkpoint, "
+        "or ends after max_retries. Longer than the longest step, evaluation batch and checkpoint. null: it is named "
+        "after 20 s, and waited for.",
+    )
+
+    @field_validator("learning_rate_scheduler", mode="before")
+    @classmethod
+    def _null_scheduler(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @field_validator("eval_batch_size", mode="before")
+    @classmethod
+    def _zero_eval_batch_size(cls, value: Any) -> Any:
+        """Ludwig's older spelling of `null`."""
+        return None if value == 0 and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> TrainerOptions:
+        effective, accumulation = self.effective_batch_size, self.gradient_accumulation_steps
+        if self.steps_per_checkpoint and self.checkpoints_per_epoch:
+            raise ValueError("steps_per_checkpoint and checkpoints_per_epoch are both set; keep one of them")
+        if effective == "auto":
+            return self
+        for name, part in (("batch_size", self.batch_size), ("gradient_accumulation_steps", accumulation)):
+            if part != "auto" and effective % part:
+                raise ValueError(
+                    f"effective_batch_size {effective} must be a multiple of {name} {part}; change one of them"
+                )
+        if self.max_batch_size is not None and effective > self.max_batch_size:
+            raise ValueError(
+                f"effective_batch_size {effective} is above max_batch_size {self.max_batch_size}; change one"
+            )
+        if self.batch_size != "auto" and accumulation != "auto" and effective % (self.batch_size * accumulation):
+            raise ValueError(
+                f"effective_batch_size {effective} must be a multiple of batch_size × gradient_accumulation_steps "
+                f"({self.batch_size * accumulation}); change one of them"
+            )
+        return self
+
+    @property
+    def base_learning_rate(self) -> float:
+        """`learning_rate`, with what auto stands for."""
+        return AUTO_LEARNING_RATE if self.learning_rate == "auto" else self.learning_rate
+
+    @property
+    def precision(self) -> Literal["fp32", "bf16", "fp16"]:
+        """The type that autocast computes in; fp32 is no autocast."""
+        if isinstance(self.use_mixed_precision, bool):
+            return "bf16" if self.use_mixed_precision else "fp32"
+        return self.use_mixed_precision
+
+    def batch_sizes(self, workers: int) -> BatchSizes:
+        """Batch sizes for a number of workers, by Ludwig's rules; auto is a fixed number, never measured.
+
+        Raises ValueError where effective_batch_size cannot be shared out evenly over the workers."""
+        per_worker, accumulation, effective = (
+            self.batch_size,
+            self.gradient_accumulation_steps,
+            self.effective_batch_size,
+        )
+        if effective != "auto":
+            if effective % workers:
+                raise ValueError(
+                    f"effective_batch_size {effective} cannot be shared evenly by {workers} workers; "
+                    "make it a multiple of the number of workers"
+                )
+            share = effective // workers
+            if per_worker == "auto":
+                passes = accumulation if accumulation != "auto" else 1
+                if share % passes:
+                    raise ValueError(
+                        f"effective_batch_size {effective} on {workers} workers leaves {share} rows each, which "
+                        f"gradient_accumulation_steps {passes} does not divide; change one of them"
+                    )
+                per_worker, accumulation = share // passes, passes
+            elif accumulation == "auto":
+                if share % per_worker:
+                    raise ValueError(
+                        f"effective_batch_size {effective} on {workers} workers leaves {share} rows each, which "
+                        f"batch_size {per_worker} does not divide; change one of them"
+                    )
+                accumulation = share // per_worker
+        rows = min(AUTO_BATCH_SIZE, self.max_batch_size or AUTO_BATCH_SIZE) if per_worker == "auto" else per_worker
+        evaluation = self.eval_batch_size if isinstance(self.eval_batch_size, int) else rows
+        return BatchSizes(rows, 1 if accumulation == "auto" else accumulation, evaluation)

@@ -1,0 +1,40 @@
+"""What a `TrainJob` means to the torch trainer: its options, where its checkpoints are, where its model goes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distcore_core.contracts import JSON, TrainJob
+from distcore_data.stores.run_sync import CHECKPOINTS
+
+if TYPE_CHECKING:
+    from distcore_torch.train_options import TrainerOptions
+
+
+def train_options(job: TrainJob) -> TrainerOptions:
+    """The `trainer` section of the job's config."""
+    from distcore_torch.train_options import TrainerOptions
+
+    return TrainerOptions.model_validate(job.config.get("trainer", {}))
+
+
+def model_of(job: TrainJob) -> JSON:
+    """The config's model: {"type", "options"}, the combiner among these."""
+    section = dict(job.config["model"])
+    kind, combiner = section.pop("type"), job.config.get("combiner")
+    return {"type": kind, "options": section if combiner is None else {**section, "combiner": combiner}}
+
+
+def checkpoints_of(directory: Path) -> Path:
+    """The folder of checkpoints: the one in an experiment's folder, or the folder itself."""
+    from distcore_torch.training.checkpoint import list_checkpoints
+
+    inner = directory / CHECKPOINTS
+    return inner if inner.is_dir() or not list_checkpoints(directory) else directory
+
+
+def output_folder(job: TrainJob) -> Path:
+    """Where the model goes; a temporary folder where nothing is to be saved."""
+    return job.directory or Path(tempfile.mkdtemp(prefix="distcore-model-"))

@@ -1,0 +1,346 @@
+"""The training loop of one rank: steps, evaluation rounds, best weights, early stopping, checkpoints, resume."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from distcore_core.contracts import JSON, FeatureSet, Loader
+from distcore_core.errors import CheckpointError, TrainingError
+from distcore_torch.training import checkpoint
+from distcore_torch.training.finite import Watch, of_loss
+from distcore_torch.training.goal import Goal
+from distcore_torch.training.guard import check_weights, own_random_numbers, quiet_collector
+from distcore_torch.training.heartbeat import COMPUTING, EVALUATING, LOADING, SAVING, heartbeat
+from distcore_torch.training.interrupt import Interrupt
+from distcore_torch.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
+from distcore_torch.training.schedule import Plateau, Schedule, Shape
+from distcore_torch.training.scores import COMBINED, Scores, evaluate, import_metrics
+from distcore_torch.training.state import TrainState, check_identity
+from distcore_torch.training.step import Stepper
+from distcore_torch.training.stragglers import Stragglers
+from distcore_torch.training.strategy import Waiting
+from distcore_torch.training.torch_model import load_weights
+
+if TYPE_CHECKING:
+    from distcore_core.contracts import ResultsStore
+    from distcore_core.progress import Progress
+    from distcore_torch.train_options import TrainerOptions
+    from distcore_torch.training.plan import TrainPlan
+    from distcore_torch.training.strategy import Strategy
+
+log = logging.getLogger("distcore")
+
+Weights = dict[str, torch.Tensor]
+
+
+@dataclass
+class Work:
+    """What a rank trains with and where it writes.
+
+    module: on the strategy's device. train: the loader of global batches. validation, train_in_order: loaders for
+    evaluation, or None. checkpoints: folder, or None where none are kept. mirror: the bucket that they are copied to
+    before they count as saved, or None. identity: see `train_state.identity`.
+    on_round(epoch, step, scores), on_checkpoint(step, path): told in rank 0 alone.
+    """
+
+    module: torch.nn.Module
+    features: FeatureSet
+    train: Loader
+    validation: Loader | None
+    train_in_order: Loader | None
+    plan: TrainPlan
+    seed: int
+    lane: int = 0
+    checkpoints: Path | None = None
+    mirror: ResultsStore | None = None
+    identity: JSON = field(default_factory=dict)
+    on_round: Callable[[int, int, JSON], Any] | None = None
+    on_checkpoint: Callable[[int, Path], Any] | None = None
+
+
+@dataclass
+class Finished:
+    """What a rank ends with: the best round's weights and the last, by state_dict's names (rank 0's are written)."""
+
+    best_weights: Weights
+    last_weights: Weights
+    state: TrainState
+
+
+class TrainLoop:
+    """One rank's loop. Every rank of the gang runs it with the same options; only loaders and lane differ."""
+
+    def __init__(self, work: Work, options: TrainerOptions, strategy: Strategy, progress: Progress) -> None:
+        self.beat = heartbeat()
+        strategy = Waiting(strategy, self.beat)
+        self.work, self.options, self.strategy, self.progress = work, options, strategy, progress
+        plan = work.plan
+        strategy.prepare(work.module)
+        self.stepper = Stepper(
+            work.module,
+            work.features,
+            options,
+            strategy,
+            learning_rate=plan.learning_rate,
+            micro_rows=plan.micro_rows,
+            seed=work.seed,
+            lane=work.lane,
+        )
+        shape = Shape(plan.learning_rate, plan.total_steps, plan.steps_per_round)
+        self.schedule = Schedule(options.learning_rate_scheduler, shape)
+        self.goal = Goal(work.features, options, work.validation is not None)
+        scheduler = options.learning_rate_scheduler
+        self.plateau = Plateau(
+            scheduler.reduce_on_plateau, scheduler.reduce_on_plateau_patience, self.goal.plateau_direction
+        )
+        self.state = TrainState()
+        self.best_weights: Weights = {}
+        self._stragglers = Stragglers()
+        self._first = strategy.member.rank == 0
+        self.watch = Watch(
+            work.module, self.stepper.optimizer, strategy, [feature.name for feature in work.features.outputs]
+        )
+
+    # -------------------------------------------------------------- the story
+
+    def run(self) -> Finished:
+        """Train to the end. Raises TrainingError where ranks disagree, Diverged where the weights are not finite, and
+        Stopped after ctrl-C or SIGTERM (a checkpoint was saved, where checkpoints are)."""
+        plan, state = self.work.plan, self.state
+        self.progress.begin("train", plan.total_steps, "steps", plan.batch_rows)
+        self.progress.done = state.step
+        self.work.module.train()
+        if self.work.validation is not None or self.work.train_in_order is not None:
+            import_metrics(self.work.features)
+        with (
+            Interrupt(self.options.grace_seconds, self._last_words) as interrupt,
+            quiet_collector(),
+            own_random_numbers(self.strategy.device),
+        ):
+            set_learning_rate(self.stepper.optimizer, self.schedule.rate(state.step))
+            # A checkpoint of a ctrl-C right before a round leaves that round to us.
+            missing = state.step > state.round_step and plan.round_due(state.step)
+            over = self._round() if missing else self._over()
+            while not over:
+                over = self._epoch(interrupt)
+        self.progress.end()
+        if not state.best and self._first:
+            log.warning("No evaluation gave a finite %s, so the model is the last step's.", self.goal)
+        return Finished(self.best_weights or self._weights(), self._weights(), state)
+
+    def _epoch(self, interrupt: Interrupt) -> bool:
+        """Steps from where we stand to the end of the epoch; True: training is over."""
+        plan, state, stepper, progress = self.work.plan, self.state, self.stepper, self.progress
+        first = state.step_in_epoch
+        batches = self.beat.each(iter(self.work.train.batches(state.epoch, first)), LOADING, COMPUTING)
+        for offset, batch in enumerate(batches):
+            rows = plan.rows_of(first + offset)
+            asked = stepper.step(batch, rows, state.step, bool(interrupt.asked or progress.stop))
+            state.rows += rows
+            state.advance(plan.steps_per_epoch)
+            self.beat.stepped()
+            progress.done = state.step
+            progress.loss = stepper.last_loss
+            if asked:
+                self._stop(interrupt)
+            if plan.round_due(state.step) and self._round():
+                return True
+            if not self.schedule.constant:
+                set_learning_rate(stepper.optimizer, self.schedule.rate(state.step))
+        if state.step_in_epoch:
+            raise TrainingError(
+                f"The loader ended after {state.step_in_epoch} of {plan.steps_per_epoch} batches of epoch "
+                f"{state.epoch}. Report this to the loader's authors."
+            )
+        if state.round_step != state.step:
+            check_weights(self.work.module, self.strategy, state.step)
+        return False
+
+    def _over(self) -> bool:
+        patience = self.options.early_stop
+        return self.state.step >= self.work.plan.total_steps or 0 < patience <= self.state.rounds_without_improvement
+
+    def _round(self) -> bool:
+        """Evaluate, remember the best, save a checkpoint; True: training is over."""
+        state, work = self.state, self.work
+        check_weights(work.module, self.strategy, state.step)
+        self._check_finite()
+        state.round_step = state.step
+        scores = self._scores()
+        for split, found in scores.items():
+            state.record(split, found)
+        epoch = state.step / work.plan.steps_per_epoch
+        label = {"epoch": epoch, "step": state.step, "metric": self.goal.metric, "feature": self.goal.field}
+        if state.judge(self.goal.value(scores), self.goal.higher, label):
+            self.best_weights = self._weights() if self._first else {}
+        watched = self.goal.plateau_value(scores)
+        if watched is not None and self.plateau.observe(watched):
+            self.schedule.reductions += 1
+            set_learning_rate(self.stepper.optimizer, self.schedule.rate(state.step))
+        state.rows = 0
+        self.stepper.sums.zero_()
+        self.save()
+        self._stragglers.look(self.strategy, self.beat)
+        if self._first and work.on_round is not None:
+            work.on_round(math.ceil(epoch), state.step, scores)
+        return self._over()
+
+    def _stop(self, interrupt: Interrupt) -> None:
+        """After a signal in some rank: save where we are and say how to go on."""
+        self._check_finite()
+        path = self.save()
+        where = f"Stopped after step {self.state.step}."
+        if not self._first:
+            raise interrupt.stopped()
+        if isinstance(self.progress.stop, str):
+            log.info("%s %s", where, self.progress.stop)
+        elif path is None:
+            log.warning("%s No checkpoints are kept, so this run cannot be resumed.", where)
+        else:
+            log.warning("%s Go on from there with --model_resume_path %s", where, self._home(path.parent))
+        raise interrupt.stopped()
+
+    def _last_words(self) -> str:
+        """For a signal that does not wait for a checkpoint of this step."""
+        kept = self.work.checkpoints
+        found = checkpoint.list_checkpoints(kept) if kept is not None else []
+        if kept is None or not found:
+            return "No checkpoint was saved." if self._first else ""
+        return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {self._home(kept)}"
+
+    def _home(self, checkpoints: Path) -> Path | str:
+        return self.work.mirror.url if self.work.mirror is not None else checkpoints.parent
+
+    # -------------------------------------------------------------- evaluation
+
+    def _scores(self) -> JSON:
+        """{split: {output feature: {metric: value}}} of this round; the same in every rank."""
+        work = self.work
+        self.progress.note = "evaluating"
+        scores = {"training": self._training_losses()}
+        if work.train_in_order is not None:
+            scores["training"] = self._evaluate(work.train_in_order, "training")
+        if work.validation is not None:
+            scores["validation"] = self._evaluate(work.validation, "validation")
+        self.progress.note = ""
+        return scores
+
+    def _evaluate(self, loader: Loader, split: str) -> JSON:
+        scores = Scores(self.work.features, split=split)
+        with self.beat.during(EVALUATING):
+            batches = self.beat.each(iter(loader.batches(0)), EVALUATING, EVALUATING)
+            evaluate(self.work.module, batches, scores, self.stepper.autocast)
+            return scores.compute(self.strategy)
+
+    def _training_losses(self) -> JSON:
+        """Mean losses of the steps since the last round, as the weights changed under them."""
+        ranks = self.strategy.gather(self.stepper.sums.tolist())
+        if not self.state.rows:
+            return {}
+        result: JSON = {}
+        combined = 0.0
+        for index, feature in enumerate(self.work.features.outputs):
+            loss = sum(rank[index] for rank in ranks) / self.state.rows
+            if not math.isfinite(loss) and self._first:
+                said = of_loss(feature.name, loss, self._since(), self.state.step)
+                log.warning("%s; the weights are finite, so training goes on.", said)
+            result[feature.name] = {"loss": loss if math.isfinite(loss) else None}
+            combined += self.goal.weights[feature.name] * loss
+        return {**result, COMBINED: {"loss": combined if math.isfinite(combined) else None}}
+
+    def _check_finite(self) -> None:
+        """Raise Diverged, in every rank, where the weights or the optimizer's state of one are not finite."""
+        self.watch.check(self._since(), self.state.step, self.stepper.sums.tolist())
+
+    def _since(self) -> int:
+        """The step of the last round, or of the one before where this is the step of one."""
+        state = self.state
+        return (
+            state.round_step if state.round_step < state.step else max(0, state.step - self.work.plan.steps_per_round)
+        )
+
+    # -------------------------------------------------------------- weights and checkpoints
+
+    def _weights(self) -> Weights:
+        return {name: each.detach().clone() for name, each in self.work.module.state_dict().items()}
+
+    def save(self) -> Path | None:
+        """Save a checkpoint from rank 0; its folder there, None elsewhere and where none are kept."""
+        work, state = self.work, self.state
+        if work.checkpoints is None:
+            return None
+        sums = self.strategy.gather(self.stepper.sums.tolist())
+        if not self._first:
+            return None
+        optimizer, tensors = optimizer_state(self.stepper.optimizer)
+        scaler = self.stepper.scaler
+        saved = {
+            "identity": work.identity,
+            "train": state.as_json(),
+            "sums": sums,
+            "optimizer": optimizer,
+            "plateau": self.plateau.state(),
+            "scaler": scaler.state_dict() if scaler is not None else None,
+            "best_is_last": state.best.get("step") == state.step and state.round_step == state.step,
+        }
+        named = {f"optimizer/{name}": each for name, each in tensors.items()}
+        named |= {f"weights/{name}": each for name, each in work.module.state_dict().items()}
+        if not saved["best_is_last"]:
+            named |= {f"best/{name}": each for name, each in self.best_weights.items()}
+        with self.beat.during(SAVING):
+            path = checkpoint.save(work.checkpoints, state.step, named, saved)
+        if work.mirror is not None:
+            with self.beat.during(SAVING):
+                checkpoint.copy_to(work.mirror, path)
+        if work.on_checkpoint is not None:
+            work.on_checkpoint(state.step, path)
+        return path
+
+    def resume(self, directory: Path) -> None:
+        """Go on from the newest whole checkpoint of a folder, which rank 0 reads for all.
+
+        Raises CheckpointError where none is whole, or it is of another run."""
+        told = self.strategy.gather(self._attempt(directory) if self._first else None)[0]
+        if isinstance(told, CheckpointError):
+            raise told
+        found = checkpoint.Checkpoint(*told)
+        saved = found.state
+        self.state = state = TrainState.from_json(saved["train"])
+        parts: dict[str, Weights] = {"weights": {}, "best": {}, "optimizer": {}}
+        for name, tensor in found.tensors.items():
+            part, _, rest = name.partition("/")
+            parts[part][rest] = tensor
+        load_weights(self.work.module, parts["weights"], found.path)
+        self.strategy.prepare(self.work.module)
+        load_optimizer_state(self.stepper.optimizer, saved["optimizer"], parts["optimizer"])
+        self.plateau.restore(saved["plateau"])
+        self.schedule.reductions = self.plateau.reductions
+        if self.stepper.scaler is not None and saved["scaler"] is not None:
+            self.stepper.scaler.load_state_dict(saved["scaler"])
+        self.best_weights = parts["weights" if saved["best_is_last"] else "best"] if self._first else {}
+        rank, ranks = self.strategy.member.rank, saved["sums"]
+        if len(ranks) != self.strategy.member.world:  # another number of ranks: rank 0 takes all
+            ranks = [[sum(column) for column in zip(*ranks, strict=True)]] if rank == 0 else []
+        if rank < len(ranks):
+            self.stepper.sums.copy_(torch.tensor(ranks[rank], dtype=torch.float64))
+        mirror = self.work.mirror
+        where = found.path if mirror is None else mirror.where(f"{directory.name}/{found.path.name}")
+        log.info("Going on after step %d (%s).", state.step, where)
+
+    def _attempt(self, directory: Path) -> tuple[Any, ...] | CheckpointError:
+        """A checkpoint's fields, or why there is none, so that every rank can raise the same."""
+        try:
+            found = checkpoint.load_newest(directory, self.watch.flaw)
+            check_identity(found.state["identity"], self.work.identity, found.path)
+        except CheckpointError as error:
+            if self.work.mirror is None:
+                return error
+            return CheckpointError(str(error).replace(str(directory.parent), self.work.mirror.url))
+        return found.path, found.step, found.tensors, found.state

@@ -1,0 +1,65 @@
+"""How long a run is and how it is cut: rows of a step, steps of an epoch and of a round, learning rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distcore_core.errors import ConfigError, Mistake
+from distcore_torch.training.schedule import scaled
+
+if TYPE_CHECKING:
+    from distcore_torch.train_options import TrainerOptions
+
+
+@dataclass(frozen=True)
+class TrainPlan:
+    """A step is one update of the weights by one global batch.
+
+    rows: of the training split. batch_rows: of a global batch (all workers, all accumulated passes); the last of an
+    epoch may be shorter. micro_rows: most rows of one forward pass. evaluation_rows: of an evaluation batch over all
+    workers. steps_per_round: between two evaluations. learning_rate: scaled by the workers.
+    """
+
+    workers: int
+    rows: int
+    micro_rows: int
+    accumulation: int
+    batch_rows: int
+    evaluation_rows: int
+    steps_per_epoch: int
+    total_steps: int
+    steps_per_round: int
+    learning_rate: float
+
+    @classmethod
+    def of(cls, options: TrainerOptions, workers: int, rows: int) -> TrainPlan:
+        """Raises ConfigError where batch sizes cannot be shared by the workers."""
+        try:
+            sizes = options.batch_sizes(workers)
+        except ValueError as error:
+            raise ConfigError([Mistake(0, "trainer.effective_batch_size", str(error))]) from error
+        batch_rows = sizes.per_worker * sizes.accumulation * workers
+        per_epoch = max(1, -(-rows // batch_rows))
+        total = options.train_steps or options.epochs * per_epoch
+        per_round = options.steps_per_checkpoint or max(1, per_epoch // max(1, options.checkpoints_per_epoch))
+        return cls(
+            workers,
+            rows,
+            sizes.per_worker,
+            sizes.accumulation,
+            batch_rows,
+            sizes.evaluation * workers,
+            per_epoch,
+            total,
+            min(per_round, total),
+            scaled(options.base_learning_rate, options.learning_rate_scaling, workers),
+        )
+
+    def rows_of(self, step_in_epoch: int) -> int:
+        """Rows of a global batch: of the last one of an epoch those that are left (see `sampler.Lanes.batch_rows`)."""
+        return max(0, min(self.batch_rows, self.rows - step_in_epoch * self.batch_rows))
+
+    def round_due(self, step: int) -> bool:
+        """Whether an evaluation round follows this many steps."""
+        return step % self.steps_per_round == 0 or step >= self.total_steps

@@ -1,0 +1,131 @@
+"""What one rank does: open the cache, build the module, make the loaders, run the loop, write the model."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import JSON, LOADER, Loader, LoadRequest, Member, Split, TrainJob, TrainResult
+from distcore_core.errors import UserError
+from distcore_data.artifact import write_artifact
+from distcore_data.cache import open_cache
+from distcore_data.features import Features
+from distcore_data.stores.run_sync import CHECKPOINTS, MODEL
+from distcore_torch.training.checkpoint import copy_newest_from, list_checkpoints
+from distcore_torch.training.job import checkpoints_of, model_of, output_folder, train_options
+from distcore_torch.training.loop import Finished, TrainLoop, Work
+from distcore_torch.training.plan import TrainPlan
+from distcore_torch.training.state import identity
+from distcore_torch.training.tensorfile import tensor_writer
+from distcore_torch.training.torch_model import BEST, LAST, build_module, start_from
+
+if TYPE_CHECKING:
+    from distcore_core.progress import Progress
+    from distcore_core.registry.manager import Plugins
+    from distcore_data.cache import CacheReader
+    from distcore_torch.training.strategy import Strategy
+
+
+def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Progress) -> TrainResult | None:
+    """Train this rank of the job; strategy: set up. The result in rank 0, None in the others."""
+    options = train_options(job)
+    member = strategy.member
+    with ExitStack() as stack:
+        reader = stack.enter_context(open_cache(job.cache, plugins))
+        if not reader.rows("train"):
+            raise UserError("The training split has no rows. Change preprocessing.split, or give more data.")
+        features = Features.of(job.config, plugins).fitted(reader.metadata)
+        plan = TrainPlan.of(options, job.planned_workers or member.world, reader.rows("train"))
+        reference = model_of(job)
+        module = build_module(reference, features, plugins, job.seed)
+        if job.initial_weights is not None:
+            start_from(module, job.initial_weights)
+        module.to(strategy.device)
+        loaders = _Loaders(job, reader, features, plan, strategy, plugins, stack)
+        work = Work(
+            module,
+            features,
+            train=loaders.make("train", plan.batch_rows, options.should_shuffle),
+            validation=loaders.make("validation", plan.evaluation_rows) if reader.rows("validation") else None,
+            train_in_order=loaders.make("train", plan.evaluation_rows) if options.evaluate_training_set else None,
+            plan=plan,
+            seed=job.seed,
+            lane=member.rank,
+            checkpoints=job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None,
+            mirror=job.mirror,
+            identity=identity(job, plan.batch_rows),
+            on_round=partial(_tell_round, plugins, job.directory),
+            on_checkpoint=partial(_tell_checkpoint, plugins),
+        )
+        loop = TrainLoop(work, options, strategy, progress)
+        # Every rank's folder may be another; rank 0's counts.
+        start = strategy.gather(_where_to_go_on(job) if member.rank == 0 else None)[0]
+        if start is not None:
+            loop.resume(start)
+        finished = loop.run()
+    return _written(job, features, reference, finished, plan) if member.rank == 0 else None
+
+
+def _where_to_go_on(job: TrainJob) -> Path | None:
+    """This run's own checkpoints (a gang that was started again), else those it was told to resume."""
+    if job.mirror is not None and job.directory is not None:
+        copy_newest_from(job.mirror, job.directory / CHECKPOINTS)
+    if job.save_checkpoints and job.directory is not None and list_checkpoints(job.directory / CHECKPOINTS):
+        return job.directory / CHECKPOINTS
+    return checkpoints_of(job.resume) if job.resume is not None else None
+
+
+class _Loaders:
+    """Makes this rank's loaders, closed with the stack."""
+
+    def __init__(
+        self,
+        job: TrainJob,
+        reader: CacheReader,
+        features: Features,
+        plan: TrainPlan,
+        strategy: Strategy,
+        plugins: Plugins,
+        stack: ExitStack,
+    ) -> None:
+        self.job, self.reader, self.strategy = job, reader, strategy
+        self.plugins, self.stack = plugins, stack
+        self.columns = [each.name for each in (*features.inputs, *features.outputs)]
+
+    def make(self, split: Split, rows: int, shuffle: bool = False) -> Loader:
+        """A loader of global batches of `rows` rows."""
+        request = LoadRequest(
+            self.reader,
+            split,
+            self.columns,
+            rows,
+            self.job.seed,
+            Member(self.strategy.member.rank, self.strategy.member.world, self.strategy.member.local_rank),
+            shuffle,
+            str(self.strategy.device),
+        )
+        loader: Loader = self.plugins.make(LOADER, self.job.loader.name, self.job.loader.options, request=request)
+        self.stack.callback(loader.close)
+        return loader
+
+
+def _tell_round(plugins: Plugins, directory: Path | None, epoch: int, step: int, metrics: JSON) -> None:
+    plugins.manager.hook.epoch_finished(epoch=epoch, step=step, metrics=metrics, directory=directory)
+
+
+def _tell_checkpoint(plugins: Plugins, step: int, path: Path) -> None:
+    plugins.manager.hook.checkpoint_saved(step=step, directory=path)
+
+
+def _written(job: TrainJob, features: Features, reference: JSON, finished: Finished, plan: TrainPlan) -> TrainResult:
+    """Write the model folder: the best weights, and the last where they are others."""
+    state = finished.state
+    files: dict[str, Any] = {BEST: tensor_writer(finished.best_weights)}
+    same = state.best.get("step", state.step) == state.step
+    if not same:
+        files[LAST] = tensor_writer(finished.last_weights)
+    extra = {"model": reference, "best": state.best, "weights": {"best": BEST, "last": BEST if same else LAST}}
+    model = write_artifact(output_folder(job) / MODEL, job, features, files, extra)
+    return TrainResult(model, state.statistics, state.best, state.step, state.step / plan.steps_per_epoch)

@@ -1,0 +1,136 @@
+"""A worker's progress in the process that the user started: a few numbers in a small file that both have mapped.
+
+The worker's loop sets attributes as ever; a thread on each side copies them a few times a second. A backend whose
+workers are on other machines has a relay of its own (`contracts.Backend`); `Numbers` is what travels.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+from distcore_core.io.temporaries import temporary_folder
+from distcore_core.progress import Progress
+
+LAYOUT = struct.Struct("<qqqdq")
+"""sequence (0: nothing yet), done, total (-1: unknown), loss (NaN: none), rows per unit."""
+
+SECONDS = 0.2
+
+
+class Reporter(Protocol):
+    """The writing side, as it travels to a worker: small and picklable."""
+
+    def reporting(self) -> AbstractContextManager[Progress]:
+        """A Progress that is shown in the process that the user started until the block ends."""
+        ...
+
+
+class Numbers(NamedTuple):
+    """How far training is: done and total in steps, the last loss, rows of a step."""
+
+    done: int
+    total: int | None
+    loss: float | None
+    rows_per_unit: int
+
+    @classmethod
+    def of(cls, progress: Progress) -> Numbers:
+        """What a worker's progress says; reading the loss waits for its device."""
+        loss = None if progress.loss is None else float(progress.loss)
+        return cls(progress.done, progress.total, loss, progress.rows_per_unit)
+
+    def show(self, progress: Progress, begun: bool) -> None:
+        """Copy into the progress that is drawn. begun: its stage is under way already."""
+        if not begun:
+            progress.begin("train", self.total, "steps", self.rows_per_unit)
+        progress.done, progress.loss = self.done, self.loss
+
+
+class Relay:
+    """The reading side: `with Relay(progress) as relay:` keeps `progress` up to date from what `relay.reporter` got."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self._closing = ExitStack()
+        path = self._closing.enter_context(temporary_folder("progress")) / "numbers"
+        self.reporter: Reporter = FileReporter(str(path))
+        path.write_bytes(bytes(LAYOUT.size))
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), LAYOUT.size)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="distcore-progress", daemon=True)
+
+    def __enter__(self) -> Relay:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._memory.close()
+        self._closing.close()
+
+    def _follow(self) -> None:
+        begun = False
+        while True:
+            last = self._over.wait(SECONDS)
+            sequence, done, total, loss, rows = LAYOUT.unpack(self._memory[:])
+            if sequence:
+                numbers = Numbers(done, None if total < 0 else total, None if loss != loss else loss, rows)
+                numbers.show(self.progress, begun)
+                begun = True
+            if last:
+                break
+        if begun:
+            self.progress.end()
+
+
+@dataclass(frozen=True)
+class FileReporter:
+    """Reports into the file of a `Relay`. Where it cannot be opened, the worker reports nowhere."""
+
+    path: str
+
+    @contextmanager
+    def reporting(self) -> Iterator[Progress]:
+        """The writing side: a Progress whose numbers are copied into the file until the block ends."""
+        progress = Progress()
+        try:
+            handle = os.open(self.path, os.O_RDWR)
+        except OSError:  # another machine: its progress is not shown
+            yield progress
+            return
+        memory = mmap.mmap(handle, LAYOUT.size)
+        os.close(handle)
+        over = threading.Event()
+
+        def write() -> None:
+            sequence = 0
+            while True:
+                last = over.wait(SECONDS)
+                if sequence or progress.stage:  # the last numbers are those of a stage that has ended
+                    sequence += 1
+                    done, total, loss, rows = Numbers.of(progress)
+                    told = (float("nan") if loss is None else loss, -1 if total is None else total)
+                    memory[:] = LAYOUT.pack(sequence, done, told[1], told[0], rows)
+                if last:
+                    return
+
+        thread = threading.Thread(target=write, name="distcore-progress", daemon=True)
+        thread.start()
+        try:
+            yield progress
+        finally:
+            over.set()
+            thread.join()
+            memory.close()

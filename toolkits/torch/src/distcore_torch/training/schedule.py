@@ -1,0 +1,142 @@
+"""The learning rate of every step: warm-up, decay, and reductions on a plateau on top of both, as in Ludwig.
+
+A schedule is a pure function of the step and of how often it was reduced, so a resumed run needs two numbers and a
+count. Ludwig builds it of torch's LambdaLR, SequentialLR and CosineAnnealingWarmRestarts; the values are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from distcore_core.contracts import JSON
+
+
+def scaled(learning_rate: float, scaling: str, workers: int) -> float:
+    """The base learning rate for a number of workers (`learning_rate_scaling`).
+
+    constant: unchanged; sqrt: times √workers; linear: times workers."""
+    factors: dict[str, Callable[[int], float]] = {
+        "constant": lambda _: 1.0,
+        "sqrt": math.sqrt,
+        "linear": float,
+    }
+    return learning_rate * factors[scaling](workers)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a schedule depends on beside its options.
+
+    base: learning rate before any change. total_steps: of the whole run. steps_per_round: between two evaluations.
+    """
+
+    base: float
+    total_steps: int
+    steps_per_round: int
+
+
+class Schedule:
+    """The learning rate at each step.
+
+    options: the `learning_rate_scheduler` section (see `train_options.LearningRateScheduler`).
+    """
+
+    def __init__(self, options: Any, shape: Shape) -> None:
+        self.options = options
+        self.shape = shape
+        self.warmup = max(
+            options.warmup_fraction * shape.total_steps, options.warmup_evaluations * shape.steps_per_round
+        )
+        self._decay: Callable[[float], float] = {
+            None: self._constant,
+            "linear": self._linear,
+            "exponential": self._exponential,
+            "cosine": self._cosine,
+        }[options.decay]
+        self.reductions = 0
+        self.constant = options.decay is None and self.warmup == 0
+        """True: between evaluations the learning rate never changes, so the loop need not ask."""
+
+    def rate(self, step: int) -> float:
+        """Learning rate of step 0, 1, …: base · step / warm-up first, then the decay, times rate^reductions."""
+        if step < self.warmup:
+            rate = self.shape.base * step / max(1.0, self.warmup)
+        else:
+            # torch's SequentialLR goes over at the first whole step that is not below its milestone.
+            rate = self._decay(step - math.ceil(self.warmup))
+        return float(rate * self.options.reduce_on_plateau_rate**self.reductions)
+
+    # -------------------------------------------------------------- decays: step since the warm-up → learning rate
+
+    def _constant(self, step: float) -> float:
+        return self.shape.base
+
+    def _linear(self, step: float) -> float:
+        left = self.shape.total_steps - self.warmup
+        return self.shape.base * max(0.0, (left - step) / max(1.0, left))
+
+    def _exponential(self, step: float) -> float:
+        """Ludwig's exponent starts at 1, so the first step is already decayed once."""
+        exponent = 1 + step / self.options.decay_steps
+        if self.options.staircase:
+            exponent = math.ceil(exponent)
+        return float(self.shape.base * self.options.decay_rate**exponent)
+
+    def _cosine(self, step: float) -> float:
+        """Annealing with warm restarts (Loshchilov and Hutter, 2017): period i has t_0 · t_mult^i steps."""
+        period, low = self.options.t_0 or max(1, self.shape.steps_per_round), self.options.eta_min
+        if self.options.t_mult == 1:
+            within = step % period
+        else:
+            within = step
+            while within >= period:
+                within -= period
+                period *= self.options.t_mult
+        return float(low + (self.shape.base - low) * (1 + math.cos(math.pi * within / period)) / 2)
+
+
+class Plateau:
+    """Counts evaluations without improvement and says when to reduce: torch's ReduceLROnPlateau, at most `limit` times.
+
+    An improvement is a change by more than 1e-4 of the best value, as torch's default threshold has it.
+    """
+
+    THRESHOLD = 1e-4
+
+    def __init__(self, limit: int, patience: int, direction: Literal["min", "max"]) -> None:
+        self.limit, self.patience, self.direction = limit, patience, direction
+        self.best: float | None = None
+        self.bad_rounds = 0
+        self.reductions = 0
+
+    def observe(self, value: float) -> bool:
+        """Take an evaluation's value; True: reduce the learning rate now."""
+        if self.reductions >= self.limit:
+            return False
+        if self._improves(value):
+            self.best, self.bad_rounds = value, 0
+        else:
+            self.bad_rounds += 1
+        if self.bad_rounds <= self.patience:
+            return False
+        self.bad_rounds = 0
+        self.reductions += 1
+        return True
+
+    def _improves(self, value: float) -> bool:
+        if self.best is None:
+            return not math.isnan(value)
+        # torch scales the best value itself, whatever its sign.
+        if self.direction == "min":
+            return value < self.best * (1 - self.THRESHOLD)
+        return value > self.best * (1 + self.THRESHOLD)
+
+    def state(self) -> JSON:
+        return {"best": self.best, "bad_rounds": self.bad_rounds, "reductions": self.reductions}
+
+    def restore(self, state: JSON) -> None:
+        """Continue where `state()` stood."""
+        self.best, self.bad_rounds, self.reductions = state["best"], state["bad_rounds"], state["reductions"]

@@ -1,0 +1,277 @@
+"""Loss and metrics of a split, streamed over batches and the same for any number of workers.
+
+Losses are sums over rows in float64, divided once. Metrics are torchmetrics' of each output feature; states of several
+ranks, or of pieces of a dataset, are merged exactly (merging.py). What cannot be computed (no rows, one class for an
+ROC AUC) is null with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from distcore_core.contracts import JSON, Feature, FeatureSet
+from distcore_data.encoding.exactsum import total
+from distcore_torch.training.merging import MergedState, State
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from distcore_core.contracts import Batch
+    from distcore_torch.training.strategy import Strategy
+
+COMBINED = "combined"
+"""Under this name the loss over all outputs is reported, as in Ludwig."""
+
+PENDING_VALUES = 1 << 20
+"""Output values that are collected before the metrics see them: an update costs the same for one row as for many."""
+
+log = logging.getLogger("distcore")
+
+
+def import_metrics(features: FeatureSet) -> None:
+    """Import what the metrics need in a thread, beside the first steps: torchmetrics takes 0.1 s, where scipy is
+    installed more than one. What goes wrong there goes wrong again, and is told, when they are used.
+
+    No daemon: a process that ended while a thread imports compiled modules could crash."""
+
+    def make() -> None:
+        with suppress(Exception):
+            for feature in features.outputs:
+                feature.network().metrics(features.metadata[feature.name])
+
+    threading.Thread(target=make, name="distcore-metrics").start()
+
+
+class Scores:
+    """Sums and metrics of one split.
+
+    features: fitted. metrics: False for losses alone (torchmetrics is then never imported).
+    split: named in warnings.
+    """
+
+    def __init__(self, features: FeatureSet, *, split: str = "", metrics: bool = True) -> None:
+        self.split = split
+        self.rows = 0
+        self.outputs = [_Output(feature, features.metadata[feature.name], metrics) for feature in features.outputs]
+
+    def update(
+        self, outputs: Mapping[str, Any], batch: Batch, logits: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
+        """Add a batch.
+
+        outputs: {feature: output}, as `FeatureNetwork.output` describes: tensors or arrays, [B] or [B, classes].
+        logits: what the loss is computed from; without them (not every model has any) no loss is reported."""
+        self.rows += batch.rows
+        if not batch.rows:
+            return
+        for each in self.outputs:
+            target = batch[each.name]
+            if logits is not None:
+                each.add_loss(logits[each.name], target)
+            each.add(outputs[each.name], target)
+
+    def update_logits(self, logits: Mapping[str, torch.Tensor], batch: Batch) -> None:
+        """Add a batch of a torch model; [B] or [B, classes] for each output."""
+        self.update({each.name: each.output(logits[each.name]) for each in self.outputs}, batch, logits)
+
+    def compute(self, strategy: Strategy | None = None) -> JSON:
+        """{output feature: {metric: number or None}}, with `combined` for the loss of all; {} where there are no rows.
+
+        strategy: of the gang; every rank calls, rank 0 computes, and every rank gets its answer."""
+        merged = MergedScores(self)
+        if strategy is None:
+            merged.add(self.state())
+            return merged.compute()
+        for state in strategy.gather(self.state()):
+            merged.add(ScoresState(*state))
+        found: JSON = strategy.gather(merged.compute() if strategy.member.rank == 0 else None)[0]
+        return found
+
+    def state(self) -> ScoresState:
+        """What was summed so far, on the CPU: `MergedScores` puts states together."""
+        return ScoresState(self.rows, [each.state() for each in self.outputs])
+
+
+class ScoresState(NamedTuple):
+    """Sums over some rows. outputs: (sum of losses or None where there were no logits, {metric: its state}) of each."""
+
+    rows: int
+    outputs: list[tuple[float | None, dict[str, State]]]
+
+
+class MergedScores:
+    """Sums over parts of a split, as metrics; the same bits whatever order the parts are added in, as long as no metric
+    keeps rows (those of the parts are joined in the order that they were added).
+
+    like: made for the same features; it is not looked into."""
+
+    def __init__(self, like: Scores) -> None:
+        self.split = like.split
+        self.rows = 0
+        self._outputs = like.outputs
+        self._losses: list[list[float | None]] = [[] for _ in self._outputs]
+        self._metrics: list[dict[str, tuple[Any, MergedState]]] = [{} for _ in self._outputs]
+
+    def add(self, state: ScoresState) -> None:
+        """Add a part; one without rows says nothing, and its metrics may never have been made."""
+        self.rows += state.rows
+        if not state.rows:
+            return
+        for index, (loss, metrics) in enumerate(state.outputs):
+            self._losses[index].append(loss)
+            if metrics and not self._metrics[index]:
+                self._metrics[index] = self._outputs[index].empty(metrics)
+            for name, each in metrics.items():
+                self._metrics[index][name][1].add(each)
+
+    def compute(self) -> JSON:
+        """As `Scores.compute`."""
+        if not self.rows:
+            log.warning("The %s split has no rows, so it has no metrics.", self.split or "evaluated")
+            return {}
+        result: JSON = {}
+        combined: float | None = 0.0
+        for index, each in enumerate(self._outputs):
+            found = each.values(self._losses[index], self._metrics[index], self.rows, self.split)
+            result[each.name] = found
+            loss = found.get("loss")
+            combined = None if loss is None or combined is None else combined + each.weight * loss
+        if all("loss" in result[each.name] for each in self._outputs):
+            result[COMBINED] = {"loss": combined}
+        return result
+
+
+class _Output:
+    """One output feature's sums."""
+
+    def __init__(self, feature: Feature, metadata: JSON, metrics: bool) -> None:
+        self.name = feature.name
+        self.weight = feature.loss_weight
+        self.metadata = metadata
+        self.network = feature.network()
+        self.loss: torch.Tensor | None = None
+        self.metrics = dict(self.network.metrics(metadata)) if metrics else {}
+        self._pending: list[tuple[torch.Tensor, Any]] = []
+        self._pending_values = 0
+
+    def output(self, logits: torch.Tensor) -> torch.Tensor:
+        return self.network.output(logits, self.metadata)
+
+    def add_loss(self, logits: torch.Tensor, target: Any) -> None:
+        # The metric `loss`, where a feature has one, is for models without logits: computed from outputs.
+        self.metrics.pop("loss", None)
+        rows = self.network.loss(logits.float(), target, self.metadata).sum(dtype=torch.float64)
+        self.loss = rows if self.loss is None else self.loss + rows
+
+    def add(self, output: torch.Tensor | np.ndarray, target: Any) -> None:
+        if not self.metrics:
+            return
+        output = torch.as_tensor(output).detach()
+        if isinstance(target, torch.Tensor):
+            target = target.clone()  # the loader fills its buffers again
+        self._pending.append((output.float() if output.is_floating_point() else output, target))
+        self._pending_values += output.numel()
+        if self._pending_values >= PENDING_VALUES or not isinstance(target, torch.Tensor):
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        outputs = [output for output, _ in self._pending]
+        targets = [target for _, target in self._pending]
+        self._pending, self._pending_values = [], 0
+        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        target = targets[0] if len(targets) == 1 else torch.cat(targets)
+        # Evaluation runs in inference mode; states made there may only be changed there.
+        with torch.inference_mode():
+            for metric in self.metrics.values():
+                metric.to(output.device)
+                metric.update(output, target)
+
+    def empty(self, names: Collection[str]) -> dict[str, tuple[Any, MergedState]]:
+        """{name: (fresh metric, what will be merged into it)}, in the feature's order."""
+        metrics = self.network.metrics(self.metadata).items()
+        return {name: (metric, MergedState(metric._reductions)) for name, metric in metrics if name in names}
+
+    def state(self) -> tuple[float | None, dict[str, State]]:
+        """What travels between ranks: the sum of losses and the metrics' states, on the CPU."""
+        self._flush()
+        loss = None if self.loss is None else float(self.loss)
+        return loss, {name: _on_cpu(metric.metric_state) for name, metric in self.metrics.items()}
+
+    def values(
+        self, losses: Sequence[float | None], metrics: Mapping[str, tuple[Any, MergedState]], rows: int, split: str
+    ) -> JSON:
+        """Mean loss (where there were logits) and metrics over the parts that saw rows; null: it has no value."""
+        known = [loss for loss in losses if loss is not None]
+        found: JSON = {} if len(known) < len(losses) else {"loss": _finite(total(known) / rows)}
+        with torch.inference_mode():
+            for name, (metric, state) in metrics.items():
+                found[name] = _compute(metric, state, f"{split} {name} of {self.name}")
+        return found
+
+
+def _compute(metric: Any, state: MergedState, what: str) -> float | None:
+    """The metric's value over the merged states; None with a warning where it has none."""
+    state.into(metric)
+    metric.distributed_available_fn = lambda: False  # merged already: torchmetrics must not gather once more
+    metric._update_count = 1  # torchmetrics warns about a metric that was never updated; these were, elsewhere
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            value = metric.compute()
+        except (ValueError, RuntimeError, IndexError) as error:  # one row for an R², no pair for a rank correlation
+            log.warning("The %s cannot be computed: %s", what.strip(), error)
+            return None
+    reasons = [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
+    meaningless = [reason for reason in reasons if reason.startswith(("No positive samples", "No negative samples"))]
+    number = None if meaningless else _finite(float(value))
+    if number is None:
+        log.warning("The %s has no value: %s", what.strip(), meaningless[0] if meaningless else "it is not a number")
+    return number
+
+
+def _on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: [each.cpu() for each in value] if isinstance(value, list) else value.cpu()
+        for name, value in state.items()
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def evaluate(
+    module: torch.nn.Module,
+    batches: Iterable[Batch],
+    scores: Scores,
+    autocast: Callable[[], Any] | None = None,
+) -> Scores:
+    """Run a torch model over batches and add them to the scores; the module is left in the mode it was in.
+
+    autocast: makes the context of the forward pass (mixed precision)."""
+    training = module.training
+    module.eval()
+    try:
+        with torch.inference_mode():
+            for batch in batches:
+                if not batch.rows:
+                    continue
+                if autocast is None:
+                    logits = module(batch)
+                else:
+                    with autocast():
+                        logits = module(batch)
+                scores.update_logits(logits, batch)
+    finally:
+        module.train(training)
+    return scores

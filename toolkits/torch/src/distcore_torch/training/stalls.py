@@ -1,0 +1,172 @@
+"""Ranks that make no progress, named by whoever watches them: rank, process, host, and where they stand.
+
+A rank that waits for others is not to blame. Only time that the watcher itself has seen pass counts, so a machine that
+sleeps, or a watcher that was stopped with its ranks, blames nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distcore_torch.training.heartbeat import (
+    DOING,
+    PREPARING,
+    SAVING,
+    STACK_SIGNAL,
+    STARTING,
+    WAITING,
+    Listener,
+    Pulse,
+    stack_of,
+)
+
+TOLD_SECONDS, BEGIN_SECONDS = 20.0, 60.0
+"""How long a rank may make no progress before it is told: in general, and while it starts, prepares or saves."""
+
+STEPS = 10
+"""And never less than so many of its own steps."""
+
+LEAST_STEPS = 3
+"""A rank is never ended before so many of its own steps, whatever `trainer.hang_seconds` says."""
+
+MOST_AT_ONCE = 2.0
+"""Seconds that count between two looks at most."""
+
+STACK_SECONDS, STACK_LINES = 1.0, 6
+"""How long a rank may take to write its stack, and how much of it is told."""
+
+log = logging.getLogger("distcore")
+
+
+@dataclass
+class Watched:
+    """A rank and what was seen of it. still: seconds without a sign of progress. told: until when it was told."""
+
+    rank: int
+    process: int
+    listener: Listener
+    pulse: Pulse = field(default_factory=Pulse)
+    still: float = 0.0
+    told: float = 0.0
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (process {self.process} on {socket.gethostname()})"
+
+    @property
+    def patience(self) -> float:
+        """Seconds without progress until it is told."""
+        least = BEGIN_SECONDS if self.pulse.doing in (STARTING, PREPARING, SAVING) else TOLD_SECONDS
+        return max(least, STEPS * self.pulse.step_seconds)
+
+    def limit(self, hang_seconds: float) -> float:
+        """Seconds without progress until it is given up."""
+        least = BEGIN_SECONDS if self.pulse.doing in (STARTING, PREPARING) else 0.0
+        return max(hang_seconds, least, LEAST_STEPS * self.pulse.step_seconds)
+
+
+class Watch:
+    """Looks at ranks of this machine. hang_seconds: see `trainer.hang_seconds`; None: a rank is only told of.
+
+    tell(text): where warnings go; the log."""
+
+    def __init__(
+        self, ranks: list[Watched], hang_seconds: float | None = None, tell: Callable[[str], None] | None = None
+    ) -> None:
+        self.ranks, self.hang_seconds, self.tell = ranks, hang_seconds, tell or _warn
+        self._looked = time.monotonic()
+
+    def look(self) -> tuple[Watched, str] | None:
+        """Tell of ranks that make no progress; one to give up, with how it stands in words (no full stop), or None."""
+        now = time.monotonic()
+        passed = min(now - self._looked, MOST_AT_ONCE)
+        self._looked = now
+        for each in self.ranks:
+            self._count(each, passed)
+        # What never had a heartbeat may be somebody else's function, which has none.
+        known = [each for each in self.ranks if each.pulse.beats or stopped(each.process)]
+        blamed = [each for each in known if each.pulse.doing != WAITING or stopped(each.process)]
+        # All wait, for what none of them will do: nobody in particular is to blame. The longest is first.
+        for each in sorted(blamed or known, key=lambda each: -each.still):
+            if each.still > max(each.patience, 2 * each.told):
+                each.told = each.still
+                said = standing(each)
+                self.tell(f"{said[0].upper()}{said[1:]}.")
+            if self.hang_seconds is not None and each.still > each.limit(self.hang_seconds):
+                return each, standing(each)
+        return None
+
+    def _count(self, each: Watched, passed: float) -> None:
+        pulse = each.listener.pulse()
+        if pulse.beats == each.pulse.beats:
+            each.still += passed
+            return
+        if each.told:
+            self.tell(f"R{str(each)[1:]} makes progress again.")
+        each.pulse, each.still, each.told = pulse, 0.0, 0.0
+
+    def close(self) -> None:
+        """Let go of the heartbeats."""
+        for each in self.ranks:
+            each.listener.close()
+
+
+def _warn(text: str) -> None:
+    log.warning("%s", text)
+
+
+def standing(each: Watched) -> str:
+    """`rank 1 (process 123 on host) has made no progress for 34 s: …`, without a full stop."""
+    where = f"it is {DOING[each.pulse.doing]}"
+    if each.pulse.step:
+        where += f", after {each.pulse.step} steps"
+    if stopped(each.process):
+        how = "; the process is stopped (by SIGSTOP, or a debugger); `kill -CONT` lets it go on"
+    else:
+        how = _stack(each)
+    return f"{each} has made no progress for {each.still:.0f} s: {where}{how}"
+
+
+def stopped(process: int) -> bool:
+    """Whether the process is stopped, or traced."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    return False
+
+
+def _stack(each: Watched) -> str:
+    """Where its main thread stands, innermost call first; "" if it cannot be had."""
+    path = stack_of(each.listener.path)
+    with suppress(OSError):
+        before = path.stat().st_size  # there only once the rank is ready for the signal
+        os.kill(each.process, STACK_SIGNAL)
+        end = time.monotonic() + STACK_SECONDS
+        while time.monotonic() < end and path.stat().st_size == before:
+            time.sleep(0.02)
+        time.sleep(0.05)
+        text = path.read_text(errors="replace")[before:]
+        main = re.split(r"^(?:Current thread|Thread) .*$", text, flags=re.M)[-1]
+        calls = [line.strip() for line in main.splitlines() if line.strip().startswith("File ")]
+        if calls:
+            return "; its calls, the innermost first: " + " < ".join(map(_short, calls[:STACK_LINES]))
+    return ""
+
+
+def _short(call: str) -> str:
+    """`loader.py:12 in batches` of faulthandler's `File "/…/loader.py", line 12 in batches`."""
+    found = re.match(r'File "(?:.*/)?([^"/]+)", line (\d+) in (.*)', call)
+    return f"{found[1]}:{found[2]} in {found[3]}" if found else call
+
+
+def end(each: Watched) -> None:
+    """Kill a rank that was given up, also if it is stopped."""
+    with suppress(ProcessLookupError):
+        os.kill(each.process, signal.SIGKILL)

@@ -1,0 +1,142 @@
+"""Where a run stands beside its weights: position, best round, early stopping, statistics; JSON in every checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import JSON
+from distcore_core.errors import DifferentRun
+
+if TYPE_CHECKING:
+    from distcore_core.contracts import TrainJob
+
+FREE_TO_CHANGE = ("epochs", "train_steps", "early_stop", "compile", "eval_batch_size", "grace_seconds")
+"""Options of `trainer` that a resumed run may have otherwise: they say how long, or how fast, not what."""
+
+NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")
+"""Sections of the config that do not change what is trained, or that are compared by themselves."""
+
+SHOWN = 4
+"""Differences that are told one by one where a run is resumed with another config."""
+
+
+@dataclass
+class TrainState:
+    """The position is (epoch, step_in_epoch): the next global batch. step counts optimizer steps over all epochs.
+
+    round_step: the step of the last evaluation round. rows: rows seen since that round.
+    best: {"epoch", "step", "value", "metric", "feature"}, {} before a round had a finite value.
+    rounds_without_improvement: since that one.
+    statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    round_step: int = 0
+    rows: int = 0
+    rounds_without_improvement: int = 0
+    best: JSON = field(default_factory=dict)
+    statistics: JSON = field(default_factory=dict)
+
+    def as_json(self) -> JSON:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: JSON) -> TrainState:
+        return cls(**saved)
+
+    def advance(self, steps_per_epoch: int) -> None:
+        """One step was made."""
+        self.step += 1
+        self.step_in_epoch += 1
+        if self.step_in_epoch == steps_per_epoch:
+            self.epoch, self.step_in_epoch = self.epoch + 1, 0
+
+    def record(self, split: str, scores: JSON) -> None:
+        """Append a round's scores, {output feature: {metric: value}}, to the statistics."""
+        for output, metrics in scores.items():
+            for metric, value in metrics.items():
+                self.statistics.setdefault(split, {}).setdefault(output, {}).setdefault(metric, []).append(value)
+
+    def judge(self, value: float | None, higher: bool, label: JSON) -> bool:
+        """Take a round's deciding value; True: it is the best so far. One without a finite value (None) never is."""
+        best = self.best.get("value")
+        if value is not None and (best is None or (value > best if higher else value < best)):
+            self.best = {**label, "value": value}
+            self.rounds_without_improvement = 0
+            return True
+        self.rounds_without_improvement += 1
+        return False
+
+
+def identity(job: TrainJob, global_batch: int) -> JSON:
+    """What must be the same where a run is resumed: the config section by section, cache, seed, batches and order."""
+    config = dict(job.config)
+    sections = {name: value for name, value in config.items() if name not in NOT_THE_MODELS}
+    trainer = {name: value for name, value in config.get("trainer", {}).items() if name not in FREE_TO_CHANGE}
+    return {
+        "config": {**sections, "trainer": trainer},
+        "cache": job.cache.key,
+        "seed": job.seed,
+        "global_batch_rows": global_batch,
+        "loader": {"type": job.loader.name, **_plain(job.loader.options)},
+    }
+
+
+def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
+    """Raise DifferentRun naming everything in which the saved run was another one."""
+    other = [*_differences(saved["config"], ours["config"], "")]
+    other[SHOWN:] = [f"{len(other) - SHOWN} more options differ"] if len(other) > SHOWN else []
+    if saved["cache"] != ours["cache"]:
+        other.append("the data, their preprocessing or the cache format differ (another cache)")
+    if saved["seed"] != ours["seed"]:
+        other.append(f"random_seed was {saved['seed']} and is {ours['seed']}")
+    if saved["global_batch_rows"] != ours["global_batch_rows"]:
+        other.append(
+            f"a step had {saved['global_batch_rows']} rows over all workers and has {ours['global_batch_rows']} "
+            "(set effective_batch_size to keep it under another number of workers)"
+        )
+    loader = [*_differences(saved["loader"], ours["loader"], "backend.loader")]
+    if loader:
+        other.append(f"{' and '.join(loader)}, so rows would come in another order")
+    if other:
+        raise DifferentRun(
+            f"The checkpoint {where} is of another run: {'; '.join(other)}. "
+            "Resume with the config and data it was started with, or start a new run."
+        )
+
+
+def _differences(saved: Any, ours: Any, where: str) -> Iterator[str]:
+    """`trainer.learning_rate was 0.001 and is 0.01`, for every option in which two parts of a config differ."""
+    if _text(saved) == _text(ours):
+        return
+    old, new = _by_name(saved), _by_name(ours)
+    if isinstance(old, dict) and isinstance(new, dict):
+        parts = ((f"{where}.{name}" if where else name, name) for name in sorted({*old, *new}, key=str))
+        found = [each for part, name in parts for each in _differences(old.get(name), new.get(name), part)]
+        yield from found or [f"{where} have another order"]
+    else:
+        yield f"{where} was {_shown(saved)} and is {_shown(ours)}"
+
+
+def _by_name(value: Any) -> Any:
+    """A list of features, or of whatever has names, as a mapping from these; everything else as it is."""
+    named = isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value)
+    return {each["name"]: each for each in value} if named else value
+
+
+def _shown(value: Any) -> str:
+    return "not there" if value is None else shorten(_text(value), 60, placeholder=" …")
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _plain(options: Any) -> Any:
+    return options.model_dump(mode="json") if hasattr(options, "model_dump") else dict(options)

@@ -1,0 +1,225 @@
+"""How ranks act as one: the Strategy that the loop asks, for one process, and the half that all real ones share.
+
+The loop calls `reduce` once a step and the rest once a round. Whatever it is asked, every rank of the gang asks in the
+same order. A new library (Horovod, …) is a subclass of `FlatStrategy` with three methods.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal, Protocol
+
+import torch
+
+from distcore_core.contracts import Member
+from distcore_core.errors import UserError
+from distcore_torch.training.flat import Exchange, FlatGroup, InPlace, flat_groups
+from distcore_torch.training.heartbeat import WAITING, Heartbeat
+
+STOP_EVERY = 16
+"""Steps between two looks at the stop flag where looking waits for a GPU."""
+
+
+PATIENCE_SECONDS = 1800.0
+"""How long a collective waits for the slowest rank: a checkpoint or an evaluation may lie between two steps."""
+
+
+class Strategy(Protocol):
+    """member, device: known after `setup`."""
+
+    @property
+    def member(self) -> Member: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def setup(self, member: Member) -> None:
+        """Join the gang; choose the device."""
+        ...
+
+    def prepare(self, module: torch.nn.Module) -> None:
+        """Give every rank rank 0's weights and get ready to reduce this module's gradients."""
+        ...
+
+    def reduce(self, stop: bool = False) -> bool:
+        """Sum the gradients over the ranks, in place, to the same bits everywhere; a missing gradient counts as zeros.
+
+        Returns whether any rank wants to stop; every rank gets the same answer."""
+        ...
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over ranks of a small tensor; the same bits everywhere."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, in rank order, in every rank. Also a barrier.
+
+        value: what `training.plain` can carry."""
+        ...
+
+    def teardown(self) -> None:
+        """Leave the gang; also called after an error."""
+        ...
+
+
+def choose_device(use_gpu: bool | Literal["auto"], local_rank: int) -> torch.device:
+    """The GPU of this process on its machine, or the CPU. Raises UserError where there is none and one is asked for."""
+    available = torch.cuda.is_available() if use_gpu else False
+    if available:
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+        return device
+    if use_gpu is True:
+        raise UserError(
+            "backend.trainer.use_gpu is true, but torch sees no GPU here. "
+            "Install a CUDA build of torch and its driver, or set use_gpu to auto or false."
+        )
+    return torch.device("cpu")
+
+
+class SingleProcess:
+    """One rank: nothing to reduce."""
+
+    def __init__(self, use_gpu: bool | Literal["auto"] = False) -> None:
+        self.use_gpu = use_gpu
+        self.member = Member()
+        self.device = torch.device("cpu")
+
+    def setup(self, member: Member) -> None:
+        """Raises UserError where there are other ranks: without one another they would train apart."""
+        if member.world > 1:
+            raise UserError(
+                f"This process is rank {member.rank} of {member.world}, but its trainer is one process. "
+                "Choose backend.trainer ddp, or start it without a launcher such as torchrun."
+            )
+        self.member = member
+        self.device = choose_device(self.use_gpu, member.local_rank)
+
+    def prepare(self, module: torch.nn.Module) -> None:
+        """Nothing: there is no other rank."""
+
+    def reduce(self, stop: bool = False) -> bool:
+        return stop
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def teardown(self) -> None:
+        """Nothing was joined."""
+
+
+class FlatStrategy(ABC):
+    """Everything but the collectives: gradients and running statistics travel as one flat buffer a step.
+
+    A subclass joins its library in `setup` (setting `member` and `device`), sums a tensor in place, and gathers values.
+    patience: seconds that a collective waits for the slowest rank; set before `setup` if the run has a limit.
+    """
+
+    member: Member
+    device: torch.device
+    patience: float = PATIENCE_SECONDS
+
+    def __init__(self) -> None:
+        self.member = Member()
+        self.device = torch.device("cpu")
+        self._groups: list[FlatGroup] = []
+        self._exchanges: list[Exchange] = []
+        self._reductions = 0
+
+    @abstractmethod
+    def setup(self, member: Member) -> None: ...
+
+    @abstractmethod
+    def all_reduce(self, values: torch.Tensor) -> None:
+        """Sum over the ranks in place; every rank must get the same bits."""
+
+    @abstractmethod
+    def gather(self, value: Any) -> list[Any]: ...
+
+    def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
+        """Where a flat buffer of this size is summed; a subclass may know a faster way."""
+        return InPlace(torch.zeros(numel, dtype=dtype, device=self.device), self.all_reduce)
+
+    def prepare(self, module: torch.nn.Module) -> None:
+        self._close()
+        for tensor in [*module.parameters(), *module.buffers()]:
+            self._copy_from_first(tensor)
+        self._groups = flat_groups(module)
+        self._exchanges = [self.exchange(group.numel, group.dtype) for group in self._groups]
+        self._reductions = 0
+
+    @torch.no_grad()
+    def reduce(self, stop: bool = False) -> bool:
+        asked = False
+        self._reductions += 1
+        for group, exchange in zip(self._groups, self._exchanges, strict=True):
+            group.collect(exchange.slot(), stop)
+            asked |= group.spread(exchange.sum(), self.member.world, self._looks())
+        return asked
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        # A ring of more than two ranks adds in another order for each part; gathered, all add in rank order.
+        total = torch.stack(self.gather(values.cpu())).sum(0)
+        return total.to(values.device)
+
+    def teardown(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for exchange in self._exchanges:
+            exchange.close()
+        self._groups, self._exchanges = [], []
+
+    def _looks(self) -> bool:
+        return self.device.type == "cpu" or self._reductions % STOP_EVERY == 0
+
+    @torch.no_grad()
+    def _copy_from_first(self, tensor: torch.Tensor) -> None:
+        """Rank 0's bits to all: everyone else adds zeros, and adding zeros to the bits as integers is exact."""
+        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).to(torch.int32)
+        if self.member.rank:
+            flat.zero_()
+        if flat.numel():
+            self.all_reduce(flat)
+        tensor.copy_(flat.to(torch.uint8).view(tensor.dtype).reshape(tensor.shape))
+
+
+class Waiting:
+    """A strategy whose heartbeat says so while it waits for the other ranks."""
+
+    def __init__(self, strategy: Strategy, beat: Heartbeat) -> None:
+        self._strategy, self._beat = strategy, beat
+
+    @property
+    def member(self) -> Member:
+        return self._strategy.member
+
+    @property
+    def device(self) -> torch.device:
+        return self._strategy.device
+
+    def setup(self, member: Member) -> None:
+        with self._beat.during(WAITING):
+            self._strategy.setup(member)
+
+    def prepare(self, module: torch.nn.Module) -> None:
+        with self._beat.during(WAITING):
+            self._strategy.prepare(module)
+
+    def reduce(self, stop: bool = False) -> bool:
+        with self._beat.during(WAITING):
+            return self._strategy.reduce(stop)
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        with self._beat.during(WAITING):
+            return self._strategy.sum(values)
+
+    def gather(self, value: Any) -> list[Any]:
+        with self._beat.during(WAITING):
+            return self._strategy.gather(value)
+
+    def teardown(self) -> None:
+        self._strategy.teardown()

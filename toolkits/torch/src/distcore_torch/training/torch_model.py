@@ -1,0 +1,132 @@
+"""A trained torch module: built from the config's model, its weights read from a folder, predicting batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from distcore_core.contracts import JSON, MODEL, FeatureSet
+from distcore_core.errors import ArtifactError
+from distcore_data.artifact import find_model, model_here, read_manifest
+from distcore_torch.training.finite import ADVICE, in_words, not_finite
+from distcore_torch.training.tensorfile import read_tensors
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from distcore_core.contracts import Batch, ResultsStore
+    from distcore_core.registry.manager import Plugins
+
+BEST, LAST = "weights.safetensors", "last.safetensors"
+"""Files of a model folder: the best round's weights, and the last step's where they are others."""
+
+
+def build_module(reference: JSON, features: FeatureSet, plugins: Plugins, seed: int) -> torch.nn.Module:
+    """The module of the config's model with its initial weights, which depend on the seed alone.
+
+    reference: {"type", "options"}. torch's own random state is left as it was."""
+    model = plugins.make(MODEL, reference["type"], reference["options"])
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        module: torch.nn.Module = model.build(features)
+    return module
+
+
+def start_from(module: torch.nn.Module, place: Path | ResultsStore) -> None:
+    """Give the module the weights of a saved model (`--model_load_path`), or of one safetensors file.
+
+    Raises ArtifactError where they do not fit."""
+    if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
+        load_weights(module, _tensors(place), place)
+        return
+    with model_here(place) as path:
+        directory = find_model(path)
+        manifest = read_manifest(directory)
+        load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)
+
+
+def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False) -> TorchPredictor:
+    """The best weights of a model folder, ready to predict on the CPU (`TorchPredictor.to` moves it).
+
+    Raises ArtifactError where the folder is not whole, or names a class of the user's that is not trusted."""
+    from distcore_core.registry.manager import Plugins
+
+    manifest = read_manifest(directory)
+    reference = manifest.get("extra", {}).get("model")
+    if reference is None:
+        raise ArtifactError(f"{directory} was not written by a torch trainer. Open it with the trainer that wrote it.")
+    plugins = Plugins()
+    model = plugins.make(MODEL, reference["type"], reference["options"])
+    model.check_trust(trust)
+    with torch.random.fork_rng(devices=[]):
+        module = model.build(features)
+    load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)
+    return TorchPredictor(module, features)
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+
+    try:
+        return read_tensors(path)
+    except (SafetensorError, OSError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read as safetensors ({error}). Take it from a backup, or train again."
+        ) from error
+
+
+def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], where: Any) -> None:
+    """Raise ArtifactError where names or shapes are those of another model, or parameters are not finite."""
+    theirs = {name: list(getattr(each, "shape", [])) for name, each in weights.items()}
+    ours = {name: list(getattr(each, "shape", [])) for name, each in module.state_dict().items()}
+    differ = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+    if differ:
+        first, others = differ[0], f" and {len(differ) - 1} more" if len(differ) > 1 else ""
+        raise ArtifactError(
+            f"The weights in {where} are of another model than the config's: {first}{others} differ "
+            f"(there {theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). "
+            "Use the config that they were trained with."
+        )
+    buffers = {name for name, _ in module.named_buffers()}  # a mask of infinities may be one
+    if bad := not_finite((name, each) for name, each in weights.items() if name not in buffers):
+        raise ArtifactError(
+            f"The weights in {where} are not finite ({in_words(bad)} holds NaN or infinity), so whatever is predicted "
+            f"with them means nothing. Train again. {ADVICE}"
+        )
+    module.load_state_dict(weights)
+
+
+def _weights_file(directory: Path, manifest: JSON) -> str:
+    name = manifest.get("extra", {}).get("weights", {}).get("best")
+    if name not in manifest["files"]:
+        raise ArtifactError(f"{directory} holds no weights of a torch model. Give a model that a torch trainer wrote.")
+    return str(name)
+
+
+class TorchPredictor:
+    """A `contracts.Predictor`. module: in evaluation mode from here on."""
+
+    def __init__(self, module: torch.nn.Module, features: FeatureSet) -> None:
+        self.module = module.eval()
+        self.device = torch.device("cpu")
+        self._outputs = [(each.name, each.network(), features.metadata[each.name]) for each in features.outputs]
+
+    def to(self, device: torch.device) -> TorchPredictor:
+        """Predict on another device."""
+        self.module.to(device)
+        self.device = device
+        return self
+
+    def predict(self, batch: Batch) -> dict[str, np.ndarray]:
+        """{output feature: probabilities or encoded values, [B] or [B, classes]}."""
+        return {name: output.cpu().numpy() for name, output in self.outputs(batch)[0].items()}
+
+    @torch.inference_mode()
+    def outputs(self, batch: Batch) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """Outputs and logits as tensors on the device: what `Scores.update` takes."""
+        if self.device.type != "cpu":
+            batch = batch.to(self.device)
+        logits = self.module(batch)
+        return {name: network.output(logits[name], metadata) for name, network, metadata in self._outputs}, logits

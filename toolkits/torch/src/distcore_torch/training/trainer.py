@@ -1,0 +1,298 @@
+"""TorchTrainer: a `contracts.Trainer` over the loop, a strategy for its ranks, and a backend that starts them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from distcore_core.contracts import (
+    JSON,
+    TRAINER,
+    Backend,
+    FeatureSet,
+    Gang,
+    Member,
+    Predictor,
+    TrainerBase,
+    TrainJob,
+    TrainResult,
+)
+from distcore_core.errors import CacheError, OtherRank, TrainingError, UserError
+from distcore_core.progress import Progress
+from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, working_folder
+from distcore_torch.training.job import train_options
+from distcore_torch.training.plan import TrainPlan
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
+    from distcore_torch.training.relay import Reporter
+    from distcore_torch.training.strategy import Strategy
+
+log = logging.getLogger("distcore")
+
+
+class TorchTrainer(TrainerBase):
+    """Fits a torch module over one or many ranks.
+
+    strategy: makes the strategy of one rank. options: of the plugin (`num_workers`, `max_retries`,
+    `resources_per_worker`, `use_gpu`). default_workers(backend): how many ranks where `num_workers` is not set.
+    rendezvous: how ranks find each other on backends that leave it to the gang (`contracts.Gang`).
+    """
+
+    rendezvous: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(
+        self,
+        strategy: Callable[[], Strategy],
+        options: Any,
+        default_workers: Callable[[Backend], int] | None = None,
+    ) -> None:
+        self.strategy = strategy
+        self.options = options
+        self._default_workers = default_workers or (lambda backend: 1)
+
+    # -------------------------------------------------------------- contracts.Trainer
+
+    def plan(self, job: TrainJob, backend: Backend) -> JSON:
+        """Workers, rows of a step, steps, epochs. Without a cache, for the rows that are expected; None where nobody
+        knows."""
+        workers = self.workers(backend)
+        options = train_options(job)
+        rows = _cached_rows(job) or job.expected_rows
+        plan = TrainPlan.of(options, workers, rows or 0)
+        return {
+            "workers": workers,
+            "batch_size": plan.micro_rows,
+            "gradient_accumulation_steps": plan.accumulation,
+            "effective_batch_size": plan.batch_rows,
+            "learning_rate": plan.learning_rate,
+            "precision": options.precision,
+            "rows": rows,
+            "steps_per_epoch": plan.steps_per_epoch if rows else None,
+            "steps": plan.total_steps if rows or options.train_steps else None,
+            "epochs": plan.total_steps / plan.steps_per_epoch if rows else None,
+            "steps_per_evaluation": plan.steps_per_round if rows else None,
+            "notes": [],
+        }
+
+    def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
+        """Train, and write the best and the last weights as a model folder.
+
+        In this process where one rank is enough and the backend is this machine, or where a launcher (torchrun) started
+        this process as a rank of its own; else in a gang of the backend, whose ranks go on from their last checkpoint
+        when one of them dies.
+        Raises TrainingError, which names the last checkpoint, and OtherRank in a launcher's processes other than
+        rank 0: what follows is for one alone."""
+        member = launched_member()
+        try:
+            result = self._fit(member, job, backend, progress)
+            if result is None and member is None:
+                raise TrainingError("Rank 0 gave no result. Report this.")
+        except TrainingError as error:
+            if member is None or not member.rank:
+                error.args = (f"{error} {last_checkpoint(job)}",)
+            raise
+        if result is None:
+            assert member is not None
+            log.info("Rank %d is done; rank 0 has the result and goes on alone.", member.rank)
+            raise OtherRank(member.rank)
+        return result
+
+    def _fit(self, member: Member | None, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult | None:
+        """member: the launcher's rank that this process is."""
+        workers = self.workers(backend)
+        if member is not None:
+            return train_rank(member, job, progress)
+        if workers == 1 and not self.options.resources_per_worker and not backend.distributed:
+            return train_rank(Member(), job, progress)
+        return self._run_gang(job, backend, workers, progress)
+
+    def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
+        """The best weights as a predictor. Raises ArtifactError where the folder is not one that `fit` wrote."""
+        from distcore_torch.training.torch_model import open_predictor
+
+        return open_predictor(directory, features, trust=trust)
+
+    # -------------------------------------------------------------- inside
+
+    @property
+    def resources_per_worker(self) -> Mapping[str, float]:
+        """As the options say."""
+        return dict(self.options.resources_per_worker)
+
+    def uses_gpu(self, backend: Backend) -> bool:
+        """auto: where the backend has any."""
+        asked = self.options.use_gpu
+        return backend.resources().gpus > 0 if asked == "auto" else bool(asked)
+
+    def workers(self, backend: Backend) -> int:
+        """How many ranks: of the launcher we are in, of the options, or of the default."""
+        member = launched_member()
+        if member is not None:
+            return member.world
+        return self._given()[1] or self._default_workers(backend)
+
+    def _given(self) -> tuple[int, int]:
+        """`num_workers` as (fewest, most): (0, n) for a fixed number, (0, 0) where it is not set."""
+        given = self.options.num_workers
+        return (given[0], given[1]) if isinstance(given, list | tuple) else (0, given or 0)
+
+    def _run_gang(self, job: TrainJob, backend: Backend, workers: int, progress: Progress) -> TrainResult | None:
+        from distcore_torch.training.relay import Relay
+
+        fewest = self._given()[0]
+        if fewest:
+            job = replace(job, planned_workers=workers)
+        if self.options.max_retries and not _keeps_checkpoints(job):
+            log.warning("No checkpoints are kept, so a worker that dies makes training start again from the beginning.")
+        resources = dict(self.options.resources_per_worker)
+        with backend.relay(progress) or Relay(progress) as relay:
+            gang = Gang(
+                function=train_rank,
+                arguments=(job, relay.reporter),
+                ranks=workers,
+                max_retries=self.options.max_retries,
+                threads=int(resources.get("CPU", 0)),
+                use_gpu=self.uses_gpu(backend),
+                resources_per_worker=resources,
+                min_ranks=fewest,
+                rendezvous=dict(self.rendezvous),
+                grace_seconds=train_options(job).grace_seconds,
+                hang_seconds=train_options(job).hang_seconds,
+            )
+            return backend.run_gang(gang)[0]
+
+
+def train_rank(member: Member, job: TrainJob, progress: Progress | Reporter) -> TrainResult | None:
+    """One rank of a run: importable by name, so that any backend can start it. The result in rank 0, None elsewhere.
+
+    progress: where to report, or what a relay gave to report through."""
+    from distcore_core.registry.events import listening
+    from distcore_core.registry.manager import Plugins
+    from distcore_torch.training.heartbeat import PREPARING, heartbeat
+    from distcore_torch.training.peers import watching_each_other
+    from distcore_torch.training.rank import fit_rank
+    from distcore_torch.training.strategy import Waiting
+
+    plugins = Plugins(job.plugins_block)
+    trainer = cast(TorchTrainer, plugins.make(TRAINER, job.trainer.name, job.trainer.options))
+    strategy, options, beat = trainer.strategy(), train_options(job), heartbeat()
+    if options.hang_seconds is not None and hasattr(strategy, "patience"):
+        # Whoever watches names the rank first; this is for what nobody sees.
+        strategy.patience = 2 * options.hang_seconds + 60
+    extensions = job.config.get("extensions", []) if member.rank == 0 else []
+    try:
+        with _logging_to(trainer.options.logdir, member):
+            Waiting(strategy, beat).setup(member)
+            with (
+                beat.during(PREPARING),
+                watching_each_other(strategy, options.hang_seconds),
+                _working_here(job, member) as job,
+                listening(extensions, plugins),
+                _reporting(progress, member) as shown,
+            ):
+                return fit_rank(job, strategy, plugins, shown)
+    finally:
+        strategy.teardown()
+
+
+@contextmanager
+def _logging_to(folder: str | None, member: Member) -> Iterator[None]:
+    """Also write what this rank logs, from INFO on, to rank-<n>.log in the folder (`backend.trainer.logdir`)."""
+    if folder is None:
+        yield
+        return
+    path = Path(folder) / f"rank-{member.rank}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(path)
+    except OSError as error:
+        raise UserError(
+            f"backend.trainer.logdir: {path} cannot be written ({error.strerror}). Name another folder, or none."
+        ) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(min(logging.INFO, before or logging.INFO))
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+        handler.close()
+
+
+@contextmanager
+def _working_here(job: TrainJob, member: Member) -> Iterator[TrainJob]:
+    """The job, in a folder of this machine where its results go to a bucket and the driver's folder is elsewhere."""
+    if job.mirror is None or job.directory is None or job.directory.is_dir():
+        yield job
+        return
+    with working_folder(job.mirror) as folder:
+        start = job.initial_weights
+        if isinstance(start, Path) and start.parent == job.directory:  # of a module given from Python
+            job.mirror.get_file(start.name, folder / start.name)
+            start = folder / start.name
+        resume = folder if job.resume is not None else None
+        yield replace(job, directory=folder, resume=resume, initial_weights=start)
+        if member.rank == 0:  # what extensions wrote beside the checkpoints
+            job.mirror.put_files(folder)
+
+
+@contextmanager
+def _reporting(progress: Progress | Reporter, member: Member) -> Iterator[Progress]:
+    if isinstance(progress, Progress):
+        yield progress
+    elif member.rank:
+        yield Progress()
+    else:
+        with progress.reporting() as shown:
+            yield shown
+
+
+def launched_member() -> Member | None:
+    """The rank that torchrun (or whoever sets its variables) started this process as; None: nobody did."""
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if not all(name in os.environ for name in names):
+        return None
+    return Member(
+        int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+    )
+
+
+def _keeps_checkpoints(job: TrainJob) -> bool:
+    return job.save_checkpoints and job.directory is not None
+
+
+def last_checkpoint(job: TrainJob) -> str:
+    """Which one a run that stopped has left, and how to go on from it, in a sentence."""
+    from distcore_torch.training.checkpoint import list_checkpoints  # torch, which a gang's driver does without
+
+    found: list[Any] = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
+    if job.mirror is not None:
+        found = [job.mirror.where(each) for each in job.mirror.folders(CHECKPOINTS, MANIFEST)[-1:]]
+    if not found:
+        return "No checkpoint was saved."
+    return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.home}"
+
+
+def _cached_rows(job: TrainJob) -> int | None:
+    from distcore_data.cache import open_cache
+
+    try:
+        with open_cache(job.cache, _plugins(job)) as reader:
+            return reader.rows("train")
+    except CacheError:  # a plan may be made before there is a cache
+        return None
+
+
+def _plugins(job: TrainJob) -> Plugins:
+    from distcore_core.registry.manager import Plugins
+
+    return Plugins(job.plugins_block)

@@ -1,0 +1,110 @@
+"""Batches are views of one packed matrix."""
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from distcore_core.contracts import Column
+from distcore_torch.batch import Batch, Layout, Ragged
+from distcore_torch.packing import pack
+
+COLUMNS = [
+    Column("code", "int32"),
+    Column("age", "float32"),
+    Column("words", "int32", None),
+    Column("vector", "float32", 3),
+    Column("pair", "int32", 2),
+]
+ENCODED = pa.record_batch(
+    {
+        "age": pa.array([0.5, -1.0], pa.float32()),
+        "code": pa.array([7, 8], pa.int32()),
+        "words": pa.array([[1, 2], []], pa.list_(pa.int32())),
+        "vector": pa.array([[1, 2, 3], [4, 5, 6]], pa.list_(pa.float32(), 3)),
+        "pair": pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)),
+    }
+)
+
+
+@pytest.fixture
+def batch():
+    return pack(ENCODED, Layout.of(COLUMNS), start=40)
+
+
+def test_layout_has_floats_first_in_the_given_order():
+    layout = Layout.of(COLUMNS)
+    assert [(name, slot.start, slot.width) for name, slot in layout.slots.items()] == [
+        ("age", 0, 1),
+        ("vector", 1, 3),
+        ("code", 4, 1),
+        ("pair", 5, 2),
+    ]
+    assert layout.words == 7
+    assert layout.ragged == ("words",)
+
+
+def test_layout_without_columns():
+    assert Layout.of([]).words == 0
+
+
+def test_columns_come_back_as_they_were(batch):
+    assert batch.rows == 2
+    assert batch.start == 40
+    assert batch["age"].dtype == torch.float32
+    assert batch["age"].tolist() == [0.5, -1.0]
+    assert batch["vector"].tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert batch["code"].dtype == torch.int32
+    assert batch["code"].tolist() == [7, 8]
+    assert batch["pair"].tolist() == [[1, 2], [3, 4]]
+    assert batch["words"].values.tolist() == [1, 2]
+    assert batch["words"].offsets.tolist() == [0, 2, 2]
+
+
+def test_columns_are_views(batch):
+    batch["age"][0] = 2.5
+    assert batch.packed[0, 0].item() == np.float32(2.5).view(np.int32)
+    assert batch["vector"].data_ptr() == batch.packed[:, 1:].data_ptr()
+
+
+def test_is_a_mapping_of_its_columns(batch):
+    assert sorted(batch) == sorted(column.name for column in COLUMNS)
+    assert len(batch) == 5
+    assert "age" in batch
+    assert "height" not in batch
+    with pytest.raises(KeyError, match="height"):
+        batch["height"]
+
+
+def test_a_block_of_neighbours_is_a_view_and_of_others_a_copy(batch):
+    block = batch.block(["age", "vector"])
+    assert block.data_ptr() == batch.packed.data_ptr()
+    assert block.tolist() == [[0.5, 1, 2, 3], [-1, 4, 5, 6]]
+    assert batch.block(["vector", "age"]).tolist() == [[1, 2, 3, 0.5], [4, 5, 6, -1]]
+    assert batch.block(["code", "pair"]).dtype == torch.int32
+
+
+def test_moving_keeps_everything(batch):
+    moved = batch.to(torch.device("cpu"))
+    assert moved.start == 40
+    assert moved["words"].offsets.tolist() == [0, 2, 2]
+    assert torch.equal(moved.packed, batch.packed)
+
+
+def test_no_rows():
+    layout = Layout.of(COLUMNS)
+    empty = Batch(
+        torch.zeros(0, 7, dtype=torch.int32),
+        layout,
+        {"words": Ragged(torch.zeros(0), torch.zeros(1, dtype=torch.int64))},
+    )
+    assert empty.rows == 0
+    assert empty["vector"].shape == (0, 3)
+    assert empty.block(["code", "pair"]).shape == (0, 3)
+
+
+def test_layouts_travel_to_workers():
+    layout = Layout.of(COLUMNS)
+    assert pickle.loads(pickle.dumps(layout)) == layout  # noqa: S301 - our own bytes

@@ -1,0 +1,157 @@
+"""Checkpoints are whole or not there; damage is named and falls back; nothing is unpickled."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distcore_core.errors import CheckpointError
+from distcore_core.io.seals import sealed, unsealed
+from distcore_torch.training import checkpoint
+from distcore_torch.training.tensorfile import read_tensors, tensor_writer
+
+TENSORS = {
+    "weight": torch.arange(12, dtype=torch.float32).reshape(3, 4),
+    "half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
+    "flag": torch.tensor([True, False, True]),
+    "step": torch.tensor(7.0),
+    "empty": torch.zeros(0, 3),
+    "view": torch.arange(10)[2::2],
+}
+STATE = {"epoch": 1, "learning_rate": 0.1 + 0.2, "statistics": {"a": [1.0, None]}}
+
+
+def save_three(directory, keep=3):
+    for step in (10, 20, 30):
+        checkpoint.save(directory, step, {**TENSORS, "step": torch.tensor(float(step))}, {**STATE, "step": step}, keep)
+
+
+def same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor), name
+
+
+def test_round_trip_keeps_every_bit(tmp_path):
+    path = checkpoint.save(tmp_path, 123, TENSORS, STATE)
+    assert path.name == "step-00000123"
+    found = checkpoint.load_newest(tmp_path)
+    assert (found.step, found.state) == (123, STATE)
+    same(found.tensors, TENSORS)
+
+
+def test_tensor_file_is_what_safetensors_writes(tmp_path):
+    from safetensors.torch import save_file
+
+    plain = {name: each.contiguous() for name, each in TENSORS.items()}
+    save_file(plain, tmp_path / "theirs")
+    with open(tmp_path / "ours", "wb") as file:
+        tensor_writer(TENSORS)(file)
+    same(read_tensors(tmp_path / "ours"), read_tensors(tmp_path / "theirs"))
+
+
+def test_only_the_newest_are_kept_and_half_ones_are_swept(tmp_path):
+    (tmp_path / "step-00000005.building-0123456789abcdef0123456789abcdef").mkdir()
+    save_three(tmp_path, keep=2)
+    assert sorted(os.listdir(tmp_path)) == ["step-00000020", "step-00000030"]
+
+
+@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "manifest.json"])
+@pytest.mark.parametrize("harm", ["cut", "flip", "remove", "empty"])
+def test_a_damaged_newest_falls_back_loudly(tmp_path, caplog, file, harm):
+    save_three(tmp_path)
+    path = tmp_path / "step-00000030" / file
+    content = bytearray(path.read_bytes())
+    if harm == "cut":
+        path.write_bytes(content[:-3])
+    elif harm == "flip":
+        content[len(content) // 2] ^= 0x40
+        path.write_bytes(content)
+    elif harm == "empty":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+    with caplog.at_level(logging.WARNING, "distcore"):
+        found = checkpoint.load_newest(tmp_path)
+    assert found.step == 20
+    assert str(path if file != "manifest.json" else path.parent) in caplog.text
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_flipped_bit_is_noticed(tmp_path_factory, data):
+    directory = tmp_path_factory.mktemp("flip")
+    path = checkpoint.save(directory, 1, TENSORS, STATE)
+    victim = path / data.draw(st.sampled_from(["tensors.safetensors", "state.json"]))
+    content = bytearray(victim.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    victim.write_bytes(content)
+    with pytest.raises(CheckpointError, match="None of the 1 checkpoint"):
+        checkpoint.load_newest(directory)
+
+
+def test_none_whole_and_none_at_all_are_errors(tmp_path):
+    with pytest.raises(CheckpointError, match="There is no checkpoint"):
+        checkpoint.load_newest(tmp_path / "nowhere")
+    save_three(tmp_path)
+    for path in checkpoint.list_checkpoints(tmp_path):
+        (path / "state.json").unlink()
+    with pytest.raises(CheckpointError, match="None of the 3 checkpoints"):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_a_checkpoint_under_another_steps_name_is_refused(tmp_path):
+    checkpoint.save(tmp_path, 10, TENSORS, STATE)
+    (tmp_path / "step-00000010").rename(tmp_path / "step-00000099")
+    with pytest.raises(CheckpointError):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_saving_an_earlier_step_removes_what_was_passed_over(tmp_path):
+    save_three(tmp_path)
+    (tmp_path / "step-00000030" / "state.json").unlink()
+    checkpoint.save(tmp_path, 25, TENSORS, STATE)
+    assert checkpoint.load_newest(tmp_path).step == 25
+    assert not (tmp_path / "step-00000030").exists()
+
+
+def test_a_pickle_in_place_of_the_tensors_is_never_read(tmp_path):
+    path = checkpoint.save(tmp_path, 1, TENSORS, STATE) / "tensors.safetensors"
+    torch.save({"weight": torch.zeros(1)}, path)
+    manifest = unsealed((path.parent / "manifest.json").read_bytes())
+    digest = checkpoint.digest_file(path)
+    manifest["files"]["tensors.safetensors"] = {"bytes": digest.bytes, "sha256": digest.sha256}
+    (path.parent / "manifest.json").write_bytes(sealed(manifest))
+    with pytest.raises(CheckpointError):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_a_full_disk_is_said_and_older_checkpoints_are_intact(tmp_path):
+    """A file-size limit stands in for the full disk's refusal half way through the bytes."""
+    save_three(tmp_path)
+    program = f"""
+import resource, signal, errno, os
+from pathlib import Path
+import torch
+from distcore_core.io import os_errors as disk
+from distcore_torch.training import checkpoint
+from distcore_core.errors import CheckpointError
+disk.FULL = disk.FULL | {{errno.EFBIG}}
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+directory = Path({str(tmp_path)!r})
+try:
+    checkpoint.save(directory, 40, {{"big": torch.zeros(1_000_000)}}, {{}})
+except CheckpointError as error:
+    print("no room" if "no room for the checkpoint" in str(error) else error)
+print(checkpoint.load_newest(directory).step, sorted(os.listdir(directory)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    kept = ["step-00000010", "step-00000020", "step-00000030"]
+    assert done.stdout.splitlines() == ["no room", f"30 {kept}"], done.stderr

@@ -1,0 +1,58 @@
+"""A worker's progress arrives in the process that the user started, and never costs it anything."""
+
+import os
+import time
+
+import torch
+
+from distcore_core.progress import Progress
+from distcore_torch.training.relay import FileReporter, Relay
+
+
+def until(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_numbers_arrive_and_the_file_is_gone_afterwards():
+    shown = Progress()
+    with Relay(shown) as relay:
+        path = relay.reporter.path
+        with relay.reporter.reporting() as worker:
+            worker.begin("train", 10, "steps", 64)
+            worker.done, worker.loss = 7, torch.tensor(0.5)
+            until(lambda: shown.done == 7)
+            assert (shown.stage, shown.total, shown.unit, shown.rows_per_unit) == ("train", 10, "steps", 64)
+            assert shown.loss == 0.5
+            worker.done, worker.loss = 10, None
+    assert (shown.stage, shown.done) == ("", 10)
+    assert shown.stages_finished[0][:2] == ("train", 640)
+    assert not os.path.exists(path)
+
+
+def test_the_last_numbers_arrive_of_a_stage_that_ended_between_two_looks():
+    """The loop ends its stage as soon as its last step is done."""
+    shown = Progress()
+    with Relay(shown) as relay, relay.reporter.reporting() as worker:
+        worker.begin("train", 10, "steps", 64)
+        worker.done = 7
+        until(lambda: shown.done == 7)
+        worker.done = 10
+        worker.end()
+    assert shown.stages_finished[0][:2] == ("train", 640)
+
+
+def test_a_worker_that_cannot_open_the_file_goes_on(tmp_path):
+    with FileReporter(str(tmp_path / "elsewhere")).reporting() as worker:
+        worker.begin("train")
+        worker.done = 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_shown_of_a_worker_that_never_began():
+    shown = Progress()
+    with Relay(shown):
+        pass
+    assert shown.stages_finished == []

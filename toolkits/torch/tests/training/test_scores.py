@@ -1,0 +1,172 @@
+"""Scores: exact row weights, the same over any split of the rows, null where there is no value."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, roc_auc_score
+
+from distcore_core.contracts import Member
+from distcore_testing.loops import TinyFeatures, TinyNet, tiny_batch
+from distcore_torch.batch import Batch
+from distcore_torch.training.scores import Scores, evaluate
+
+
+class Together:
+    """Ranks of one process, one after another: each keeps its value, the last to ask gets all."""
+
+    def __init__(self, world):
+        self.world, self.values = world, []
+
+    def gathers(self, scores):
+        """What each rank's `compute` would be given, and rank 0's answer."""
+        states = []
+        for each in scores:
+            stub = _Rank(states)
+            with pytest.raises(_Enough):
+                each.compute(stub)
+        return scores[0].compute(_First(states))
+
+
+class _Enough(Exception):
+    pass
+
+
+class _Rank:
+    member = Member()
+
+    def __init__(self, states):
+        self.states = states
+
+    def gather(self, value):
+        self.states.append(value)
+        raise _Enough
+
+
+class _First:
+    member = Member()
+
+    def __init__(self, states):
+        self.states = states
+        self.asked = 0
+
+    def gather(self, value):
+        self.asked += 1
+        return self.states if self.asked == 1 else [value]
+
+
+def part(batch, start, stop):
+    return Batch(batch.packed[start:stop], batch.layout)
+
+
+def parts(batch, cuts):
+    edges = [0, *cuts, batch.rows]
+    return [part(batch, a, b) for a, b in pairwise(edges)]
+
+
+def net():
+    torch.manual_seed(0)
+    return TinyNet()
+
+
+def expected(module, batch):
+    """By hand and by scikit-learn, in doubles."""
+    module.eval()
+    with torch.no_grad():
+        logits = {name: each.double().numpy() for name, each in module(batch).items()}
+    y, z = batch["y"].double().numpy(), batch["z"].double().numpy()
+    probability = 1 / (1 + np.exp(-logits["z"]))
+    losses = {"y": ((logits["y"] - y) ** 2).mean(), "z": log_loss(z, probability, labels=[0, 1])}
+    return {
+        "y": {"loss": losses["y"], "mean_absolute_error": mean_absolute_error(y, logits["y"])},
+        "z": {
+            "loss": losses["z"],
+            "accuracy": accuracy_score(z, probability > 0.5),
+            "roc_auc": roc_auc_score(z, probability),
+        },
+        "combined": {"loss": losses["y"] + losses["z"]},
+    }
+
+
+def flat(scores):
+    return {(output, name): value for output, found in scores.items() for name, value in found.items()}
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [3, 50, 51], [0, 90], list(range(1, 97))])
+def test_scores_are_those_of_the_whole_however_it_is_cut_into_batches(cuts):
+    module, batch = net(), tiny_batch(97)
+    found = evaluate(module, parts(batch, cuts), Scores(TinyFeatures())).compute()
+    assert module.training
+    assert flat(found) == pytest.approx(flat(expected(module, batch)), rel=1e-5)
+
+
+@pytest.mark.parametrize("cuts", [[50], [0, 30], [97], [1, 2, 3]])
+def test_scores_over_ranks_are_those_of_the_whole_also_where_a_rank_has_no_rows(cuts):
+    module, batch = net(), tiny_batch(97)
+    ranks = [evaluate(module, parts(each, [each.rows // 2]), Scores(TinyFeatures())) for each in parts(batch, cuts)]
+    found = Together(len(ranks)).gathers(ranks)
+    assert flat(found) == pytest.approx(flat(expected(module, batch)), rel=1e-5)
+
+
+def test_no_rows_have_no_metrics(caplog):
+    assert Scores(TinyFeatures(), split="validation").compute() == {}
+    assert "The validation split has no rows" in caplog.text
+
+
+def test_one_class_has_no_roc_auc_and_says_so(caplog):
+    batch = tiny_batch(60)
+    ones = [index for index in range(60) if batch["z"][index] == 1]
+    scores = evaluate(net(), [Batch(batch.packed[ones], batch.layout)], Scores(TinyFeatures(), split="test"))
+    found = scores.compute()
+    assert found["z"]["roc_auc"] is None
+    assert found["z"]["accuracy"] is not None
+    assert "The test roc_auc of z has no value: No negative samples" in caplog.text
+
+
+def test_arrays_of_a_model_without_logits_are_scored_without_a_loss():
+    batch = tiny_batch(40)
+    outputs = {"y": np.zeros(40, np.float32), "z": np.linspace(0, 1, 40)}
+    scores = Scores(TinyFeatures())
+    for start in (0, 25):
+        stop = 25 if start == 0 else 40
+        scores.update({name: each[start:stop] for name, each in outputs.items()}, part(batch, start, stop))
+    found = scores.compute()
+    assert "loss" not in found["y"]
+    assert "combined" not in found
+    assert found["y"]["mean_absolute_error"] == pytest.approx(float(batch["y"].abs().mean()))
+    assert found["z"]["roc_auc"] == pytest.approx(roc_auc_score(batch["z"].numpy(), outputs["z"]))
+
+
+def test_a_loaders_buffer_may_be_filled_again_after_a_batch():
+    module, batch = net(), tiny_batch(30)
+    buffer = torch.empty(10, batch.packed.shape[1], dtype=torch.int32)
+
+    def reused():
+        for start in (0, 10, 20):
+            buffer.copy_(batch.packed[start : start + 10])
+            yield Batch(buffer, batch.layout)
+        buffer.zero_()
+
+    found = evaluate(module, reused(), Scores(TinyFeatures())).compute()
+    assert flat(found) == pytest.approx(flat(expected(module, batch)), rel=1e-5)
+
+
+def test_a_loss_that_is_not_finite_is_null_and_stays_json():
+    module = net()
+    module.last.bias.data.fill_(float("nan"))
+    found = evaluate(module, [tiny_batch(8)], Scores(TinyFeatures())).compute()
+    assert found["y"]["loss"] is found["combined"]["loss"] is None
+
+
+def test_torchmetrics_is_imported_only_where_metrics_are_asked_for():
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, torch; from distcore_testing.loops import *; from distcore_torch.training.scores import Scores\n"
+        "scores = Scores(TinyFeatures(), metrics=False)\n"
+        "scores.update_logits(TinyNet()(tiny_batch(4)), tiny_batch(4)); assert scores.compute()['y']['loss'] > 0\n"
+        "sys.exit('torchmetrics' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -1,0 +1,146 @@
+"""Ranks without progress: who is named and who is not, by heartbeats of real processes and a clock of the test's."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from distcore_torch.training import stalls
+from distcore_torch.training.heartbeat import COMPUTING, FILE, LOADING, WAITING, Heartbeat, Listener
+
+BEATING = """
+import sys, threading, time
+from distcore_torch.training.heartbeat import COMPUTING, heartbeat
+beat = heartbeat()
+beat.doing(COMPUTING)
+def a_name_to_find():
+    print("beating", flush=True)
+    sys.stdin.readline()
+a_name_to_find()
+"""
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Moves when the test says so."""
+
+    class Clock:
+        now = 1000.0
+
+        def pass_(self, seconds, watch):
+            """The watcher looks once a second; what it wants to give up."""
+            for _ in range(round(seconds)):
+                self.now += 1
+                if (hung := watch.look()) is not None:
+                    return hung
+            return None
+
+    made = Clock()
+    monkeypatch.setattr(stalls.time, "monotonic", lambda: made.now)
+    return made
+
+
+class Rank:
+    """A heartbeat that the test moves."""
+
+    def __init__(self, path, rank, process=0):
+        self.watched = stalls.Watched(rank, process or os.getpid(), Listener(path))
+        self.beat = Heartbeat(self.watched.listener._memory)
+
+
+@pytest.fixture
+def ranks(tmp_path, clock):
+    return [Rank(tmp_path / str(rank), rank) for rank in range(3)]
+
+
+def watch_of(ranks, hang_seconds=None):
+    told = []
+    return stalls.Watch([each.watched for each in ranks], hang_seconds, told.append), told
+
+
+def test_who_computes_is_named_and_who_waits_for_it_is_not(ranks, clock):
+    watch, told = watch_of(ranks, hang_seconds=50)
+    for each, what in zip(ranks, (WAITING, COMPUTING, WAITING), strict=True):
+        each.beat.doing(what)
+    assert clock.pass_(18, watch) is None
+    assert told == []
+    assert clock.pass_(10, watch) is None
+    (line,) = told
+    assert line.startswith(f"Rank 1 (process {os.getpid()} on ")
+    assert "has made no progress for 2" in line
+    assert "it is computing" in line
+    hung, text = clock.pass_(60, watch)
+    assert hung.rank == 1
+    assert text.startswith("rank 1 ")
+
+
+def test_progress_ends_it_and_is_told(ranks, clock):
+    watch, told = watch_of(ranks, hang_seconds=50)
+    for _ in range(4):
+        for each in ranks:
+            each.beat.doing(LOADING)
+        assert clock.pass_(40, watch) is None
+    assert sum("makes progress again" in line for line in told) >= 3
+
+
+def test_slow_steps_are_no_stall(ranks, clock):
+    """A straggler whose steps take 30 s, and one of them three times as long: named at most, and not ended at 31 s."""
+    watch, told = watch_of(ranks, hang_seconds=31)
+    for _ in range(3):
+        for what in (LOADING, COMPUTING):
+            for each in ranks:
+                each.beat.doing(what)
+            assert clock.pass_(15, watch) is None
+        for each in ranks:
+            each.beat.stepped()
+    for each in ranks:
+        each.beat.doing(COMPUTING)
+    assert clock.pass_(80, watch) is None
+    assert told == []
+
+
+def test_time_that_the_watcher_has_not_seen_blames_nobody(ranks, clock):
+    watch, told = watch_of(ranks, hang_seconds=30)
+    for each in ranks:
+        each.beat.doing(COMPUTING)
+    clock.now += 10_000  # asleep, or stopped with all of them
+    assert clock.pass_(10, watch) is None
+    assert told == []
+
+
+def test_all_that_wait_for_one_another_are_told(ranks, clock):
+    watch, told = watch_of(ranks)
+    for each in ranks:
+        each.beat.doing(WAITING)
+    assert clock.pass_(30, watch) is None
+    assert len(told) == 3
+    assert all("waiting for the other ranks" in line for line in told)
+
+
+def test_what_has_no_heartbeat_is_left_alone(ranks, clock):
+    watch, told = watch_of(ranks, hang_seconds=10)
+    assert clock.pass_(200, watch) is None
+    assert told == []
+
+
+def test_a_real_process_tells_where_it_stands_and_that_it_is_stopped(tmp_path):
+    listener = Listener(tmp_path / "rank")
+    words = [sys.executable, "-c", BEATING]
+    environment = {**os.environ, FILE: str(listener.path)}
+    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "beating\n"
+        watched = stalls.Watched(4, process.pid, listener, listener.pulse(), still=33.0)
+        said = stalls.standing(watched)
+        assert f"rank 4 (process {process.pid} on {os.uname().nodename}) has made no progress for 33 s" in said
+        assert "in a_name_to_find" in said
+        os.kill(process.pid, signal.SIGSTOP)
+        end = time.monotonic() + 60
+        while not stalls.stopped(process.pid):
+            assert time.monotonic() < end
+        assert "the process is stopped (by SIGSTOP" in stalls.standing(watched)
+        os.kill(process.pid, signal.SIGCONT)
+        process.communicate("\n")
+    assert process.returncode == 0, "asking for its stack did it no harm"

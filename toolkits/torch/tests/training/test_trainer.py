@@ -1,0 +1,363 @@
+"""The loop: exact resume after any death, the gradient of the global batch, early stopping, interrupts, plans."""
+
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from distcore_core.contracts import Member
+from distcore_core.errors import CheckpointError, ConfigError, TrainingError
+from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, tiny_loop, train_tiny
+from distcore_torch.train_options import TrainerOptions
+from distcore_torch.training import checkpoint
+from distcore_torch.training.guard import weights_digest
+from distcore_torch.training.plan import TrainPlan
+from distcore_torch.training.step import Stepper, random_key, slices
+from distcore_torch.training.strategy import SingleProcess
+
+OPTIONS = {
+    "epochs": 4,
+    "learning_rate_scheduler": {"decay": "cosine", "warmup_fraction": 0.1, "reduce_on_plateau": 2,
+                                "reduce_on_plateau_patience": 0},
+    "steps_per_checkpoint": 7,
+    "early_stop": 6,
+    "regularization_lambda": 0.001,
+}  # fmt: skip
+
+
+def in_process(run):
+    return train_tiny(Member(), run)
+
+
+def in_a_process_of_its_own(run):
+    """Train in a child; returns what ended it: a signal as a negative number, or 0."""
+    torch.set_num_threads(1)  # a forked child has no other threads of OpenMP's
+    child = os.fork()
+    if not child:
+        try:
+            in_process(run)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def same(one, two):
+    for part in ("digest", "best", "state"):
+        assert json.loads(json.dumps(one[part])) == json.loads(json.dumps(two[part]))
+
+
+# ------------------------------------------------------------------ exact resume
+
+
+@pytest.mark.parametrize("step", [1, 12, 20, 30], ids=["before any checkpoint", "mid-epoch", "epoch's end", "late"])
+def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(tmp_path, step):
+    whole = in_process(TinyRun(OPTIONS))
+    run = TinyRun(OPTIONS, checkpoints=str(tmp_path), kill={0: step})
+    assert in_a_process_of_its_own(run) == -signal.SIGKILL
+    saved = checkpoint.list_checkpoints(tmp_path)
+    assert bool(saved) == (step > 7)
+    same(in_process(run), whole)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [{"type": "sgd", "momentum": 0.9}, "adamw", "rmsprop", "adagrad", {"type": "lbfgs", "max_iter": 3}]
+)
+def test_every_optimizer_resumes_exactly(tmp_path, optimizer):
+    options = {**OPTIONS, "epochs": 2, "optimizer": optimizer}
+    whole = in_process(TinyRun(options, norm=True))
+    interrupted = TinyRun(options, norm=True, checkpoints=str(tmp_path), kill={0: 12}, signal=int(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        in_process(interrupted)
+    assert checkpoint.load_newest(tmp_path).step == 13
+    same(in_process(interrupted), whole)
+
+
+def test_ctrl_c_right_before_a_round_leaves_the_round_to_the_resumed_run(tmp_path):
+    whole = in_process(TinyRun(OPTIONS))
+    run = TinyRun(OPTIONS, checkpoints=str(tmp_path), kill={0: 13}, signal=int(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        in_process(run)
+    assert checkpoint.load_newest(tmp_path).step == 14
+    same(in_process(run), whole)
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, caplog):
+    run = TinyRun(OPTIONS, checkpoints=str(tmp_path / "run" / "checkpoints"), kill={0: 9}, signal=int(signal.SIGINT))
+    with caplog.at_level(logging.WARNING, "distcore"), pytest.raises(KeyboardInterrupt):
+        in_process(run)
+    assert f"Stopped after step 10. Go on from there with --model_resume_path {tmp_path / 'run'}" in caplog.text
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_whoever_asks_to_stop_may_give_the_reason(tmp_path, caplog):
+    """Where it goes on by itself, nobody is told how to; the checkpoint is of the step that was under way."""
+    whole = in_process(TinyRun(OPTIONS))
+    run = TinyRun(OPTIONS, checkpoints=str(tmp_path))
+    loop = tiny_loop(run, SingleProcess())[0]
+    loop.progress.stop = "More rows have come."
+    with caplog.at_level(logging.INFO, "distcore"), pytest.raises(KeyboardInterrupt):
+        loop.run()
+    assert "Stopped after step 1. More rows have come." in caplog.text
+    assert "--model_resume_path" not in caplog.text
+    same(in_process(run), whole)
+
+
+def test_a_damaged_newest_checkpoint_costs_steps_but_no_bits(tmp_path, caplog):
+    whole = in_process(TinyRun(OPTIONS))
+    run = TinyRun(OPTIONS, checkpoints=str(tmp_path), kill={0: 30})
+    in_a_process_of_its_own(run)
+    newest = checkpoint.list_checkpoints(tmp_path)[0]
+    (newest / "tensors.safetensors").write_bytes(b"not a checkpoint")
+    same(in_process(run), whole)
+    assert str(newest) in caplog.text
+
+
+def test_no_whole_checkpoint_is_an_error_never_a_fresh_start(tmp_path):
+    run = TinyRun(OPTIONS, checkpoints=str(tmp_path), kill={0: 30})
+    in_a_process_of_its_own(run)
+    for path in checkpoint.list_checkpoints(tmp_path):
+        (path / "state.json").unlink()
+    with pytest.raises(CheckpointError, match="None of the 2"):
+        in_process(run)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    in_process(TinyRun({"epochs": 1}, checkpoints=str(tmp_path)))
+    with pytest.raises(CheckpointError, match="a step had 16 rows over all workers and has 8"):
+        in_process(TinyRun({"epochs": 1, "batch_size": 8}, checkpoints=str(tmp_path)))
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    run = TinyRun({"epochs": 2}, checkpoints=str(tmp_path))
+    first, second = in_process(run), in_process(run)
+    same(first, second)
+    assert second["seen"] == []
+
+
+def test_the_users_random_numbers_are_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    in_process(TinyRun({"epochs": 1}))
+    assert torch.equal(torch.rand(3), expected)
+
+
+# ------------------------------------------------------------------ one step
+
+
+def stepper(net, options=None, micro_rows=1000, strategy=None):
+    made = TrainerOptions.model_validate({"optimizer": "sgd", "gradient_clipping": None, **(options or {})})
+    strategy = strategy or SingleProcess()
+    return Stepper(net, TinyFeatures(), made, strategy, learning_rate=1.0, micro_rows=micro_rows, seed=0, lane=0)
+
+
+def net(**options):
+    torch.manual_seed(0)
+    return TinyNet(**{"dropout": 0.0, **options})
+
+
+def mean_gradient(module, batch):
+    logits, features = module(batch), TinyFeatures()
+    sum(each.loss(logits[each.name], batch[each.name], {}).mean() for each in features.outputs).backward()
+    return {name: each.grad for name, each in module.named_parameters()}
+
+
+@pytest.mark.parametrize("micro_rows", [1000, 7, 1])
+def test_a_step_follows_the_gradient_of_the_mean_however_it_is_accumulated(micro_rows):
+    batch, ours, reference = tiny_batch(30), net(), net()
+    stepper(ours, micro_rows=micro_rows).step(batch, 30, 0, False)
+    for name, gradient in mean_gradient(reference, batch).items():
+        before, after = dict(reference.named_parameters())[name], dict(ours.named_parameters())[name]
+        assert torch.allclose(before - after, gradient, atol=1e-6)
+
+
+def test_a_rank_with_few_or_no_rows_weighs_by_its_rows():
+    """Two ranks by hand: their updates add up to that of the whole batch."""
+    whole, batch = net(), tiny_batch(30)
+    gradient = mean_gradient(whole, batch)
+    parts = list(slices(batch, 23))
+    moved = []
+    for part in (*parts, next(slices(batch, 30)).__class__(batch.packed[:0], batch.layout)):
+        ours = net()
+        stepper(ours).step(part, 30, 0, False)
+        moved.append({name: dict(net().named_parameters())[name] - each for name, each in ours.named_parameters()})
+    for name, each in gradient.items():
+        assert torch.allclose(sum(part[name] for part in moved), each, atol=1e-6)
+
+
+def test_random_numbers_depend_on_seed_step_and_lane_alone():
+    keys = {random_key(seed, step, lane) for seed in range(8) for step in range(64) for lane in range(8)}
+    assert len(keys) == 8 * 64 * 8
+    assert random_key(1, 2, 3) == random_key(1, 2, 3) < 2**32
+    assert random_key(-1, 0, 0) != random_key(1, 0, 0)
+
+
+def test_mixed_precision_trains_close_to_full_precision():
+    full = in_process(TinyRun({"epochs": 2}, dropout=0))["state"]["statistics"]
+    mixed = in_process(TinyRun({"epochs": 2, "use_mixed_precision": True}, dropout=0))["state"]["statistics"]
+    a, b = (each["validation"]["combined"]["loss"][-1] for each in (full, mixed))
+    assert a != b
+    assert a == pytest.approx(b, rel=0.02)
+
+
+def test_slices_cut_ragged_columns_too():
+    from distcore_torch.batch import Batch, Layout, Ragged
+
+    ragged = Ragged(torch.arange(10, dtype=torch.int32), torch.tensor([0, 3, 3, 7, 10]))
+    batch = Batch(torch.zeros(4, 0, dtype=torch.int32), Layout({}, ("w",)), {"w": ragged})
+    found = [(each["w"].values.tolist(), each["w"].offsets.tolist()) for each in slices(batch, 3)]
+    assert found == [([0, 1, 2, 3, 4, 5, 6], [0, 3, 3, 7]), ([7, 8, 9], [0, 3])]
+
+
+# ------------------------------------------------------------------ rounds
+
+
+def test_statistics_best_and_events_of_a_run():
+    found = in_process(TinyRun({"epochs": 3, "checkpoints_per_epoch": 2}))
+    state, statistics = found["state"], found["state"]["statistics"]
+    assert state["step"] == 30  # 150 rows, 16 a batch
+    assert len(statistics["validation"]["y"]["mean_absolute_error"]) == 6
+    assert statistics["training"]["combined"]["loss"][-1] < statistics["training"]["combined"]["loss"][0]
+    losses = statistics["validation"]["y"]["loss"]
+    assert state["best"]["value"] == min(losses)
+    assert state["best"]["feature"] == "y"
+    assert [each[2] for each in found["events"]] == [5, 10, 15, 20, 25, 30]
+    both = zip(*(statistics["validation"][name]["loss"] for name in ("y", "z")), strict=True)
+    assert statistics["validation"]["combined"]["loss"] == pytest.approx([sum(each) for each in both])
+
+
+def test_the_best_rounds_weights_are_kept_and_early_stop_stops():
+    # A learning rate this high makes the loss worse from some round on.
+    found = in_process(TinyRun({"epochs": 50, "learning_rate": 1.0, "early_stop": 3, "optimizer": "adam"}))
+    losses = found["state"]["statistics"]["validation"]["y"]["loss"]
+    best = losses.index(min(losses))
+    assert len(losses) == best + 1 + 3 < 50
+    assert found["state"]["best"]["step"] == 10 * (best + 1)
+
+
+@pytest.mark.parametrize("patience", [-1, 0])
+def test_early_stop_is_off(patience):
+    found = in_process(TinyRun({"epochs": 12, "learning_rate": 1.0, "early_stop": patience}))
+    assert found["state"]["step"] == 120
+
+
+def test_more_of_a_metric_can_be_better():
+    options = {"epochs": 4, "validation_field": "z", "validation_metric": "accuracy"}
+    state = in_process(TinyRun(options))["state"]
+    assert state["best"]["value"] == max(state["statistics"]["validation"]["z"]["accuracy"])
+
+
+def test_without_validation_rows_the_training_loss_decides():
+    state = in_process(TinyRun({"epochs": 3}, validation_rows=0))["state"]
+    assert state["best"]["value"] == min(state["statistics"]["training"]["combined"]["loss"])
+    assert "validation" not in state["statistics"]
+
+
+def test_the_training_set_can_be_evaluated_in_a_pass_of_its_own():
+    statistics = in_process(TinyRun({"epochs": 2, "evaluate_training_set": True}))["state"]["statistics"]
+    assert len(statistics["training"]["z"]["accuracy"]) == 2
+
+
+def test_train_steps_override_epochs():
+    state = in_process(TinyRun({"epochs": 100, "train_steps": 13}))["state"]
+    assert (state["step"], state["epoch"], state["step_in_epoch"]) == (13, 1, 3)
+    assert len(state["statistics"]["validation"]["y"]["loss"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"validation_field": "nobody"}, "'nobody' is no output feature; there are y, z and combined"),
+        ({"validation_field": "y", "validation_metric": "accuracy"}, "'y' has no metric 'accuracy'"),
+        ({"validation_metric": "bleu"}, "no output feature has a metric 'bleu'"),
+        ({"learning_rate_scheduler": {"reduce_on_plateau": 1, "reduce_eval_split": "test"}}, "the test split"),
+    ],
+)
+def test_a_goal_that_is_not_there_is_a_config_error(options, what):
+    with pytest.raises(ConfigError, match=what):
+        in_process(TinyRun(options))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_path):
+    loop, loader, _ = tiny_loop(TinyRun({"epochs": 5}, checkpoints=str(tmp_path)), SingleProcess())
+    loader.actions[14] = lambda: loop.work.module.last.weight.data.fill_(float("nan"))
+    with pytest.raises(TrainingError, match=r"loss of y became nan between steps 10 and 20\. .* Lower"):
+        loop.run()
+    assert checkpoint.load_newest(tmp_path).step == 10
+
+
+def test_plan_counts_a_short_last_batch():
+    options = TrainerOptions(epochs=3, batch_size=10, gradient_accumulation_steps=2, learning_rate_scaling="linear")
+    plan = TrainPlan.of(options, workers=2, rows=90)
+    assert (plan.batch_rows, plan.micro_rows, plan.steps_per_epoch, plan.total_steps) == (40, 10, 3, 9)
+    assert [plan.rows_of(step) for step in range(4)] == [40, 40, 10, 0]
+    assert plan.learning_rate == pytest.approx(0.002)
+
+
+def test_batch_sizes_that_workers_cannot_share_are_a_config_error():
+    with pytest.raises(ConfigError, match="cannot be shared evenly by 3 workers"):
+        TrainPlan.of(TrainerOptions(effective_batch_size=32), workers=3, rows=90)
+
+
+def test_weights_digest_sees_one_bit():
+    first, second = net(norm=True), net(norm=True)
+    assert weights_digest(first) == weights_digest(second)
+    second.norm.running_mean[0] += 1e-7
+    assert weights_digest(first) != weights_digest(second)
+
+
+def test_nothing_is_written_where_no_checkpoints_are_kept(tmp_path):
+    before = set(Path(tmp_path).iterdir())
+    in_process(TinyRun({"epochs": 1}))
+    assert set(Path(tmp_path).iterdir()) == before
+
+
+def test_float16_scales_its_loss_and_resumes_exactly(tmp_path):
+    options = {**OPTIONS, "epochs": 2, "use_mixed_precision": "fp16"}
+    whole = in_process(TinyRun(options))
+    run = TinyRun(options, checkpoints=str(tmp_path), kill={0: 12}, signal=int(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        in_process(run)
+    same(in_process(run), whole)
+
+
+def test_what_may_change_on_resume_and_what_may_not():
+    from distcore_core.contracts import PluginRef, TrainJob
+    from distcore_data.cache import Cache
+    from distcore_torch.training.state import check_identity, identity
+
+    def ours(trainer=None, seed=1, key="k", features="ab", loader=None, **sections):
+        config = {
+            "input_features": [{"name": name, "type": "number"} for name in features],
+            "combiner": {"type": "concat"},
+            "trainer": {"epochs": 3, "learning_rate": 0.1, **(trainer or {})},
+        }
+        loader = PluginRef("loaders", "packed", loader or {})
+        job = TrainJob({**config, **sections}, Cache("d", key), loader, PluginRef("trainers", "local", {}), None, seed)
+        return identity(job, 64)
+
+    check_identity(ours(), ours({"epochs": 9, "early_stop": -1}, extensions=[{"type": "x"}], backend={"a": 1}), "here")
+    for other, what in (
+        (ours({"learning_rate": 0.2}), r"another run: trainer\.learning_rate was 0\.1 and is 0\.2\. Resume"),
+        (
+            ours({"learning_rate": 0.2, "optimizer": {"type": "sgd"}}),
+            r"trainer\.learning_rate .*; trainer\.optimizer was",
+        ),
+        (ours({"learning_rate": None}), r"trainer\.learning_rate was 0\.1 and is not there"),
+        (ours(combiner={"type": "other"}), r'combiner\.type was "concat" and is "other"'),
+        (ours(combiner={f"option_{number}": 1 for number in range(9)}), "; 6 more options differ"),
+        (ours(features="ba"), "input_features have another order"),
+        (ours(features="a"), r"input_features\.b was .* and is not there"),
+        (
+            ours(loader={"lanes": 8}),
+            r"backend\.loader\.lanes was not there and is 8, so rows would come in another order",
+        ),
+        (ours(key="other"), "another cache"),
+        (ours(seed=2), "random_seed was 1 and is 2"),
+    ):
+        with pytest.raises(CheckpointError, match=what):
+            check_identity(ours(), other, "here")
