@@ -21,9 +21,10 @@ from distcore.workflow.partitioned import answered_in_pieces
 from distcore.workflow.partitioned.packed import Found, packed, unpacked
 from distcore.workflow.partitioned.store import FOLDER
 from distcore.workflow.partitioned.task import Answer, Model, Task
-from distcore_core.errors import ArtifactError, DataError, UserError
+from distcore_core.errors import ArtifactError, DataError, DistcoreError, UserError
 from distcore_core.io.seals import unsealed
 from distcore_data.artifact import open_artifact
+from distcore_data.dataset import Data
 from distcore_torch.prediction import predict_stream
 
 ROWS = 40_000
@@ -332,7 +333,7 @@ def test_a_dataset_that_a_worker_cannot_see_is_named_with_the_worker(tmp_path, m
     for path in (copy, tmp_path / "here.parquet"):
         if path.suffix == ".parquet":
             pq.write_table(pacsv.read_csv(wide), path)
-        with distcore_data.dataset.Data(path).open(artifact.features.raw(("input",)), artifact.delimited()) as source:
+        with Data(path).open(artifact.features.raw(("input",)), artifact.delimited()) as source:
             task = travelled(Task(tuple(source.partitions(4 << 20)[:1])))
             path.unlink()
             with pytest.raises(DataError, match=r"here\.\w+ cannot be seen from \S+, a machine of the cluster"):
@@ -374,7 +375,7 @@ def test_a_result_that_was_changed_on_its_way_is_refused():
     for place in range(0, len(content), 7):
         changed = bytearray(content)
         changed[place] ^= 4
-        with pytest.raises(distcore_core.errors.DistcoreError, match="damaged"):
+        with pytest.raises(DistcoreError, match="damaged"):
             unpacked(bytes(changed))
 
 

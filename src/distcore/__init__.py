@@ -6,8 +6,8 @@
     model = distcore.load(outcome.model)
     table = model.predict(frame)
 
-The functions are those of `distcore.workflow.run` and `distcore.search.run`; they are imported when they are first used, so
-`import distcore` is cheap.
+The functions are those of `distcore.workflow.run` and `distcore.search.run`; they are imported when they are first
+used, so `import distcore` is cheap.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 import distcore
 from distcore_core.contracts import Processor, ShardPlan
-from distcore_core.errors import CacheError, ConfigError, UserError
+from distcore_core.errors import CacheError, ConfigError, DistcoreError, UserError
 from distcore_dask.engines import ThreadEngine, find_engine
 from distcore_dask.options import DaskOptions
 from distcore_dask.processor import DaskProcessor
@@ -154,7 +154,7 @@ def test_slices_cover_a_plan_in_row_order():
 
 def test_an_error_travels_as_it_is_or_as_text():
     told = tasks.portable(ConfigError([], "config"))
-    assert isinstance(told, distcore_core.errors.DistcoreError)
+    assert isinstance(told, DistcoreError)
     assert "config: 0 mistakes" in str(told)
     assert type(tasks.portable(CacheError("full"))) is CacheError
 
