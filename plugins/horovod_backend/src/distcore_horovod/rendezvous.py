@@ -1,8 +1,8 @@
 """How the ranks of any backend's gang meet in Horovod: by the gang's own store, and no launcher.
 
 Through the store (`distcore_torch.training.meeting`) they tell each other their machines; rank 0 starts Horovod's
-rendezvous server, and it is gone again when all have met. Nothing of an earlier attempt is found: the server is new, and so are
-the store's keys.
+rendezvous server, and it is gone again when all have met. Nothing of an earlier attempt is found: the server is new,
+and so are the store's keys.
 """
 
 from __future__ import annotations
