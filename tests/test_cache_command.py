@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "cache"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "toolkits" / "data" / "tests" / "cache"))
 from faulty_builds import Build
 
 from distcore.cli.cache import size_of

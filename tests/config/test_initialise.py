@@ -14,7 +14,7 @@ from distcore.config.initialise import suggest
 from distcore_core.errors import DataError
 from distcore_core.registry.manager import Plugins
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 ROWS = 200
 DICE = random.Random(7)
 

@@ -15,7 +15,7 @@ from distcore.config import load_config, resolve
 from distcore.config.schema import json_schema, reference_markdown
 from distcore_core.registry.manager import Plugins
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*/*.yaml"))
 LUDWIG_STYLE = """
 model_type: ecd

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from distcore import ports
+from distcore.workflow import ports
 
 SECONDS = 400
 """How long a run may take to begin, on a machine that is busy with others."""

@@ -9,7 +9,7 @@ import time
 import pytest
 from tests.hostile.eavesdropper import config, end
 
-from distcore import ports
+from distcore.workflow import ports
 
 DDP = "{type: local, trainer: {type: ddp, num_workers: 2, use_gpu: false}}"
 SECONDS = 400

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from tests.hostile.eavesdropper import Eavesdropper, config, end, own_address
 
-from distcore import ports
+from distcore.workflow import ports
 
 DDP = "{type: local, trainer: {type: ddp, num_workers: 2, use_gpu: false}}"
 SEARCH = """\

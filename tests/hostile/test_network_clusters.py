@@ -7,7 +7,7 @@ import pytest
 from tests.hostile.eavesdropper import config
 from tests.hostile.test_network import listens, overheard
 
-from distcore import ports
+from distcore.workflow import ports
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from distcore import ports
+from distcore.workflow import ports
 from distcore_core.contracts import ROLES
 from distcore_core.registry.index import Offer
 from distcore_core.registry.listing import rows

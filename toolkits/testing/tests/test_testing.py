@@ -107,7 +107,7 @@ def outcomes(tmp_path_factory):
     text = "\n".join("\n".join([group, *lines]) for group, lines in grouped.items())
     (info / "entry_points.txt").write_text(text + "\n")
     suites = "\n\n".join(written(suite, plugin) for suite, plugin in sorted(plugins))
-    (folder / "test_broken.py").write_text(f"import pyarrow as pa\nfrom distcore import testing\n\n{suites}\n")
+    (folder / "test_broken.py").write_text(f"import pyarrow as pa\nimport distcore_testing as testing\n\n{suites}\n")
     wanted = {f"test_broken.py::Test{suite}{plugin.title()}::{test}" for suite, plugin, test in CAUGHT}
     wanted |= {f"test_broken.py::Test{suite}Sound::{test}" for suite, _, test in CAUGHT if KINDS[suite]}
     words = [

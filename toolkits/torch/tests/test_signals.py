@@ -198,7 +198,7 @@ with Stoppable(owns_process={owns}), Interrupt({grace}, lambda: "The last checkp
 @pytest.mark.parametrize("owns", [True, False])
 def test_the_process_ends_where_the_grace_does_although_a_library_does_not_return(owns):
     hurry = "signals.HURRY_SECONDS = 0.3"
-    done = program(f"from distcore import signals; {hurry}" + STUCK.format(second="", owns=owns, grace=0.2))
+    done = program(f"from distcore_core import signals; {hurry}" + STUCK.format(second="", owns=owns, grace=0.2))
     assert done.returncode == 143
     said = "distcore: ended by SIGTERM, after trainer.grace_seconds. The last checkpoint is 7.\n"
     assert done.stderr == said
@@ -207,7 +207,7 @@ def test_the_process_ends_where_the_grace_does_although_a_library_does_not_retur
 def test_the_process_ends_at_a_second_signal_although_a_library_does_not_return():
     hurry = "signals.HURRY_SECONDS = 0.3; signals.SAME_PRESS_SECONDS = 0.1"
     text = STUCK.format(second="send(after=1)", owns=True, grace=60)
-    done = program(f"from distcore import signals; {hurry}" + text)
+    done = program(f"from distcore_core import signals; {hurry}" + text)
     assert done.returncode == 143
     assert done.stderr == "distcore: ended by SIGTERM, at the second signal. The last checkpoint is 7.\n"
 
