@@ -10,8 +10,8 @@ from distcore_core.errors import CacheError
 from distcore_core.io.seals import unsealed
 from distcore_data.cache import manifest as manifests
 from distcore_data.cache import open_cache, verify
-from distcore_data.cache.catalogue import catalogue
-from distcore_data.cache.upkeep import Rules, prune
+from distcore_data.cache.listing import list_caches
+from distcore_data.cache.prune import Rules, prune
 from distcore_data.stores import open_store
 
 ROWS = 300
@@ -59,7 +59,7 @@ def test_they_lie_beside_the_manifest_with_a_digest_in_it(root, small):
     store = open_store(root)
     assert unsealed(store.read(name))["metadata"] == reader.metadata
     assert verify(cache) > entry["bytes"]
-    (found,) = catalogue(root)
+    (found,) = list_caches(root)
     assert (found.state, set(found.features)) == ("whole", {"word", "bought"})
     assert preprocess(root) == cache
 

@@ -35,7 +35,7 @@ def distcore_make_loader(name: str, options: Any, request: Any) -> Any:
     from distcore_core.registry.manager import Plugins
 
     inner = Plugins().make("loaders", "packed", options.packed, request=request)
-    return Stamped(inner, f"{options.path}.{request.member.rank}") if request.shuffle else inner
+    return Stamped(inner, f"{options.path}.{request.rank.index}") if request.shuffle else inner
 
 
 class Stamped:

@@ -43,7 +43,7 @@ def told(text: str, more: str = "") -> list[str]:
     """The mistakes of a config, each as one line."""
     with pytest.raises(ConfigError) as caught:
         read(text, more)
-    return [str(mistake) for mistake in caught.value.mistakes]
+    return [str(issue) for issue in caught.value.issues]
 
 
 # ------------------------------------------------------------------ shapes
@@ -368,9 +368,9 @@ def test_credentials_that_cannot_be_read_are_not_shown(content: str | None, said
     "path", ["backend: {cache_dir: URL}", "hyperopt: {storage: URL}", "trainer: {validation_field: URL}"]
 )
 def test_a_password_in_a_url_is_refused_and_not_repeated(path: str) -> None:
-    mistakes = told(SMALL, path.replace("URL", "s3://me:s3cr3t@bucket/x") + "\n")
-    assert "holds a password in a URL" in "".join(mistakes)
-    assert "s3cr3t" not in "".join(mistakes)
+    issues = told(SMALL, path.replace("URL", "s3://me:s3cr3t@bucket/x") + "\n")
+    assert "holds a password in a URL" in "".join(issues)
+    assert "s3cr3t" not in "".join(issues)
 
 
 # ------------------------------------------------------------------ mistakes
@@ -396,8 +396,8 @@ def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() ->
           processor: {type: local, paralelism: 2}
           trainer: dpd
         """
-    mistakes = told(text)
-    assert [int(each.split(":")[0].removeprefix("line ")) for each in mistakes] == [
+    issues = told(text)
+    assert [int(each.split(":")[0].removeprefix("line ")) for each in issues] == [
         2,
         5,
         6,
@@ -422,7 +422,7 @@ def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() ->
         "'parallelism'",
         "'ddp'",
     ):
-        assert near in "\n".join(mistakes)
+        assert near in "\n".join(issues)
 
 
 @pytest.mark.parametrize(
@@ -538,7 +538,7 @@ def test_a_dict_has_paths_and_no_lines() -> None:
         load_config(
             {"input_features": [{"name": "a", "type": "number"}], "output_features": [], "trainer": {"epochs": 0}}
         )
-    assert [str(each).split(": ")[0] for each in caught.value.mistakes] == ["output_features", "trainer.epochs"]
+    assert [str(each).split(": ")[0] for each in caught.value.issues] == ["output_features", "trainer.epochs"]
 
 
 def test_text_on_the_command_line_is_called_by_its_flag() -> None:
@@ -604,7 +604,7 @@ def test_whatever_stands_in_a_section_is_a_config_or_a_config_error(value: Any, 
         config = load_config({**base, section: value})
         resolve(config, SHARED, DEFAULTS, "local")
     except ConfigError as error:
-        found = error.mistakes
+        found = error.issues
     else:
         found = config.as_json()
     assert found

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore_core.config.mistakes import validate
+from distcore_core.config.issues import validate
 from distcore_core.errors import ConfigError
 from distcore_data.preprocess_options import Preprocessing
 from distcore_torch.train_options import TrainerOptions
@@ -17,7 +17,7 @@ from distcore_torch.train_options import TrainerOptions
 def told(model: type, **values: object) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         validate(model, values, "section")
-    return [str(mistake) for mistake in caught.value.mistakes]
+    return [str(issue) for issue in caught.value.issues]
 
 
 def test_the_defaults_are_ludwigs() -> None:

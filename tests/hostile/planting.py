@@ -1,4 +1,4 @@
-"""Runs of a tiny network in which NaN or infinity is planted; importable, so that ranks of a gang can do it."""
+"""Runs of a tiny network in which NaN or infinity is planted; importable, so that ranks of a worker group can do it."""
 
 import math
 from dataclasses import dataclass, replace
@@ -70,13 +70,13 @@ def once(register, change):
     handles.append(register(hook))
 
 
-def tried(member, case, strategy):
+def tried(rank, case, strategy):
     """What became of a planted run: "finished" or the error's class; then it goes on without, and ends as `digest`."""
     made = make_strategy(strategy)
-    made.setup(member)
+    made.setup(rank)
     try:
         loop, loader, _ = tiny_loop(case.run(strategy), made)
-        if member.rank in case.ranks:
+        if rank.index in case.ranks:
             loader.actions[case.step] = partial(plant, loop, case)
         try:
             finished = loop.run()
@@ -94,18 +94,18 @@ def tried(member, case, strategy):
     return outcome
 
 
-def all_tried(member, cases, strategy):
+def all_tried(rank, cases, strategy):
     """[(outcome, digest of the run that goes on from what was kept, digest of an undisturbed one)] in every rank."""
     whole = {}
     found = []
     for case in cases:
-        outcome = tried(member, case, strategy)
+        outcome = tried(rank, case, strategy)
         # Rank 0 alone: it is also the one that writes there.
-        folders = checkpoint.list_checkpoints(Path(case.folder)) if member.rank == 0 else []
+        folders = checkpoint.list_checkpoints(Path(case.folder)) if rank.index == 0 else []
         kept = [checkpoint.load(each) for each in folders]
         assert all(not not_finite(each.tensors.items()) for each in kept), case
         if case.setting not in whole:
-            whole[case.setting] = train_tiny(member, replace(case.run(strategy), checkpoints=None))["digest"]
-        again = train_tiny(member, case.run(strategy))["digest"] if outcome != "finished" else None
+            whole[case.setting] = train_tiny(rank, replace(case.run(strategy), checkpoints=None))["digest"]
+        again = train_tiny(rank, case.run(strategy))["digest"] if outcome != "finished" else None
         found.append((outcome, again, whole[case.setting]))
     return found

@@ -35,7 +35,7 @@ def run_of(place, kind):
     return process, lambda found: len(ports.below(process.pid)) >= 4, set()
 
 
-@pytest.mark.parametrize("kind", ["horovodrun", "horovod gang", "ray"])
+@pytest.mark.parametrize("kind", ["horovodrun", "horovod worker group", "ray"])
 def test_nobody_gets_in(place, kind):
     process, ready, spared = run_of(place, kind)
     with overheard(place, process, spared=spared) as stranger:

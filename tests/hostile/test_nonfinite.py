@@ -10,7 +10,7 @@ import pytest
 from tests.hostile.conftest import SEED
 from tests.hostile.planting import PLACES, SETTINGS, STEPS, Case, all_tried
 
-from distcore_core.contracts import Gang, Member
+from distcore_core.contracts import Rank, WorkerGroup
 
 
 def cases(count, world, folder):
@@ -46,7 +46,7 @@ def judge(sweep, what, given, found):
 
 def test_in_one_process(sweep, tmp_path):
     given = cases(sweep.times(6, 150), 1, tmp_path)
-    judge(sweep, "NaN or infinity planted in a run of one process", given, all_tried(Member(), given, ""))
+    judge(sweep, "NaN or infinity planted in a run of one process", given, all_tried(Rank(), given, ""))
 
 
 def test_in_a_rank_of_two(sweep, tmp_path):
@@ -54,8 +54,8 @@ def test_in_a_rank_of_two(sweep, tmp_path):
     from distcore_local.options import BackendOptions
 
     given = cases(sweep.times(6, 100), 2, tmp_path)
-    gang = Gang(all_tried, (given, "distcore_local.ddp:DDP"), ranks=2)
-    first, second = LocalBackend(BackendOptions()).run_gang(gang)
+    group = WorkerGroup(all_tried, (given, "distcore_local.ddp:DDP"), ranks=2)
+    first, second = LocalBackend(BackendOptions()).run_group(group)
     assert first == second
     judge(sweep, "NaN or infinity planted in one rank of ddp, or in both", given, first)
 

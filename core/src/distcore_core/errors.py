@@ -34,7 +34,7 @@ from dataclasses import dataclass
 class DistcoreError(Exception):
     """Base of everything raised on purpose. `exit_code` is what the command line ends with.
 
-    recurs: whether another attempt would meet it again, so that a gang is not started once more for it."""
+    recurs: whether another attempt would meet it again, so that a worker group is not started once more for it."""
 
     exit_code = 1
     recurs = True
@@ -47,7 +47,7 @@ class UserError(DistcoreError):
 
 
 @dataclass(frozen=True, order=True)
-class Mistake:
+class ConfigIssue:
     """One thing wrong in a config.
 
     line: 1-based line of the YAML text, or 0 where there is no text (a dict).
@@ -67,16 +67,16 @@ class Mistake:
 class ConfigError(UserError):
     """All mistakes of a config at once, in the order of their lines."""
 
-    def __init__(self, mistakes: list[Mistake], source: str = "config") -> None:
-        self.mistakes = sorted(mistakes)
+    def __init__(self, issues: list[ConfigIssue], source: str = "config") -> None:
+        self.issues = sorted(issues)
         self.source = source
-        count = len(self.mistakes)
+        count = len(self.issues)
         head = f"{source}: {count} mistake{'s' if count != 1 else ''}"
-        super().__init__("\n".join([head, *(f"  {mistake}" for mistake in self.mistakes)]))
+        super().__init__("\n".join([head, *(f"  {issue}" for issue in self.issues)]))
 
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[Mistake], str]]:
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[ConfigIssue], str]]:
         """It travels from workers, too."""
-        return type(self), (self.mistakes, self.source)
+        return type(self), (self.issues, self.source)
 
 
 class DataError(UserError):

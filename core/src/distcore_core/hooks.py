@@ -81,7 +81,7 @@ def distcore_make_executor(name: str, options: Any) -> contracts.Executor | None
 def distcore_make_extension(name: str, options: Any) -> Any | None:
     """Make the extension `name`: an object whose methods, marked with `hookimpl`, are events below.
 
-    Made once in the process that the user started, and once more in rank 0 of a gang, which is a process of its own:
+    Made once in the process that the user started, and once more in rank 0 of a group, which is a process of its own:
     that one hears `epoch_finished` and `checkpoint_saved` alone. A listener that raises is told in a warning, and the
     run goes on. A method may also wrap a factory (`hookimpl(wrapper=True)`)."""
 
@@ -150,7 +150,7 @@ def epoch_finished(epoch: int, step: int, metrics: Mapping[str, Any], directory:
 
     epoch: how many epochs have begun. step: updates of the weights so far.
     metrics: {"training" | "validation": {output feature: {metric: value or None}}}.
-    directory: the experiment's folder, as in `run_started`, which rank 0 of a gang does not hear; or None."""
+    directory: the experiment's folder, as in `run_started`, which rank 0 of a worker group does not hear; or None."""
 
 
 @hookspec

@@ -15,8 +15,8 @@ class Progress:
     stage: "preprocess", "train", "evaluate", "predict", …; done and total count `unit`s ("rows", "steps", …).
     loss: the last loss, a float or a tensor that the drawing thread reads.
     note: anything short to be shown behind the bar.
-    stop: whoever looks on (a relay that heard of a ctrl-C elsewhere) asks training to save a checkpoint and end; text:
-    why, where whoever asks goes on from there by itself.
+    stop: whoever looks on (a progress channel that heard of a ctrl-C elsewhere) asks training to save a checkpoint and
+        end; text: why, where whoever asks goes on from there by itself.
     """
 
     def __init__(self) -> None:

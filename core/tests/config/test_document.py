@@ -16,24 +16,24 @@ from distcore_core.config.nodes import MAX_ALIASED
 from distcore_core.errors import ConfigError
 
 
-def mistake(text: str) -> str:
+def issue(text: str) -> str:
     """What is said about a text that is refused; exactly one thing."""
     with pytest.raises(ConfigError) as caught:
         parse(textwrap.dedent(text), "a.yaml")
-    assert len(caught.value.mistakes) == 1
+    assert len(caught.value.issues) == 1
     return str(caught.value).splitlines()[1].strip()
 
 
 def test_values_have_the_line_they_were_written_in() -> None:
     document = parse("a: 1\nb:\n  - x\n  - {c: 2,\n     d: 3}\n")
     assert document.values == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
-    lines = {path: place.line for path, place in document.places.items()}
+    lines = {path: place.line for path, place in document.source_map.items()}
     assert lines == {(): 1, ("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 1): 4, ("b", 1, "c"): 4, ("b", 1, "d"): 5}
 
 
 def test_a_path_without_a_line_gets_that_of_the_value_around_it() -> None:
     document = parse("a:\n  b: {c: 1}\n")
-    found = document.places.mistake(("a", "b", "type"), "is required")
+    found = document.source_map.issue(("a", "b", "type"), "is required")
     assert (found.line, found.path) == (2, "a.b.type")
 
 
@@ -134,7 +134,7 @@ def test_any_text_is_a_document_or_a_config_error(text: str) -> None:
 
 
 def test_a_duplicate_key_names_both_lines() -> None:
-    assert mistake("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n") == (
+    assert issue("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n") == (
         "line 5: b.c: the key is here a second time (first in line 3). Keep one."
     )
 
@@ -145,7 +145,7 @@ def test_a_duplicate_key_names_both_lines() -> None:
 def test_no_tag_is_ever_constructed(tag: str, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     body = f"[touch {flag}]" if "apply" in tag else "{}" if tag in ("!!set",) else "[]" if tag == "!!omap" else "''"
-    said = mistake(f"a: 1\nb: {tag} {body}\n")
+    said = issue(f"a: 1\nb: {tag} {body}\n")
     assert said.startswith("line 2: b: the YAML tag ")
     assert said.endswith("is not allowed. Remove it; write a plain value.")
     assert not flag.exists()
@@ -155,26 +155,26 @@ def test_an_alias_bomb_is_refused_in_bounded_memory() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert f"aliases expand to more than {MAX_ALIASED:,} values" in mistake("\n".join(lines))
+    assert f"aliases expand to more than {MAX_ALIASED:,} values" in issue("\n".join(lines))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
 def test_an_alias_bomb_of_merges_is_refused() -> None:
     lines = ["a0: &a0 {" + ", ".join(f"k{n}: x" for n in range(100)) + "}"]
     lines += [f"a{n}: &a{n} {{p: {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}, q: *a{n - 1}}}" for n in range(1, 30)]
-    assert "aliases expand to more than" in mistake("\n".join(lines))
+    assert "aliases expand to more than" in issue("\n".join(lines))
 
 
 @pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a {b: *a}", "a: &a\n  <<: *a\n"])
 def test_an_alias_that_contains_itself_is_refused(text: str) -> None:
-    assert "the alias contains itself" in mistake(text)
+    assert "the alias contains itself" in issue(text)
 
 
 @pytest.mark.parametrize(
     "text", ["a: " + "[" * 5000, "a: " + "[" * 5000 + "]" * 5000, "{" * 3000, '{"a":' * 3000 + "1" + "}" * 3000]
 )
 def test_deep_nesting_is_refused_without_a_crash(text: str) -> None:
-    assert "nested deeper than 64 levels" in mistake(text)
+    assert "nested deeper than 64 levels" in issue(text)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_deep_nesting_is_refused_without_a_crash(text: str) -> None:
     ],
 )
 def test_syntax_errors_say_where_and_what_to_do(text: str, said: str) -> None:
-    assert said in mistake(text)
+    assert said in issue(text)
 
 
 @pytest.mark.parametrize(

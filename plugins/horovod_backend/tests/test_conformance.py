@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import crew_jobs
+import process_group_jobs
 
 import distcore
-from distcore_core.contracts import Gang
+from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.registry.manager import Plugins
 from distcore_testing import BackendSuite, PluginSuite, TrainerSuite, data, jobs
@@ -36,7 +36,7 @@ class TestBackend(BackendSuite):
 
 
 class TestTrainer(TrainerSuite):
-    """In a gang of two of the local backend."""
+    """In a worker group of two of the local backend."""
 
     name = "horovod"
     options = {"num_workers": 2, "use_gpu": False}  # noqa: RUF012
@@ -73,8 +73,8 @@ def test_two_ranks_have_the_bits_of_ddp(by_ddp, tmp_path):
 def test_a_gang_that_lost_a_rank_meets_again(tmp_path):
     """By a new server and new keys, although the store of torchelastic's agent still has the old ones."""
     backend = Plugins().make("backends", "local")
-    gang = Gang(crew_jobs.die_in_horovod, (str(tmp_path),), ranks=2, max_retries=1, threads=1)
-    assert backend.run_gang(gang) == [[3.0] * 3] * 2
+    group = WorkerGroup(process_group_jobs.die_in_horovod, (str(tmp_path),), ranks=2, max_retries=1, threads=1)
+    assert backend.run_group(group) == [[3.0] * 3] * 2
     assert len(jobs.attempts(tmp_path, 1)) == 2
 
 

@@ -24,7 +24,7 @@ def weights(outcome):
 
 
 def kill_after_a_checkpoint(folder, mark, killed):
-    """SIGKILL rank 1 of the gang with this mark, once a checkpoint is there."""
+    """SIGKILL rank 1 of the worker group with this mark, once a checkpoint is there."""
     until = time.monotonic() + 500
     while time.monotonic() < until:
         found = rank_of(mark, 1)

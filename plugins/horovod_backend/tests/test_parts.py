@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 import distcore
-from distcore_core.contracts import Gang, Member, PluginRef, TrainJob
+from distcore_core.contracts import PluginRef, Rank, TrainJob, WorkerGroup
 from distcore_core.errors import UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
 from distcore_horovod import build, diagnose, installed
-from distcore_horovod.crew import check_size, refuse_without_mpi
 from distcore_horovod.elastic import Changes, Run
 from distcore_horovod.elastic_backend import Elastic, Watched
-from distcore_horovod.launcher import GANG, Launched, launched
+from distcore_horovod.launcher import IN_GROUP, Launched, launched
 from distcore_horovod.options import TrainerOptions
+from distcore_horovod.process_group import check_size, refuse_without_mpi
 from distcore_horovod.rendezvous import slot
 from distcore_horovod.strategy import Wire
 from distcore_testing import data
@@ -30,7 +30,7 @@ GLOO = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1", "HOROVOD_RANK": "3", "HOROVO
         ({"HOROVOD_TIMELINE": "x"}, None),
         ({**GLOO, "HOROVOD_LOCAL_SIZE": "2"}, Launched(3, 4, 1, 2, "horovodrun")),
         ({**GLOO, "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_ELASTIC": "1"}, Launched(3, 4, 1, 2, "horovodrun", True)),
-        ({**GLOO, GANG: "1"}, None),
+        ({**GLOO, IN_GROUP: "1"}, None),
         (
             {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
             Launched(1, 2, 0, 1, "mpirun"),
@@ -45,7 +45,7 @@ def test_a_launcher_is_known_by_its_environment(environment, expected):
 def test_a_rank_knows_its_place_on_uneven_machines():
     """As Horovod counts: among the ranks of its machine, and among the machines that have a rank of that number."""
     hosts = ["a", "b", "a", "a"]
-    found = [slot(Member(rank, 4), hosts) for rank in range(4)]
+    found = [slot(Rank(rank, 4), hosts) for rank in range(4)]
     names = ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     assert [tuple(int(each[f"HOROVOD_{name}"]) for name in names) for each in found] == [
         (0, 3, 0, 2),
@@ -115,14 +115,14 @@ def test_what_an_elastic_launcher_cannot_do_is_refused_before_any_work(kind, opt
 )
 def test_a_run_that_could_not_go_on_is_refused(trainer, kept, said, tmp_path):
     """And one that can is planned for the ranks that it was begun with, however many there are now."""
-    crew = SimpleNamespace(runs=(Run(tmp_path, 3),))
+    process_group = SimpleNamespace(runs=(Run(tmp_path, 3),))
     job = TrainJob({}, None, None, PluginRef("trainers", trainer, {}), tmp_path, seed=7, save_checkpoints=kept)
-    gang = Gang(print, (job, None), ranks=2)
+    group = WorkerGroup(print, (job, None), ranks=2)
     if said is None:
-        assert Elastic(crew)._planned(gang).arguments[0].planned_workers == 3
+        assert Elastic(process_group)._planned(group).arguments[0].planned_workers == 3
     else:
         with pytest.raises(UserError, match=said):
-            Elastic(crew)._planned(gang)
+            Elastic(process_group)._planned(group)
 
 
 def test_news_of_other_hosts_stop_training_whenever_they_come():

@@ -1,4 +1,4 @@
-"""The local backend: gangs that name who died, threads shared out, ctrl-C that ends all, and what the machine has."""
+"""The local backend: worker groups that name who died, threads shared out, ctrl-C that ends all, and what the machine has."""
 
 import os
 import re
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import gang_jobs
+import worker_group_jobs
 
-from distcore_core.contracts import Gang
+from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import TrainingError
 from distcore_local import machine
 from distcore_local.backend import LocalBackend
@@ -27,14 +27,14 @@ def backend():
 def test_an_exit_code_is_told_and_handlers_are_put_back():
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(TrainingError, match=r"rank 1 \(process \d+\) ended with exit code 7"):
-        backend().run_gang(Gang(gang_jobs.exit_with, (7,), ranks=2))
+        backend().run_group(WorkerGroup(worker_group_jobs.exit_with, (7,), ranks=2))
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_threads_are_shared_out_or_given():
     shared = max(1, machine.cpus() // 2)
-    assert backend().run_gang(Gang(gang_jobs.threads, ranks=2)) == [(shared, str(shared))] * 2
-    assert backend().run_gang(Gang(gang_jobs.threads, ranks=1, threads=3)) == [(3, "3")]
+    assert backend().run_group(WorkerGroup(worker_group_jobs.threads, ranks=2)) == [(shared, str(shared))] * 2
+    assert backend().run_group(WorkerGroup(worker_group_jobs.threads, ranks=1, threads=3)) == [(3, "3")]
 
 
 def started(program, *arguments):
@@ -73,7 +73,7 @@ GANG = """
 import sys, gang_jobs
 from test_backend import *
 if __name__ == "__main__":
-    backend().run_gang(Gang(gang_jobs.wait_for_interrupt, (sys.argv[1],), ranks=2))
+    backend().run_gang(WorkerGroup(gang_jobs.wait_for_interrupt, (sys.argv[1],), ranks=2))
 """
 
 
@@ -111,7 +111,7 @@ from distcore_testing.loops import TinyRun
 logging.basicConfig()
 if __name__ == "__main__":
     run = TinyRun({"train_steps": 10**7, "early_stop": -1, "steps_per_checkpoint": 100}, checkpoints=sys.argv[1])
-    backend().run_gang(Gang(gang_jobs.train_until_interrupted, (run, sys.argv[2]), ranks=2))
+    backend().run_gang(WorkerGroup(gang_jobs.train_until_interrupted, (run, sys.argv[2]), ranks=2))
 """
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import gang_jobs
+import worker_group_jobs
 
-from distcore_core.contracts import Gang
+from distcore_core.contracts import WorkerGroup
 from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
 from distcore_testing.loops import TinyRun
@@ -38,15 +38,15 @@ def backend():
     return LocalBackend(BackendOptions())
 
 
-def gang(function, *arguments, ranks=2, **more):
-    return backend().run_gang(Gang(function, arguments, ranks=ranks, threads=1, **more))
+def group(function, *arguments, ranks=2, **more):
+    return backend().run_group(WorkerGroup(function, arguments, ranks=ranks, threads=1, **more))
 
 
 @pytest.fixture(scope="module")
 def worlds():
     """{world: [rank]{run: result}}: each number of ranks is started once."""
     few = {name: run for name, run in RUNS.items() if name not in TWO_RANKS_ALONE}
-    return {world: gang(gang_jobs.several, few if world == 4 else RUNS, ranks=world) for world in (1, 2, 4)}
+    return {world: group(worker_group_jobs.several, few if world == 4 else RUNS, ranks=world) for world in (1, 2, 4)}
 
 
 def global_batches(ranks, run):
@@ -109,7 +109,7 @@ def test_a_rank_that_trains_apart_is_named(worlds, world):
 
 
 def test_collectives(worlds):
-    found = gang(gang_jobs.collectives, ranks=2)
+    found = group(worker_group_jobs.collectives, ranks=2)
     for rank in found:
         assert rank["weights"] == found[0]["weights"]
         assert rank["stop"] == [False, True]
@@ -122,17 +122,17 @@ def test_collectives(worlds):
 
 
 def test_shared_sums_are_added_in_rank_order_however_ranks_run():
-    assert gang(gang_jobs.sums, 60, ranks=3) == [0, 0, 0]
+    assert group(worker_group_jobs.sums, 60, ranks=3) == [0, 0, 0]
 
 
 def test_all_fall_back_to_gloo_when_one_cannot_map_the_memory():
-    assert gang(gang_jobs.no_memory) == ["InPlace", "InPlace"]
+    assert group(worker_group_jobs.no_memory) == ["InPlace", "InPlace"]
 
 
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_rank_killed_in_mid_epoch_changes_no_bit(worlds, tmp_path, victim):
     run = TinyRun(FIXED, dropout=0.3, norm=True, checkpoints=str(tmp_path), kill={victim: 7})
-    found = gang(gang_jobs.several, {"run": run}, max_retries=1)
+    found = group(worker_group_jobs.several, {"run": run}, max_retries=1)
     assert (tmp_path / "died").exists()
     assert found[0]["run"]["digest"] == worlds[2][0]["dropout and norm"]["digest"]
     assert found[0]["run"]["state"] == worlds[2][0]["dropout and norm"]["state"]
@@ -141,9 +141,9 @@ def test_a_rank_killed_in_mid_epoch_changes_no_bit(worlds, tmp_path, victim):
 
 def test_a_run_goes_on_under_another_number_of_ranks(tmp_path):
     options = {**FIXED, "train_steps": 6}
-    first = gang(gang_jobs.several, {"run": TinyRun(options, dropout=0.0, checkpoints=str(tmp_path))})
+    first = group(worker_group_jobs.several, {"run": TinyRun(options, dropout=0.0, checkpoints=str(tmp_path))})
     longer = TinyRun({**FIXED, "train_steps": 12}, dropout=0.0, checkpoints=str(tmp_path), resume=True)
-    second = gang(gang_jobs.several, {"run": longer}, ranks=1)
+    second = group(worker_group_jobs.several, {"run": longer}, ranks=1)
     assert first[0]["run"]["state"]["step"] == 6
     assert second[0]["run"]["state"]["step"] == 12
     rows = global_batches(first, "run") + global_batches(second, "run")

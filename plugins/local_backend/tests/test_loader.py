@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore_core.contracts import Column, LoadRequest, Member
+from distcore_core.contracts import Column, LoadRequest, Rank
 from distcore_core.errors import CacheError, ConfigError
 from distcore_local import loader as loader_module
 from distcore_local.loader import PackedLoader
@@ -66,7 +66,7 @@ class TableReader:
 
 
 def make(reader, batch_size, *, rank=0, world=1, seed=5, shuffle=True, columns=FIXED, scratch=None, **options):
-    request = LoadRequest(reader, "train", columns, batch_size, seed, Member(rank, world), shuffle, scratch=scratch)
+    request = LoadRequest(reader, "train", columns, batch_size, seed, Rank(rank, world), shuffle, scratch=scratch)
     return PackedLoader(request, LoaderOptions(**{"window_size_bytes": 30_000, "prefetch": 0} | options))
 
 

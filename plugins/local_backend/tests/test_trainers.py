@@ -185,12 +185,12 @@ def test_a_group_that_is_there_already_is_used_and_left(monkeypatch):
     """In a program of the user's that has set up torch.distributed itself."""
     import torch.distributed as dist
 
-    from distcore_core.contracts import Member
+    from distcore_core.contracts import Rank
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         strategy = DDP(False)
-        strategy.setup(Member())
+        strategy.setup(Rank())
         assert strategy.gather("here") == ["here"]
         strategy.teardown()
         assert dist.is_initialized()

@@ -10,25 +10,25 @@ from distcore_testing.jobs import DiesOnce
 from distcore_testing.loops import train_tiny
 
 
-def several(member, runs):
-    """Some tiny trainings one after another in one gang."""
-    return {name: train_tiny(member, run) for name, run in runs.items()}
+def several(rank, runs):
+    """Some tiny trainings one after another in one worker group."""
+    return {name: train_tiny(rank, run) for name, run in runs.items()}
 
 
-def who(member):
+def who(rank):
     """What a rank is told of itself."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS", "MASTER_ADDR", "FOUND_BY")
-    return {name: os.environ.get(name) for name in names} | {"folder": os.getcwd(), "member": member}
+    return {name: os.environ.get(name) for name in names} | {"folder": os.getcwd(), "rank": rank}
 
 
-def report(member, reporter, steps):
+def report(rank, reporter, steps):
     """Steps that are reported, and lines of the log."""
     import logging
 
     log = logging.getLogger("distcore")
-    log.info("rank %d has begun", member.rank)
-    log.warning("rank %d is warned", member.rank)
-    if member.rank:
+    log.info("rank %d has begun", rank.index)
+    log.warning("rank %d is warned", rank.index)
+    if rank.index:
         return None
     with reporter.reporting() as progress:
         progress.begin("train", steps, "steps", 10)
@@ -38,16 +38,16 @@ def report(member, reporter, steps):
     return progress.done
 
 
-def refuse(member, folder):
+def refuse(rank, folder):
     """Rank 0 finds what no restart mends; the others wait for it."""
-    Path(folder, f"{member.rank}-{time.time_ns()}").touch()
-    if member.rank == 0:
+    Path(folder, f"{rank.index}-{time.time_ns()}").touch()
+    if rank.index == 0:
         raise UserError("this was never right")
     time.sleep(300)
 
 
-def exit_with(member, code):
-    if member.rank == 1:
+def exit_with(rank, code):
+    if rank.index == 1:
         os._exit(code)
     time.sleep(300)
 
@@ -78,13 +78,13 @@ def note(item):
     return number
 
 
-def rendezvous(gang):
-    """A rendezvous of the gang's own, as another collective library brings it."""
+def rendezvous(group):
+    """A rendezvous of the worker group's own, as another collective library brings it."""
     from ray.train.backend import Backend, BackendConfig
 
     class Ours(Backend):
         def on_start(self, worker_group, backend_config):
-            worker_group.execute(_found_by, f"{gang.ranks} ranks")
+            worker_group.execute(_found_by, f"{group.ranks} ranks")
 
     class OursConfig(BackendConfig):
         @property

@@ -60,7 +60,7 @@ def weights(folder):
 
 
 def ranks():
-    """{rank: process} of the gang under way on this test's cluster."""
+    """{rank: process} of the worker group under way on this test's cluster."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -36,7 +36,7 @@ def distcore_make_loader(name, options, request):
     from distcore_local.options import LoaderOptions
 
     made = PackedLoader(request, LoaderOptions())
-    return Recorded(made, options, request.member) if request.split == "train" and request.shuffle else made
+    return Recorded(made, options, request.rank) if request.split == "train" and request.shuffle else made
 
 
 @hookimpl
@@ -47,19 +47,19 @@ def distcore_options_model(kind, name):
 class Recorded:
     """Rows are known by their z, which is another number in each."""
 
-    def __init__(self, inner, options, member):
-        self.inner, self.options, self.member = inner, options, member
+    def __init__(self, inner, options, rank):
+        self.inner, self.options, self.rank = inner, options, rank
 
     def batches(self, epoch, start=0):
         path = Path(self.options.folder, f"rows-{os.getpid()}.jsonl")
         for step, batch in enumerate(self.inner.batches(epoch, start), start):
-            if self.options.lose == (epoch, step) and self.member.rank == self.member.world - 1:
+            if self.options.lose == (epoch, step) and self.rank.index == self.rank.world - 1:
                 self._lose_node()
             line = {
                 "epoch": epoch,
                 "step": step,
-                "rank": self.member.rank,
-                "world": self.member.world,
+                "rank": self.rank.index,
+                "world": self.rank.world,
                 "attempt": os.environ.get("MASTER_PORT", ""),
                 "time": time.time_ns(),
                 "rows": batch["z"].tolist(),

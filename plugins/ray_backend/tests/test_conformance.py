@@ -1,4 +1,4 @@
-"""distcore-ray holds what every backend must hold, on a cluster of three nodes: a minute and a half of gangs."""
+"""distcore-ray holds what every backend must hold, on a cluster of three nodes: a minute and a half of worker groups."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The driver of a gang on a cluster goes: ctrl-C and SIGKILL leave a whole checkpoint, no rank, and the same end."""
+"""The driver of a worker group on a cluster goes: ctrl-C and SIGKILL leave a whole checkpoint, no rank, and the same end."""
 
 import os
 import re

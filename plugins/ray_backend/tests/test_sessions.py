@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import ray_jobs
 import ray_runs
 
-from distcore_core.contracts import Gang
+from distcore_core.contracts import WorkerGroup
 from distcore_ray.backend import RayBackend
 from distcore_ray.options import BackendOptions
 from distcore_testing.processors import digested
@@ -44,6 +44,6 @@ def test_a_cluster_with_tokens_then_one_without_then_one_with(tmp_path, monkeypa
     made = RayBackend(BackendOptions())
     try:
         assert list(made.map(abs, [-1, 2])) == [1, 2]
-        assert [each["RANK"] for each in made.run_gang(Gang(ray_jobs.who, ranks=2))] == ["0", "1"]
+        assert [each["RANK"] for each in made.run_group(WorkerGroup(ray_jobs.who, ranks=2))] == ["0", "1"]
     finally:
         made.close()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from distcore_core.config.mistakes import validate
+from distcore_core.config.issues import validate
 from distcore_core.errors import ArtifactError, ConfigError, UserError
 from distcore_tabular.module import ModuleModel, describe, is_trusted, resolve
 from distcore_tabular.options_network import ModuleOptions

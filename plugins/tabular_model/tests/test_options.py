@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distcore_core.config.mistakes import validate
+from distcore_core.config.issues import validate
 from distcore_core.errors import ConfigError
 from distcore_tabular.options_models import model_of
 
@@ -23,11 +23,11 @@ def options(kind: str, role: str, values: Any = None) -> Any:
     return validate(model, values or {}, "f")
 
 
-def mistake(kind: str, role: str, values: Any) -> str:
+def issue(kind: str, role: str, values: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         options(kind, role, values)
-    assert len(caught.value.mistakes) == 1, caught.value
-    return str(caught.value.mistakes[0])
+    assert len(caught.value.issues) == 1, caught.value
+    return str(caught.value.issues[0])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_older_spellings() -> None:
     ],
 )
 def test_a_mistake_says_where_and_what(kind: str, role: str, values: Any, said: str) -> None:
-    assert said in mistake(kind, role, values)
+    assert said in issue(kind, role, values)
 
 
 @pytest.mark.parametrize(("kind", "role"), KINDS)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore_core.config.mistakes import validate
+from distcore_core.config.issues import validate
 from distcore_core.contracts import Column
 from distcore_core.errors import ConfigError, DataError
 from distcore_tabular import options_text

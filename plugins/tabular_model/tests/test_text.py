@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from distcore_core.config.mistakes import validate
+from distcore_core.config.issues import validate
 from distcore_core.contracts import Column
 from distcore_core.errors import ConfigError, DataError
 from distcore_tabular.options_text import TextInput

@@ -16,7 +16,7 @@ from distcore_core.io.os_errors import human_bytes
 
 if TYPE_CHECKING:
     from distcore_data.cache import Credentials
-    from distcore_data.cache.catalogue import Entry
+    from distcore_data.cache.listing import Entry
 
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|k|M|G|T)B?", re.IGNORECASE)
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -32,10 +32,10 @@ def cache(arguments: Namespace) -> int:
 
 def show(arguments: Namespace) -> int:
     """A row for each cache, the one used longest ago first, and for what killed builders left."""
-    from distcore_data.cache.catalogue import catalogue
+    from distcore_data.cache.listing import list_caches
 
     place, credentials = _place(arguments)
-    entries = catalogue(place, credentials)
+    entries = list_caches(place, credentials)
     if arguments.json:
         print(json.dumps([_plain(entry) for entry in entries], indent=2))
         return 0
@@ -52,10 +52,10 @@ def verify(arguments: Namespace) -> int:
     """Read every byte of each cache; 1 where a file is damaged, which is named."""
     from distcore_core.errors import CacheError, StoreError
     from distcore_data.cache import Cache, examine
-    from distcore_data.cache.catalogue import catalogue
+    from distcore_data.cache.listing import list_caches
 
     place, credentials = _place(arguments)
-    entries = [entry for entry in catalogue(place, credentials) if entry.state in ("whole", "damaged")]
+    entries = [entry for entry in list_caches(place, credentials) if entry.state in ("whole", "damaged")]
     reports: list[dict[str, Any]] = []
     for entry in _chosen(entries, arguments.keys, place):
         try:
@@ -77,7 +77,7 @@ def verify(arguments: Namespace) -> int:
 
 def prune(arguments: Namespace) -> int:
     """Remove left-overs, and the caches that a rule lets go; a row for each, and what became of it."""
-    from distcore_data.cache.upkeep import Rules, prune
+    from distcore_data.cache.prune import Rules, prune
 
     place, credentials = _place(arguments)
     older = arguments.older_than

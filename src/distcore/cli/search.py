@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from distcore.cli.words import config_of, data_of, set_up_logging, shown, skips_of
+from distcore.cli.arguments import config_of, data_of, set_up_logging, shown, skips_of
 
 
 def hyperopt(arguments: Namespace) -> int:

@@ -49,10 +49,10 @@ def load_config(
         return with_overrides(source, backend=backend, random_seed=random_seed)
     from distcore.config.read import read
 
-    config, mistakes = read(document_of(source, text))
+    config, issues = read(document_of(source, text))
     config = with_overrides(config, backend=backend, random_seed=random_seed)
-    if mistakes:
-        raise ConfigError(sorted({*mistakes, *_mistakes_of_plugins(config)}), config.source)
+    if issues:
+        raise ConfigError(sorted({*issues, *_mistakes_of_plugins(config)}), config.source)
     return config
 
 
@@ -70,8 +70,8 @@ def resolve(
 
     resolver = Resolver(config, plugins, defaults or {}, backend)
     resolved = resolver.config()
-    if resolver.mistakes:
-        raise ConfigError(sorted(set(resolver.mistakes)), config.source)
+    if resolver.issues:
+        raise ConfigError(sorted(set(resolver.issues)), config.source)
     return resolved
 
 
@@ -111,4 +111,4 @@ def _mistakes_of_plugins(config: RunConfig) -> list[Any]:
         resolver.config()
     except DistcoreError:
         return []  # a plugin that cannot be used is told once the config itself is right
-    return resolver.mistakes
+    return resolver.issues

@@ -12,8 +12,8 @@ from distcore.config.read_features import read_features
 from distcore.config.run_config import DEFAULT_SEED, BackendConfig, FeatureConfig, Ref, RunConfig
 from distcore.config.under_way import DocumentUnderWay
 from distcore_core.config.document import Document, KeyPath
-from distcore_core.config.mistakes import problems_of, unknown_option
-from distcore_core.errors import Mistake, UserError
+from distcore_core.config.issues import problems_of, unknown_option
+from distcore_core.errors import ConfigIssue, UserError
 from distcore_core.registry.index import DEFAULTS
 from distcore_data.preprocess_options import Preprocessing
 from distcore_data.stores import read_credentials
@@ -40,15 +40,15 @@ PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@")
 M = TypeVar("M", bound=BaseModel)
 
 
-def read(document: Document) -> tuple[RunConfig, list[Mistake]]:
+def read(document: Document) -> tuple[RunConfig, list[ConfigIssue]]:
     """The config, and what is wrong with it. Where something is, the config has a default in its place."""
     notes = upgrade(document)
     reader = Reader(document)
     if document.values.get("hyperopt"):
-        line = document.places.find(("hyperopt",)).line
+        line = document.source_map.find(("hyperopt",)).line
         where = f"line {line}: " if line else ""
         notes.append(f"{where}`hyperopt` is left out here: one model is fitted, with the values that the config gives")
-    return reader.config(notes), reader.mistakes
+    return reader.config(notes), reader.issues
 
 
 class Reader(DocumentUnderWay):
@@ -76,7 +76,7 @@ class Reader(DocumentUnderWay):
             defaults=defaults,
             notes=tuple(notes),
             source=self.document.source,
-            places=self.places,
+            source_map=self.source_map,
         )
 
     def _section(self, name: str, model: type[M]) -> M:
@@ -151,7 +151,7 @@ class Reader(DocumentUnderWay):
             if "combiner" in options:
                 self.wrong(("model", "combiner"), "the combiner is given twice; keep `combiner` at the top level")
             options["combiner"] = combiner
-            self.places.follow(combiner, ("combiner",), ("model", "combiner"))
+            self.source_map.follow(combiner, ("combiner",), ("model", "combiner"))
         kind = self.text(("model", "type"), section.get("type"))
         return Ref(kind or DEFAULTS["models"], options, named=bool(kind))
 

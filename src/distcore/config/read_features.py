@@ -9,7 +9,7 @@ from typing import Any, Literal
 from distcore.config.run_config import FeatureConfig
 from distcore.config.under_way import DocumentUnderWay
 from distcore_core.config.document import KeyPath, kind_of
-from distcore_core.config.mistakes import unknown_option
+from distcore_core.config.issues import unknown_option
 
 FEATURE_OPTIONS = ("encoder", "decoder", "preprocessing", "loss")
 Role = Literal["input", "output"]
@@ -28,7 +28,7 @@ class _FeatureReader:
     def __init__(self, reader: DocumentUnderWay) -> None:
         self.reader = reader
         self.values = reader.values
-        self.places = reader.places
+        self.source_map = reader.source_map
         self.wrong = reader.wrong
         self.defaults = self._defaults()
 
@@ -65,11 +65,11 @@ class _FeatureReader:
                 yield found
 
     def _feature(self, path: KeyPath, feature: dict[str, Any], role: Role) -> FeatureConfig | None:
-        before = len(self.reader.mistakes)
+        before = len(self.reader.issues)
         name = self.reader.text((*path, "name"), feature.get("name"))
         kind = self.reader.text((*path, "type"), feature.get("type"))
         column = self.reader.text((*path, "column"), feature.get("column")) or name
-        if len(self.reader.mistakes) == before:
+        if len(self.reader.issues) == before:
             for option, value in (("name", name), ("type", kind)):
                 if value is None:
                     self.wrong((*path, option), f"is required; each feature needs a {option}")
@@ -94,7 +94,7 @@ class _FeatureReader:
             mine = own.get(name)
             if name not in own:
                 merged[name] = copy.deepcopy(value)
-                self.places.follow(value, (*old, name), (*new, name))
+                self.source_map.follow(value, (*old, name), (*new, name))
             elif isinstance(value, dict) and isinstance(mine, dict) and _same_type(value, mine):
                 merged[name] = self._merged(value, mine, (*old, name), (*new, name))
         return merged
@@ -110,7 +110,7 @@ class _FeatureReader:
                 if not isinstance(name, str) or name not in names:
                     continue
                 if name in first:
-                    line = self.places.find(first[name]).line
+                    line = self.source_map.find(first[name]).line
                     where = f"line {line}" if line else str(first[name][0])
                     message = (
                         f"the name {name!r} is also in {where}; names are unique over inputs and outputs. Rename one"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from distcore.config.run_config import FeatureConfig, Ref, RunConfig
-from distcore_core.config.document import KeyPath, Places
-from distcore_core.config.mistakes import fields_at, nearest, problems_of, unknown_option
-from distcore_core.errors import Mistake, PluginNotFound
+from distcore_core.config.document import KeyPath, SourceMap
+from distcore_core.config.issues import fields_at, nearest, problems_of, unknown_option
+from distcore_core.errors import ConfigIssue, PluginNotFound
 from distcore_tabular.ludwig_upgrade import LUDWIG_TYPES
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ FULLY_CONNECTED = (
 
 
 class Resolver:
-    """Validates what a config says to plugins. `mistakes` holds what was wrong; nothing is raised for it.
+    """Validates what a config says to plugins. `issues` holds what was wrong; nothing is raised for it.
 
     defaults: the backend's default processor, loader and trainer, for sections without a type.
     backend: its name, where the config names none.
@@ -38,8 +38,8 @@ class Resolver:
         self.given = config
         self.plugins = plugins
         self.defaults = defaults
-        self.places = Places(config.places)
-        self.mistakes: list[Mistake] = []
+        self.source_map = SourceMap(config.source_map)
+        self.issues: list[ConfigIssue] = []
         self.notes: dict[str, None] = dict.fromkeys(config.notes)
         self._models: dict[tuple[str, str, str], Any] = {}
 
@@ -99,7 +99,7 @@ class Resolver:
         return self._models[key]
 
     def _wrong(self, path: KeyPath, message: str) -> None:
-        self.mistakes.append(self.places.mistake(path, message))
+        self.issues.append(self.source_map.issue(path, message))
 
     def _reference(self, kind: str, reference: Ref, path: KeyPath) -> Ref:
         return replace(reference, options=self._validated(kind, reference.type, "", reference.options, path))
@@ -146,7 +146,7 @@ class Resolver:
             target = renamed if role == "output" and renamed in inside else option
             if target in inside and target not in inner:
                 inner[target] = moved.pop(option)
-                self.places.follow(inner[target], (*path, option), (*path, section, target))
+                self.source_map.follow(inner[target], (*path, option), (*path, section, target))
                 self.notes[f"`{path[0]}.{option}` is an older spelling of `{path[0]}.{section}.{target}`"] = None
                 moved[section] = inner
         return moved

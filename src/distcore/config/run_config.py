@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from distcore_core.config.mistakes import dotted
-from distcore_core.config.places import STEP, KeyPath, Places
-from distcore_core.errors import ConfigError, Mistake
+from distcore_core.config.issues import dotted
+from distcore_core.config.source_map import STEP, KeyPath, SourceMap
+from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_core.registry.index import DEFAULTS
 from distcore_data.preprocess_options import Preprocessing
 from distcore_torch.train_options import TrainerOptions
@@ -112,7 +112,7 @@ class RunConfig:
     defaults: JSON = field(default_factory=dict, compare=False, repr=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     source: str = field(default="config", compare=False)
-    places: Places = field(default_factory=Places, compare=False, repr=False)
+    source_map: SourceMap = field(default_factory=SourceMap, compare=False, repr=False)
 
     def as_json(self) -> JSON:
         """The config in the words of a config file, without credentials; `load_config` reads it back."""
@@ -141,13 +141,13 @@ def located(error: ConfigError, config: RunConfig) -> ConfigError:
         for number, each in enumerate(getattr(config, section))
     }
 
-    def placed(mistake: Mistake) -> Mistake:
-        steps = STEP.findall(mistake.path)
+    def placed(issue: ConfigIssue) -> ConfigIssue:
+        steps = STEP.findall(issue.path)
         path: KeyPath = tuple(int(each[1:-1]) if each.startswith("[") else each for each in steps)
         if path and path[0] in features:
             path = (*features[str(path[0])], *path[1:])
-        found = config.places.find(path)
-        return Mistake(found.line, dotted(*found.path), mistake.message) if found.line else mistake
+        found = config.source_map.find(path)
+        return ConfigIssue(found.line, dotted(*found.path), issue.message) if found.line else issue
 
-    mistakes = [mistake if mistake.line or not mistake.path else placed(mistake) for mistake in error.mistakes]
-    return ConfigError(mistakes, config.source if error.source == "config" else error.source)
+    issues = [issue if issue.line or not issue.path else placed(issue) for issue in error.issues]
+    return ConfigError(issues, config.source if error.source == "config" else error.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distcore_core.config.document import Document, KeyPath, kind_of
-from distcore_core.errors import Mistake
+from distcore_core.errors import ConfigIssue
 
 
 class DocumentUnderWay:
@@ -14,12 +14,12 @@ class DocumentUnderWay:
     def __init__(self, document: Document) -> None:
         self.values = document.values
         self.document = document
-        self.places = document.places
-        self.mistakes: list[Mistake] = []
+        self.source_map = document.source_map
+        self.issues: list[ConfigIssue] = []
 
     def wrong(self, path: KeyPath, message: str) -> None:
         """Note a mistake, with the line of what was written at the path."""
-        self.mistakes.append(self.places.mistake(path, message))
+        self.issues.append(self.source_map.issue(path, message))
 
     def mapping(self, path: KeyPath, value: Any) -> dict[str, Any]:
         if value is None or isinstance(value, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from distcore_core.config.mistakes import nearest
+from distcore_core.config.issues import nearest
 from distcore_core.contracts import Feature, Split
 from distcore_data.features import Features
 

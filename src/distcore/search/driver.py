@@ -17,7 +17,7 @@ from distcore.search.trial import TrialWork, run_trial
 from distcore.workflow import results
 from distcore.workflow.prepare import data_options, prepare
 from distcore_core.contracts import EXECUTOR, JSON, TRAINER, SearchJob
-from distcore_core.errors import ConfigError, Mistake, PluginNotFound, Stopped, TrainingError
+from distcore_core.errors import ConfigError, ConfigIssue, PluginNotFound, Stopped, TrainingError
 from distcore_core.io.seals import read_sealed
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
@@ -236,11 +236,11 @@ def executor_of(section: Section, session: Session) -> tuple[Executor, ExecutorO
 def _placed(section: Section, error: ConfigError, where: str) -> ConfigError:
     """The mistakes of the executor's options with their lines."""
 
-    def path(mistake: Mistake) -> tuple[str, ...]:
-        rest = mistake.path.removeprefix(where).lstrip(".")
+    def path(issue: ConfigIssue) -> tuple[str, ...]:
+        rest = issue.path.removeprefix(where).lstrip(".")
         return ("executor", *(rest.split(".") if rest else ()))
 
-    return ConfigError([section.mistake(path(each), each.message) for each in error.mistakes], section.source)
+    return ConfigError([section.issue(path(each), each.message) for each in error.issues], section.source)
 
 
 def workers_of(session: Session) -> tuple[int, Mapping[str, float], bool]:

@@ -58,16 +58,16 @@ def _metric(work: Upgrade) -> None:
         return
     before, _, metric = stated.rpartition(".")
     split, feature = _split_and_feature(work, before)
-    section, places = work.section(HERE), work.document.places
+    section, source_map = work.section(HERE), work.document.source_map
     for name, value in (("split", split), ("output_feature", feature)):
         given = section.get(name)
         if not value or (given is not None and NAMES.get(given, given) == NAMES.get(value, value)):
             continue
         if given is not None:
             message = f"{stated!r} says {name} {value!r}, but {name} is {given!r}; write metric: {metric} alone"
-            raise ConfigError([places.mistake(path, message)], work.document.source)
+            raise ConfigError([source_map.issue(path, message)], work.document.source)
         section[name] = value
-        places.follow(value, path, (*HERE, name))
+        source_map.follow(value, path, (*HERE, name))
     section["metric"] = metric
     words = ", ".join(f"{name} {section[name]}" for name in ("split", "output_feature") if name in section)
     work.note(path, f"`hyperopt.metric: {stated}` is read as metric {metric}, {words}")

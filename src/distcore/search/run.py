@@ -105,9 +105,9 @@ def picklable(data: Data) -> Data:
 
 
 def _refuse_launchers() -> None:
-    from distcore_torch.training.trainer import launched_member
+    from distcore_torch.training.trainer import launched_rank
 
-    if launched_member() is not None:
+    if launched_rank() is not None:
         raise UserError(
             "A search starts its trials itself, but this process is a rank of a launcher (torchrun, horovodrun). "
             "Start distcore hyperopt by itself, and say in backend.trainer how many workers a trial has."

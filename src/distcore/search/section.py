@@ -14,10 +14,10 @@ from distcore.config import RunConfig, load_config, resolve
 from distcore.search.folders import SECTION
 from distcore.search.older import upgrade_section
 from distcore.search.substitute import WHOLE, Values, substitute, target
-from distcore_core.config.document import Document, KeyPath, Places
-from distcore_core.config.mistakes import dotted, nearest, problems_of, unknown_option
+from distcore_core.config.document import Document, KeyPath, SourceMap
+from distcore_core.config.issues import dotted, nearest, problems_of, unknown_option
 from distcore_core.contracts import JSON
-from distcore_core.errors import ConfigError, Mistake
+from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_search.options import Hyperopt
 from distcore_search.space import SPACES, Space
 
@@ -42,14 +42,14 @@ class Section:
     options: Hyperopt
     spaces: Mapping[str, Space]
     source: str = "config"
-    places: Places = field(default_factory=Places, repr=False)
+    source_map: SourceMap = field(default_factory=SourceMap, repr=False)
     notes: tuple[str, ...] = ()
 
-    def mistake(self, path: KeyPath, message: str) -> Mistake:
-        return self.places.mistake((SECTION, *path), message)
+    def issue(self, path: KeyPath, message: str) -> ConfigIssue:
+        return self.source_map.issue((SECTION, *path), message)
 
     def refuse(self, path: KeyPath, message: str) -> ConfigError:
-        return ConfigError([self.mistake(path, message)], self.source)
+        return ConfigError([self.issue(path, message)], self.source)
 
     def config(self, parameters: Mapping[str, Any]) -> Values:
         """The config of a trial."""
@@ -68,19 +68,19 @@ def read_section(document: Document) -> Section:
     notes = tuple(upgrade_section(document))
     values = copy.deepcopy(document.values)
     written = values.pop(SECTION, None)
-    places = config.places
+    source_map = config.source_map
     if not written:
         message = "is missing, so there is nothing to search; see docs/hyperopt.md, or run `distcore train`"
-        raise ConfigError([places.mistake((SECTION,), message)], document.source)
+        raise ConfigError([source_map.issue((SECTION,), message)], document.source)
     try:
         options = Hyperopt.model_validate(written)
     except ValidationError as error:
-        mistakes = [places.mistake((SECTION, *path), message) for path, message in _problems(error, written)]
-        raise ConfigError(mistakes, document.source) from error
-    section = Section(values, written, options, options.parameters, document.source, places, notes)
-    mistakes = [*_targets(section), *_output_feature(section)]
-    if mistakes:
-        raise ConfigError(mistakes, document.source)
+        issues = [source_map.issue((SECTION, *path), message) for path, message in _problems(error, written)]
+        raise ConfigError(issues, document.source) from error
+    section = Section(values, written, options, options.parameters, document.source, source_map, notes)
+    issues = [*_targets(section), *_output_feature(section)]
+    if issues:
+        raise ConfigError(issues, document.source)
     return section
 
 
@@ -100,20 +100,20 @@ def _fields(model: type[Space]) -> Iterator[tuple[str, list[str]]]:
         yield name, list(model.model_fields)
 
 
-def _targets(section: Section) -> Iterator[Mistake]:
+def _targets(section: Section) -> Iterator[ConfigIssue]:
     for name in section.spaces:
         try:
             target(section.values, name)
         except ValueError as error:
-            yield section.mistake(("parameters", name), str(error))
+            yield section.issue(("parameters", name), str(error))
 
 
-def _output_feature(section: Section) -> Iterator[Mistake]:
+def _output_feature(section: Section) -> Iterator[ConfigIssue]:
     names = [each["name"] for each in section.values["output_features"]]
     chosen = section.options.output_feature
     if chosen not in (*names, "combined"):
         message = f"{chosen!r} is no output feature; {nearest(chosen, (*names, 'combined'))}"
-        yield section.mistake(("output_feature",), message)
+        yield section.issue(("output_feature",), message)
 
 
 # ------------------------------------------------------------------ every candidate resolves
@@ -134,8 +134,8 @@ def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[R
     Raises ConfigError where one does not resolve, with the line of the bound or the category, and where a parameter
     changes nothing."""
     resolved: list[RunConfig] = []
-    mistakes: dict[Mistake, None] = {}
-    seen: set[Mistake] = set()
+    issues: dict[ConfigIssue, None] = {}
+    seen: set[ConfigIssue] = set()
     for candidate in candidates(section):
         found = _resolved(section, candidate, plugins, backend)
         if isinstance(found, RunConfig):
@@ -144,11 +144,11 @@ def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[R
         for each in found:
             if each not in seen:
                 seen.add(each)
-                mistakes[_placed(section, candidate, each)] = None
-    if not mistakes:
-        mistakes = dict.fromkeys(_without_effect(section, plugins, backend))
-    if mistakes:
-        raise ConfigError(list(mistakes), section.source)
+                issues[_placed(section, candidate, each)] = None
+    if not issues:
+        issues = dict.fromkeys(_without_effect(section, plugins, backend))
+    if issues:
+        raise ConfigError(list(issues), section.source)
     return resolved
 
 
@@ -168,17 +168,17 @@ def candidates(section: Section) -> Iterator[Candidate]:
             yield Candidate(dict(zip(extremes, (value for _, value in combination), strict=True)))
 
 
-def _resolved(section: Section, candidate: Candidate, plugins: Plugins, backend: str) -> RunConfig | list[Mistake]:
+def _resolved(section: Section, candidate: Candidate, plugins: Plugins, backend: str) -> RunConfig | list[ConfigIssue]:
     try:
         values = section.config(candidate.parameters)
         return resolve(load_config(values), plugins, backend=backend)
     except ConfigError as error:
-        return [Mistake(0, each.path, each.message) for each in error.mistakes]
+        return [ConfigIssue(0, each.path, each.message) for each in error.issues]
     except ValueError as error:
-        return [Mistake(0, "", str(error))]
+        return [ConfigIssue(0, "", str(error))]
 
 
-def _placed(section: Section, candidate: Candidate, found: Mistake) -> Mistake:
+def _placed(section: Section, candidate: Candidate, found: ConfigIssue) -> ConfigIssue:
     """The mistake of a candidate's config, at the place in the section that makes it."""
     name, where = candidate.parameter, candidate.where
     guilty = [each for each in section.spaces if found.path and _covers(section, each, found.path)]
@@ -188,10 +188,10 @@ def _placed(section: Section, candidate: Candidate, found: Mistake) -> Mistake:
         name, where, said = guilty[0], (), f"{beside}{said}"
     value = candidate.parameters.get(name)
     if not name:
-        return section.mistake(("parameters",), f"together these do not resolve: {said}")
+        return section.issue(("parameters",), f"together these do not resolve: {said}")
     if not where:
         where = section.spaces[name].extremes()[0][0] if value == section.first()[name] else ()
-    return section.mistake(("parameters", name, *where), f"{value!r} cannot be tried: {said}")
+    return section.issue(("parameters", name, *where), f"{value!r} cannot be tried: {said}")
 
 
 def _covers(section: Section, name: str, path: str) -> bool:
@@ -200,7 +200,7 @@ def _covers(section: Section, name: str, path: str) -> bool:
     return name == WHOLE or path == mine or path.startswith((f"{mine}.", f"{mine}["))
 
 
-def _without_effect(section: Section, plugins: Plugins, backend: str) -> Iterator[Mistake]:
+def _without_effect(section: Section, plugins: Plugins, backend: str) -> Iterator[ConfigIssue]:
     """Parameters all of whose values make the same config: no feature has the type, or its own option wins."""
     first = section.first()
     for name, space in section.spaces.items():
@@ -213,4 +213,4 @@ def _without_effect(section: Section, plugins: Plugins, backend: str) -> Iterato
         ]
         if configs[0] == configs[1]:
             message = "changes nothing: no feature uses it, or each gives its own. Remove it, or name the feature"
-            yield section.mistake(("parameters", name), message)
+            yield section.issue(("parameters", name), message)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distcore_core.config.document import KeyPath
-from distcore_core.config.mistakes import nearest
+from distcore_core.config.issues import nearest
 
 SECTIONS = ("trainer", "combiner", "preprocessing", "defaults", "model", "random_seed")
 """Sections that a search may change."""

@@ -100,10 +100,10 @@ def alone_in(directory: Path) -> Iterator[None]:
 
     Raises UserError where another one does."""
     from distcore_core.io.locks import folder_if_free
-    from distcore_torch.training.trainer import launched_member
+    from distcore_torch.training.trainer import launched_rank
 
-    member = launched_member()
-    if member is not None and member.rank:  # rank 0, another process, holds it for all of them
+    rank = launched_rank()
+    if rank is not None and rank.index:  # rank 0, another process, holds it for all of them
         yield
         return
     with folder_if_free(directory) as free:

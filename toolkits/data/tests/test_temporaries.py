@@ -35,7 +35,7 @@ from distcore_core.io.temporaries import temporary_folder
 
 folder = Path(sys.argv[1])
 with DirectoryBuilder(folder / "model") as building, new_file_beside(folder / "scores.json") as (_, file):
-    with temporary_folder("gang") as scratch:
+    with temporary_folder("worker group") as scratch:
         (building / "weights").write_bytes(b"w")
         (scratch / "log").write_bytes(b"l")
         file.write(b"s")
@@ -95,8 +95,8 @@ def test_a_whole_run_with_the_locks_of_the_dead(place: Path) -> None:
 
 
 def test_in_the_systems_folder_only_names_that_nobody_else_chooses(place: Path) -> None:
-    ours = [f"distcore-{what}-{HEX}" for what in ("gang", "progress", "run")]
-    users = ["distcore-results", "distcore-run", f"distcore-run-{HEX[:-1]}", "gang", f"x{ours[0]}"]
+    ours = [f"distcore-{what}-{HEX}" for what in ("worker group", "progress", "run")]
+    users = ["distcore-results", "distcore-run", f"distcore-run-{HEX[:-1]}", "worker group", f"x{ours[0]}"]
     for name in (*ours, *users):
         (place / "tmp" / name).mkdir()
     sweep_system()
@@ -151,7 +151,7 @@ def test_writing_beside_somebody_who_sweeps_without_end(place: Path) -> None:
                 (building / "weights").write_text(f"{number}")
             assert (folder / "model" / "weights").read_text() == f"{number}"
             assert LocalStore(folder).create(f"claim-{number}", b"x")
-            with temporary_folder("gang") as scratch:
+            with temporary_folder("worker group") as scratch:
                 (scratch / "log").touch()
                 assert (scratch / "log").exists()
     finally:
@@ -163,9 +163,9 @@ def test_writing_beside_somebody_who_sweeps_without_end(place: Path) -> None:
 
 
 def test_a_temporary_folder_is_for_this_user_and_is_gone_also_after_an_error(place: Path) -> None:
-    with temporary_folder("gang") as folder:
+    with temporary_folder("worker group") as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(KeyError), temporary_folder("gang"):
+    with pytest.raises(KeyError), temporary_folder("worker group"):
         raise KeyError
     assert names(place / "tmp") == set()
 

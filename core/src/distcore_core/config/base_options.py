@@ -15,7 +15,7 @@ class Options(BaseModel):
     """Base: an unknown option is an error, and so are NaN, infinity, and a boolean where a number belongs.
 
     ludwig_only: options that Ludwig has and that are not carried out, with Ludwig's defaults; at its default one is
-    accepted and dropped, at any other value `mistakes` tells what it is.
+    accepted and dropped, at any other value `issues` tells what it is.
     read_with: of these, options that Ludwig reads with another one alone: {option: the other}. While that one is at
     its default (or is refused for itself), they change nothing at any value.
     """

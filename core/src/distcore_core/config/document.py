@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from distcore_core.config.nodes import MAX_DEPTH, Loader, Reader, line_of
-from distcore_core.config.places import KeyPath, Place, Places
-from distcore_core.errors import ConfigError, Mistake
+from distcore_core.config.source_map import KeyPath, Place, SourceMap
+from distcore_core.errors import ConfigError, ConfigIssue
 
 MAX_BYTES = 16 << 20
 
@@ -31,7 +31,7 @@ class Document:
 
     values: dict[str, Any]
     source: str = "config"
-    places: Places = field(default_factory=Places)
+    source_map: SourceMap = field(default_factory=SourceMap)
     raw: dict[KeyPath, str] = field(default_factory=dict)
 
 
@@ -73,17 +73,19 @@ def parse(text: str, source: str = "config") -> Document:
     except (ValueError, OverflowError) as error:
         # An escape such as "\UFFFFFFFF" is no character; PyYAML lets Python's own error through.
         raise _refuse(source, f"cannot be parsed: {error}. Correct the escapes in double quotes.") from error
-    return Document(values, source, reader.places, reader.raw)
+    return Document(values, source, reader.source_map, reader.raw)
 
 
 def from_mapping(values: Mapping[Any, Any], source: str = "config") -> Document:
     """The document of a dict: a deep copy, plain values only, without lines."""
-    places, raw = Places(), {}
+    source_map, raw = SourceMap(), {}
 
     def copy(value: Any, path: KeyPath, depth: int = 0) -> Any:
-        places[path] = Place(0, path)
+        source_map[path] = Place(0, path)
         if depth > MAX_DEPTH:
-            raise ConfigError([places.mistake(path, f"is nested deeper than {MAX_DEPTH} levels. Flatten it.")], source)
+            raise ConfigError(
+                [source_map.issue(path, f"is nested deeper than {MAX_DEPTH} levels. Flatten it.")], source
+            )
         if isinstance(value, Mapping):
             return {str(key): copy(each, (*path, str(key)), depth + 1) for key, each in value.items()}
         if isinstance(value, list | tuple):
@@ -95,9 +97,9 @@ def from_mapping(values: Mapping[Any, Any], source: str = "config") -> Document:
         if hasattr(value, "item") and getattr(value, "shape", None) == ():
             return copy(value.item(), path, depth)
         message = f"is a {type(value).__name__}. Use dicts, lists, strings, numbers, booleans and None."
-        raise ConfigError([places.mistake(path, message)], source)
+        raise ConfigError([source_map.issue(path, message)], source)
 
-    return Document(copy(values, ()), source, places, raw)
+    return Document(copy(values, ()), source, source_map, raw)
 
 
 # ------------------------------------------------------------------ bytes to text, errors to ours
@@ -150,7 +152,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, source: str) -> ConfigError:
 
 
 def _refuse(source: str, message: str, line: int = 0) -> ConfigError:
-    return ConfigError([Mistake(line, "", message)], source)
+    return ConfigError([ConfigIssue(line, "", message)], source)
 
 
 def kind_of(value: Any) -> str:

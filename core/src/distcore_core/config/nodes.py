@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from distcore_core.config.mistakes import dotted
-from distcore_core.config.places import KeyPath, Place, Places
-from distcore_core.errors import ConfigError, Mistake
+from distcore_core.config.issues import dotted
+from distcore_core.config.source_map import KeyPath, Place, SourceMap
+from distcore_core.errors import ConfigError, ConfigIssue
 
 MAX_DEPTH = 64
 MAX_ALIASED = 100_000
@@ -48,17 +48,17 @@ class Reader:
     def __init__(self, loader: Loader, source: str) -> None:
         self.loader = loader
         self.source = source
-        self.places = Places()
+        self.source_map = SourceMap()
         self.raw: dict[KeyPath, str] = {}
         self.seen: set[int] = set()
         self.open: set[int] = set()
         self.aliased = 0
 
     def refuse(self, node: yaml.Node, path: KeyPath, message: str) -> ConfigError:
-        return ConfigError([Mistake(line_of(node), dotted(*path), message)], self.source)
+        return ConfigError([ConfigIssue(line_of(node), dotted(*path), message)], self.source)
 
     def value(self, node: yaml.Node, path: KeyPath, line: int | None = None) -> Any:
-        self.places.setdefault(path, Place(line or line_of(node), path))
+        self.source_map.setdefault(path, Place(line or line_of(node), path))
         self._count(node, path)
         kind = node.tag.removeprefix(_TAG)
         if isinstance(node, yaml.MappingNode) and kind == "map":
@@ -73,7 +73,7 @@ class Reader:
         raise self.refuse(node, path, f"the YAML tag {node.tag!r} is not allowed. Remove it; write a plain value.")
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        self.places.setdefault(path, Place(line_of(node), path))
+        self.source_map.setdefault(path, Place(line_of(node), path))
         self._enter(node, path)
         merged: dict[str, Any] = {}
         own: dict[str, Any] = {}
@@ -83,12 +83,12 @@ class Reader:
                 continue
             name = self._key(key, path)
             if name in own:
-                before = self.places[*path, name].line
+                before = self.source_map[*path, name].line
                 raise self.refuse(
                     key, (*path, name), f"the key is here a second time (first in line {before}). Keep one."
                 )
-            for stale in [each for each in self.places if each[: len(path) + 1] == (*path, name)] if merged else ():
-                del self.places[stale]
+            for stale in [each for each in self.source_map if each[: len(path) + 1] == (*path, name)] if merged else ():
+                del self.source_map[stale]
             own[name] = self.value(value, (*path, name), line_of(key))
         self.open.discard(id(node))
         return {**merged, **own}

@@ -17,7 +17,15 @@ Shapes: n is rows of a dataset, B rows of a batch, W 32-bit words of one encoded
 
 from __future__ import annotations
 
-from distcore_core.contracts.backends import Backend, BackendBase, Channel, Detection, Gang, Member, Resources
+from distcore_core.contracts.backends import (
+    Backend,
+    BackendBase,
+    Detection,
+    ProgressChannel,
+    Rank,
+    Resources,
+    WorkerGroup,
+)
 from distcore_core.contracts.caching import CacheFormat, Partition, Processor, ShardReader, Source
 from distcore_core.contracts.features import Feature, FeatureBase, FeatureNetwork, FeatureSet
 from distcore_core.contracts.roles import (
@@ -86,7 +94,6 @@ __all__ = [
     "CacheFormat",
     "CacheRef",
     "CachedRows",
-    "Channel",
     "Column",
     "Command",
     "Credentials",
@@ -96,16 +103,16 @@ __all__ = [
     "FeatureBase",
     "FeatureNetwork",
     "FeatureSet",
-    "Gang",
     "LoadRequest",
     "Loader",
-    "Member",
     "Model",
     "ModelBase",
     "Partition",
     "PluginRef",
     "Predictor",
     "Processor",
+    "ProgressChannel",
+    "Rank",
     "Resources",
     "ResultsStore",
     "Role",
@@ -119,6 +126,7 @@ __all__ = [
     "TrainResult",
     "Trainer",
     "TrainerBase",
+    "WorkerGroup",
 ]
 
 API_VERSION = (1, 0)

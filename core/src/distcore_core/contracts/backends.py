@@ -37,24 +37,24 @@ class Detection:
 
 
 @dataclass(frozen=True)
-class Member:
-    """One process of a gang. `rank` in [0, world); `local_rank` counts the processes of this machine."""
+class Rank:
+    """One process of a worker group. `index` in [0, world); `local_rank` counts the processes of this machine."""
 
-    rank: int = 0
+    index: int = 0
     world: int = 1
     local_rank: int = 0
 
 
 @dataclass(frozen=True)
-class Gang:
+class WorkerGroup:
     """N ranks that start together, fail together and are retried together.
 
-    function: importable at top level, called as function(member, *arguments) in every rank.
+    function: importable at top level, called as function(rank, *arguments) in every rank.
     ranks: number of processes.
-    max_retries: how often the whole gang is started again after a rank died (the function resumes from checkpoints).
+    max_retries: how often the whole group is started again after a rank died (the function resumes from checkpoints).
     threads: intra-op threads of a rank; 0 lets the backend share out the CPUs.
     use_gpu: give each rank its own GPU.
-    min_ranks: fewest ranks to go on with where a backend can start the gang smaller (or larger, up to `ranks`) after
+    min_ranks: fewest ranks to go on with where a backend can start the group smaller (or larger, up to `ranks`) after
         a loss; 0: always `ranks`.
     rendezvous: {backend: "module:function"}, how ranks find each other there where it is not the backend's own way.
         What the function is and gives is the backend's to say (its README does).
@@ -76,15 +76,15 @@ class Gang:
     hang_seconds: float | None = None
 
 
-class Channel(Protocol):
-    """What carries rank 0's progress to the process that draws it; a context manager around a gang.
+class ProgressChannel(Protocol):
+    """What carries rank 0's progress to the process that draws it; a context manager around a worker group.
 
     reporter: travels to the ranks; its `reporting()` gives a `Progress` there."""
 
     @property
     def reporter(self) -> Any: ...
 
-    def __enter__(self) -> Channel: ...
+    def __enter__(self) -> ProgressChannel: ...
 
     def __exit__(self, kind: Any, error: Any, trace: Any, /) -> Any: ...
 
@@ -104,8 +104,8 @@ class Backend(Protocol):
 
     def resources(self) -> Resources: ...
 
-    def run_gang(self, gang: Gang) -> list[Any]:
-        """Run the gang to its end; results in rank order.
+    def run_group(self, group: WorkerGroup) -> list[Any]:
+        """Run the worker group to its end; results in rank order.
 
         Raises TrainingError naming the rank that died, or what a rank raised, at once and as it is, if it is one of
         distcore's errors that another attempt would meet again (`DistcoreError.recurs`); and Stopped after a signal,
@@ -132,8 +132,8 @@ class Backend(Protocol):
         process took over from one that led and is lost."""
         ...
 
-    def relay(self, progress: Progress) -> Channel | None:
-        """The channel of the next gang, for workers that share no file with this process; None: core's own."""
+    def progress_channel(self, progress: Progress) -> ProgressChannel | None:
+        """The channel of the next worker group, for workers that share no file with this process; None: core's own."""
         ...
 
     def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
@@ -154,7 +154,7 @@ class BackendBase:
         """Nobody was lost."""
         return None
 
-    def relay(self, progress: Progress) -> Channel | None:
+    def progress_channel(self, progress: Progress) -> ProgressChannel | None:
         """Core's own."""
         return None
 

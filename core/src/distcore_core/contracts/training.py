@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from distcore_core.contracts.backends import Backend, Member
+from distcore_core.contracts.backends import Backend, Rank
 from distcore_core.contracts.features import FeatureSet
 from distcore_core.contracts.values import JSON, CacheRef, Column, PluginRef, Split
 
@@ -71,7 +71,7 @@ class LoadRequest:
     columns: Sequence[str]
     batch_size: int
     seed: int
-    member: Member = field(default_factory=Member)
+    rank: Rank = field(default_factory=Rank)
     shuffle: bool = True
     device: str = "cpu"
     scratch: str | None = None
@@ -172,7 +172,7 @@ class TrainJob:
     initial_weights: the model to start from (`--model_load_path`), or None.
     expected_rows: about how many rows the training split will have, for `Trainer.plan` before there is a cache.
     planned_workers: batch sizes and learning rate are those of this many workers, whatever number there really are
-        (a gang that may shrink and grow); 0: of those there are.
+        (a worker group that may shrink and grow); 0: of those there are.
     """
 
     config: JSON

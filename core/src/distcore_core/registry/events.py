@@ -1,4 +1,4 @@
-"""Let extensions listen to a run: made once in the process that the user started, and once in rank 0 of a gang.
+"""Let extensions listen to a run: made once in the process that the user started, and once in rank 0 of a worker group.
 
 A listener that raises is told in a warning and the run goes on: a full disk under a log file must not cost a day of
 training.

@@ -14,7 +14,7 @@ import pluggy
 
 from distcore_core import hooks
 from distcore_core.contracts import COMMAND, ROLES, Detection, Role
-from distcore_core.errors import ConfigError, Mistake, PluginBroken, UserError
+from distcore_core.errors import ConfigError, ConfigIssue, PluginBroken, UserError
 from distcore_core.registry.index import Installed, Offer
 from distcore_core.registry.loader import load
 
@@ -136,12 +136,12 @@ class Plugins(Installed):
         if model is None:
             if options:
                 raise ConfigError(
-                    [Mistake(0, f"{ROLES[kind].singular} {name}", f"takes no options, but got {options!r}")]
+                    [ConfigIssue(0, f"{ROLES[kind].singular} {name}", f"takes no options, but got {options!r}")]
                 )
             return None
         if isinstance(options, model):
             return options
-        from distcore_core.config.mistakes import validate
+        from distcore_core.config.issues import validate
 
         return validate(model, dict(options or {}), where=f"{ROLES[kind].singular} {name}")
 

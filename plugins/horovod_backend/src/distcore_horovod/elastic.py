@@ -1,4 +1,4 @@
-"""A crew whose ranks come and go (horovodrun's elastic mode): after a loss those that are left meet again and go on.
+"""A process group whose ranks come and go (horovodrun's elastic mode): after a loss those left meet again and go on.
 
 A rank that is lost breaks every collective (`Broken`). Then all that are left meet again, together with whoever the
 launcher has started since, and the leader gives the order that was under way once more. Rank 0 leads. Where the leader
@@ -18,10 +18,10 @@ from typing import Any
 
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_core.progress import Progress
-from distcore_horovod.board import Board, named
-from distcore_horovod.crew import Broken, Crew, leave_process
+from distcore_horovod.error_channel import ErrorChannel, named
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.launcher import Launched
+from distcore_horovod.process_group import Broken, ProcessGroup, leave_process
 from distcore_horovod.rendezvous import machine
 
 MEET_AGAIN = b"meet again"
@@ -83,7 +83,7 @@ class Changes:
             self._told = False
 
 
-class ElasticCrew(Crew):
+class ElasticProcessGroup(ProcessGroup):
     """runs: of this command so far, in order. inherited: those that a lost leader began and this process goes on with.
 
     changes: whether the launcher has told of other hosts."""
@@ -123,9 +123,9 @@ class ElasticCrew(Crew):
             if each.failure is not None and self.rank == 0:
                 each.failure.raised()
 
-    def open_board(self) -> Board:
+    def open_error_channel(self) -> ErrorChannel:
         """Without a store: ranks tell each other what they ended with when they meet."""
-        return Board(None, self.rank, self.hosts, self.processes)
+        return ErrorChannel(None, self.rank, self.hosts, self.processes)
 
     def _arrivals(self) -> list[Arrival]:
         hvd = self.hvd
@@ -167,7 +167,7 @@ class ElasticCrew(Crew):
     # -------------------------------------------------------------- orders
 
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """As Crew's; after a loss the order is given again, to whoever is there."""
+        """As ProcessGroup's; after a loss the order is given again, to whoever is there."""
         while True:
             try:
                 return super().everywhere(function, *arguments)

@@ -1,6 +1,6 @@
 """The backend `horovod` in horovodrun's elastic mode: training goes on from its last checkpoint as ranks come and go.
 
-A checkpoint is the commit: it holds the position (epoch, step), and a rank of any gang goes on from there with its
+A checkpoint is the commit: it holds the position (epoch, step), and a rank of any group goes on from there with its
 share of the same global batches. Where hosts are added, training stops at the next step, saves one, and goes on.
 """
 
@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import Gang, Member, Resources, TrainJob
+from distcore_core.contracts import Rank, Resources, TrainJob, WorkerGroup
 from distcore_core.errors import UserError
 from distcore_core.progress import Progress
 from distcore_horovod.backend import Joined
 from distcore_horovod.launcher import launched
 
 if TYPE_CHECKING:
-    from distcore_horovod.elastic import Changes, ElasticCrew
+    from distcore_horovod.elastic import Changes, ElasticProcessGroup
 
 STOPPED = "stopped"
 """What a rank's part gives where training stopped at a checkpoint, as it was asked to."""
@@ -46,22 +46,22 @@ class Elastic(Joined):
     """Rank 0 runs the command, as without elasticity; after a loss its orders are given again."""
 
     defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": "horovod"}
-    crew: ElasticCrew
+    process_group: ElasticProcessGroup
 
     def resources(self) -> Resources:
         """Of the machines that are there now."""
         self._resources = None
         return super().resources()
 
-    def relay(self, progress: Progress) -> Watched:
+    def progress_channel(self, progress: Progress) -> Watched:
         """Rank 0 trains in the process that draws."""
-        return Watched(progress, self.crew.changes)
+        return Watched(progress, self.process_group.changes)
 
     def taken_over(self) -> Path | str | None:
         """Where the run lies that a lost leader began with this call. Raises UserError where it cannot be seen."""
-        if not self.crew.inherited:
+        if not self.process_group.inherited:
             return None
-        directory = self.crew.inherited.pop(0).directory
+        directory = self.process_group.inherited.pop(0).directory
         if isinstance(directory, Path) and not directory.is_dir():
             raise UserError(
                 f"The process that led has begun the run in {directory}, which is not seen from here. "
@@ -69,26 +69,26 @@ class Elastic(Joined):
             )
         return directory
 
-    def run_gang(self, gang: Gang) -> list[Any]:
+    def run_group(self, group: WorkerGroup) -> list[Any]:
         """Run the function in all ranks that are there, from its last checkpoint whenever they have changed.
 
         Raises what a rank's part raised: only the loss of a rank is survived."""
-        gang = self._planned(gang)
+        group = self._planned(group)
         while True:
-            if self.crew.changes.told:
-                self.crew.meet_again()
-            found = self.crew.everywhere(run_elastic_part, gang)
+            if self.process_group.changes.told:
+                self.process_group.meet_again()
+            found = self.process_group.everywhere(run_elastic_part, group)
             if STOPPED not in found:
                 return found
-            if not self.crew.changes.told:
+            if not self.process_group.changes.told:
                 raise KeyboardInterrupt
 
-    def _planned(self, gang: Gang) -> Gang:
-        """The gang, with batches for the number of ranks that its run was begun with. Raises UserError where it could
+    def _planned(self, group: WorkerGroup) -> WorkerGroup:
+        """The group, with batches for the number of ranks that its run was begun with. Raises UserError where it could
         not go on."""
-        if not gang.arguments or not isinstance(gang.arguments[0], TrainJob):
-            return gang
-        job = gang.arguments[0]
+        if not group.arguments or not isinstance(group.arguments[0], TrainJob):
+            return group
+        job = group.arguments[0]
         if job.trainer.name != "horovod":
             raise UserError(
                 f"backend.trainer {job.trainer.name} cannot lose a rank. Under horovodrun's elastic mode leave out "
@@ -98,36 +98,36 @@ class Elastic(Joined):
             raise UserError(
                 "horovodrun's elastic mode goes on from checkpoints, and none are kept. Leave out --skip_save_progress."
             )
-        known = [run.planned for run in self.crew.runs if run.directory == job.home]
-        job = replace(job, planned_workers=known[0] if known else gang.ranks)
-        return replace(gang, arguments=(job, *gang.arguments[1:]))
+        known = [run.planned for run in self.process_group.runs if run.directory == job.home]
+        job = replace(job, planned_workers=known[0] if known else group.ranks)
+        return replace(group, arguments=(job, *group.arguments[1:]))
 
 
-def run_elastic_part(crew: ElasticCrew, gang: Gang) -> Any:
-    """This rank's part of the gang. Raises Broken where ranks must meet again."""
+def run_elastic_part(process_group: ElasticProcessGroup, group: WorkerGroup) -> Any:
+    """This rank's part of the worker group. Raises Broken where ranks must meet again."""
     from horovod.common.exceptions import HorovodInternalError
 
-    from distcore_horovod.crew import Broken
     from distcore_horovod.elastic import Run
-    from distcore_horovod.gang import says_why, surroundings
+    from distcore_horovod.process_group import Broken
+    from distcore_horovod.worker_group import says_why, surroundings
 
-    job = gang.arguments[0] if gang.arguments else None
+    job = group.arguments[0] if group.arguments else None
     if isinstance(job, TrainJob):
-        crew.begins(Run(job.home, job.planned_workers))
-    member = Member(crew.rank, crew.size, crew.launched.local_rank)
+        process_group.begins(Run(job.home, job.planned_workers))
+    rank = Rank(process_group.rank, process_group.size, process_group.launched.local_rank)
     try:
-        with says_why(crew), surroundings(member, crew, gang):
-            return gang.function(member, *gang.arguments)
+        with says_why(process_group), surroundings(rank, process_group, group):
+            return group.function(rank, *group.arguments)
     except HorovodInternalError as error:
         raise Broken from error
     except KeyboardInterrupt:
         return STOPPED
     except Exception as error:
-        raise crew.failed_here(error) from error
+        raise process_group.failed_here(error) from error
 
 
 class Watched:
-    """A relay and its reporter in one: the progress that training reports to is the one that is drawn."""
+    """A progress channel and its reporter in one: the progress that training reports to is the one that is drawn."""
 
     def __init__(self, progress: Progress | None, changes: Changes | None) -> None:
         self._progress, self._changes = progress, changes

@@ -28,9 +28,9 @@ class Launched:
 def launched(environment: Mapping[str, str] | None = None) -> Launched | None:
     """The launcher's process that this is; None: nobody started it so.
 
-    A gang's own variables (a trainer `horovod` on another backend) are not a launcher's: they name no rendezvous."""
+    A group's own variables (a trainer `horovod` on another backend) are not a launcher's: they name no rendezvous."""
     found = os.environ if environment is None else environment
-    if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in found and "HOROVOD_RANK" in found and GANG not in found:
+    if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in found and "HOROVOD_RANK" in found and IN_GROUP not in found:
         rank, size, local_rank, local_size = (
             int(found.get(f"HOROVOD_{name}", default))
             for name, default in (("RANK", "0"), ("SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "1"))
@@ -44,5 +44,5 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched | None:
     return None
 
 
-GANG = "DISTCORE_HOROVOD_GANG"
-"""Set where this plugin itself wrote Horovod's variables, for a gang of another backend."""
+IN_GROUP = "DISTCORE_HOROVOD_GROUP"
+"""Set where this plugin itself wrote Horovod's variables, for a worker group of another backend."""

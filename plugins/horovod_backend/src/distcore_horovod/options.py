@@ -45,7 +45,7 @@ class TrainerOptions(Options):
     max_retries: int = Field(
         3,
         ge=0,
-        description="How often a gang starts again from the last checkpoint after a rank died. Under horovodrun and "
+        description="How often a group starts again from the last checkpoint after a rank died. Under horovodrun and "
         "mpirun the launcher ends all ranks: go on with --model_resume_path, or use horovodrun's elastic mode.",
     )
     compression: Literal["none", "fp16"] = Field(
@@ -70,7 +70,7 @@ class TrainerOptions(Options):
     )
     allow_network: bool = Field(
         False,
-        description="Let a gang of several machines meet through Horovod's rendezvous, which is not authenticated: "
+        description="Let a group of several machines meet through Horovod's rendezvous, which is not authenticated: "
         "whoever reaches its port can join. On one machine it listens on the loopback alone.",
     )
 

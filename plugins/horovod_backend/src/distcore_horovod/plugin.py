@@ -12,7 +12,7 @@ DISTCORE_API = (1, 0)
 
 @hookimpl
 def distcore_make_backend(name: str, options: Any) -> Any:
-    """The launcher's processes as one, or, without a launcher, gangs on this machine."""
+    """The launcher's processes as one, or, without a launcher, worker groups on this machine."""
     if name != "horovod":
         return None
     from distcore_horovod.launcher import launched
@@ -23,12 +23,12 @@ def distcore_make_backend(name: str, options: Any) -> Any:
 
         return Alone(options)
     from distcore_horovod.backend import Joined
-    from distcore_horovod.elastic import ElasticCrew
+    from distcore_horovod.elastic import ElasticProcessGroup
     from distcore_horovod.elastic_backend import Elastic
-    from distcore_horovod.make_crew import join
+    from distcore_horovod.make_process_group import join
 
-    crew = join(found)
-    return Elastic(crew) if isinstance(crew, ElasticCrew) else Joined(crew)
+    process_group = join(found)
+    return Elastic(process_group) if isinstance(process_group, ElasticProcessGroup) else Joined(process_group)
 
 
 @hookimpl

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 from distcore_core.contracts import PROCESSOR, Block, Partition, Processor, ShardPlan, Source
 from distcore_core.io.temporaries import temporary_folder
 from distcore_core.registry.manager import Plugins
-from distcore_horovod.crew import Crew
 from distcore_horovod.failure import Failed, failed
-from distcore_horovod.make_crew import crew
+from distcore_horovod.make_process_group import process_group
+from distcore_horovod.process_group import ProcessGroup
 
 if TYPE_CHECKING:
     from distcore_horovod.options import ProcessorOptions
@@ -38,7 +38,7 @@ class HorovodProcessor:
 
     def __init__(self, options: ProcessorOptions) -> None:
         self.options = options
-        self._crew: Crew | None = crew()
+        self._crew: ProcessGroup | None = process_group()
         self._alone: Processor | None = None
         self._starts: list[int] = []
         self._blocks: list[int] = []
@@ -133,34 +133,36 @@ class _Share:
         """Nothing was unpacked."""
 
 
-def _scan(crew: Crew, shares: list[list[Partition]], scratch: str | None, parallelism: int | None) -> None:
-    _close(crew)
-    threads = parallelism or max(1, len(os.sched_getaffinity(0)) // crew.local_size)
+def _scan(
+    process_group: ProcessGroup, shares: list[list[Partition]], scratch: str | None, parallelism: int | None
+) -> None:
+    _close(process_group)
+    threads = parallelism or max(1, len(os.sched_getaffinity(0)) // process_group.local_size)
     _part.local = Plugins().make(PROCESSOR, "local", {"parallelism": threads})
     # The leader's folder goes with the cache that is being built; other ranks may be on other machines.
     _part.folder = ExitStack()
     own = _part.folder.enter_context(temporary_folder("rows"))
-    folder = Path(scratch) if crew.rank == 0 and scratch is not None else own
-    _part.local.scan(_Share(shares[crew.rank]), folder)
+    folder = Path(scratch) if process_group.rank == 0 and scratch is not None else own
+    _part.local.scan(_Share(shares[process_group.rank]), folder)
 
 
 def _fold(
-    crew: Crew, partial: Callable[[Block], T], merge: Callable[[T, T], T], blocks: list[int]
+    process_group: ProcessGroup, partial: Callable[[Block], T], merge: Callable[[T, T], T], blocks: list[int]
 ) -> tuple[list[T], list[int]]:
     """([the merged value], rows of each block) of this rank; ([], []) where it has no partitions."""
     assert _part.local is not None
-    first = blocks[crew.rank]
-    if first == blocks[crew.rank + 1]:
+    first = blocks[process_group.rank]
+    if first == blocks[process_group.rank + 1]:
         return [], []
     value, rows = _part.local.fold(lambda block: partial(Block(first + block.index, None, block.table)), merge)
     return [value], rows
 
 
 def _write(
-    crew: Crew, plans: list[ShardPlan], write: Callable[[ShardPlan, list[Block]], R], starts: list[int]
+    process_group: ProcessGroup, plans: list[ShardPlan], write: Callable[[ShardPlan, list[Block]], R], starts: list[int]
 ) -> list[tuple[int, R]]:
     """[(index of the plan, what write gave)] of the plans whose first row is this rank's."""
-    rank = crew.rank
+    rank = process_group.rank
     low, high = starts[rank], starts[rank + 1]
     mine = [plan for plan in plans if low <= plan.start < high]
     try:
@@ -169,7 +171,7 @@ def _write(
         )
     except Exception as error:  # noqa: BLE001 - all ranks must come to the exchange
         lent = failed(rank, error)
-    received = _exchanged(crew, plans, lent, starts)
+    received = _exchanged(process_group, plans, lent, starts)
 
     def one(plan: ShardPlan, blocks: list[Block]) -> tuple[int, R]:
         whole = plan_of[plan.index]
@@ -199,14 +201,14 @@ def _lent(plans: list[ShardPlan], low: int, high: int) -> dict[int, bytes]:
 
 
 def _exchanged(
-    crew: Crew, plans: list[ShardPlan], lent: dict[int, bytes] | Failed, starts: list[int]
+    process_group: ProcessGroup, plans: list[ShardPlan], lent: dict[int, bytes] | Failed, starts: list[int]
 ) -> dict[int, list[Block]]:
     """Send the rows of other ranks' shards; {index of the plan: blocks} of those that came, in row order."""
     import numpy as np
     import pyarrow as pa
     import torch
 
-    answers = crew.hvd.allgather_object(
+    answers = process_group.hvd.allgather_object(
         lent if isinstance(lent, Failed) else {index: len(rows) for index, rows in lent.items()}, name="distcore.lent"
     )
     for each in answers:
@@ -214,20 +216,20 @@ def _exchanged(
             each.raised()
     assert not isinstance(lent, Failed)
     owners = {
-        plan.index: next(rank for rank in range(crew.size) if starts[rank] <= plan.start < starts[rank + 1])
+        plan.index: next(rank for rank in range(process_group.size) if starts[rank] <= plan.start < starts[rank + 1])
         for plan in plans
     }
     if not any(answers):
         return {}
     order = sorted(lent, key=lambda index: (owners[index], index))
-    splits = [sum(len(lent[index]) for index in order if owners[index] == rank) for rank in range(crew.size)]
+    splits = [sum(len(lent[index]) for index in order if owners[index] == rank) for rank in range(process_group.size)]
     packed = torch.from_numpy(np.frombuffer(b"".join(lent[index] for index in order), np.uint8).copy())
-    arrived, _ = crew.hvd.alltoall(packed, torch.tensor(splits, dtype=torch.int32), name="distcore.rows")
+    arrived, _ = process_group.hvd.alltoall(packed, torch.tensor(splits, dtype=torch.int32), name="distcore.rows")
     data, place = arrived.numpy(), 0
     found: dict[int, list[Block]] = {}
     for rank, sizes in enumerate(answers):
         for index in sorted(sizes):
-            if owners[index] == crew.rank:
+            if owners[index] == process_group.rank:
                 stream = pa.ipc.open_stream(pa.py_buffer(data[place : place + sizes[index]].tobytes()))
                 start = starts[rank]
                 for table in stream:
@@ -237,7 +239,7 @@ def _exchanged(
     return found
 
 
-def _close(crew: Crew) -> None:
+def _close(process_group: ProcessGroup) -> None:
     if _part.local is not None:
         _part.local.close()
         _part.local = None

@@ -1,4 +1,4 @@
-"""How the ranks of any backend's gang meet in Horovod: by the gang's own store, and no launcher.
+"""How the ranks of any backend's worker group meet in Horovod: by the worker group's own store, and no launcher.
 
 Through the store (`distcore_torch.training.meeting`) they tell each other their machines; rank 0 starts Horovod's
 rendezvous server, and it is gone again when all have met. Nothing of an earlier attempt is found: the server is new,
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError, UserError
-from distcore_horovod.launcher import GANG
+from distcore_horovod.launcher import IN_GROUP
 from distcore_torch.training import meeting
 
 LOOPBACK = "127.0.0.1"
@@ -33,13 +33,13 @@ class Place:
     address: str
 
 
-def join(member: Member, *, allow_network: bool = False, fusion_threshold_mb: int | None = None) -> None:
-    """hvd.init() with the gang's ranks. Raises UserError where they are on several machines and that is not allowed."""
+def join(rank: Rank, *, allow_network: bool = False, fusion_threshold_mb: int | None = None) -> None:
+    """hvd.init() with the group's ranks. Raises UserError if they are on several machines and may not be."""
     import horovod.torch as hvd
     import torch
 
-    store = meeting.fresh_store(member)
-    places = _exchanged(store, member, Place(machine(), _address()))
+    store = meeting.fresh_store(rank)
+    places = _exchanged(store, rank, Place(machine(), _address()))
     local = len({each.host for each in places}) == 1
     if not local and not allow_network:
         raise UserError(
@@ -47,19 +47,19 @@ def join(member: Member, *, allow_network: bool = False, fusion_threshold_mb: in
             "authenticated: whoever reaches its port can join. On a network you trust, set "
             "backend.trainer.allow_network: true; else choose backend.trainer ddp."
         )
-    settings = slot(member, [each.host for each in places])
-    settings["HOROVOD_GLOO_IFACE"] = "lo" if local and Path("/sys/class/net/lo").exists() else interface(places, member)
+    settings = slot(rank, [each.host for each in places])
+    settings["HOROVOD_GLOO_IFACE"] = "lo" if local and Path("/sys/class/net/lo").exists() else interface(places, rank)
     if fusion_threshold_mb is not None:
         settings["HOROVOD_FUSION_THRESHOLD"] = str(fusion_threshold_mb << 20)
-    with _server(member, places[0].address if not local else LOOPBACK) as address:
+    with _server(rank, places[0].address if not local else LOOPBACK) as address:
         settings["HOROVOD_GLOO_RENDEZVOUS_ADDR"], port = _told(store, address)
         settings["HOROVOD_GLOO_RENDEZVOUS_PORT"] = str(port)
         os.environ.update(settings)
         hvd.init()
         hvd.allgather(torch.zeros(1), name="distcore.met")  # nobody needs the server any more
-    if hvd.size() != member.world or hvd.rank() != member.rank:
+    if hvd.size() != rank.world or hvd.rank() != rank.index:
         raise TrainingError(
-            f"Horovod says rank {hvd.rank()} of {hvd.size()}, but this is rank {member.rank} of {member.world}. "
+            f"Horovod says rank {hvd.rank()} of {hvd.size()}, but this is rank {rank.index} of {rank.world}. "
             "Report this."
         )
 
@@ -70,22 +70,22 @@ def leave() -> None:
 
     hvd.shutdown()
     for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
-        if GANG in os.environ:
+        if IN_GROUP in os.environ:
             del os.environ[name]
-    os.environ.pop(GANG, None)
+    os.environ.pop(IN_GROUP, None)
 
 
-def slot(member: Member, hosts: list[str]) -> dict[str, str]:
+def slot(rank: Rank, hosts: list[str]) -> dict[str, str]:
     """Horovod's variables of a rank: its place among all, on its machine, and among the machines."""
     order = list(dict.fromkeys(hosts))
-    mine = hosts[member.rank]
-    local_rank = hosts[: member.rank].count(mine)
+    mine = hosts[rank.index]
+    local_rank = hosts[: rank.index].count(mine)
     across = [host for host in order if hosts.count(host) > local_rank]
     return {
-        GANG: "1",
+        IN_GROUP: "1",
         "HOROVOD_HOSTNAME": mine,
-        "HOROVOD_RANK": str(member.rank),
-        "HOROVOD_SIZE": str(member.world),
+        "HOROVOD_RANK": str(rank.index),
+        "HOROVOD_SIZE": str(rank.world),
         "HOROVOD_LOCAL_RANK": str(local_rank),
         "HOROVOD_LOCAL_SIZE": str(hosts.count(mine)),
         "HOROVOD_CROSS_RANK": str(across.index(mine)),
@@ -105,11 +105,11 @@ def machine() -> str:
     return f"{socket.gethostname()}-{boot}"
 
 
-def interface(places: list[Place], member: Member) -> str:
+def interface(places: list[Place], rank: Rank) -> str:
     """The network interface that this rank's address belongs to."""
     import psutil
 
-    mine = places[member.rank].address
+    mine = places[rank.index].address
     for name, found in psutil.net_if_addrs().items():
         if any(each.address == mine for each in found):
             return name
@@ -121,7 +121,7 @@ def interface(places: list[Place], member: Member) -> str:
 
 def _address() -> str:
     """The address of this machine that the ranks' meeting point sees."""
-    master = os.environ.get("MASTER_ADDR", LOOPBACK)  # a gang of this machine meets in a file
+    master = os.environ.get("MASTER_ADDR", LOOPBACK)  # a worker group of this machine meets in a file
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((socket.gethostbyname(master), 9))  # sends nothing
@@ -130,10 +130,10 @@ def _address() -> str:
         return socket.gethostbyname(socket.gethostname())
 
 
-def _exchanged(store: Any, member: Member, place: Place) -> list[Place]:
+def _exchanged(store: Any, rank: Rank, place: Place) -> list[Place]:
     """Every rank's place, in rank order."""
-    store.set(f"place-{member.rank}", json.dumps([place.host, place.address]))
-    return [Place(*json.loads(store.get(f"place-{rank}"))) for rank in range(member.world)]
+    store.set(f"place-{rank.index}", json.dumps([place.host, place.address]))
+    return [Place(*json.loads(store.get(f"place-{each}"))) for each in range(rank.world)]
 
 
 def _told(store: Any, address: tuple[str, int] | None) -> tuple[str, int]:
@@ -145,9 +145,9 @@ def _told(store: Any, address: tuple[str, int] | None) -> tuple[str, int]:
 
 
 @contextmanager
-def _server(member: Member, address: str) -> Iterator[tuple[str, int] | None]:
+def _server(rank: Rank, address: str) -> Iterator[tuple[str, int] | None]:
     """Horovod's rendezvous server, in rank 0, on this address alone; None in the others."""
-    if member.rank:
+    if rank.index:
         yield None
         return
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer

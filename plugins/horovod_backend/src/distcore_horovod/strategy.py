@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError, UserError
 from distcore_horovod import rendezvous
 from distcore_torch.training.flat import Exchange
@@ -57,26 +57,28 @@ class HorovodStrategy(FlatStrategy):
         self._joined = False
         self._sizes: dict[torch.dtype, list[int]] = {}
 
-    def setup(self, member: Member) -> None:
-        """Use what the launcher's processes have joined already, or meet the gang's other ranks."""
+    def setup(self, rank: Rank) -> None:
+        """Use what the launcher's processes have joined already, or meet the worker group's other ranks."""
         from distcore_horovod.installed import require
 
         require()
-        self.member = member
-        self.device = choose_device(self.options.use_gpu, member.local_rank)
-        if member.world == 1:
+        self.rank = rank
+        self.device = choose_device(self.options.use_gpu, rank.local_rank)
+        if rank.world == 1:
             return
         import horovod.torch as hvd
 
         if not hvd.is_initialized():
             self._joined = True
             rendezvous.join(
-                member,
+                rank,
                 allow_network=self.options.allow_network,
                 fusion_threshold_mb=self.options.fusion_threshold_mb,
             )
-        if hvd.size() != member.world:
-            raise TrainingError(f"Horovod joined {hvd.size()} ranks, but the gang has {member.world}. Report this.")
+        if hvd.size() != rank.world:
+            raise TrainingError(
+                f"Horovod joined {hvd.size()} ranks, but the worker group has {rank.world}. Report this."
+            )
         if self.options.op == "adasum":
             self._check_adasum(hvd)
 
@@ -88,11 +90,11 @@ class HorovodStrategy(FlatStrategy):
         super().prepare(module)
 
     def all_reduce(self, values: torch.Tensor) -> None:
-        if self.member.world > 1:
+        if self.rank.world > 1:
             _summed(values, "distcore.sum")
 
     def gather(self, value: Any) -> list[Any]:
-        if self.member.world == 1:
+        if self.rank.world == 1:
             return [value]
         import horovod.torch as hvd
 
@@ -103,9 +105,9 @@ class HorovodStrategy(FlatStrategy):
     def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
         buffer = torch.zeros(numel, dtype=dtype, device=self.device)
         sizes = self._sizes.get(dtype, [])
-        if self.options.op == "adasum" and self.member.world > 1:
-            return AdaptiveSum(buffer, sizes, self.member.world, str(dtype))
-        return WireSum(buffer, sum(sizes), Wire.of(self.options, self.member.world), self.member.world, str(dtype))
+        if self.options.op == "adasum" and self.rank.world > 1:
+            return AdaptiveSum(buffer, sizes, self.rank.world, str(dtype))
+        return WireSum(buffer, sum(sizes), Wire.of(self.options, self.rank.world), self.rank.world, str(dtype))
 
     def teardown(self) -> None:
         super().teardown()
@@ -114,7 +116,7 @@ class HorovodStrategy(FlatStrategy):
             self._joined = False
 
     def _check_adasum(self, hvd: Any) -> None:
-        world = self.member.world
+        world = self.rank.world
         if not hvd.mpi_enabled():
             raise UserError(
                 "backend.trainer.op adasum needs MPI: start with mpirun and a Horovod with MPI "

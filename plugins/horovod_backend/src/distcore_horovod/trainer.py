@@ -31,16 +31,16 @@ def make(options: TrainerOptions) -> HorovodTrainer:
 
 
 class HorovodTrainer(TorchTrainer):
-    """Under a launcher its ranks, whatever `num_workers` says; else a gang of the backend.
+    """Under a launcher its ranks, whatever `num_workers` says; else a worker group of the backend.
 
     Where the launcher is elastic, `num_workers` is the number of ranks that batches are planned for."""
 
     def workers(self, backend: Backend) -> int:
         """The launcher's ranks (the planned ones where it is elastic), else as TorchTrainer."""
-        crew = getattr(backend, "launched", None)
-        if crew is None:
+        process_group = getattr(backend, "launched", None)
+        if process_group is None:
             return super().workers(backend)
-        return (self._given()[1] if crew.elastic else 0) or crew.size
+        return (self._given()[1] if process_group.elastic else 0) or process_group.size
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
         """As TorchTrainer's, with what stands against Horovod here."""
@@ -52,15 +52,18 @@ class HorovodTrainer(TorchTrainer):
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
         """As TorchTrainer's. Raises UserError under a launcher whose ranks the backend knows nothing of."""
         require()
-        here, crew = launched(), getattr(backend, "launched", None)
-        if here is not None and here.size > 1 and crew is None:
+        here, process_group = launched(), getattr(backend, "launched", None)
+        if here is not None and here.size > 1 and process_group is None:
             raise UserError(
                 f"{here.by} started {here.size} processes, but backend {backend.name} would train a model in each. "
                 "Leave out backend.type, or give --backend horovod."
             )
         given = self._given()[1]
-        if crew is not None and not crew.elastic and given not in (0, crew.size):
+        if process_group is not None and not process_group.elastic and given not in (0, process_group.size):
             log.info(
-                "%s started %d ranks; backend.trainer.num_workers %d is for other backends.", crew.by, crew.size, given
+                "%s started %d ranks; backend.trainer.num_workers %d is for other backends.",
+                process_group.by,
+                process_group.size,
+                given,
             )
         return super().fit(job, backend, progress)

@@ -34,12 +34,12 @@ def distcore_make_loader(name, options, request):
     from distcore_core.registry.manager import Plugins
 
     inner = Plugins().make("loaders", "packed", {}, request=request)
-    return Recorded(inner, Path(options.folder), request.member) if request.shuffle else inner
+    return Recorded(inner, Path(options.folder), request.rank) if request.shuffle else inner
 
 
 class Recorded:
-    def __init__(self, inner, folder, member):
-        self.inner, self.folder, self.member = inner, folder, member
+    def __init__(self, inner, folder, rank):
+        self.inner, self.folder, self.rank = inner, folder, rank
         self.file = open(folder / f"{os.getpid()}.jsonl", "a")  # noqa: SIM115 - closed with the loader
 
     @property
@@ -50,7 +50,7 @@ class Recorded:
         for step, batch in enumerate(self.inner.batches(epoch, start), start):
             if (self.folder / "slow").exists():
                 time.sleep(0.25)
-            said = [time.monotonic_ns(), epoch, step, self.member.rank, self.member.world, batch["z"].tolist()]
+            said = [time.monotonic_ns(), epoch, step, self.rank.index, self.rank.world, batch["z"].tolist()]
             self.file.write(json.dumps(said) + "\n")
             self.file.flush()
             yield batch

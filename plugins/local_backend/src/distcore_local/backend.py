@@ -1,14 +1,14 @@
-"""This machine as a backend: what it has, gangs of ranks, independent tasks over processes."""
+"""This machine as a backend: what it has, worker groups of ranks, independent tasks over processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distcore_core.contracts import BackendBase, Gang, Resources
+from distcore_core.contracts import BackendBase, Resources, WorkerGroup
 from distcore_local.machine import cpus, gpus
 from distcore_local.memory import free_bytes
-from distcore_torch.training.trainer import launched_member
+from distcore_torch.training.trainer import launched_rank
 
 if TYPE_CHECKING:
     from distcore_local.options import BackendOptions
@@ -23,20 +23,20 @@ class LocalBackend(BackendBase):
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
-        trainer = "local" if launched_member() is None else "ddp"
+        trainer = "local" if launched_rank() is None else "ddp"
         self.defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": trainer}
 
     def resources(self) -> Resources:
         """CPUs this process may use, GPUs (without importing torch), and free memory within a cgroup's limit."""
         return Resources(cpus(), gpus(), 1, free_bytes())
 
-    def run_gang(self, gang: Gang) -> list[Any]:
+    def run_group(self, group: WorkerGroup) -> list[Any]:
         """Start the ranks, restart all of them when one is lost, and give their results in rank order.
 
-        function must be importable and the arguments must pickle: ranks are fresh processes. Raises as `gang.run`."""
-        from distcore_local.gang import run
+        function must be importable and the arguments must pickle: ranks are fresh processes. Raises as `group.run`."""
+        from distcore_local.worker_group import run
 
-        return run(gang, gang.threads or max(1, cpus() // gang.ranks))
+        return run(group, group.threads or max(1, cpus() // group.ranks))
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
         """Run function(item) in processes, one a CPU; results in the order of the items, the first error raised."""

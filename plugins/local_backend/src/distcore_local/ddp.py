@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 from distcore_local import shared_memory
 from distcore_torch.training import meeting
 from distcore_torch.training.flat import Exchange
@@ -32,56 +32,56 @@ class DDP(FlatStrategy):
         self._control: Any = None
         self._owns = False
 
-    def setup(self, member: Member) -> None:
-        self.member = member
-        self.device = choose_device(self.use_gpu, member.local_rank)
-        if member.world == 1:  # nobody to meet, so nothing listens
+    def setup(self, rank: Rank) -> None:
+        self.rank = rank
+        self.device = choose_device(self.use_gpu, rank.local_rank)
+        if rank.world == 1:  # nobody to meet, so nothing listens
             return
         timeout = timedelta(seconds=self.patience)
         if not dist.is_initialized():
-            meeting.stay_on_loopback(member)
+            meeting.stay_on_loopback(rank)
             backend = "nccl" if self.device.type == "cuda" else "gloo"
-            store = meeting.fresh_store(member)
-            dist.init_process_group(backend, store=store, rank=member.rank, world_size=member.world, timeout=timeout)
+            store = meeting.fresh_store(rank)
+            dist.init_process_group(backend, store=store, rank=rank.index, world_size=rank.world, timeout=timeout)
             self._owns = True
         # Values travel through the CPU, also where gradients go from GPU to GPU.
         self._control = dist.new_group(backend="gloo", timeout=timeout) if self.device.type == "cuda" else None
 
     def all_reduce(self, values: torch.Tensor) -> None:
-        if self.member.world > 1:
+        if self.rank.world > 1:
             dist.all_reduce(values)
 
     def gather(self, value: Any) -> list[Any]:
-        if self.member.world == 1:
+        if self.rank.world == 1:
             return [value]
         mine = packed(value)
-        numels = torch.zeros(self.member.world, dtype=torch.int64)
-        numels[self.member.rank] = mine.numel()
+        numels = torch.zeros(self.rank.world, dtype=torch.int64)
+        numels[self.rank.index] = mine.numel()
         dist.all_reduce(numels, group=self._control)
         sizes = [check_size(int(each)) for each in numels]
         parts = self._together(mine, max(sizes)) if max(sizes) <= SMALL_BYTES else self._in_turn(mine, sizes)
         return [unpacked(part[:size]) for part, size in zip(parts, sizes, strict=True)]
 
     def _together(self, mine: torch.Tensor, size: int) -> list[torch.Tensor]:
-        parts = [torch.zeros(size, dtype=torch.uint8) for _ in range(self.member.world)]
+        parts = [torch.zeros(size, dtype=torch.uint8) for _ in range(self.rank.world)]
         dist.all_gather(parts, torch.nn.functional.pad(mine, (0, size - mine.numel())), group=self._control)
         return parts
 
     def _in_turn(self, mine: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
         parts = []
         for rank, size in enumerate(sizes):
-            part = mine if rank == self.member.rank else torch.empty(size, dtype=torch.uint8)
+            part = mine if rank == self.rank.index else torch.empty(size, dtype=torch.uint8)
             dist.broadcast(part, rank, group=self._control)
             parts.append(part)
         return parts
 
     def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
-        world = self.member.world
+        world = self.rank.world
         local_world = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
         if self.device.type == "cpu" and world > 1 and shared_memory.possible(world, numel, dtype, local_world):
             try:
                 return shared_memory.SharedSum(
-                    self.member.rank, world, numel, dtype, self.gather, patience=self.patience
+                    self.rank.index, world, numel, dtype, self.gather, patience=self.patience
                 )
             except OSError as error:
                 log.info("Gradients go through gloo: shared memory cannot be used (%s).", error)

@@ -52,7 +52,7 @@ class PackedLoader:
     def __init__(self, request: LoadRequest, options: LoaderOptions) -> None:
         self._request, self._options = request, options
         self._lanes = Lanes(request.reader.rows(request.split), options.lanes)
-        self._mine = owned(request.member, options.lanes)
+        self._mine = owned(request.rank, options.lanes)
         self._layout = _layout(request)
         self._row_bytes = max(1, 4 * self._layout.words + self._ragged_bytes())
         self._store: Store | None = None
@@ -147,17 +147,17 @@ class PackedLoader:
 
     def _read_piece(self, first: int, last: int) -> Piece:
         """Our part of the in-order batches first, …, last - 1: of each, an even share of its rows."""
-        member, size, rows = self._request.member, self._request.batch_size, self._lanes.rows
+        rank, size, rows = self._request.rank, self._request.batch_size, self._lanes.rows
         begin, end = first * size, min(last * size, rows)
         store = MemoryStore(end - begin, self._layout)
         store.append(self._read(begin, end))
         store.finish()
         steps = np.arange(first, last)
         whole = np.minimum((steps + 1) * size, rows) - steps * size
-        starts = steps * size + whole * member.rank // member.world
-        sizes = whole * (member.rank + 1) // member.world - whole * member.rank // member.world
+        starts = steps * size + whole * rank.index // rank.world
+        sizes = whole * (rank.index + 1) // rank.world - whole * rank.index // rank.world
         matrix, lists = store.matrix, store.lists
-        if member.world > 1:
+        if rank.world > 1:
             own = runs(starts - begin, sizes)
             matrix, lists = matrix.take(own, axis=0), {name: column.take(own) for name, column in lists.items()}
         return Piece(matrix, lists, sizes.tolist(), starts.tolist())

@@ -1,6 +1,6 @@
 """The trainers `local` (one process, all threads) and `ddp` (a process for each GPU or CPU, or those of torchrun).
 
-No torch here: the process that starts a gang has no use for it, and importing it would keep the ranks waiting."""
+No torch here: the process that starts a group has no use for it, and importing it would keep the ranks waiting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Backend, TrainJob
-from distcore_torch.training.trainer import TorchTrainer, launched_member
+from distcore_torch.training.trainer import TorchTrainer, launched_rank
 
 if TYPE_CHECKING:
     from distcore_local.options import TrainerOptions
@@ -61,7 +61,7 @@ class LocalTrainer(TorchTrainer):
 
 
 class DDPTrainer(TorchTrainer):
-    """A gang of ranks that sum their gradients every step."""
+    """A worker group of ranks that sum their gradients every step."""
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
         """As TorchTrainer's, with how gradients travel, and a word where one process would be faster."""
@@ -76,4 +76,4 @@ class DDPTrainer(TorchTrainer):
         return {**found, "collectives": "gloo and shared memory" if on_cpu else "nccl"}
 
 
-__all__ = ["DDPTrainer", "LocalTrainer", "default_workers", "launched_member", "make"]
+__all__ = ["DDPTrainer", "LocalTrainer", "default_workers", "launched_rank", "make"]

@@ -1,4 +1,4 @@
-"""The backend `ray`: what the cluster has, tasks and gangs on it, and what its nodes can see."""
+"""The backend `ray`: what the cluster has, tasks and worker groups on it, and what its nodes can see."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distcore_core.contracts import BackendBase, Gang, Resources
+from distcore_core.contracts import BackendBase, Resources, WorkerGroup
 from distcore_core.errors import UserError
 from distcore_ray import cluster
 
 if TYPE_CHECKING:
     from distcore_core.progress import Progress
     from distcore_ray.options import BackendOptions
-    from distcore_ray.relay import RayRelay
+    from distcore_ray.progress_channel import RayProgressChannel
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class RayBackend(BackendBase):
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
         self._connection: cluster.Connection | None = None
-        self._relay: RayRelay | None = None
+        self._progress_channel: RayProgressChannel | None = None
         self._failed = False
 
     def resources(self) -> Resources:
@@ -41,17 +41,17 @@ class RayBackend(BackendBase):
 
         return cluster.resources_of(ray.nodes())
 
-    def run_gang(self, gang: Gang) -> list[Any]:
-        """As `gang.run`."""
+    def run_group(self, group: WorkerGroup) -> list[Any]:
+        """As `worker_group.run`."""
         self.connect()
-        from distcore_ray import gang as gangs
-        from distcore_ray.desk import open_desk
+        from distcore_ray import worker_group
+        from distcore_ray.coordinator import open_coordinator
 
         with self._seeing_failures():
-            if self._relay is not None and self._relay.desk is not None:
-                return gangs.run(gang, self._relay.desk, self.options.patience)
-            with open_desk() as desk:
-                return gangs.run(gang, desk, self.options.patience)
+            if self._progress_channel is not None and self._progress_channel.coordinator is not None:
+                return worker_group.run(group, self._progress_channel.coordinator, self.options.patience)
+            with open_coordinator() as coordinator:
+                return worker_group.run(group, coordinator, self.options.patience)
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
         """As `tasks.run`: results in the order of the items; a task that raised raises here."""
@@ -64,13 +64,13 @@ class RayBackend(BackendBase):
         with self._seeing_failures():
             yield from tasks.run(function, items, self.resources().cpus)
 
-    def relay(self, progress: Progress) -> RayRelay:
-        """Shows what the next gang reports."""
+    def progress_channel(self, progress: Progress) -> RayProgressChannel:
+        """Shows what the next worker group reports."""
         self.connect()
-        from distcore_ray.relay import RayRelay
+        from distcore_ray.progress_channel import RayProgressChannel
 
-        self._relay = RayRelay(progress)
-        return self._relay
+        self._progress_channel = RayProgressChannel(progress)
+        return self._progress_channel
 
     def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
         """As `storage.check`. What a cluster of this machine alone would do before training is done without one."""

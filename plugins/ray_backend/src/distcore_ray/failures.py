@@ -1,4 +1,4 @@
-"""What became of a gang, in words: which rank, where, and how it ended."""
+"""What became of a worker group, in words: which rank, where, and how it ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distcore_ray.address import probe
-from distcore_ray.desk import Failure, Seat
+from distcore_ray.coordinator import Failure, Seat
 
 PROBE_SECONDS = 2.0
 

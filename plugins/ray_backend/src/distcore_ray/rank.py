@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 from distcore_core.errors import DistcoreError
 from distcore_core.progress import Progress
 from distcore_ray.shipping import Place, packed_result, unpacked
 from distcore_torch.training import parents
-from distcore_torch.training.relay import Numbers
+from distcore_torch.training.progress_channel import Numbers
 
 SECONDS = 0.4
 """How often the numbers of training are told."""
@@ -34,7 +34,7 @@ class Orders:
     """What the worker tells a rank first. payload: `shipping.packed` of (function, arguments). level: of its log."""
 
     place: Place
-    member: Member
+    rank: Rank
     payload: bytes
     level: int
 
@@ -66,7 +66,7 @@ _line: list[Line] = []
 
 
 class RankReporter:
-    """A `relay.Reporter` for ranks on a cluster: their numbers go through the socket."""
+    """A `progress_channel.Reporter` for ranks on a cluster: their numbers go through the socket."""
 
     @contextmanager
     def reporting(self) -> Iterator[Progress]:
@@ -108,7 +108,7 @@ class _LogToWorker(logging.Handler):
 
 
 def main(descriptor: int) -> None:
-    """Run the gang's function; the exit code is 0 where it was told how that ended."""
+    """Run the worker group's function; the exit code is 0 where it was told how that ended."""
     parents.die_with(os.getppid())
     connection = Connection(descriptor)
     orders: Orders = connection.recv()
@@ -116,13 +116,13 @@ def main(descriptor: int) -> None:
     _line.append(line)
     threading.Thread(target=line.listen, name="distcore-worker", daemon=True).start()
     orders.place.enter()
-    member = orders.member
+    rank = orders.rank
     log = logging.getLogger("distcore")
-    log.setLevel(orders.level if member.rank == 0 else max(logging.WARNING, orders.level))
-    log.addHandler(_LogToWorker(line, f"Rank {member.rank}: " if member.rank else ""))
+    log.setLevel(orders.level if rank.index == 0 else max(logging.WARNING, orders.level))
+    log.addHandler(_LogToWorker(line, f"Rank {rank.index}: " if rank.index else ""))
     try:
         function, arguments = unpacked(orders.payload)
-        line.say("result", packed_result(function(member, *arguments)))
+        line.say("result", packed_result(function(rank, *arguments)))
     except KeyboardInterrupt:
         line.say("stopped")
     except (Exception, SystemExit) as error:

@@ -1,8 +1,8 @@
-"""How ranks find each other: Ray Train's `BackendConfig`, ours for torch.distributed, or one that the gang brings.
+"""How ranks find each other: Ray Train's `BackendConfig`, ours for torch.distributed, or one that the group brings.
 
-A trainer with a library of its own names "module:function" in `Gang.rendezvous["ray"]`. That function is called with
-the gang on the driver and gives a `ray.train.backend.BackendConfig`. Whatever environment variables its `on_start` sets
-in the workers, the ranks have.
+A trainer with a library of its own names "module:function" in `WorkerGroup.rendezvous["ray"]`. That function is called
+with the group on the driver and gives a `ray.train.backend.BackendConfig`. Whatever environment variables its
+`on_start` sets in the workers, the ranks have.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 
 from ray.train.backend import Backend, BackendConfig
 
-from distcore_core.contracts import Gang
+from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import UserError
 
 SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
 
 
-def rendezvous_of(gang: Gang) -> BackendConfig:
-    """What the gang brings for Ray, or torch's."""
-    named = gang.rendezvous.get("ray")
+def rendezvous_of(group: WorkerGroup) -> BackendConfig:
+    """What the worker group brings for Ray, or torch's."""
+    named = group.rendezvous.get("ray")
     if named is None:
         return TorchRendezvous()
     module, _, function = named.partition(":")
     try:
-        made = getattr(importlib.import_module(module), function)(gang)
+        made = getattr(importlib.import_module(module), function)(group)
     except (ImportError, AttributeError) as error:
         raise UserError(f"The trainer's rendezvous on Ray, {named}, cannot be loaded: {error}.") from error
     return made

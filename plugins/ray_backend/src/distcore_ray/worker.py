@@ -1,4 +1,4 @@
-"""A Ray Train worker's part in a gang: it starts its rank as a process, passes on its words, and tells how it ended."""
+"""A Ray Train worker's part in a group: it starts a process, passes on its words, and tells how it ended."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 
 import ray
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 from distcore_core.io.temporaries import temporary_folder
-from distcore_ray.desk import Failure, Seat
+from distcore_ray.coordinator import Failure, Seat
 from distcore_ray.rank import Orders
 from distcore_torch.training.heartbeat import FILE, Listener
 from distcore_torch.training.stalls import Watch, Watched
 
 TELL_SECONDS = 0.5
-"""How often a worker asks the desk whether to go on, and hands over what its rank said."""
+"""How often a worker asks the coordinator whether to go on, and hands over what its rank said."""
 
 LATER_SECONDS = 1.0
 """How long a rank that raised waits before it says so: mostly another one died, and it lost the connection to it."""
@@ -34,30 +34,30 @@ class RankFailed(Exception):
 
 
 def run(config: dict[str, Any]) -> None:
-    """The training function of Ray Train. config: `desk`, `place`, `payload`, `threads`, `level`."""
-    member, environment = _who(config["threads"])
+    """The training function of Ray Train. config: `coordinator`, `place`, `payload`, `threads`, `level`."""
+    rank, environment = _who(config["threads"])
     with temporary_folder("heartbeat") as folder:
         listener = Listener(folder / "rank")
-        _run(config, member, {**environment, FILE: str(listener.path)}, listener)
+        _run(config, rank, {**environment, FILE: str(listener.path)}, listener)
 
 
-def _run(config: dict[str, Any], member: Member, environment: dict[str, str], listener: Listener) -> None:
-    desk = config["desk"]
+def _run(config: dict[str, Any], rank: Rank, environment: dict[str, str], listener: Listener) -> None:
+    coordinator = config["coordinator"]
     process, connection = _started(environment)
-    watch = Watch([Watched(member.rank, process.pid, listener)], config["hang_seconds"])
+    watch = Watch([Watched(rank.index, process.pid, listener)], config["hang_seconds"])
     seat = Seat(
         _group(),
-        member.rank,
-        member.world,
+        rank.index,
+        rank.world,
         ray.get_runtime_context().get_node_id(),
         ray.util.get_node_ip_address(),
         process.pid,
     )
     try:
-        if ray.get(desk.sit.remote(seat)):
+        if ray.get(coordinator.sit.remote(seat)):
             with suppress(OSError):  # it has died already, which is found out below
-                connection.send(Orders(config["place"], member, config["payload"], config["level"]))
-            _watch(desk, seat, process, connection, watch)
+                connection.send(Orders(config["place"], rank, config["payload"], config["level"]))
+            _watch(coordinator, seat, process, connection, watch)
     finally:
         connection.close()
         process.kill()
@@ -72,23 +72,23 @@ def _group() -> str:
     return str(reserved.id.hex())
 
 
-def _who(threads: int) -> tuple[Member, dict[str, str]]:
+def _who(threads: int) -> tuple[Rank, dict[str, str]]:
     """Which rank this is, and what torch and others read of it in the environment."""
     from ray.train import get_context
 
     context = get_context()
-    member = Member(context.get_world_rank(), context.get_world_size(), context.get_local_rank())
+    rank = Rank(context.get_world_rank(), context.get_world_size(), context.get_local_rank())
     local_world = context.get_local_world_size()
     node = ray.get_runtime_context().get_node_id()
     if not threads:
         there = next((each["Resources"].get("CPU", 1) for each in ray.nodes() if each["NodeID"] == node), 1)
         threads = max(1, int(min(there, os.cpu_count() or 1)) // local_world)
-    return member, {
+    return rank, {
         **os.environ,
         "RAY_NODE_ID": node,
-        "RANK": str(member.rank),
-        "WORLD_SIZE": str(member.world),
-        "LOCAL_RANK": str(member.local_rank),
+        "RANK": str(rank.index),
+        "WORLD_SIZE": str(rank.world),
+        "LOCAL_RANK": str(rank.local_rank),
         "LOCAL_WORLD_SIZE": str(local_world),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -103,7 +103,9 @@ def _started(environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Conn
     return process, Connection(ours.detach())
 
 
-def _watch(desk: Any, seat: Seat, process: subprocess.Popen[bytes], connection: Connection, watch: Watch) -> None:
+def _watch(
+    coordinator: Any, seat: Seat, process: subprocess.Popen[bytes], connection: Connection, watch: Watch
+) -> None:
     """Pass on what the rank says until it ends. Raises RankFailed where that was not well."""
     numbers, logs, ending, told = None, list[tuple[Any, ...]](), None, 0.0
     watch.tell = lambda text: logs.append((logging.WARNING, text))
@@ -124,7 +126,7 @@ def _watch(desk: Any, seat: Seat, process: subprocess.Popen[bytes], connection: 
             ending = ("hung", hung[1])
         now = time.monotonic()
         if ending is not None or now - told >= TELL_SECONDS:
-            stop, leave = ray.get(desk.tell.remote(seat, numbers, logs))
+            stop, leave = ray.get(coordinator.tell.remote(seat, numbers, logs))
             numbers, told = None, now
             logs.clear()
             if leave:
@@ -132,13 +134,13 @@ def _watch(desk: Any, seat: Seat, process: subprocess.Popen[bytes], connection: 
             if stop and ending is None:
                 with suppress(OSError):
                     connection.send("stop")
-    _ended(desk, seat, process, ending)
+    _ended(coordinator, seat, process, ending)
 
 
-def _ended(desk: Any, seat: Seat, process: subprocess.Popen[bytes], ending: tuple[Any, ...]) -> None:
+def _ended(coordinator: Any, seat: Seat, process: subprocess.Popen[bytes], ending: tuple[Any, ...]) -> None:
     what, *rest = ending
     if what in ("result", "stopped"):
-        ray.get(desk.done.remote(seat, rest[0] if rest else None, what == "stopped"))
+        ray.get(coordinator.done.remote(seat, rest[0] if rest else None, what == "stopped"))
         return
     if what == "hung":
         failure = Failure(seat, f"was ended: {rest[0]}", died=True)
@@ -148,7 +150,7 @@ def _ended(desk: Any, seat: Seat, process: subprocess.Popen[bytes], ending: tupl
         failure = Failure(seat, f"raised {rest[0]}", died=False, error=rest[1])
         if rest[1] is None:
             time.sleep(LATER_SECONDS)
-    ray.get(desk.fail.remote(failure))
+    ray.get(coordinator.fail.remote(failure))
     raise RankFailed(f"rank {seat.rank} {failure.how}")
 
 

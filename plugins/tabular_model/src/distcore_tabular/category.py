@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from distcore_core.contracts import JSON, Column
-from distcore_core.errors import ConfigError, DataError, Mistake
+from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy
 from distcore_tabular.columns import null_mask, strings
 from distcore_tabular.feature import TabularFeature
@@ -142,14 +142,16 @@ def class_weights(name: str, weights: Any, labels: list[str], counts: list[int])
             missing = [label for label in labels if label not in weights][:5]
             foreign = [label for label in weights if label not in labels][:5]
             said = [f"has none for {missing}"] * bool(missing) + [f"names {foreign}, which is no class"] * bool(foreign)
-            raise ConfigError([Mistake(0, where, f"{' and '.join(said)}; give a weight for each of {shown}")])
+            raise ConfigError([ConfigIssue(0, where, f"{' and '.join(said)}; give a weight for each of {shown}")])
         weights = [weights[label] for label in labels]
     if len(weights) != len(labels):
         message = f"has {len(weights)} weights for {len(labels)} classes; give one for each of {shown}, in this order"
-        raise ConfigError([Mistake(0, where, message)])
+        raise ConfigError([ConfigIssue(0, where, message)])
     mean = sum(weight * count for weight, count in zip(weights, counts, strict=True)) / max(1, sum(counts))
     if mean <= 0:
-        raise ConfigError([Mistake(0, where, "gives no row any weight; give a class that occurs a positive weight")])
+        raise ConfigError(
+            [ConfigIssue(0, where, "gives no row any weight; give a class that occurs a positive weight")]
+        )
     return [weight / mean for weight in weights]
 
 

@@ -83,7 +83,7 @@ class Upgrade:
         return found if isinstance(found, dict) else {}
 
     def note(self, path: KeyPath, text: str) -> None:
-        line = self.document.places.find(path).line
+        line = self.document.source_map.find(path).line
         if text not in {known.split(": ", 1)[-1] for known in self.notes}:
             self.notes[f"line {line}: {text}" if line else text] = None
 
@@ -99,7 +99,7 @@ class Upgrade:
             return
         taken = taken if value is None else value
         target[str(new[-1])] = taken
-        self.document.places.follow(taken, old, new)
+        self.document.source_map.follow(taken, old, new)
         self.note(old, f"`{_words(old)}` is an older spelling of `{_words(new)}`")
 
     def drop(self, path: KeyPath, why: str) -> None:
@@ -113,7 +113,7 @@ class Upgrade:
         value = self.at(path)
         if isinstance(value, str):
             self.section(path[:-1])[str(path[-1])] = {"type": value}
-            self.document.places.follow(value, path, (*path, "type"))
+            self.document.source_map.follow(value, path, (*path, "type"))
 
     def _make(self, path: KeyPath) -> dict[str, Any] | None:
         """The mapping at a path, made where there is none; None where something else is in the way."""
@@ -240,7 +240,7 @@ class Upgrade:
         fresh = kind not in self.section(("defaults",))
         self._make(("defaults", kind, "preprocessing"))
         if fresh:
-            self.document.places.follow({}, old[:2], ("defaults", kind))
+            self.document.source_map.follow({}, old[:2], ("defaults", kind))
         for name in list(self.section(old)):
             self.move((*old, name), ("defaults", kind, "preprocessing", name))
         self.section(("preprocessing",)).pop(str(old[1]), None)
@@ -269,7 +269,7 @@ class Upgrade:
     def _move_in_layer(self, layer: dict[str, Any], path: KeyPath, old: str, new: str) -> None:
         if old in layer:
             layer.setdefault(new, layer.pop(old))
-            self.document.places.follow(layer[new], (*path, old), (*path, new))
+            self.document.source_map.follow(layer[new], (*path, old), (*path, new))
             self.note((*path, old), f"`{_words((*path, old))}` is an older spelling of `{_words((*path, new))}`")
 
 

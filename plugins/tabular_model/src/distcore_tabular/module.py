@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from distcore_core.contracts import JSON, ModelBase
-from distcore_core.errors import ArtifactError, ConfigError, Mistake, UserError
+from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue, UserError
 
 if TYPE_CHECKING:
     from distcore_core.contracts import FeatureSet
@@ -68,12 +68,12 @@ class ModuleModel(ModelBase):
             names = [name for name in parameters if name != "features"]
             takes = f"it takes {', '.join(names)}" if names else "it takes none"
             message = f"{self.options.class_} cannot be called with these options: {error}; {takes}"
-            raise ConfigError([Mistake(0, "model.options", message)]) from error
+            raise ConfigError([ConfigIssue(0, "model.options", message)]) from error
         try:
             net = kind(**arguments)
         except Exception as error:  # the user's code may raise anything; it is chained
             message = f"making {self.options.class_} failed: {type(error).__name__}: {error}; correct its __init__"
-            raise ConfigError([Mistake(0, "model", message)]) from error
+            raise ConfigError([ConfigIssue(0, "model", message)]) from error
         net.register_forward_hook(NamedOutputs(self.options.class_, expected_shapes(features)))
         return net
 
@@ -133,7 +133,7 @@ def resolve(class_path: str) -> type[nn.Module]:
     module_name, _, name = class_path.partition(":")
     # A package's __main__ is a program: importing it would run it.
     if not module_name or not name or module_name.endswith(".__main__"):
-        raise _mistake(f"must be package.module:Class, such as nets.wide:Net; got {class_path!r}")
+        raise _issue(f"must be package.module:Class, such as nets.wide:Net; got {class_path!r}")
     package = module_name.partition(".")[0]
     known = package in sys.modules or importlib.util.find_spec(package) is not None
     if not known and os.getcwd() not in sys.path:
@@ -143,16 +143,16 @@ def resolve(class_path: str) -> type[nn.Module]:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # the user's module may raise anything; it is chained
         message = f"importing {module_name} failed: {type(error).__name__}: {error}; install it, or start where it lies"
-        raise _mistake(message) from error
+        raise _issue(message) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise _mistake(f"{module_name} has no {name}; its classes are: {', '.join(_modules_in(found)) or 'none'}")
+            raise _issue(f"{module_name} has no {name}; its classes are: {', '.join(_modules_in(found)) or 'none'}")
         found = getattr(found, part)
         if not isinstance(found, type):
             kind = type(found).__name__
-            raise _mistake(f"{class_path} is no subclass of torch.nn.Module: {part} is a {kind}; name the class itself")
+            raise _issue(f"{class_path} is no subclass of torch.nn.Module: {part} is a {kind}; name the class itself")
     if not issubclass(found, nn.Module):
-        raise _mistake(f"{class_path} is no subclass of torch.nn.Module; name the class itself")
+        raise _issue(f"{class_path} is no subclass of torch.nn.Module; name the class itself")
     return found
 
 
@@ -226,5 +226,5 @@ def _modules_in(found: Any) -> list[str]:
     )
 
 
-def _mistake(message: str) -> ConfigError:
-    return ConfigError([Mistake(0, "model.class", message)])
+def _issue(message: str) -> ConfigError:
+    return ConfigError([ConfigIssue(0, "model.class", message)])

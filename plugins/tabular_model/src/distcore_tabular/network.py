@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from distcore_core.contracts import Column, ModelBase
-from distcore_core.errors import ConfigError, Mistake
+from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_tabular.encoders import CategoryEmbed, Passthrough, lookup
 from distcore_tabular.layers import FCStack, fc_stack
 
@@ -45,7 +45,7 @@ class TabularModel(ModelBase):
                 message = (
                     "known in Ludwig, but not carried out here; every output reads the combiner's output. Remove it"
                 )
-                raise ConfigError([Mistake(0, path, message)])
+                raise ConfigError([ConfigIssue(0, path, message)])
         encoders = {
             feature.name: feature.network().encoder(features.metadata[feature.name]) for feature in features.inputs
         }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import FEATURE, JSON, Column, Feature
-from distcore_core.errors import ArtifactError, ConfigError, Mistake
+from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue
 from distcore_core.registry.manager import Encoder
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Features:
             if wanted.setdefault(column, feature.raw) != feature.raw:
                 raise ConfigError(
                     [
-                        Mistake(
+                        ConfigIssue(
                             0,
                             feature.name,
                             f"column {column!r} is read as {wanted[column]} by another feature and as {feature.raw} "

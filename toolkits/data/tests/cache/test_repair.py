@@ -21,7 +21,7 @@ from distcore_data.arrow import from_numpy
 from distcore_data.cache import files as cache_files
 from distcore_data.cache import open_cache
 from distcore_data.cache import repair as repairs
-from distcore_data.cache.catalogue import catalogue
+from distcore_data.cache.listing import list_caches
 from distcore_data.cache.repair import repair
 
 DAMAGE = {
@@ -144,7 +144,7 @@ def test_a_large_cache_is_looked_at_where_a_reader_found_damage(tmp_path, monkey
     assert repair(cache, maker(Build(), made)) == 0
     noticed(cache)
     assert (cache.folder / cache_files.DAMAGED).exists()
-    assert [entry.state for entry in catalogue(tmp_path)] == ["whole"]
+    assert [entry.state for entry in list_caches(tmp_path)] == ["whole"]
     assert repair(cache, maker(Build(), made)) == 1
     assert [files for files, _ in made] == [["validation/00000.parquet"]]
     assert contents(cache) == before

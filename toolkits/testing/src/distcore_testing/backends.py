@@ -1,4 +1,4 @@
-"""What every backend must hold: tasks in order, gangs that start, fail and are retried together."""
+"""What every backend must hold: tasks in order, worker groups that start, fail and are retried together."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from distcore_core.contracts import BACKEND, Backend, Gang
+from distcore_core.contracts import BACKEND, Backend, WorkerGroup
 from distcore_core.errors import TrainingError
 from distcore_core.registry.manager import Plugins
 from distcore_testing import jobs
 
 
 class BackendSuite:
-    """Subclass with `name`, and `options` where needed. ranks: of the gangs that are tried, at least 2."""
+    """Subclass with `name`, and `options` where needed. ranks: of the worker groups that are tried, at least 2."""
 
     name: str
     options: Mapping[str, Any] = {}
@@ -54,19 +54,19 @@ class BackendSuite:
     def test_a_rank_that_raises_ends_the_gang_and_is_named(self, backend: Backend) -> None:
         """With what it raised, so that a user need not look for logs."""
         with pytest.raises(TrainingError, match=r"(?s)rank 1\b.*rank one gives up"):
-            backend.run_gang(Gang(jobs.fail_in_rank_one, ranks=self.ranks, threads=1))
+            backend.run_group(WorkerGroup(jobs.fail_in_rank_one, ranks=self.ranks, threads=1))
 
     def test_a_killed_rank_is_retried_with_all_the_others_and_results_come_in_rank_order(
         self, backend: Backend, tmp_path: Path
     ) -> None:
-        gang = Gang(jobs.die_once, (str(tmp_path),), ranks=self.ranks, max_retries=1, threads=1)
-        found = [tuple(each) for each in backend.run_gang(gang)]
+        group = WorkerGroup(jobs.die_once, (str(tmp_path),), ranks=self.ranks, max_retries=1, threads=1)
+        found = [tuple(each) for each in backend.run_group(group)]
         assert [(rank, world) for rank, world, _ in found] == [(rank, self.ranks) for rank in range(self.ranks)]
         assert all(0 <= local_rank < self.ranks for _, _, local_rank in found)
         assert len(jobs.attempts(tmp_path, self.ranks - 1)) == 2
 
     def test_without_retries_a_killed_rank_is_an_error_that_names_it(self, backend: Backend, tmp_path: Path) -> None:
-        gang = Gang(jobs.die_once, (str(tmp_path),), ranks=self.ranks, max_retries=0, threads=1)
+        group = WorkerGroup(jobs.die_once, (str(tmp_path),), ranks=self.ranks, max_retries=0, threads=1)
         with pytest.raises(TrainingError, match=rf"rank {self.ranks - 1}\b"):
-            backend.run_gang(gang)
+            backend.run_group(group)
         assert len(jobs.attempts(tmp_path, self.ranks - 1)) == 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distcore_core.contracts import Block, Member, ShardPlan
+    from distcore_core.contracts import Block, Rank, ShardPlan
 
 
 def square(number: int) -> int:
@@ -21,20 +21,20 @@ def square(number: int) -> int:
     return number * number
 
 
-def fail_in_rank_one(member: Member) -> None:
+def fail_in_rank_one(rank: Rank) -> None:
     """Raise in one rank only."""
-    if member.rank == 1:
+    if rank.index == 1:
         raise ValueError("rank one gives up")
 
 
-def die_once(member: Member, folder: str) -> tuple[int, int, int]:
+def die_once(rank: Rank, folder: str) -> tuple[int, int, int]:
     """SIGKILL the last rank at the first attempt; every rank leaves a line for each attempt in `rank-<n>`, and says who
     it is."""
-    with open(Path(folder, f"rank-{member.rank}"), "a") as file:
+    with open(Path(folder, f"rank-{rank.index}"), "a") as file:
         file.write("started\n")
-    if member.rank == member.world - 1 and len(attempts(folder, member.rank)) == 1:
+    if rank.index == rank.world - 1 and len(attempts(folder, rank.index)) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    return member.rank, member.world, member.local_rank
+    return rank.index, rank.world, rank.local_rank
 
 
 def attempts(folder: str | Path, rank: int) -> list[str]:

@@ -40,7 +40,7 @@ class LoaderSuite:
     def batches(self, reader: Any, world: int = 1, *, epoch: int = 0, start: int = 0, **changes: Any) -> list[Any]:
         """The `z` of each global batch (unique, so they name rows), ranks side by side. changes: of the request;
         `options` among them."""
-        from distcore_core.contracts import LoadRequest, Member
+        from distcore_core.contracts import LoadRequest, Rank
         from distcore_core.registry.manager import Plugins
 
         options = changes.pop("options", self.variants[0])
@@ -48,7 +48,7 @@ class LoaderSuite:
         for rank in range(world):
             wanted: dict[str, Any] = {"batch_size": self.batch_size, "seed": 7, **changes}
             split = wanted.pop("split", "train")
-            request = LoadRequest(reader, split, list(reader.columns), member=Member(rank, world, rank), **wanted)
+            request = LoadRequest(reader, split, list(reader.columns), rank=Rank(rank, world, rank), **wanted)
             loader = Plugins().make(LOADER, self.name, options, request=request)
             found.append([batch["z"].numpy().copy() for batch in loader.batches(epoch, start)])
             loader.close()

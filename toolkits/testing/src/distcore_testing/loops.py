@@ -1,6 +1,6 @@
 """A tiny training run without cache or plugins: what tests of the loop, of strategies and of backends start and stop.
 
-Everything is importable by name, so any backend can run `train_tiny` as a gang. The problem: five numbers in, a number
+Everything is importable by name, so any backend can run `train_tiny` as a group. The problem: five numbers in, a number
 and a binary out, through a layer with dropout and batch norm.
 """
 
@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from distcore_core.contracts import JSON, Column, FeatureBase, Member
+from distcore_core.contracts import JSON, Column, FeatureBase, Rank
 from distcore_core.progress import Progress
 from distcore_torch.batch import Batch, Layout
 from distcore_torch.train_options import TrainerOptions
-from distcore_torch.training.guard import weights_digest
+from distcore_torch.training.determinism import weights_digest
 from distcore_torch.training.loop import TrainLoop, Work
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.strategy import SingleProcess, Strategy
@@ -109,8 +109,8 @@ class TinyLoader:
     actions: {global step: what to call before its batch is given}. seen: rows given, batch by batch.
     """
 
-    def __init__(self, data: Batch, batch_rows: int, member: Member, shuffle: bool = True, seed: int = 0) -> None:
-        self.data, self.batch_rows, self.member, self.shuffle, self.seed = data, batch_rows, member, shuffle, seed
+    def __init__(self, data: Batch, batch_rows: int, rank: Rank, shuffle: bool = True, seed: int = 0) -> None:
+        self.data, self.batch_rows, self.rank, self.shuffle, self.seed = data, batch_rows, rank, shuffle, seed
         self.actions: dict[int, Any] = {}
         self.seen: list[list[int]] = []
 
@@ -122,7 +122,7 @@ class TinyLoader:
         order = np.arange(self.data.rows)
         if self.shuffle:
             order = np.random.default_rng([self.seed, epoch]).permutation(order)
-        rank, world = self.member.rank, self.member.world
+        rank, world = self.rank.index, self.rank.world
         for step in range(start, self.steps):
             action = self.actions.get(epoch * self.steps + step)
             if action is not None:
@@ -158,10 +158,10 @@ class TinyRun:
     norm: bool = False
 
 
-def train_tiny(member: Member, run: TinyRun) -> JSON:
+def train_tiny(rank: Rank, run: TinyRun) -> JSON:
     """Train; returns the digests of best and last weights, statistics, steps, and the rows this rank was given."""
     strategy = make_strategy(run.strategy)
-    strategy.setup(member)
+    strategy.setup(rank)
     try:
         loop, loader, events = tiny_loop(run, strategy)
         if run.checkpoints is not None and run.resume | any(Path(run.checkpoints).glob("step-*")):
@@ -170,7 +170,7 @@ def train_tiny(member: Member, run: TinyRun) -> JSON:
     finally:
         strategy.teardown()
     return {
-        "rank": member.rank,
+        "rank": rank.index,
         "digest": weights_digest(loop.work.module),
         "best": sorted((name, each.double().sum().item()) for name, each in finished.best_weights.items()),
         "state": finished.state.as_json(),
@@ -182,26 +182,26 @@ def train_tiny(member: Member, run: TinyRun) -> JSON:
 def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, list[Any]]:
     """The loop of one rank, its loader, and the list that its events go to."""
     options = TrainerOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 0.01, **run.options})
-    member, events = strategy.member, list[Any]()
-    plan = TrainPlan.of(options, member.world, run.rows)
+    rank, events = strategy.rank, list[Any]()
+    plan = TrainPlan.of(options, rank.world, run.rows)
     with torch.random.fork_rng():
-        torch.manual_seed(1 + member.rank)  # rank 0's weights are what all get
+        torch.manual_seed(1 + rank.index)  # rank 0's weights are what all get
         module = TinyNet(run.dropout, run.norm)
-    loader = TinyLoader(tiny_batch(run.rows), plan.batch_rows, member, options.should_shuffle)
-    if member.rank in run.kill:
-        loader.actions[run.kill[member.rank]] = lambda: _die_once(run)
-    if run.perturb is not None and run.perturb[0] == member.rank:
+    loader = TinyLoader(tiny_batch(run.rows), plan.batch_rows, rank, options.should_shuffle)
+    if rank.index in run.kill:
+        loader.actions[run.kill[rank.index]] = lambda: _die_once(run)
+    if run.perturb is not None and run.perturb[0] == rank.index:
         loader.actions[run.perturb[1]] = lambda: module.last.bias.data.add_(0.01)
     validation = tiny_batch(run.validation_rows, seed=1)
     work = Work(
         module,
         TinyFeatures(),
         loader,
-        TinyLoader(validation, plan.evaluation_rows, member, shuffle=False) if run.validation_rows else None,
-        TinyLoader(loader.data, plan.evaluation_rows, member, False) if options.evaluate_training_set else None,
+        TinyLoader(validation, plan.evaluation_rows, rank, shuffle=False) if run.validation_rows else None,
+        TinyLoader(loader.data, plan.evaluation_rows, rank, False) if options.evaluate_training_set else None,
         plan,
         seed=3,
-        lane=member.rank,
+        lane=rank.index,
         checkpoints=Path(run.checkpoints) if run.checkpoints else None,
         identity={"config": {}, "cache": "", "seed": 3, "global_batch_rows": plan.batch_rows, "loader": {}},
         on_round=lambda epoch, step, scores: events.append(("round", epoch, step, sorted(scores))),

@@ -44,22 +44,24 @@ class SoundBackend(BackendBase):
     def map(self, function, items):
         return map(function, items)
 
-    def run_gang(self, gang):
-        for _ in range(1 + (gang.max_retries if self.retries else 0)):
-            results = self._attempt(gang)
+    def run_group(self, group):
+        for _ in range(1 + (group.max_retries if self.retries else 0)):
+            results = self._attempt(group)
             failed = [(rank, found) for rank, found in enumerate(results) if isinstance(found, str)]
             if not failed:
                 return results[::-1] if self.reverse else results
         rank, found = failed[0]
         raise TrainingError(f"rank {rank} failed: {found}" if self.names_rank else found)
 
-    def _attempt(self, gang):
+    def _attempt(self, group):
         context = multiprocessing.get_context("spawn")
         pipes, processes = [], []
-        for rank in range(gang.ranks):
+        for rank in range(group.ranks):
             mine, theirs = context.Pipe()
             processes.append(
-                context.Process(target=ranks_broken.run, args=(theirs, gang.function, rank, gang.ranks, gang.arguments))
+                context.Process(
+                    target=ranks_broken.run, args=(theirs, group.function, rank, group.ranks, group.arguments)
+                )
             )
             processes[-1].start()
             theirs.close()
@@ -598,9 +600,9 @@ def distcore_make_loader(name, request):
     if name == "greedy":  # every rank reads the whole batch
         from dataclasses import replace
 
-        from distcore_core.contracts import Member
+        from distcore_core.contracts import Rank
 
-        return Around(Plugins().make("loaders", "packed", {}, request=replace(request, member=Member())))
+        return Around(Plugins().make("loaders", "packed", {}, request=replace(request, rank=Rank())))
     return LOADERS[name](Plugins().make("loaders", "packed", {}, request=request)) if name in LOADERS else None
 
 

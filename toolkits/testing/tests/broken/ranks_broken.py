@@ -1,10 +1,10 @@
 """What a rank of the sound backend runs: a module of its own, so that a rank imports nothing heavy."""
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 
 
 def run(pipe, function, rank, world, arguments):
     try:
-        pipe.send(function(Member(rank, world, rank), *arguments))
+        pipe.send(function(Rank(rank, world, rank), *arguments))
     except ValueError as error:
         pipe.send(str(error))

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distcore_core.errors import ConfigError, Mistake
+from distcore_core.errors import ConfigError, ConfigIssue
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distcore_core.contracts import Member
+    from distcore_core.contracts import Rank
 
 BLOCK_BYTES = 256 << 10
 """Most bytes of a block: rows that stay neighbours on their way from the file to the window. A disk gave scattered
@@ -151,13 +151,13 @@ class Lanes:
         return after - before
 
 
-def owned(member: Member, lanes: int) -> range:
+def owned(rank: Rank, lanes: int) -> range:
     """The lanes of a rank. Raises ConfigError where there are more ranks than lanes."""
-    if member.world > lanes:
-        need = 1 << (member.world - 1).bit_length()
-        message = f"{lanes} lanes cannot be shared by {member.world} workers; set it to {need} or more"
-        raise ConfigError([Mistake(0, "backend.loader.lanes", message)])
-    return range(member.rank * lanes // member.world, (member.rank + 1) * lanes // member.world)
+    if rank.world > lanes:
+        need = 1 << (rank.world - 1).bit_length()
+        message = f"{lanes} lanes cannot be shared by {rank.world} workers; set it to {need} or more"
+        raise ConfigError([ConfigIssue(0, "backend.loader.lanes", message)])
+    return range(rank.index * lanes // rank.world, (rank.index + 1) * lanes // rank.world)
 
 
 def steps(rows: int, batch_size: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from distcore_core.errors import CheckpointError, ConfigError, DifferentRun, Mistake, TrainingError
+from distcore_core.errors import CheckpointError, ConfigError, ConfigIssue, DifferentRun, TrainingError
 from distcore_torch.training.plain import packed, unpacked
 
 
@@ -49,7 +49,7 @@ def test_errors_come_back_as_distcores_own(error, comes):
 
 
 def test_an_error_that_is_made_of_more_comes_back_as_its_base():
-    found = unpacked(packed(ConfigError([Mistake(3, "trainer", "is odd")])))
+    found = unpacked(packed(ConfigError([ConfigIssue(3, "trainer", "is odd")])))
     assert "line 3: trainer: is odd" in str(found)
 
 

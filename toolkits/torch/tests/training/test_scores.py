@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, roc_auc_score
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 from distcore_testing.loops import TinyFeatures, TinyNet, tiny_batch
 from distcore_torch.batch import Batch
 from distcore_torch.training.scores import Scores, evaluate
@@ -34,7 +34,7 @@ class _Enough(Exception):
 
 
 class _Rank:
-    member = Member()
+    rank = Rank()
 
     def __init__(self, states):
         self.states = states
@@ -45,7 +45,7 @@ class _Rank:
 
 
 class _First:
-    member = Member()
+    rank = Rank()
 
     def __init__(self, states):
         self.states = states

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 from distcore_core.errors import CheckpointError, ConfigError, TrainingError
 from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, tiny_loop, train_tiny
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training import checkpoint
-from distcore_torch.training.guard import weights_digest
+from distcore_torch.training.determinism import weights_digest
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.step import Stepper, random_key, slices
 from distcore_torch.training.strategy import SingleProcess
@@ -30,7 +30,7 @@ OPTIONS = {
 
 
 def in_process(run):
-    return train_tiny(Member(), run)
+    return train_tiny(Rank(), run)
 
 
 def in_a_process_of_its_own(run):

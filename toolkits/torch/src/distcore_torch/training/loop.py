@@ -14,11 +14,11 @@ import torch
 from distcore_core.contracts import JSON, FeatureSet, Loader
 from distcore_core.errors import CheckpointError, TrainingError
 from distcore_torch.training import checkpoint
+from distcore_torch.training.determinism import check_weights, own_random_numbers, quiet_collector
 from distcore_torch.training.finite import Watch, of_loss
-from distcore_torch.training.goal import Goal
-from distcore_torch.training.guard import check_weights, own_random_numbers, quiet_collector
 from distcore_torch.training.heartbeat import COMPUTING, EVALUATING, LOADING, SAVING, heartbeat
 from distcore_torch.training.interrupt import Interrupt
+from distcore_torch.training.monitor import Monitor
 from distcore_torch.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
 from distcore_torch.training.schedule import Plateau, Schedule, Shape
 from distcore_torch.training.scores import COMBINED, Scores, evaluate, import_metrics
@@ -75,7 +75,7 @@ class Finished:
 
 
 class TrainLoop:
-    """One rank's loop. Every rank of the gang runs it with the same options; only loaders and lane differ."""
+    """One rank's loop. Every rank of the worker group runs it with the same options; only loaders and lane differ."""
 
     def __init__(self, work: Work, options: TrainerOptions, strategy: Strategy, progress: Progress) -> None:
         self.beat = heartbeat()
@@ -95,15 +95,15 @@ class TrainLoop:
         )
         shape = Shape(plan.learning_rate, plan.total_steps, plan.steps_per_round)
         self.schedule = Schedule(options.learning_rate_scheduler, shape)
-        self.goal = Goal(work.features, options, work.validation is not None)
+        self.monitor = Monitor(work.features, options, work.validation is not None)
         scheduler = options.learning_rate_scheduler
         self.plateau = Plateau(
-            scheduler.reduce_on_plateau, scheduler.reduce_on_plateau_patience, self.goal.plateau_direction
+            scheduler.reduce_on_plateau, scheduler.reduce_on_plateau_patience, self.monitor.plateau_direction
         )
         self.state = TrainState()
         self.best_weights: Weights = {}
         self._stragglers = Stragglers()
-        self._first = strategy.member.rank == 0
+        self._first = strategy.rank.index == 0
         self.watch = Watch(
             work.module, self.stepper.optimizer, strategy, [feature.name for feature in work.features.outputs]
         )
@@ -132,7 +132,7 @@ class TrainLoop:
                 over = self._epoch(interrupt)
         self.progress.end()
         if not state.best and self._first:
-            log.warning("No evaluation gave a finite %s, so the model is the last step's.", self.goal)
+            log.warning("No evaluation gave a finite %s, so the model is the last step's.", self.monitor)
         return Finished(self.best_weights or self._weights(), self._weights(), state)
 
     def _epoch(self, interrupt: Interrupt) -> bool:
@@ -177,10 +177,10 @@ class TrainLoop:
         for split, found in scores.items():
             state.record(split, found)
         epoch = state.step / work.plan.steps_per_epoch
-        label = {"epoch": epoch, "step": state.step, "metric": self.goal.metric, "feature": self.goal.field}
-        if state.judge(self.goal.value(scores), self.goal.higher, label):
+        label = {"epoch": epoch, "step": state.step, "metric": self.monitor.metric, "feature": self.monitor.field}
+        if state.judge(self.monitor.value(scores), self.monitor.higher, label):
             self.best_weights = self._weights() if self._first else {}
-        watched = self.goal.plateau_value(scores)
+        watched = self.monitor.plateau_value(scores)
         if watched is not None and self.plateau.observe(watched):
             self.schedule.reductions += 1
             set_learning_rate(self.stepper.optimizer, self.schedule.rate(state.step))
@@ -252,7 +252,7 @@ class TrainLoop:
                 said = of_loss(feature.name, loss, self._since(), self.state.step)
                 log.warning("%s; the weights are finite, so training goes on.", said)
             result[feature.name] = {"loss": loss if math.isfinite(loss) else None}
-            combined += self.goal.weights[feature.name] * loss
+            combined += self.monitor.weights[feature.name] * loss
         return {**result, COMBINED: {"loss": combined if math.isfinite(combined) else None}}
 
     def _check_finite(self) -> None:
@@ -325,8 +325,8 @@ class TrainLoop:
         if self.stepper.scaler is not None and saved["scaler"] is not None:
             self.stepper.scaler.load_state_dict(saved["scaler"])
         self.best_weights = parts["weights" if saved["best_is_last"] else "best"] if self._first else {}
-        rank, ranks = self.strategy.member.rank, saved["sums"]
-        if len(ranks) != self.strategy.member.world:  # another number of ranks: rank 0 takes all
+        rank, ranks = self.strategy.rank.index, saved["sums"]
+        if len(ranks) != self.strategy.rank.world:  # another number of ranks: rank 0 takes all
             ranks = [[sum(column) for column in zip(*ranks, strict=True)]] if rank == 0 else []
         if rank < len(ranks):
             self.stepper.sums.copy_(torch.tensor(ranks[rank], dtype=torch.float64))

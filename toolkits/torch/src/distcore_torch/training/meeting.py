@@ -1,4 +1,4 @@
-"""Where the ranks of a gang meet: a key-value store that nobody else reaches.
+"""Where the ranks of a worker group meet: a key-value store that nobody else reaches.
 
 Ranks that were started together on one machine meet in a file in a folder that only their user may enter. Others meet
 at MASTER_ADDR and MASTER_PORT, which rank 0 listens on; torch's own store listens on every interface instead.
@@ -14,72 +14,72 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 
 STORE = "DISTCORE_STORE"
-"""Environment variable: the file in which the ranks of one attempt of a gang meet."""
+"""Environment variable: the file in which the ranks of one attempt of a worker group meet."""
 
 TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for what another one writes into the store."""
 
 _met: list[Any] = []
-"""The gang's store, once opened, and one entry for each time that ranks met in this process."""
+"""The worker group's store, once opened, and one entry for each time that ranks met in this process."""
 
 
-def fresh_store(member: Member) -> Any:
-    """The gang's store, under a prefix of its own.
+def fresh_store(rank: Rank) -> Any:
+    """The worker group's store, under a prefix of its own.
 
-    Neither a second run in a process nor a gang that was started again may find addresses of the one before; so every
+    Neither a second run in a process nor a group that was started again may find addresses of the one before; so every
     rank calls this as often as the others do."""
     import torch.distributed as dist
 
     if not _met:
-        _met.append(_opened(member))
+        _met.append(_opened(rank))
     _met.append(None)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"distcore-{attempt}-{len(_met)}", _met[0])
 
 
-def stay_on_loopback(member: Member) -> bool:
+def stay_on_loopback(rank: Rank) -> bool:
     """Have gloo and NCCL listen on the loopback interface if all ranks are on this machine; whether they are.
 
     A variable that the user has set is left. Otherwise gloo listens where the host's name points to."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == member.world
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == rank.world
     if local and Path("/sys/class/net/lo").exists():
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, "lo")
     return local
 
 
-def _opened(member: Member) -> Any:
+def _opened(rank: Rank) -> Any:
     import torch.distributed as dist
 
     path = os.environ.get(STORE)
     if path is not None:
-        return dist.FileStore(path, member.world)
+        return dist.FileStore(path, rank.world)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun's own, already listening
-        return _of_torch(member)
-    return _at_master(member)
+        return _of_torch(rank)
+    return _at_master(rank)
 
 
-def _at_master(member: Member) -> Any:
+def _at_master(rank: Rank) -> Any:
     """The store at MASTER_ADDR, which rank 0 serves there alone."""
     import torch.distributed as dist
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    if member.rank:
+    if rank.index:
         return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=TIMEOUT)
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError:  # an address that leads here, but is not this machine's own
-        return _of_torch(member)
+        return _of_torch(rank)
     return dist.TCPStore(
         host, port, is_master=True, wait_for_workers=False, timeout=TIMEOUT,
         master_listen_fd=listener.detach(), use_libuv=True,
     )  # fmt: skip
 
 
-def _of_torch(member: Member) -> Any:
+def _of_torch(rank: Rank) -> Any:
     import torch.distributed as dist
 
-    return next(iter(dist.rendezvous("env://", member.rank, member.world, timeout=TIMEOUT)))[0]
+    return next(iter(dist.rendezvous("env://", rank.index, rank.world, timeout=TIMEOUT)))[0]

@@ -27,14 +27,14 @@ def watching_each_other(strategy: Strategy, hang_seconds: float | None) -> Itera
     """Inside, a rank that makes no progress is told by another one, and killed after `hang_seconds`.
 
     Every rank calls it, once it has met the others. Does nothing if a supervisor watches, or there is one rank."""
-    if FILE in os.environ or strategy.member.world == 1:
+    if FILE in os.environ or strategy.rank.world == 1:
         yield
         return
     with temporary_folder("heartbeat") as folder:
         mine = Listener(folder / "heartbeat")
         open_heartbeat(str(mine.path))
         ranks = strategy.gather((_machine(), os.getpid(), str(mine.path)))
-        watch = Watch(_others(ranks, strategy.member.rank), hang_seconds)
+        watch = Watch(_others(ranks, strategy.rank.index), hang_seconds)
         strategy.gather(None)  # all have opened what they watch
         over = threading.Event()
         thread = threading.Thread(target=_look, args=(watch, over), name="distcore-watch", daemon=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distcore_core.errors import ConfigError, Mistake
+from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_torch.training.schedule import scaled
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class TrainPlan:
         try:
             sizes = options.batch_sizes(workers)
         except ValueError as error:
-            raise ConfigError([Mistake(0, "trainer.effective_batch_size", str(error))]) from error
+            raise ConfigError([ConfigIssue(0, "trainer.effective_batch_size", str(error))]) from error
         batch_rows = sizes.per_worker * sizes.accumulation * workers
         per_epoch = max(1, -(-rows // batch_rows))
         total = options.train_steps or options.epochs * per_epoch

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import JSON, LOADER, Loader, LoadRequest, Member, Split, TrainJob, TrainResult
+from distcore_core.contracts import JSON, LOADER, Loader, LoadRequest, Rank, Split, TrainJob, TrainResult
 from distcore_core.errors import UserError
 from distcore_data.artifact import write_artifact
 from distcore_data.cache import open_cache
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Progress) -> TrainResult | None:
     """Train this rank of the job; strategy: set up. The result in rank 0, None in the others."""
     options = train_options(job)
-    member = strategy.member
+    rank = strategy.rank
     with ExitStack() as stack:
         reader = stack.enter_context(open_cache(job.cache, plugins))
         if not reader.rows("train"):
             raise UserError("The training split has no rows. Change preprocessing.split, or give more data.")
         features = Features.of(job.config, plugins).fitted(reader.metadata)
-        plan = TrainPlan.of(options, job.planned_workers or member.world, reader.rows("train"))
+        plan = TrainPlan.of(options, job.planned_workers or rank.world, reader.rows("train"))
         reference = model_of(job)
         module = build_module(reference, features, plugins, job.seed)
         if job.initial_weights is not None:
@@ -52,7 +52,7 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
             train_in_order=loaders.make("train", plan.evaluation_rows) if options.evaluate_training_set else None,
             plan=plan,
             seed=job.seed,
-            lane=member.rank,
+            lane=rank.index,
             checkpoints=job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None,
             mirror=job.mirror,
             identity=identity(job, plan.batch_rows),
@@ -61,15 +61,15 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
         )
         loop = TrainLoop(work, options, strategy, progress)
         # Every rank's folder may be another; rank 0's counts.
-        start = strategy.gather(_where_to_go_on(job) if member.rank == 0 else None)[0]
+        start = strategy.gather(_where_to_go_on(job) if rank.index == 0 else None)[0]
         if start is not None:
             loop.resume(start)
         finished = loop.run()
-    return _written(job, features, reference, finished, plan) if member.rank == 0 else None
+    return _written(job, features, reference, finished, plan) if rank.index == 0 else None
 
 
 def _where_to_go_on(job: TrainJob) -> Path | None:
-    """This run's own checkpoints (a gang that was started again), else those it was told to resume."""
+    """This run's own checkpoints (a worker group that was started again), else those it was told to resume."""
     if job.mirror is not None and job.directory is not None:
         copy_newest_from(job.mirror, job.directory / CHECKPOINTS)
     if job.save_checkpoints and job.directory is not None and list_checkpoints(job.directory / CHECKPOINTS):
@@ -102,7 +102,7 @@ class _Loaders:
             self.columns,
             rows,
             self.job.seed,
-            Member(self.strategy.member.rank, self.strategy.member.world, self.strategy.member.local_rank),
+            Rank(self.strategy.rank.index, self.strategy.rank.world, self.strategy.rank.local_rank),
             shuffle,
             str(self.strategy.device),
         )

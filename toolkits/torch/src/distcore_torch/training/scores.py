@@ -85,14 +85,14 @@ class Scores:
     def compute(self, strategy: Strategy | None = None) -> JSON:
         """{output feature: {metric: number or None}}, with `combined` for the loss of all; {} where there are no rows.
 
-        strategy: of the gang; every rank calls, rank 0 computes, and every rank gets its answer."""
+        strategy: of the worker group; every rank calls, rank 0 computes, and every rank gets its answer."""
         merged = MergedScores(self)
         if strategy is None:
             merged.add(self.state())
             return merged.compute()
         for state in strategy.gather(self.state()):
             merged.add(ScoresState(*state))
-        found: JSON = strategy.gather(merged.compute() if strategy.member.rank == 0 else None)[0]
+        found: JSON = strategy.gather(merged.compute() if strategy.rank.index == 0 else None)[0]
         return found
 
     def state(self) -> ScoresState:

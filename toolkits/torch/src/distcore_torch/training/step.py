@@ -82,7 +82,7 @@ class Stepper:
             (each.name, each.network().loss, features.metadata[each.name], each.loss_weight)
             for each in features.outputs
         ]
-        self._seed, self._lane, self._world = seed, lane, strategy.member.world
+        self._seed, self._lane, self._world = seed, lane, strategy.rank.world
         self._generators = [torch.default_generator]
         if strategy.device.type == "cuda":
             self._generators.append(torch.cuda.default_generators[strategy.device.index])

@@ -30,13 +30,13 @@ class Stragglers:
 
     def look(self, strategy: Strategy, beat: Heartbeat) -> None:
         """Name the slowest rank, at most once a run, if the others have waited for it."""
-        if strategy.member.world == 1:
+        if strategy.rank.world == 1:
             return
         seconds = list(beat.pulse.seconds)
         since = [now - before for now, before in zip(seconds, self._before, strict=True)]
         self._before = seconds
         ranks = strategy.gather((since, os.getpid(), socket.gethostname()))
-        if strategy.member.rank or self._told:
+        if strategy.rank.index or self._told:
             return
         said = slowest(ranks)
         if said is not None:

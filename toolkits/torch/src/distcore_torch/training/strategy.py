@@ -1,6 +1,6 @@
 """How ranks act as one: the Strategy that the loop asks, for one process, and the half that all real ones share.
 
-The loop calls `reduce` once a step and the rest once a round. Whatever it is asked, every rank of the gang asks in the
+The loop calls `reduce` once a step and the rest once a round. Whatever it is asked, every rank of the group asks in the
 same order. A new library (Horovod, …) is a subclass of `FlatStrategy` with three methods.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 from distcore_core.errors import UserError
 from distcore_torch.training.flat import Exchange, FlatGroup, InPlace, flat_groups
 from distcore_torch.training.heartbeat import WAITING, Heartbeat
@@ -25,16 +25,16 @@ PATIENCE_SECONDS = 1800.0
 
 
 class Strategy(Protocol):
-    """member, device: known after `setup`."""
+    """rank, device: known after `setup`."""
 
     @property
-    def member(self) -> Member: ...
+    def rank(self) -> Rank: ...
 
     @property
     def device(self) -> torch.device: ...
 
-    def setup(self, member: Member) -> None:
-        """Join the gang; choose the device."""
+    def setup(self, rank: Rank) -> None:
+        """Join the worker group; choose the device."""
         ...
 
     def prepare(self, module: torch.nn.Module) -> None:
@@ -58,7 +58,7 @@ class Strategy(Protocol):
         ...
 
     def teardown(self) -> None:
-        """Leave the gang; also called after an error."""
+        """Leave the worker group; also called after an error."""
         ...
 
 
@@ -82,18 +82,18 @@ class SingleProcess:
 
     def __init__(self, use_gpu: bool | Literal["auto"] = False) -> None:
         self.use_gpu = use_gpu
-        self.member = Member()
+        self.rank = Rank()
         self.device = torch.device("cpu")
 
-    def setup(self, member: Member) -> None:
+    def setup(self, rank: Rank) -> None:
         """Raises UserError where there are other ranks: without one another they would train apart."""
-        if member.world > 1:
+        if rank.world > 1:
             raise UserError(
-                f"This process is rank {member.rank} of {member.world}, but its trainer is one process. "
+                f"This process is rank {rank.index} of {rank.world}, but its trainer is one process. "
                 "Choose backend.trainer ddp, or start it without a launcher such as torchrun."
             )
-        self.member = member
-        self.device = choose_device(self.use_gpu, member.local_rank)
+        self.rank = rank
+        self.device = choose_device(self.use_gpu, rank.local_rank)
 
     def prepare(self, module: torch.nn.Module) -> None:
         """Nothing: there is no other rank."""
@@ -114,23 +114,23 @@ class SingleProcess:
 class FlatStrategy(ABC):
     """Everything but the collectives: gradients and running statistics travel as one flat buffer a step.
 
-    A subclass joins its library in `setup` (setting `member` and `device`), sums a tensor in place, and gathers values.
+    A subclass joins its library in `setup` (setting `rank` and `device`), sums a tensor in place, and gathers values.
     patience: seconds that a collective waits for the slowest rank; set before `setup` if the run has a limit.
     """
 
-    member: Member
+    rank: Rank
     device: torch.device
     patience: float = PATIENCE_SECONDS
 
     def __init__(self) -> None:
-        self.member = Member()
+        self.rank = Rank()
         self.device = torch.device("cpu")
         self._groups: list[FlatGroup] = []
         self._exchanges: list[Exchange] = []
         self._reductions = 0
 
     @abstractmethod
-    def setup(self, member: Member) -> None: ...
+    def setup(self, rank: Rank) -> None: ...
 
     @abstractmethod
     def all_reduce(self, values: torch.Tensor) -> None:
@@ -157,7 +157,7 @@ class FlatStrategy(ABC):
         self._reductions += 1
         for group, exchange in zip(self._groups, self._exchanges, strict=True):
             group.collect(exchange.slot(), stop)
-            asked |= group.spread(exchange.sum(), self.member.world, self._looks())
+            asked |= group.spread(exchange.sum(), self.rank.world, self._looks())
         return asked
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
@@ -180,7 +180,7 @@ class FlatStrategy(ABC):
     def _copy_from_first(self, tensor: torch.Tensor) -> None:
         """Rank 0's bits to all: everyone else adds zeros, and adding zeros to the bits as integers is exact."""
         flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).to(torch.int32)
-        if self.member.rank:
+        if self.rank.index:
             flat.zero_()
         if flat.numel():
             self.all_reduce(flat)
@@ -194,16 +194,16 @@ class Waiting:
         self._strategy, self._beat = strategy, beat
 
     @property
-    def member(self) -> Member:
-        return self._strategy.member
+    def rank(self) -> Rank:
+        return self._strategy.rank
 
     @property
     def device(self) -> torch.device:
         return self._strategy.device
 
-    def setup(self, member: Member) -> None:
+    def setup(self, rank: Rank) -> None:
         with self._beat.during(WAITING):
-            self._strategy.setup(member)
+            self._strategy.setup(rank)
 
     def prepare(self, module: torch.nn.Module) -> None:
         with self._beat.during(WAITING):

@@ -16,12 +16,12 @@ from distcore_core.contracts import (
     TRAINER,
     Backend,
     FeatureSet,
-    Gang,
-    Member,
     Predictor,
+    Rank,
     TrainerBase,
     TrainJob,
     TrainResult,
+    WorkerGroup,
 )
 from distcore_core.errors import CacheError, OtherRank, TrainingError, UserError
 from distcore_core.progress import Progress
@@ -31,7 +31,7 @@ from distcore_torch.training.plan import TrainPlan
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
-    from distcore_torch.training.relay import Reporter
+    from distcore_torch.training.progress_channel import Reporter
     from distcore_torch.training.strategy import Strategy
 
 log = logging.getLogger("distcore")
@@ -42,7 +42,7 @@ class TorchTrainer(TrainerBase):
 
     strategy: makes the strategy of one rank. options: of the plugin (`num_workers`, `max_retries`,
     `resources_per_worker`, `use_gpu`). default_workers(backend): how many ranks where `num_workers` is not set.
-    rendezvous: how ranks find each other on backends that leave it to the gang (`contracts.Gang`).
+    rendezvous: how ranks find each other on backends that leave it to the worker group (`contracts.WorkerGroup`).
     """
 
     rendezvous: Mapping[str, str] = MappingProxyType({})
@@ -85,32 +85,32 @@ class TorchTrainer(TrainerBase):
         """Train, and write the best and the last weights as a model folder.
 
         In this process where one rank is enough and the backend is this machine, or where a launcher (torchrun) started
-        this process as a rank of its own; else in a gang of the backend, whose ranks go on from their last checkpoint
+        this process as a rank of its own; else in a group of the backend, whose ranks go on from their last checkpoint
         when one of them dies.
         Raises TrainingError, which names the last checkpoint, and OtherRank in a launcher's processes other than
         rank 0: what follows is for one alone."""
-        member = launched_member()
+        rank = launched_rank()
         try:
-            result = self._fit(member, job, backend, progress)
-            if result is None and member is None:
+            result = self._fit(rank, job, backend, progress)
+            if result is None and rank is None:
                 raise TrainingError("Rank 0 gave no result. Report this.")
         except TrainingError as error:
-            if member is None or not member.rank:
+            if rank is None or not rank.index:
                 error.args = (f"{error} {last_checkpoint(job)}",)
             raise
         if result is None:
-            assert member is not None
-            log.info("Rank %d is done; rank 0 has the result and goes on alone.", member.rank)
-            raise OtherRank(member.rank)
+            assert rank is not None
+            log.info("Rank %d is done; rank 0 has the result and goes on alone.", rank.index)
+            raise OtherRank(rank.index)
         return result
 
-    def _fit(self, member: Member | None, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult | None:
-        """member: the launcher's rank that this process is."""
+    def _fit(self, rank: Rank | None, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult | None:
+        """rank: the launcher's rank that this process is."""
         workers = self.workers(backend)
-        if member is not None:
-            return train_rank(member, job, progress)
+        if rank is not None:
+            return train_rank(rank, job, progress)
         if workers == 1 and not self.options.resources_per_worker and not backend.distributed:
-            return train_rank(Member(), job, progress)
+            return train_rank(Rank(), job, progress)
         return self._run_gang(job, backend, workers, progress)
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
@@ -133,9 +133,9 @@ class TorchTrainer(TrainerBase):
 
     def workers(self, backend: Backend) -> int:
         """How many ranks: of the launcher we are in, of the options, or of the default."""
-        member = launched_member()
-        if member is not None:
-            return member.world
+        rank = launched_rank()
+        if rank is not None:
+            return rank.world
         return self._given()[1] or self._default_workers(backend)
 
     def _given(self) -> tuple[int, int]:
@@ -144,7 +144,7 @@ class TorchTrainer(TrainerBase):
         return (given[0], given[1]) if isinstance(given, list | tuple) else (0, given or 0)
 
     def _run_gang(self, job: TrainJob, backend: Backend, workers: int, progress: Progress) -> TrainResult | None:
-        from distcore_torch.training.relay import Relay
+        from distcore_torch.training.progress_channel import FileProgressChannel
 
         fewest = self._given()[0]
         if fewest:
@@ -152,10 +152,10 @@ class TorchTrainer(TrainerBase):
         if self.options.max_retries and not _keeps_checkpoints(job):
             log.warning("No checkpoints are kept, so a worker that dies makes training start again from the beginning.")
         resources = dict(self.options.resources_per_worker)
-        with backend.relay(progress) or Relay(progress) as relay:
-            gang = Gang(
+        with backend.progress_channel(progress) or FileProgressChannel(progress) as progress_channel:
+            group = WorkerGroup(
                 function=train_rank,
-                arguments=(job, relay.reporter),
+                arguments=(job, progress_channel.reporter),
                 ranks=workers,
                 max_retries=self.options.max_retries,
                 threads=int(resources.get("CPU", 0)),
@@ -166,13 +166,13 @@ class TorchTrainer(TrainerBase):
                 grace_seconds=train_options(job).grace_seconds,
                 hang_seconds=train_options(job).hang_seconds,
             )
-            return backend.run_gang(gang)[0]
+            return backend.run_group(group)[0]
 
 
-def train_rank(member: Member, job: TrainJob, progress: Progress | Reporter) -> TrainResult | None:
+def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> TrainResult | None:
     """One rank of a run: importable by name, so that any backend can start it. The result in rank 0, None elsewhere.
 
-    progress: where to report, or what a relay gave to report through."""
+    progress: where to report, or what a progress channel gave to report through."""
     from distcore_core.registry.events import listening
     from distcore_core.registry.manager import Plugins
     from distcore_torch.training.heartbeat import PREPARING, heartbeat
@@ -186,16 +186,16 @@ def train_rank(member: Member, job: TrainJob, progress: Progress | Reporter) -> 
     if options.hang_seconds is not None and hasattr(strategy, "patience"):
         # Whoever watches names the rank first; this is for what nobody sees.
         strategy.patience = 2 * options.hang_seconds + 60
-    extensions = job.config.get("extensions", []) if member.rank == 0 else []
+    extensions = job.config.get("extensions", []) if rank.index == 0 else []
     try:
-        with _logging_to(trainer.options.logdir, member):
-            Waiting(strategy, beat).setup(member)
+        with _logging_to(trainer.options.logdir, rank):
+            Waiting(strategy, beat).setup(rank)
             with (
                 beat.during(PREPARING),
                 watching_each_other(strategy, options.hang_seconds),
-                _working_here(job, member) as job,
+                _working_here(job, rank) as job,
                 listening(extensions, plugins),
-                _reporting(progress, member) as shown,
+                _reporting(progress, rank) as shown,
             ):
                 return fit_rank(job, strategy, plugins, shown)
     finally:
@@ -203,12 +203,12 @@ def train_rank(member: Member, job: TrainJob, progress: Progress | Reporter) -> 
 
 
 @contextmanager
-def _logging_to(folder: str | None, member: Member) -> Iterator[None]:
+def _logging_to(folder: str | None, rank: Rank) -> Iterator[None]:
     """Also write what this rank logs, from INFO on, to rank-<n>.log in the folder (`backend.trainer.logdir`)."""
     if folder is None:
         yield
         return
-    path = Path(folder) / f"rank-{member.rank}.log"
+    path = Path(folder) / f"rank-{rank.index}.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(path)
@@ -229,7 +229,7 @@ def _logging_to(folder: str | None, member: Member) -> Iterator[None]:
 
 
 @contextmanager
-def _working_here(job: TrainJob, member: Member) -> Iterator[TrainJob]:
+def _working_here(job: TrainJob, rank: Rank) -> Iterator[TrainJob]:
     """The job, in a folder of this machine where its results go to a bucket and the driver's folder is elsewhere."""
     if job.mirror is None or job.directory is None or job.directory.is_dir():
         yield job
@@ -241,27 +241,27 @@ def _working_here(job: TrainJob, member: Member) -> Iterator[TrainJob]:
             start = folder / start.name
         resume = folder if job.resume is not None else None
         yield replace(job, directory=folder, resume=resume, initial_weights=start)
-        if member.rank == 0:  # what extensions wrote beside the checkpoints
+        if rank.index == 0:  # what extensions wrote beside the checkpoints
             job.mirror.put_files(folder)
 
 
 @contextmanager
-def _reporting(progress: Progress | Reporter, member: Member) -> Iterator[Progress]:
+def _reporting(progress: Progress | Reporter, rank: Rank) -> Iterator[Progress]:
     if isinstance(progress, Progress):
         yield progress
-    elif member.rank:
+    elif rank.index:
         yield Progress()
     else:
         with progress.reporting() as shown:
             yield shown
 
 
-def launched_member() -> Member | None:
+def launched_rank() -> Rank | None:
     """The rank that torchrun (or whoever sets its variables) started this process as; None: nobody did."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if not all(name in os.environ for name in names):
         return None
-    return Member(
+    return Rank(
         int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
     )
 
@@ -272,7 +272,7 @@ def _keeps_checkpoints(job: TrainJob) -> bool:
 
 def last_checkpoint(job: TrainJob) -> str:
     """Which one a run that stopped has left, and how to go on from it, in a sentence."""
-    from distcore_torch.training.checkpoint import list_checkpoints  # torch, which a gang's driver does without
+    from distcore_torch.training.checkpoint import list_checkpoints  # torch, which a worker group's driver does without
 
     found: list[Any] = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
     if job.mirror is not None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from distcore.workflow.session import make_backend
-from distcore_core.contracts import Gang, ShardPlan
+from distcore_core.contracts import ShardPlan, WorkerGroup
 from distcore_core.errors import TrainingError
 from distcore_core.registry.manager import Plugins
 from distcore_testing import jobs
@@ -57,14 +57,14 @@ def deadly(backend, folder):
     return {"items": items, "workers": backend.resources().workers}
 
 
-def gang(backend, folder):
-    made = Gang(jobs.die_once, (folder,), ranks=backend.resources().workers)
+def group(backend, folder):
+    made = WorkerGroup(jobs.die_once, (folder,), ranks=backend.resources().workers)
     for rank in range(made.ranks):  # as if it had died before, so that nobody dies
         Path(folder, f"rank-{rank}").write_text("started\n")
-    return {"members": backend.run_gang(made), "again": backend.run_gang(made)}
+    return {"members": backend.run_group(made), "again": backend.run_group(made)}
 
 
-def die_in_horovod(member, folder):
+def die_in_horovod(rank, folder):
     """At the first attempt rank 1 is killed while rank 0 waits for it in a sum; at the second the sum is given."""
     import torch
 
@@ -72,9 +72,9 @@ def die_in_horovod(member, folder):
     from distcore_horovod.strategy import HorovodStrategy
 
     strategy = HorovodStrategy(TrainerOptions(use_gpu=False))
-    strategy.setup(member)
-    jobs.die_once(member, folder)
-    values = torch.full((3,), 1.0 + member.rank)
+    strategy.setup(rank)
+    jobs.die_once(rank, folder)
+    values = torch.full((3,), 1.0 + rank.index)
     strategy.all_reduce(values)
     strategy.teardown()
     return values.tolist()
@@ -82,12 +82,12 @@ def die_in_horovod(member, folder):
 
 def raising(backend, folder):
     try:
-        backend.run_gang(Gang(jobs.fail_in_rank_one, ranks=backend.resources().workers))
+        backend.run_group(WorkerGroup(jobs.fail_in_rank_one, ranks=backend.resources().workers))
     except TrainingError as error:
         return {"error": str(error)}
 
 
-def reduced(member, options):
+def reduced(rank, options):
     """This rank's gradients of two parameters (its share of a mean over all rows), and what became of them."""
     import torch
 
@@ -95,12 +95,12 @@ def reduced(member, options):
     from distcore_horovod.strategy import HorovodStrategy
 
     strategy = HorovodStrategy(TrainerOptions(use_gpu=False, **options))
-    strategy.setup(member)
+    strategy.setup(rank)
     module = torch.nn.Linear(5, 3)
     strategy.prepare(module)
-    random = torch.Generator().manual_seed(member.rank)
+    random = torch.Generator().manual_seed(rank.index)
     for each in module.parameters():
-        each.grad = torch.randn(each.shape, generator=random) / member.world
+        each.grad = torch.randn(each.shape, generator=random) / rank.world
     mine = [each.grad.flatten().tolist() for each in module.parameters()]
     strategy.reduce()
     found = [each.grad.flatten().tolist() for each in module.parameters()]
@@ -119,7 +119,7 @@ def formulas(backend, folder):
     if backend.launched.by == "mpirun":
         named["adasum"] = {"op": "adasum"}
     ranks = backend.resources().workers
-    return {name: backend.run_gang(Gang(reduced, (options,), ranks=ranks)) for name, options in named.items()}
+    return {name: backend.run_group(WorkerGroup(reduced, (options,), ranks=ranks)) for name, options in named.items()}
 
 
 def rows(backend, folder):
@@ -153,4 +153,7 @@ def rows(backend, folder):
 
 if __name__ == "__main__":
     backend = make_backend(Plugins(), "horovod", {})
-    print("FOUND" + json.dumps({"rank": backend.crew.rank, **globals()[sys.argv[1]](backend, sys.argv[2])}), flush=True)
+    print(
+        "FOUND" + json.dumps({"rank": backend.process_group.rank, **globals()[sys.argv[1]](backend, sys.argv[2])}),
+        flush=True,
+    )

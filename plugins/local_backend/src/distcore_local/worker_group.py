@@ -1,4 +1,4 @@
-"""A gang on this machine: its ranks are started together, watched, ended together, and started again when one is lost.
+"""A group on this machine: its ranks are started together, watched, ended together, and started again when one is lost.
 
 torch's elastic agent does the same through a key-value store that listens on every interface and whose values it
 unpickles. Here ranks are told everything through their own pipe, and they meet in a file in a folder of their user's.
@@ -22,11 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from distcore_core.contracts import Gang, Member
+from distcore_core.contracts import Rank, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_core.io.temporaries import temporary_folder
 from distcore_core.signals import ENDING
-from distcore_local.member import Orders, Told, main
+from distcore_local.rank import Orders, Told, main
 from distcore_torch.training.heartbeat import FILE, WAITING, Listener
 from distcore_torch.training.interrupt import Interrupt
 from distcore_torch.training.meeting import STORE
@@ -53,29 +53,29 @@ class Loss:
     trace: str = ""
 
 
-def run(gang: Gang, threads: int) -> list[Any]:
-    """Run the gang to its end; results in rank order. threads: of a rank.
+def run(group: WorkerGroup, threads: int) -> list[Any]:
+    """Run the worker group to its end; results in rank order. threads: of a rank.
 
     Raises:
         DistcoreError: A rank raised it and would raise it again, so it was not started again.
         TrainingError: A rank was lost once too often; names rank, process, and exit code or signal.
         Stopped: Somebody asked to stop; the ranks have had their time to save a checkpoint.
     """
-    payload = pickle.dumps((gang.function, gang.arguments))
-    with Interrupt(gang.grace_seconds + LATER_SECONDS) as interrupt:  # the ranks' own time ends first
-        for attempt in range(gang.max_retries + 1):
+    payload = pickle.dumps((group.function, group.arguments))
+    with Interrupt(group.grace_seconds + LATER_SECONDS) as interrupt:  # the ranks' own time ends first
+        for attempt in range(group.max_retries + 1):
             with (
-                temporary_folder("gang") as folder,
-                Attempt(gang, threads, payload, folder, attempt) as ranks,
+                temporary_folder("worker group") as folder,
+                Attempt(group, threads, payload, folder, attempt) as ranks,
             ):
                 found = ranks.wait(interrupt)
             if not isinstance(found, Loss):
                 return found
-            if attempt == gang.max_retries or (found.error is not None and found.error.recurs):
+            if attempt == group.max_retries or (found.error is not None and found.error.recurs):
                 _give_up(found, attempt)
             log.warning(
                 "%s%s. All ranks were started again (%d of at most %d times); they go on from the last checkpoint.",
-                *(found.text[0].upper(), found.text[1:], attempt + 1, gang.max_retries),
+                *(found.text[0].upper(), found.text[1:], attempt + 1, group.max_retries),
             )
     raise AssertionError("the last attempt returns or raises")
 
@@ -94,12 +94,12 @@ def _give_up(loss: Loss, restarts: int) -> NoReturn:
 class Attempt:
     """The ranks of one attempt, from their start to their end. folder: theirs alone, for as long as they live."""
 
-    def __init__(self, gang: Gang, threads: int, payload: bytes, folder: Path, number: int) -> None:
-        self.gang, self.threads, self.payload, self.folder, self.number = gang, threads, payload, folder, number
+    def __init__(self, group: WorkerGroup, threads: int, payload: bytes, folder: Path, number: int) -> None:
+        self.group, self.threads, self.payload, self.folder, self.number = group, threads, payload, folder, number
         self.processes: list[SpawnProcess] = []
         self.ears: dict[int, connection.Connection] = {}
         self.told: dict[int, Told] = {}
-        self._watch = Watch([], gang.hang_seconds)
+        self._watch = Watch([], group.hang_seconds)
         self._raised_at = 0.0
 
     def __enter__(self) -> Attempt:
@@ -107,7 +107,7 @@ class Attempt:
         resource_tracker.ensure_running()  # here, because it lifts the block of signals
         try:
             with _held_back():
-                for rank in range(self.gang.ranks):
+                for rank in range(self.group.ranks):
                     hear, say = context.Pipe(duplex=False)
                     listener = Listener(self._heartbeat(rank))
                     self.ears[rank] = hear
@@ -140,10 +140,10 @@ class Attempt:
                 self._let_end()
                 raise interrupt.stopped(self._last_words())
             if any(told.kind == "stopped" for told in self.told.values()):
-                self._let_end(time.monotonic() + self.gang.grace_seconds)
+                self._let_end(time.monotonic() + self.group.grace_seconds)
                 raise next(told.error for told in self.told.values() if told.kind == "stopped" and told.error)
             results = [self.told[rank].value for rank in sorted(self.told) if self.told[rank].kind == "result"]
-            if len(results) == self.gang.ranks:
+            if len(results) == self.group.ranks:
                 return results
             loss = self._loss() or self._hung()
             if loss is not None:
@@ -152,7 +152,7 @@ class Attempt:
     # -------------------------------------------------------------- inside
 
     def _orders(self, rank: int) -> Orders:
-        world = self.gang.ranks
+        world = self.group.ranks
         environment = {
             "RANK": rank,
             "WORLD_SIZE": world,
@@ -164,7 +164,7 @@ class Attempt:
             "DISTCORE_ATTEMPT": self.number,
         }
         told = {name: str(value) for name, value in environment.items()}
-        return Orders(Member(rank, world, rank), self.threads, told, os.getpid())
+        return Orders(Rank(rank, world, rank), self.threads, told, os.getpid())
 
     def _hear(self) -> None:
         """Take what ranks have said; one that ends without a word has closed its pipe."""
@@ -210,7 +210,7 @@ class Attempt:
 
         A second signal, or the end of the time that the first one gives, raises here."""
         busy_at = time.monotonic()
-        while self._living() and len(self.told) < self.gang.ranks and time.monotonic() < until:
+        while self._living() and len(self.told) < self.group.ranks and time.monotonic() < until:
             connection.wait([each.sentinel for each in self._living()], LOOK_SECONDS)
             self._hear()
             if not self._left_alone():
@@ -222,7 +222,7 @@ class Attempt:
         """Whether a rank has ended, and all others wait for the other ranks: one that saves or computes does not."""
         others = [each for each in self._watch.ranks if each.rank not in self.told]
         waiting = [each for each in others if each.listener.pulse().doing == WAITING]
-        return len(waiting) == len(others) < self.gang.ranks
+        return len(waiting) == len(others) < self.group.ranks
 
     def _last_words(self) -> str:
         return next((str(told.error) for _, told in sorted(self.told.items()) if told.kind == "stopped"), "")

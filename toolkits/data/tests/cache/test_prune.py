@@ -16,11 +16,12 @@ from faulty_builds import Build, ended, forked, listing, shard, until
 from distcore_core.errors import UserError
 from distcore_core.io.locks import locked
 from distcore_data.arrow import from_numpy
-from distcore_data.cache import Cache, Credentials, ensure_cache, upkeep
+from distcore_data.cache import Cache, Credentials, ensure_cache
+from distcore_data.cache import prune as pruning
 from distcore_data.cache import use as uses
-from distcore_data.cache.catalogue import catalogue
+from distcore_data.cache.listing import list_caches
+from distcore_data.cache.prune import Rules, prune
 from distcore_data.cache.repair import repair
-from distcore_data.cache.upkeep import Rules, prune
 from distcore_data.cache.use import begin_use
 from distcore_data.stores import open_store
 from distcore_testing.buckets import BUCKET, Fault
@@ -46,7 +47,7 @@ def place(request, tmp_path):
 
 
 def states(place):
-    return {entry.key[0]: entry.state for entry in catalogue(place)}
+    return {entry.key[0]: entry.state for entry in list_caches(place)}
 
 
 def decided(decisions):
@@ -57,7 +58,7 @@ def decided(decisions):
 
 
 def test_each_cache_is_told_with_its_size_rows_and_source(place):
-    found = catalogue(place)
+    found = list_caches(place)
     assert [entry.key for entry in found] == KEYS
     for entry in found:
         sizes = [stat.bytes for name, stat in open_store(place).list(f"{entry.key}/").items()]
@@ -73,7 +74,7 @@ def test_a_damaged_cache_says_why(place):
     name = next(name for name in store.list(f"{KEYS[0]}/") if "train" in name)
     store.write(name, b"cut")
     store.write(f"{KEYS[1]}/manifest.json", b"torn")
-    found = {entry.key[0]: entry for entry in catalogue(place)}
+    found = {entry.key[0]: entry for entry in list_caches(place)}
     assert states(place)["a"] == states(place)["b"] == "damaged"
     assert name in found["a"].why
     assert "manifest.json is damaged" in found["b"].why
@@ -81,16 +82,16 @@ def test_a_damaged_cache_says_why(place):
 
 
 def test_a_place_with_nothing_in_it(tmp_path):
-    assert catalogue(tmp_path) == catalogue(tmp_path / "missing") == []
+    assert list_caches(tmp_path) == list_caches(tmp_path / "missing") == []
     assert prune(tmp_path / "missing", ALL) == []
     assert not (tmp_path / "missing").exists()
     with pytest.raises(UserError, match="cannot be looked at"):
-        catalogue("/dev/null")
+        list_caches("/dev/null")
 
 
 def test_looking_changes_nothing(place, tmp_path):
     before = listing(tmp_path), open_store(place).list()
-    catalogue(place)
+    list_caches(place)
     prune(place, Rules(older_than=0, keep=0, unused=True), dry_run=True)
     assert (listing(tmp_path), open_store(place).list()) == before
 
@@ -100,14 +101,14 @@ def test_looking_changes_nothing(place, tmp_path):
 
 def test_a_use_is_seen_and_keeps_the_cache(place):
     use = begin_use(Cache.at(place, KEYS[0]))
-    found = next(entry for entry in catalogue(place) if entry.key == KEYS[0])
+    found = next(entry for entry in list_caches(place) if entry.key == KEYS[0])
     assert found.in_use
     assert str(os.getpid()) in found.users[0]
     assert decided(prune(place, ALL)) == {"a": "kept", "b": "removed", "c": "removed"}
     assert states(place) == {"a": "whole"}
     use.close()
     use.close()
-    assert not next(iter(catalogue(place))).in_use
+    assert not next(iter(list_caches(place))).in_use
     assert decided(prune(place, ALL)) == {"a": "removed"}
     assert open_store(place).list() == {}
 
@@ -124,7 +125,7 @@ def test_a_use_ends_with_its_process(tmp_path, end):
 
     child = forked(work)
     until((tmp_path / "begun").exists)
-    (entry,) = catalogue(tmp_path)
+    (entry,) = list_caches(tmp_path)
     assert (entry.in_use, entry.users) == (True, (str(child),))
     assert decided(prune(tmp_path, ALL)) == {"a": "kept"}
     os.kill(child, end)
@@ -137,15 +138,15 @@ def test_several_uses_and_a_hit_live_side_by_side(tmp_path):
     cache = ensure_cache(tmp_path, KEYS[0], build.format, build)
     first, second = begin_use(cache), begin_use(cache)
     first.close()
-    assert next(iter(catalogue(tmp_path))).in_use
+    assert next(iter(list_caches(tmp_path))).in_use
     ensure_cache(tmp_path, KEYS[0], build.format, build)
     second.close()
-    assert not next(iter(catalogue(tmp_path))).in_use
+    assert not next(iter(list_caches(tmp_path))).in_use
 
 
 def test_the_last_use_is_kept(place):
     begin_use(Cache.at(place, KEYS[0])).close()
-    assert [entry.key for entry in catalogue(place)][-1] == KEYS[0]
+    assert [entry.key for entry in list_caches(place)][-1] == KEYS[0]
 
 
 COMES = """
@@ -160,7 +161,7 @@ print(begin_use(Cache(sys.argv[1], sys.argv[2])))
 def test_who_comes_while_a_cache_is_removed_finds_none(tmp_path, monkeypatch):
     """It waits for the lock on the manifest, which is gone then."""
     cache = ensure_cache(tmp_path, KEYS[0], build.format, build)
-    real, comers = upkeep.remove_directory, []
+    real, comers = pruning.remove_directory, []
 
     def slow(path):
         comer = subprocess.Popen([sys.executable, "-c", COMES, tmp_path, KEYS[0]], stdout=subprocess.PIPE, text=True)
@@ -170,7 +171,7 @@ def test_who_comes_while_a_cache_is_removed_finds_none(tmp_path, monkeypatch):
         assert comer.poll() is None
         real(path)
 
-    monkeypatch.setattr(upkeep, "remove_directory", slow)
+    monkeypatch.setattr(pruning, "remove_directory", slow)
     assert decided(prune(tmp_path, ALL)) == {"a": "removed"}
     assert comers[0].communicate(timeout=60) == ("None\n", None)
     assert begin_use(cache) is None
@@ -238,11 +239,11 @@ def test_rules(tmp_path, rules, going, dry_run):
 
 
 def test_keeping_a_size_lets_go_of_what_was_used_longest_ago(place):
-    sizes = {entry.key[0]: entry.bytes for entry in catalogue(place)}
+    sizes = {entry.key[0]: entry.bytes for entry in list_caches(place)}
     if place.startswith("memory"):
         for key in KEYS:
             begin_use(Cache.at(place, key)).close()
-        sizes = {entry.key[0]: entry.bytes for entry in catalogue(place)}
+        sizes = {entry.key[0]: entry.bytes for entry in list_caches(place)}
     assert decided(prune(place, Rules(keep=sum(sizes.values())))) == dict.fromkeys("abc", "kept")
     kept = Rules(keep=sizes["b"] + sizes["c"])
     assert decided(prune(place, kept)) == {"a": "removed", "b": "kept", "c": "kept"}
@@ -259,7 +260,7 @@ def test_left_overs_go_and_what_is_being_built_stays(tmp_path):
     (tmp_path / f"{dead}.lock").touch()
     with locked(tmp_path / f"{live}.lock"):
         assert states(tmp_path) == {"d": "left over", "e": "building"}
-        assert {entry.key[0]: entry.bytes for entry in catalogue(tmp_path)} == {"d": 10, "e": 5}
+        assert {entry.key[0]: entry.bytes for entry in list_caches(tmp_path)} == {"d": 10, "e": 5}
         assert decided(prune(tmp_path, Rules())) == {"d": "removed", "e": "kept"}
         assert sorted(os.listdir(tmp_path)) == [f"{live}.building-{TAIL}", f"{live}.lock"]
     assert decided(prune(tmp_path, Rules())) == {"e": "removed"}
@@ -270,15 +271,15 @@ def test_left_overs_in_a_bucket_go_after_a_day(monkeypatch):
     place = "memory://left/caches"
     cache, store = ensure_cache(place, KEYS[0], build.format, build), open_store(place)
     store.write(f"{KEYS[0]}/{TAIL}/train/00000.parquet", b"12345")
-    assert sorted((entry.state, entry.bytes > 5) for entry in catalogue(place)) == [
+    assert sorted((entry.state, entry.bytes > 5) for entry in list_caches(place)) == [
         ("building", False),
         ("whole", True),
     ]
     assert [each.what for each in prune(place, Rules())] == ["kept", "kept"]
-    for module in ("catalogue", "upkeep"):
+    for module in ("catalogue", "pruning"):
         monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
     assert sorted(each.what for each in prune(place, Rules())) == ["kept", "removed"]
-    assert len(catalogue(place)) == 1
+    assert len(list_caches(place)) == 1
     build.assert_whole(cache)
 
 
@@ -295,7 +296,7 @@ def test_what_is_not_ours_is_never_touched(tmp_path):
         (tmp_path / name).write_text("mine")
     (tmp_path / "7777").symlink_to(mixed)
     before = listing(tmp_path)
-    found = {entry.key[0]: entry for entry in catalogue(tmp_path)}
+    found = {entry.key[0]: entry for entry in list_caches(tmp_path)}
     assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abf", "foreign")
     assert "notes.txt" in found["a"].why
     assert set(decided(prune(tmp_path, Rules(older_than=0, keep=0, unused=True))).values()) == {"kept"}
@@ -315,7 +316,7 @@ def test_a_folder_that_cannot_be_changed_is_told(tmp_path, monkeypatch):
     def refused(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(upkeep, "remove_directory", refused)
+    monkeypatch.setattr(pruning, "remove_directory", refused)
     (decision,) = prune(tmp_path, ALL)
     assert decision.what == "kept"
     assert "cannot be removed" in decision.why
@@ -330,7 +331,7 @@ def test_a_bucket_over_http(s3, monkeypatch):
     place, credentials = f"s3://{BUCKET}/caches", Credentials(proxy.options())
     cache = ensure_cache(place, KEYS[0], build.format, build, credentials=credentials)
     use, store = begin_use(cache), cache.store()
-    (entry,) = catalogue(place, credentials)
+    (entry,) = list_caches(place, credentials)
     assert entry.in_use
     assert entry.users[0].endswith(f":{os.getpid()}")
     assert [each.what for each in prune(place, ALL, credentials)] == ["kept"]
@@ -338,7 +339,7 @@ def test_a_bucket_over_http(s3, monkeypatch):
     (name,) = (name for name in store.list() if "/test/" in name)
     content = store.read(name)
     store.write(name, content[:-1])
-    assert [entry.state for entry in catalogue(place, credentials)] == ["damaged"]
+    assert [entry.state for entry in list_caches(place, credentials)] == ["damaged"]
 
     def make(builder, manifest, shards):
         values, splits = build.encoded()
@@ -362,4 +363,4 @@ def test_who_may_only_read_is_not_seen_and_reads(s3):
     use = begin_use(cache)
     build.assert_whole(cache)
     use.close()
-    assert not catalogue(place, Credentials(proxy.options()))[0].in_use
+    assert not list_caches(place, Credentials(proxy.options()))[0].in_use

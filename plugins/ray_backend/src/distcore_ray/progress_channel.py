@@ -7,32 +7,32 @@ from types import TracebackType
 from typing import Any
 
 from distcore_core.progress import Progress
-from distcore_ray.desk import Following, News, open_desk
+from distcore_ray.coordinator import Following, News, open_coordinator
 from distcore_ray.rank import RankReporter
-from distcore_torch.training.relay import Reporter
+from distcore_torch.training.progress_channel import Reporter
 
 
-class RayRelay:
-    """Like `distcore_torch.training.relay.Relay`, over the cluster. desk: where the gang meets, once it is entered."""
+class RayProgressChannel:
+    """Like `FileProgressChannel`, over the cluster. coordinator: where the group meets, once it is entered."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.reporter: Reporter = RankReporter()
-        self.desk: Any = None
+        self.coordinator: Any = None
         self._stack = ExitStack()
         self._begun = False
 
-    def __enter__(self) -> RayRelay:
-        self.desk = self._stack.enter_context(open_desk())
+    def __enter__(self) -> RayProgressChannel:
+        self.coordinator = self._stack.enter_context(open_coordinator())
         self._stack.callback(self._end)
-        self._stack.callback(Following(self.desk, self._heard).close)
+        self._stack.callback(Following(self.coordinator, self._heard).close)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
-        self.desk = None
+        self.coordinator = None
 
     def _heard(self, news: News) -> None:
         news.pass_on()

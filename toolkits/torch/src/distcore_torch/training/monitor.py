@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from distcore_core.config.mistakes import nearest
+from distcore_core.config.issues import nearest
 from distcore_core.contracts import JSON, Feature, FeatureSet
-from distcore_core.errors import ConfigError, Mistake
+from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_torch.training.scores import COMBINED
 
 if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
 
 
-class Goal:
+class Monitor:
     """field, metric: as Ludwig chooses them (`validation_field`, `validation_metric`).
 
     Without a validation split the training loss decides. Raises ConfigError for a field or metric that is not there.
@@ -62,7 +62,7 @@ class Goal:
             having = [each.name for each in outputs if metric in self._metrics(each)]
             if not having:
                 known = {"loss"}.union(*(self._metrics(each) for each in outputs))
-                raise _mistake(
+                raise _issue(
                     "trainer.validation_metric", f"no output feature has a metric {metric!r}; {nearest(metric, known)}"
                 )
             return having[0], metric
@@ -82,26 +82,26 @@ class Goal:
     def _check(self, field: str, metric: str, path: str) -> None:
         if field == COMBINED:
             if metric != "loss":
-                raise _mistake(path, f"{COMBINED} has the metric loss alone, not {metric!r}")
+                raise _issue(path, f"{COMBINED} has the metric loss alone, not {metric!r}")
             return
         features = {each.name: each for each in self._features.outputs}
         if field not in features:
-            raise _mistake(path, f"{field!r} is no output feature; there are {', '.join(features)} and {COMBINED}")
+            raise _issue(path, f"{field!r} is no output feature; there are {', '.join(features)} and {COMBINED}")
         if metric != "loss" and metric not in self._metrics(features[field]):
             known = ", ".join(sorted({"loss", *self._metrics(features[field])}))
-            raise _mistake(path, f"{field!r} has no metric {metric!r}; it has {known}")
+            raise _issue(path, f"{field!r} has no metric {metric!r}; it has {known}")
 
     def _check_plateau(self, scheduler: Any, validates: bool, evaluates_training: bool) -> None:
         path = "trainer.learning_rate_scheduler.reduce_eval_metric"
         if self.plateau_split == "test":
-            raise _mistake(
+            raise _issue(
                 "trainer.learning_rate_scheduler.reduce_eval_split",
                 "the test split is evaluated after training only; watch training or validation",
             )
         if self.plateau_split == "validation" and not validates:
-            raise _mistake("trainer.learning_rate_scheduler.reduce_eval_split", "there are no validation rows to watch")
+            raise _issue("trainer.learning_rate_scheduler.reduce_eval_split", "there are no validation rows to watch")
         if self.plateau_split == "training" and not evaluates_training and scheduler.reduce_eval_metric != "loss":
-            raise _mistake(path, "the training split has the loss alone; set trainer.evaluate_training_set for others")
+            raise _issue(path, "the training split has the loss alone; set trainer.evaluate_training_set for others")
         self._check(self.field, scheduler.reduce_eval_metric, path)
 
     def _metrics(self, feature: Feature) -> Any:
@@ -119,5 +119,5 @@ def _value(scores: JSON, split: str, field: str, metric: str) -> float | None:
     return None if found is None else float(found)
 
 
-def _mistake(path: str, message: str) -> ConfigError:
-    return ConfigError([Mistake(0, path, message)])
+def _issue(path: str, message: str) -> ConfigError:
+    return ConfigError([ConfigIssue(0, path, message)])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from distcore_core.io.atomic import remove_directory
 from distcore_core.io.locks import locked_if_free
-from distcore_data.cache.catalogue import Entry, bucket_entries, catalogue, folder_entry
+from distcore_data.cache.listing import Entry, bucket_entries, folder_entry, list_caches
 from distcore_data.cache.manifest import MANIFEST
 from distcore_data.cache.remote import DEAD_AFTER
 from distcore_data.cache.use import BUSY, locked_manifest, users_there
@@ -52,7 +52,7 @@ def prune(
 
     dry_run: only tell. Raises UserError or StoreError where the place cannot be looked at or changed."""
     store = open_store(place, credentials)
-    entries = catalogue(place, credentials)
+    entries = list_caches(place, credentials)
     going = chosen(entries, rules, time.time() if dry_run or isinstance(store, LocalStore) else clock(store))
     decisions = []
     for entry in entries:

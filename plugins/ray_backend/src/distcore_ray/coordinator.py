@@ -1,4 +1,4 @@
-"""Where a gang and its driver leave word for each other: a small actor beside the driver."""
+"""Where a worker group and its driver leave word for each other: a small actor beside the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distcore_ray import session
-from distcore_torch.training.relay import Numbers
+from distcore_torch.training.progress_channel import Numbers
 
 log = logging.getLogger("distcore")
 
@@ -60,7 +60,7 @@ class News:
             log.log(level, "%s", text)
 
 
-class Desk:
+class Coordinator:
     """The actor. Ranks ask it whether to go on; the driver asks it for news."""
 
     def __init__(self) -> None:
@@ -119,16 +119,16 @@ class Desk:
 
 
 @contextmanager
-def open_desk() -> Iterator[Any]:
+def open_coordinator() -> Iterator[Any]:
     """The actor's handle, on this node, until the block ends."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     remote: Any = ray.remote
-    desk = remote(num_cpus=0, scheduling_strategy=here)(Desk).remote()
+    coordinator = remote(num_cpus=0, scheduling_strategy=here)(Coordinator).remote()
     try:
-        yield desk
+        yield coordinator
     finally:
         if not session.is_lost():
-            ray.kill(desk)
+            ray.kill(coordinator)
 
 
 class Following:
@@ -136,10 +136,10 @@ class Following:
 
     SECONDS, ANSWER_SECONDS = 0.25, 60.0
 
-    def __init__(self, desk: Any, heard: Any) -> None:
-        self._desk, self._heard = desk, heard
+    def __init__(self, coordinator: Any, heard: Any) -> None:
+        self._coordinator, self._heard = coordinator, heard
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="distcore-desk", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="distcore-coordinator", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -152,8 +152,8 @@ class Following:
         while True:
             last = self._over.wait(self.SECONDS)
             try:
-                self._heard(ray.get(self._desk.news.remote(), timeout=self.ANSWER_SECONDS))
-            except ray.exceptions.RayError:  # the cluster went: whoever waits for the gang is told
+                self._heard(ray.get(self._coordinator.news.remote(), timeout=self.ANSWER_SECONDS))
+            except ray.exceptions.RayError:  # the cluster went: whoever waits for the worker group is told
                 return
             if last:
                 return

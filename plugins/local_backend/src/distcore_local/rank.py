@@ -1,4 +1,4 @@
-"""One rank's process: it runs the gang's function and tells the process that started it how that went."""
+"""One rank's process: it runs the worker group's function and tells the process that started it how that went."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from distcore_core.contracts import Member
+from distcore_core.contracts import Rank
 from distcore_core.errors import DistcoreError, Diverged, Stopped
 from distcore_core.signals import Stoppable, signal_of
 from distcore_torch.training import parents
@@ -20,7 +20,7 @@ from distcore_torch.training import parents
 class Orders:
     """What a rank is started with. environment: variables of its own. parent: id of the process that starts it."""
 
-    member: Member
+    rank: Rank
     threads: int
     environment: Mapping[str, str]
     parent: int
@@ -61,7 +61,7 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
         import torch
 
         torch.set_num_threads(orders.threads)
-        return Told("result", function(orders.member, *arguments))
+        return Told("result", function(orders.rank, *arguments))
     except KeyboardInterrupt as error:
         return Told("stopped", error=Stopped(str(error), signal_of(error)))
     except Exception as error:  # noqa: BLE001 - told by the process that waits

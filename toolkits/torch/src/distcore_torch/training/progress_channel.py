@@ -1,7 +1,7 @@
 """A worker's progress in the process that the user started: a few numbers in a small file that both have mapped.
 
 The worker's loop sets attributes as ever; a thread on each side copies them a few times a second. A backend whose
-workers are on other machines has a relay of its own (`contracts.Backend`); `Numbers` is what travels.
+workers are on other machines has a progress channel of its own (`contracts.Backend`); `Numbers` is what travels.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class Numbers(NamedTuple):
         progress.done, progress.loss = self.done, self.loss
 
 
-class Relay:
-    """The reading side: `with Relay(progress) as relay:` keeps `progress` up to date from what `relay.reporter` got."""
+class FileProgressChannel:
+    """The reading side: `with FileProgressChannel(progress) as channel:` keeps `progress` up to date from what
+    `channel.reporter` got."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -68,7 +69,7 @@ class Relay:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="distcore-progress", daemon=True)
 
-    def __enter__(self) -> Relay:
+    def __enter__(self) -> FileProgressChannel:
         self._thread.start()
         return self
 
@@ -97,7 +98,7 @@ class Relay:
 
 @dataclass(frozen=True)
 class FileReporter:
-    """Reports into the file of a `Relay`. Where it cannot be opened, the worker reports nowhere."""
+    """Reports into the file of a `FileProgressChannel`. Where it cannot be opened, the worker reports nowhere."""
 
     path: str
 

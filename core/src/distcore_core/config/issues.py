@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
-from distcore_core.errors import ConfigError, Mistake
+from distcore_core.errors import ConfigError, ConfigIssue
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -36,10 +36,10 @@ def validate(model: type[M], values: Mapping[str, Any], where: str) -> M:
 
 def mistakes_of(
     error: ValidationError, model: type[BaseModel], where: str = "", line: int = 0, values: Any = None
-) -> list[Mistake]:
+) -> list[ConfigIssue]:
     """One mistake for each thing wrong, at the dotted path `where` plus its path in the values."""
     return [
-        Mistake(line, dotted(where, *path), without_passwords(message))
+        ConfigIssue(line, dotted(where, *path), without_passwords(message))
         for path, message in problems_of(error, model, values)
     ]
 

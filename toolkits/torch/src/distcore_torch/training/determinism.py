@@ -29,7 +29,7 @@ def weights_digest(module: torch.nn.Module) -> str:
 
 def check_weights(module: torch.nn.Module, strategy: Strategy, step: int) -> None:
     """Compare the ranks' weights. Raises TrainingError naming the ranks that differ from most (or rank 0)."""
-    if strategy.member.world == 1:
+    if strategy.rank.world == 1:
         return
     digests = strategy.gather(weights_digest(module))
     common = max(digests, key=digests.count)

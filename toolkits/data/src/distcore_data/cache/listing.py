@@ -56,7 +56,7 @@ class Entry:
     paths: tuple[str, ...] = ()
 
 
-def catalogue(place: str | os.PathLike[str], credentials: Credentials | None = None) -> list[Entry]:
+def list_caches(place: str | os.PathLike[str], credentials: Credentials | None = None) -> list[Entry]:
     """Everything of ours at a path or an address, the one used longest ago first. Changes nothing.
 
     Raises UserError for an address of no store or a folder that cannot be looked at, StoreError for such a bucket."""

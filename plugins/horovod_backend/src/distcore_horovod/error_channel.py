@@ -18,14 +18,14 @@ SECONDS = 2.0
 """How long the leader looks for who ended before it says that it does not know."""
 
 
-class Board:
+class ErrorChannel:
     """store: the key-value store; None: nobody leaves words. hosts, processes: of every rank."""
 
     def __init__(self, store: Any, rank: int, hosts: list[str], processes: list[int]) -> None:
         self._store, self._rank, self._hosts, self._processes = store, rank, hosts, processes
 
     @classmethod
-    def open(cls, hvd: Any, rank: int, hosts: list[str], processes: list[int]) -> Board:
+    def open(cls, hvd: Any, rank: int, hosts: list[str], processes: list[int]) -> ErrorChannel:
         """Rank 0 serves, and tells the others where, through Horovod (hvd)."""
         from torch.distributed import TCPStore
 

@@ -14,8 +14,8 @@ from distcore.cli.table import table
 
 def plan(arguments: Namespace) -> int:
     """Say what would run, where, through which plugins and why."""
+    from distcore.cli.arguments import config_of, data_of, set_up_logging
     from distcore.cli.plan_text import render
-    from distcore.cli.words import config_of, data_of, set_up_logging
     from distcore.workflow import run
 
     set_up_logging(arguments.logging_level)

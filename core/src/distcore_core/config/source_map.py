@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from distcore_core.config.mistakes import dotted, without_passwords
-from distcore_core.errors import Mistake
+from distcore_core.config.issues import dotted, without_passwords
+from distcore_core.errors import ConfigIssue
 
 KeyPath = tuple[str | int, ...]
 """("input_features", 2, "type"): keys of mappings and positions in lists."""
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     path: KeyPath
 
 
-class Places(dict[KeyPath, Place]):
+class SourceMap(dict[KeyPath, Place]):
     """The place of every path, followed when values move (an older spelling, a default merged into a feature)."""
 
     def find(self, path: KeyPath) -> Place:
@@ -39,6 +39,6 @@ class Places(dict[KeyPath, Place]):
         for key, each in inside:
             self.follow(each, (*old, key), (*new, key))
 
-    def mistake(self, path: KeyPath, message: str) -> Mistake:
+    def issue(self, path: KeyPath, message: str) -> ConfigIssue:
         line, shown = self.find(path)
-        return Mistake(line, dotted(*shown), without_passwords(message))
+        return ConfigIssue(line, dotted(*shown), without_passwords(message))

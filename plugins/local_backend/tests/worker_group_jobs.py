@@ -1,4 +1,4 @@
-"""What the tests let gangs run: importable by name from this folder, which the tests put on sys.path."""
+"""What the tests let worker groups run: importable by name from this folder, which the tests put on sys.path."""
 
 import os
 import signal
@@ -15,55 +15,54 @@ from distcore_testing.loops import TinyRun, train_tiny
 STRATEGY = "distcore_local.ddp:DDP"
 
 
-def several(member, runs):
-    """Some runs one after another in one gang; "gloo" in a name keeps that one off shared memory."""
+def several(rank, runs):
+    """Some runs one after another in one worker group; "gloo" in a name keeps that one off shared memory."""
     found = {}
     for name, run in runs.items():
-        os.environ["LOCAL_WORLD_SIZE"] = "0" if "gloo" in name else str(member.world)
+        os.environ["LOCAL_WORLD_SIZE"] = "0" if "gloo" in name else str(rank.world)
         try:
-            found[name] = train_tiny(member, replace(run, strategy=STRATEGY))
+            found[name] = train_tiny(rank, replace(run, strategy=STRATEGY))
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
     return found
 
 
-def collectives(member):
+def collectives(rank):
     """Each of a strategy's operations once."""
     strategy = DDP(False)
-    strategy.setup(member)
-    torch.manual_seed(member.rank)
+    strategy.setup(rank)
+    torch.manual_seed(rank.index)
     module = torch.nn.Sequential(
         torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1, dtype=torch.float64)
     )
     strategy.prepare(module)
     found = {"weights": [each.tolist() for each in module.state_dict().values()]}
     for parameter in list(module.parameters())[:-1]:  # the last has no gradient in any rank
-        parameter.grad = torch.full_like(parameter, 10.0**member.rank)
-    module[0].bias.grad = None if member.rank else torch.ones(2)
-    module[1].running_mean.add_(1.0 + member.rank)
-    found["stop"] = [strategy.reduce(False), strategy.reduce(member.rank == 1)]
+        parameter.grad = torch.full_like(parameter, 10.0**rank.index)
+    module[0].bias.grad = None if rank.index else torch.ones(2)
+    module[1].running_mean.add_(1.0 + rank.index)
+    found["stop"] = [strategy.reduce(False), strategy.reduce(rank.index == 1)]
     found["gradients"] = [each.grad.unique().tolist() for each in module.parameters()]
     found["running_mean"] = module[1].running_mean.tolist()
-    found["sum"] = strategy.sum(torch.tensor([float(member.rank), 1.0])).tolist()
-    found["gather"] = strategy.gather({"rank": member.rank})
+    found["sum"] = strategy.sum(torch.tensor([float(rank.index), 1.0])).tolist()
+    found["gather"] = strategy.gather({"rank": rank.index})
     found["exchange"] = [type(each).__name__ for each in strategy._exchanges]
     strategy.teardown()
     return found
 
 
-def sums(member, rounds):
+def sums(rank, rounds):
     """Random numbers of every rank through shared memory, again and again; digests of what each rank got."""
     strategy = DDP(False)
-    strategy.setup(member)
-    exchange = shared_memory.SharedSum(member.rank, member.world, 1000, torch.float32, strategy.gather)
+    strategy.setup(rank)
+    exchange = shared_memory.SharedSum(rank.index, rank.world, 1000, torch.float32, strategy.gather)
     wrong = 0
     for index in range(rounds):
         parts = [
-            torch.randn(1000, generator=torch.Generator().manual_seed(97 * index + rank))
-            for rank in range(member.world)
+            torch.randn(1000, generator=torch.Generator().manual_seed(97 * index + each)) for each in range(rank.world)
         ]
-        exchange.slot().copy_(parts[member.rank])
-        if (index + member.rank) % 7 == 0:
+        exchange.slot().copy_(parts[rank.index])
+        if (index + rank.index) % 7 == 0:
             time.sleep(0.002)  # ranks are never in step
         expected = parts[0] + parts[1]
         for part in parts[2:]:
@@ -74,12 +73,12 @@ def sums(member, rounds):
     return wrong
 
 
-def no_memory(member):
+def no_memory(rank):
     """Every rank falls back to gloo when one of them cannot map the memory."""
-    if member.rank == 1:
+    if rank.index == 1:
         shared_memory.os.open = _refused
     strategy = DDP(False)
-    strategy.setup(member)
+    strategy.setup(rank)
     found = type(strategy.exchange(10, torch.float32)).__name__
     strategy.teardown()
     return found
@@ -89,80 +88,80 @@ def _refused(*arguments):
     raise PermissionError(13, "Permission denied")
 
 
-def threads(member):
+def threads(rank):
     return torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
 
 
-def exit_with(member, code):
-    if member.rank == 1:
+def exit_with(rank, code):
+    if rank.index == 1:
         os._exit(code)
     time.sleep(60)
 
 
-def wait_for_interrupt(member, folder):
-    (Path(folder) / str(member.rank)).touch()
+def wait_for_interrupt(rank, folder):
+    (Path(folder) / str(rank.index)).touch()
     try:
         time.sleep(60)
     except KeyboardInterrupt:
-        (Path(folder) / f"{member.rank}-interrupted").touch()
+        (Path(folder) / f"{rank.index}-interrupted").touch()
         raise
 
 
-def train_until_interrupted(member, run, folder):
+def train_until_interrupted(rank, run, folder):
     """As `train_tiny`; says when it has begun."""
-    (Path(folder) / str(member.rank)).touch()
-    return train_tiny(member, replace(run, strategy=STRATEGY))
+    (Path(folder) / str(rank.index)).touch()
+    return train_tiny(rank, replace(run, strategy=STRATEGY))
 
 
 __all__ = ["TinyRun", "signal"]
 
 
-def who(member):
+def who(rank):
     """Where this rank says it is, and who started it."""
     return os.getpid(), os.getppid(), sorted(name for name in os.environ if name.startswith("MASTER_"))
 
 
-def note_and_wait(member, folder):
+def note_and_wait(rank, folder):
     """Leave this process's number, then wait for a rank that never comes, as in a collective."""
-    (Path(folder) / f"{member.rank}.tmp").write_text(str(os.getpid()))
-    (Path(folder) / f"{member.rank}.tmp").rename(Path(folder) / f"{member.rank}.pid")
-    if member.rank == 1:
+    (Path(folder) / f"{rank.index}.tmp").write_text(str(os.getpid()))
+    (Path(folder) / f"{rank.index}.tmp").rename(Path(folder) / f"{rank.index}.pid")
+    if rank.index == 1:
         time.sleep(10**6)
     strategy = DDP(False)
-    strategy.setup(member)
+    strategy.setup(rank)
     strategy.gather(None)
 
 
-def wait_for_one_that_stops(member, folder):
+def wait_for_one_that_stops(rank, folder):
     """Rank 0 ends when it is asked to; rank 1 waits for it where it hears of nothing, as in a collective."""
     from distcore_torch.training.heartbeat import WAITING, heartbeat
 
-    if member.rank == 0:
-        wait_for_interrupt(member, folder)
+    if rank.index == 0:
+        wait_for_interrupt(rank, folder)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with heartbeat().during(WAITING):
-        (Path(folder) / str(member.rank)).touch()
+        (Path(folder) / str(rank.index)).touch()
         time.sleep(10**6)
 
 
-def raise_ours(member, folder):
-    from distcore_core.errors import ConfigError, Mistake
+def raise_ours(rank, folder):
+    from distcore_core.errors import ConfigError, ConfigIssue
 
     with (Path(folder) / "attempts").open("a") as file:
-        file.write(f"{member.rank}\n")
-    raise ConfigError([Mistake(3, "trainer", "is odd")], "config.yaml")
+        file.write(f"{rank.index}\n")
+    raise ConfigError([ConfigIssue(3, "trainer", "is odd")], "config.yaml")
 
 
-def raise_once(member, folder):
+def raise_once(rank, folder):
     """An error that another attempt may not meet; of one rank, since the other may be late by more than a second."""
     marker = Path(folder) / "raised"
-    if member.rank == 0 and not marker.exists():
+    if rank.index == 0 and not marker.exists():
         marker.touch()
         raise ConnectionResetError("a disk blinked")
-    return member.rank
+    return rank.index
 
 
-def unpicklable(member):
+def unpicklable(rank):
     return lambda: None
 
 
@@ -181,14 +180,14 @@ def die_always(number):
     return number
 
 
-def train_slowly(member, run, loading, computing):
+def train_slowly(rank, run, loading, computing):
     """As `train_tiny`; rank 1 sleeps three times as long as rank 0 in each batch's loading and computing."""
     from distcore_testing import loops
 
     strategy = DDP(False)
-    strategy.setup(member)
+    strategy.setup(rank)
     loop, loader, _ = loops.tiny_loop(run, strategy)
-    times = 3 if member.rank else 1
+    times = 3 if rank.index else 1
     loader.actions = dict.fromkeys(range(1000), lambda: time.sleep(loading * times))
     loop.work.module.register_forward_pre_hook(lambda module, batch: time.sleep(computing * times))
     finished = loop.run()

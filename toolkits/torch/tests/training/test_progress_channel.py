@@ -6,7 +6,7 @@ import time
 import torch
 
 from distcore_core.progress import Progress
-from distcore_torch.training.relay import FileReporter, Relay
+from distcore_torch.training.progress_channel import FileProgressChannel, FileReporter
 
 
 def until(condition):
@@ -18,9 +18,9 @@ def until(condition):
 
 def test_numbers_arrive_and_the_file_is_gone_afterwards():
     shown = Progress()
-    with Relay(shown) as relay:
-        path = relay.reporter.path
-        with relay.reporter.reporting() as worker:
+    with FileProgressChannel(shown) as progress_channel:
+        path = progress_channel.reporter.path
+        with progress_channel.reporter.reporting() as worker:
             worker.begin("train", 10, "steps", 64)
             worker.done, worker.loss = 7, torch.tensor(0.5)
             until(lambda: shown.done == 7)
@@ -35,7 +35,7 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
 def test_the_last_numbers_arrive_of_a_stage_that_ended_between_two_looks():
     """The loop ends its stage as soon as its last step is done."""
     shown = Progress()
-    with Relay(shown) as relay, relay.reporter.reporting() as worker:
+    with FileProgressChannel(shown) as progress_channel, progress_channel.reporter.reporting() as worker:
         worker.begin("train", 10, "steps", 64)
         worker.done = 7
         until(lambda: shown.done == 7)
@@ -53,6 +53,6 @@ def test_a_worker_that_cannot_open_the_file_goes_on(tmp_path):
 
 def test_nothing_is_shown_of_a_worker_that_never_began():
     shown = Progress()
-    with Relay(shown):
+    with FileProgressChannel(shown):
         pass
     assert shown.stages_finished == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from distcore.cli.words import config_of, data_of, set_up_logging, shown, skips_of
+from distcore.cli.arguments import config_of, data_of, set_up_logging, shown, skips_of
 
 
 def experiment(arguments: Namespace) -> int:

@@ -1,4 +1,4 @@
-"""A gang on the cluster: Ray Train starts its ranks together, ends them together and starts them again."""
+"""A worker group on the cluster: Ray Train starts its ranks together, ends them together and starts them again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import ray
 import ray.train
 from ray.exceptions import RayError
 
-from distcore_core.contracts import Gang
+from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import TrainingError, UserError
 from distcore_core.io.temporaries import temporary_folder
 from distcore_ray import worker
-from distcore_ray.desk import News
+from distcore_ray.coordinator import News
 from distcore_ray.failures import first_cause
 from distcore_ray.rendezvous import rendezvous_of
 from distcore_ray.session import Lost, Pulse
@@ -25,7 +25,7 @@ from distcore_ray.shipping import Place, packed, unpacked
 from distcore_torch.training.interrupt import Interrupt
 
 LOOK_SECONDS = 0.25
-"""How often the driver looks at its gang."""
+"""How often the driver looks at its worker group."""
 
 ANSWER_SECONDS = 120.0
 """How long the cluster may take to answer the driver (on a very busy machine) before it is given up for dead."""
@@ -39,22 +39,22 @@ ROOM_TOLD_SECONDS, START_TOLD_SECONDS = 20.0, 90.0
 log = logging.getLogger("distcore")
 
 
-def run(gang: Gang, desk: Any, patience: float) -> list[Any]:
-    """Run the gang to its end; results in rank order.
+def run(group: WorkerGroup, coordinator: Any, patience: float) -> list[Any]:
+    """Run the worker group to its end; results in rank order.
 
     patience: seconds without room for the ranks after which to give up.
     Raises what a rank raised where that is one of distcore's errors, else TrainingError naming rank, node and exit;
     Stopped after a ctrl-C or SIGTERM, once the ranks have saved a checkpoint (a second signal does not wait)."""
-    refuse_impossible(gang, ray.nodes())
+    refuse_impossible(group, ray.nodes())
     with temporary_folder("ray") as folder:
-        attempt = _Fit(_trainer(gang, desk, str(folder)))
+        attempt = _Fit(_trainer(group, coordinator, str(folder)))
         attempt.start()
         try:
-            return _Watch(gang, desk, patience).until(attempt)
+            return _Watch(group, coordinator, patience).until(attempt)
         except Lost:
             raise
         except BaseException:
-            desk.abandon.remote()
+            coordinator.abandon.remote()
             raise
 
 
@@ -73,60 +73,60 @@ class _Fit(threading.Thread):
             self.error = error
 
 
-def _trainer(gang: Gang, desk: Any, folder: str) -> Any:
+def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
     # By its own module: `ray.train.torch` would bring torch into a driver that may have no use for it.
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
     train: Any = ray.train  # to type checkers its names are those of Train V1
     config = {
-        "desk": desk,
+        "coordinator": coordinator,
         "place": Place.here(),
-        "payload": packed((gang.function, gang.arguments)),
-        "threads": gang.threads,
-        "hang_seconds": gang.hang_seconds,
+        "payload": packed((group.function, group.arguments)),
+        "threads": group.threads,
+        "hang_seconds": group.hang_seconds,
         "level": log.getEffectiveLevel(),
     }
     return DataParallelTrainer(
         worker.run,
         train_loop_config=config,
-        backend_config=rendezvous_of(gang),
+        backend_config=rendezvous_of(group),
         scaling_config=train.ScalingConfig(
-            num_workers=(gang.min_ranks, gang.ranks) if gang.min_ranks else gang.ranks,
-            use_gpu=gang.use_gpu,
-            resources_per_worker=resources_of_rank(gang),
+            num_workers=(group.min_ranks, group.ranks) if group.min_ranks else group.ranks,
+            use_gpu=group.use_gpu,
+            resources_per_worker=resources_of_rank(group),
             # CPUs are where the nodes are; ranks with GPUs are better off near each other.
-            placement_strategy="PACK" if gang.use_gpu else "SPREAD",
+            placement_strategy="PACK" if group.use_gpu else "SPREAD",
         ),
         run_config=train.RunConfig(
             storage_path=folder,
             failure_config=train.FailureConfig(
-                max_failures=gang.max_retries,
+                max_failures=group.max_retries,
                 # A node that is taken away (spot) is no fault of the run, unless the user wants no retry at all.
-                max_preemption_failures=-1 if gang.max_retries else 0,
+                max_preemption_failures=-1 if group.max_retries else 0,
             ),
         ),
     )
 
 
-def resources_of_rank(gang: Gang) -> dict[str, float]:
+def resources_of_rank(group: WorkerGroup) -> dict[str, float]:
     """What each rank reserves: a CPU, and a GPU where they are used, unless the config says otherwise."""
     base: dict[str, float] = {"CPU": 1}
-    if gang.use_gpu:
+    if group.use_gpu:
         base["GPU"] = 1
-    return {name: amount for name, amount in {**base, **gang.resources_per_worker}.items() if amount}
+    return {name: amount for name, amount in {**base, **group.resources_per_worker}.items() if amount}
 
 
-def refuse_impossible(gang: Gang, nodes: list[dict[str, Any]]) -> None:
-    """Raise UserError, with the arithmetic, for a gang that will never find room on these nodes.
+def refuse_impossible(group: WorkerGroup, nodes: list[dict[str, Any]]) -> None:
+    """Raise UserError, with the arithmetic, for a worker group that will never find room on these nodes.
 
     A cluster that can grow (an autoscaler, recognised by what it says it can have) is asked all the same."""
     from ray._private.state import state
 
     if state.get_max_resources_from_cluster_config():
         return
-    each = resources_of_rank(gang)
+    each = resources_of_rank(group)
     fits = sum(_times(each, node["Resources"]) for node in nodes if node["Alive"])
-    needed = gang.min_ranks or gang.ranks
+    needed = group.min_ranks or group.ranks
     if fits >= needed:
         return
     asked = ", ".join(f"{name}: {amount:g}" for name, amount in each.items())
@@ -147,10 +147,10 @@ def _times(each: dict[str, float], has: dict[str, float]) -> int:
 
 @dataclass
 class _Watch:
-    """The driver's eyes on a gang under way."""
+    """The driver's eyes on a worker group under way."""
 
-    gang: Gang
-    desk: Any
+    group: WorkerGroup
+    coordinator: Any
     patience: float
     pulse: Pulse = field(default_factory=Pulse)
     groups: list[str] = field(default_factory=list)
@@ -161,7 +161,7 @@ class _Watch:
 
     def until(self, fit: _Fit) -> list[Any]:
         """Wait for the end. Raises as `run`."""
-        with Interrupt(self.gang.grace_seconds) as interrupt:
+        with Interrupt(self.group.grace_seconds) as interrupt:
             while fit.is_alive():
                 fit.join(LOOK_SECONDS)
                 self.pulse.feel()
@@ -183,7 +183,7 @@ class _Watch:
 
     def _news(self) -> News:
         try:
-            news: News = ray.get(self.desk.news.remote(), timeout=ANSWER_SECONDS)
+            news: News = ray.get(self.coordinator.news.remote(), timeout=ANSWER_SECONDS)
         except RayError as error:
             raise TrainingError(
                 f"The Ray cluster does not answer any more ({_first_line(error)}). Look at its head and at this node's "
@@ -196,13 +196,13 @@ class _Watch:
         if not self.groups:
             raise interrupt.stopped()
         self.asked_to_stop = True
-        self.desk.stop.remote()
+        self.coordinator.stop.remote()
         if interrupt.signal == signal.SIGINT:
             log.warning("Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for it.")
         else:
             log.warning(
                 "Stopping after %s: the workers save a checkpoint first, within %g s (trainer.grace_seconds).",
-                *(signal.Signals(interrupt.signal).name, self.gang.grace_seconds),
+                *(signal.Signals(interrupt.signal).name, self.group.grace_seconds),
             )
 
     def _look(self, news: News) -> None:
@@ -238,26 +238,26 @@ class _Watch:
         return lost
 
     def _asked(self) -> str:
-        ranks = f"{self.gang.min_ranks} to {self.gang.ranks}" if self.gang.min_ranks else f"{self.gang.ranks}"
-        each = ", ".join(f"{name}: {amount:g}" for name, amount in resources_of_rank(self.gang).items())
+        ranks = f"{self.group.min_ranks} to {self.group.ranks}" if self.group.min_ranks else f"{self.group.ranks}"
+        each = ", ".join(f"{name}: {amount:g}" for name, amount in resources_of_rank(self.group).items())
         return f"{ranks} workers of {{{each}}} each"
 
     def _room(self) -> str:
         alive = [node for node in ray.nodes() if node["Alive"]]
-        fits = sum(_times(resources_of_rank(self.gang), node["Resources"]) for node in alive)
+        fits = sum(_times(resources_of_rank(self.group), node["Resources"]) for node in alive)
         return f"Its {len(alive)} nodes could hold {fits}, if nothing else ran there."
 
     def _fits(self) -> bool:
-        each = resources_of_rank(self.gang)
+        each = resources_of_rank(self.group)
         has = sum(_times(each, node["Resources"]) for node in ray.nodes() if node["Alive"])
-        return has >= (self.gang.min_ranks or self.gang.ranks)
+        return has >= (self.group.min_ranks or self.group.ranks)
 
     def _tell_of_restart(self, news: News, world: int) -> None:
         cause = first_cause(self.groups[-1], news.seats, news.failures, ray.nodes())
         log.warning(
             "%s%s. All ranks were started again (%d of at most %d times%s); they go on from the last checkpoint.",
-            *(cause[0].upper(), cause[1:], len(self.groups), self.gang.max_retries),
-            f", now {world} of them" if self.gang.min_ranks else "",
+            *(cause[0].upper(), cause[1:], len(self.groups), self.group.max_retries),
+            f", now {world} of them" if self.group.min_ranks else "",
         )
 
     def _explained(self, error: BaseException | None, news: News) -> str:

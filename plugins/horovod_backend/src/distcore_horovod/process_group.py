@@ -1,9 +1,9 @@
 """A launcher's processes as one: rank 0 leads and tells the story, the others wait for its orders and do their part.
 
-An order is a function with arguments that every rank calls with the crew, itself included. Orders travel as Horovod
-broadcasts, over connections that were made when all ranks met: no port is open for anybody else. Errors of a rank in a
-task are results; an error in a gang, where others wait in a collective, ends the crew (`failure`). A crew whose ranks
-come and go is `elastic.ElasticCrew`.
+An order is a function with arguments that every rank calls with the process group, itself included. Orders travel as
+Horovod broadcasts, over connections that were made when all ranks met: no port is open for anybody else. Errors of a
+rank in a task are results; an error in a worker group, where others wait in a collective, ends the process group
+(`failure`). A process group whose ranks come and go is `elastic.ElasticProcessGroup`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import cloudpickle
 from distcore_core.errors import TrainingError, UserError
 from distcore_core.signals import signal_of
 from distcore_horovod.afterwards import say_afterwards
-from distcore_horovod.board import Board
+from distcore_horovod.error_channel import ErrorChannel
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.installed import require
 from distcore_horovod.launcher import Launched
@@ -37,10 +37,10 @@ log = logging.getLogger("distcore")
 
 
 class Broken(Exception):
-    """The ranks of an elastic crew cannot go on together: one is lost, or has failed. They meet again."""
+    """The ranks of an elastic process group cannot go on together: one is lost, or has failed. They meet again."""
 
 
-class Crew:
+class ProcessGroup:
     """The processes that a launcher started, joined in Horovod. launched: who this is."""
 
     ended_by_launcher = "Training stopped"
@@ -60,7 +60,7 @@ class Crew:
         self.launched, self.hvd = launched, hvd
         self.over = False
         self.advice: Callable[[], str] = str
-        """For the end of a gang: its last checkpoint, and how to go on from it."""
+        """For the end of a worker group: its last checkpoint, and how to go on from it."""
         self.hosts: list[str] = []
         self.processes: list[int] = []
         self.meet()
@@ -73,18 +73,18 @@ class Crew:
         self.introduce(self.hvd.allgather_object((machine(), os.getpid()), name="distcore.hosts"))
 
     def introduce(self, ranks: Sequence[tuple[str, int]]) -> None:
-        """Remember (machine, process) of every rank, in rank order, and open the board."""
+        """Remember (machine, process) of every rank, in rank order, and open the error channel."""
         self.hosts = [host for host, _ in ranks]
         self.processes = [process for _, process in ranks]
-        self.board = self.open_board()
+        self.error_channel = self.open_error_channel()
         if self.rank == 0:
             # Ours must run before Horovod's own, which hvd.init() registers: the last registered is the first to run.
             atexit.unregister(self.end)
             atexit.register(self.end)
 
-    def open_board(self) -> Board:
+    def open_error_channel(self) -> ErrorChannel:
         """Where a rank that must end says why."""
-        return Board.open(self.hvd, self.rank, self.hosts, self.processes)
+        return ErrorChannel.open(self.hvd, self.rank, self.hosts, self.processes)
 
     @property
     def rank(self) -> int:
@@ -102,7 +102,7 @@ class Crew:
     # -------------------------------------------------------------- the leader
 
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """function(crew, *arguments) in every rank; results in rank order, or what the first that failed raised."""
+        """function(process group, *arguments) in every rank; results in rank order, or the first failure is raised."""
         if self.over:
             raise TrainingError("The launcher's other processes have ended. Start the command again.")
         self._tell(cloudpickle.dumps((function, arguments)))
@@ -143,7 +143,7 @@ class Crew:
         raise SystemExit(0)
 
     def _part_of(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """A follower's part; where the crew is over after it, so is this process, and the leader says why."""
+        """A follower's part; where the process group is over after it, so is this process, and the leader says why."""
         try:
             return self._carried_out(function, arguments)
         except BaseException as error:
@@ -183,19 +183,19 @@ class Crew:
             raise self.failure() from error
 
     def failure(self) -> Exception:
-        """The crew is over; what the leader raises where Horovod says that it broke. A follower's process ends."""
+        """The process group is over; what the leader raises. A follower's process ends."""
         self.over = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends all ranks; first say why
         if self.rank:
             self.follower_lost()
-        reason = self.board.reason()
+        reason = self.error_channel.reason()
         say_afterwards(f"distcore: Training stopped: {reason} {self.advice()}")
         return TrainingError(f"Training stopped: {reason}")
 
     def follower_lost(self) -> NoReturn:
-        """End a follower whose crew broke. If the leader is gone, who else would say it."""
-        if self.board.speaks_for_the_leader():
-            self.say_and_leave(f"Training stopped: {self.board.gone()}")
+        """End a follower whose process group broke. If the leader is gone, who else would say it."""
+        if self.error_channel.speaks_for_the_leader():
+            self.say_and_leave(f"Training stopped: {self.error_channel.gone()}")
         leave_process(1)
 
     def say_and_leave(self, words: str) -> NoReturn:
