@@ -78,7 +78,9 @@ def test_every_hook_is_documented_and_has_an_implementation_or_a_caller() -> Non
     assert len(names) >= 18
     page = (ROOT / "docs" / "hooks.md").read_text()
     code = "\n".join(
-        path.read_text() for folder in ("core", "plugins", "tests") for path in (ROOT / folder).rglob("*.py")
+        path.read_text()
+        for folder in ("core", "toolkits", "plugins", "src", "tests")
+        for path in (ROOT / folder).rglob("*.py")
     )
     for name in names:
         assert inspect.getdoc(getattr(hooks, name)), f"{name} has no docstring"
