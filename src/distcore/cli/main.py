@@ -162,18 +162,18 @@ def _handler(module: str, function: str) -> Callable[[argparse.Namespace], int]:
 
 
 _COMMANDS: list[tuple[str, list[str], str, Callable[[argparse.ArgumentParser], None], Callable[[Any], int]]] = [
-    ("experiment", [], "train, then evaluate and predict the test split", flags.train, _handler("work", "experiment")),
-    ("train", [], "preprocess and fit a model", flags.train, _handler("work", "train")),
+    ("experiment", [], "train, then evaluate and predict the test split", flags.train, _handler("train", "experiment")),
+    ("train", [], "preprocess and fit a model", flags.train, _handler("train", "train")),
     ("hyperopt", [], "search the space of the hyperopt section", flags.hyperopt, _handler("search", "hyperopt")),
-    ("preprocess", [], "build the cache and stop", flags.preprocess, _handler("work", "preprocess")),
-    ("evaluate", ["test"], "metrics of a model on a dataset", flags.evaluate, _handler("work", "evaluate")),
-    ("predict", [], "predictions of a model on a dataset", flags.predict, _handler("work", "predict")),
-    ("plan", [], "say what would run, where, through which plugins and why", flags.plan, _handler("look", "plan")),
-    ("init", [], "write a commented config by looking at data", flags.init, _handler("look", "init")),
-    ("plugins", [], "list the installed plugins and their state", flags.plugins, _handler("look", "plugins")),
-    ("doctor", [], "check the machine and each plugin's parts", flags.doctor, _handler("look", "doctor")),
-    ("schema", [], "print the JSON Schema of what is installed", flags.schema, _handler("look", "schema")),
-    ("report", [], "write report.html from an experiment's folder", flags.report, _handler("look", "report")),
+    ("preprocess", [], "build the cache and stop", flags.preprocess, _handler("train", "preprocess")),
+    ("evaluate", ["test"], "metrics of a model on a dataset", flags.evaluate, _handler("train", "evaluate")),
+    ("predict", [], "predictions of a model on a dataset", flags.predict, _handler("train", "predict")),
+    ("plan", [], "say what would run, where, through which plugins and why", flags.plan, _handler("inspect", "plan")),
+    ("init", [], "write a commented config by looking at data", flags.init, _handler("inspect", "init")),
+    ("plugins", [], "list the installed plugins and their state", flags.plugins, _handler("inspect", "plugins")),
+    ("doctor", [], "check the machine and each plugin's parts", flags.doctor, _handler("inspect", "doctor")),
+    ("schema", [], "print the JSON Schema of what is installed", flags.schema, _handler("inspect", "schema")),
+    ("report", [], "write report.html from an experiment's folder", flags.report, _handler("inspect", "report")),
     ("cache", [], "list, verify and prune the caches of a folder or bucket", flags.cache, _handler("cache", "cache")),
 ]
 

@@ -41,7 +41,7 @@ class ErrorChannel:
                 name, address[1], is_master=True, timeout=wait, wait_for_workers=False,
                 master_listen_fd=listener.detach(), use_libuv=True,
             )  # fmt: skip
-        host, port = hvd.broadcast_object(address, root_rank=0, name="distcore.board")
+        host, port = hvd.broadcast_object(address, root_rank=0, name="distcore.errors")
         if store is None:
             store = TCPStore(host, port, is_master=False, timeout=wait, wait_for_workers=False)
         return cls(store, rank, hosts, processes)
