@@ -42,7 +42,7 @@ def open_cache(cache: str) -> Any:
     from distcore_data.cache import open_cache as open_
 
     directory, _, key = cache.rpartition(":")
-    return open_(Cache(directory, key))
+    return open_(Cache(directory=directory, key=key))
 
 
 def load(path: str | Path) -> Any:

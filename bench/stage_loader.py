@@ -118,7 +118,7 @@ class Ours:
 
         reader = handmade.open_cache(cache)
         self.rows = reader.rows("train")
-        request = LoadRequest(reader, "train", COLUMNS, BATCH, seed=42, scratch=scratch)
+        request = LoadRequest(reader=reader, split="train", columns=COLUMNS, batch_size=BATCH, seed=42, scratch=scratch)
         self.loader = Plugins().make("loaders", "packed", self.options, request=request)
         next(iter(self.loader.batches(0)))
 

@@ -44,7 +44,7 @@ def options(endpoint: str) -> dict[str, Any]:
 def cache_at(endpoint: str) -> Any:
     from distcore_data.cache import Cache, Credentials
 
-    return Cache(PLACE, KEY, Credentials(options(endpoint)))
+    return Cache(directory=PLACE, key=KEY, credentials=Credentials(options(endpoint)))
 
 
 # ------------------------------------------------------------------ what is run
@@ -200,10 +200,18 @@ def build(endpoint: str, shards: int) -> None:
         for index in range(shards):
             builder.write_split_map(index, np.zeros(SHARD_ROWS, np.int8))
             builder.write_shard("train", index, table)
-        columns = [Column(name, "float32" if name.startswith("num") else "int32") for name in table.column_names]
+        columns = [
+            Column(name=name, dtype="float32" if name.startswith("num") else "int32") for name in table.column_names
+        ]
         builder.finish(columns, {}, {"digest": "bench", "rows": shards * SHARD_ROWS})
 
-    ensure_cache(PLACE, KEY, PluginRef("caches", "parquet", {}), fill, credentials=Credentials(options(endpoint)))
+    ensure_cache(
+        PLACE,
+        KEY,
+        PluginRef(kind="caches", name="parquet", options={}),
+        fill,
+        credentials=Credentials(options(endpoint)),
+    )
 
 
 def measure(bench: Bench) -> list[Row]:

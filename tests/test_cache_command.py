@@ -59,7 +59,7 @@ def test_where_it_looks(place, said, how):
 
 
 def test_list_as_json(place, said):
-    use = begin_use(Cache(f"{place}/.distcore_cache", KEYS[1]))
+    use = begin_use(Cache(directory=f"{place}/.distcore_cache", key=KEYS[1]))
     _, out, _ = said("list", *flags(place, "--dataset"), "--json")
     use.close()
     found = {entry["key"]: entry for entry in json.loads(out)}
@@ -106,7 +106,7 @@ def test_prune_tells_what_it_does(place, said):
     code, out, _ = said("prune", *flags(place, "--dataset"), "--unused", "--dry_run")
     assert out.count("would be removed") == 2
     assert sorted(os.listdir(shard_of)) == KEYS
-    use = begin_use(Cache(str(shard_of), KEYS[0]))
+    use = begin_use(Cache(directory=str(shard_of), key=KEYS[0]))
     code, out, _ = said("prune", *flags(place, "--dataset"), "--keep", "1kB", "--json")
     use.close()
     assert code == 0

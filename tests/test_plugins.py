@@ -234,7 +234,7 @@ DISTCORE_API = (1, 0)
 class Led(BackendBase):
     name, defaults = "mine", {}
     def resources(self): raise NotImplementedError
-    def run_gang(self, worker group): raise NotImplementedError
+    def run_group(self, group): raise NotImplementedError
     def map(self, function, items): raise NotImplementedError
     def close(self): pass
     def follow(self):

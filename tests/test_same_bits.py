@@ -366,7 +366,7 @@ def batches_of(cache):
     """The digest of every bit of the training batches of an epoch."""
     plugins, digest, count = Plugins(), hashlib.sha256(), 0
     with open_cache(cache, plugins) as reader:
-        request = LoadRequest(reader, "train", list(reader.columns), batch_size=64, seed=7)
+        request = LoadRequest(reader=reader, split="train", columns=list(reader.columns), batch_size=64, seed=7)
         loader = plugins.make("loaders", "packed", {}, request=request)
         for batch in loader.batches(epoch=1):
             digest.update(batch.packed.numpy().tobytes())

@@ -78,7 +78,11 @@ def test_predictions_that_are_not_finite_are_told_by_column_and_row(caplog) -> N
 def test_a_model_without_a_finite_score_is_refused(tmp_path) -> None:
     def ended(**values):
         return TrainResult(
-            tmp_path, {"validation": {"y": {"loss": [0.1, values["y"]]}, "z": {"loss": [2.0]}}}, {}, 1, 1.0
+            model=tmp_path,
+            statistics={"validation": {"y": {"loss": [0.1, values["y"]]}, "z": {"loss": [2.0]}}},
+            best={},
+            steps=1,
+            epochs=1.0,
         )
 
     refuse_without_scores(ended(y=0.1))

@@ -46,6 +46,7 @@ class UserError(DistcoreError):
     exit_code = 2
 
 
+# Positional, as `file:line: message` is read; and compared in that order, which sorts by line.
 @dataclass(frozen=True, order=True)
 class ConfigIssue:
     """One thing wrong in a config.

@@ -41,7 +41,7 @@ def test_a_second_scan_forgets_the_first(tmp_path):
     made.fold(jobs.total_of, jobs.add)
     made.scan(jobs.CountedSource(tmp_path, (0, 2, 4)), tmp_path)
     assert made.fold(jobs.total_of, jobs.add) == ((6.0, 4), [2, 2])
-    assert made.write_shards([ShardPlan(0, 1, 3)], jobs.rows_of)[0][1] == [1.0, 2.0]
+    assert made.write_shards([ShardPlan(index=0, start=1, stop=3)], jobs.rows_of)[0][1] == [1.0, 2.0]
     made.close()
 
 
@@ -50,7 +50,9 @@ def test_many_partitions_merge_in_a_tree_and_every_shard_gets_its_rows(tmp_path)
     made = scanned(tmp_path, edges)
     (total, rows), counts = made.fold(jobs.total_of, jobs.add)
     assert (total, rows, counts) == (sum(range(300)), 300, [3] * 100)
-    plans = [ShardPlan(index, start, min(start + 7, 300)) for index, start in enumerate(range(0, 300, 7))]
+    plans = [
+        ShardPlan(index=index, start=start, stop=min(start + 7, 300)) for index, start in enumerate(range(0, 300, 7))
+    ]
     for _ in range(2):  # a survey and the shards
         found = made.write_shards(plans, jobs.rows_of)
         assert [row for _, part, _ in found for row in part] == list(range(300))
@@ -80,7 +82,7 @@ def test_a_shard_that_cannot_be_written_is_told_first_of_all(tmp_path):
         return plan.index
 
     with pytest.raises(OSError, match="full at shard 1"):
-        made.write_shards([ShardPlan(index, index * 20, index * 20 + 20) for index in range(5)], write)
+        made.write_shards([ShardPlan(index=index, start=index * 20, stop=index * 20 + 20) for index in range(5)], write)
     made.close()
 
 
@@ -144,12 +146,12 @@ def test_naming_it_imports_no_engine_that_is_not_used(tmp_path):
 
 def test_slices_cover_a_plan_in_row_order():
     starts = [0, 5, 5, 6, 40]
-    assert tasks.slices(ShardPlan(0, 3, 7), starts) == [
+    assert tasks.slices(ShardPlan(index=0, start=3, stop=7), starts) == [
         tasks.Slice(0, 3, 3, 5),
         tasks.Slice(2, 5, 0, 1),
         tasks.Slice(3, 6, 0, 1),
     ]
-    assert tasks.slices(ShardPlan(0, 6, 40), starts) == [tasks.Slice(3, 6, 0, 34)]
+    assert tasks.slices(ShardPlan(index=0, start=6, stop=40), starts) == [tasks.Slice(3, 6, 0, 34)]
 
 
 def test_an_error_travels_as_it_is_or_as_text():
@@ -182,7 +184,9 @@ def test_a_partition_that_shrank_before_it_was_read_again_is_told(tmp_path):
         def read(self):
             return pa.record_batch({"row": [1.0]})
 
-    found = tasks.write(lambda plan, blocks: 0, ShardPlan(0, 0, 5), [tasks.Slice(0, 0, 0, 5)], [Shrunk()], None)
+    found = tasks.write(
+        lambda plan, blocks: 0, ShardPlan(index=0, start=0, stop=5), [tasks.Slice(0, 0, 0, 5)], [Shrunk()], None
+    )
     assert isinstance(found, tasks.Failure)
     assert "Leave the data as they are" in str(found.error)
 

@@ -31,7 +31,7 @@ def good(rows=2000, **options):
 
 def read(tmp_path, content, rows=2000):
     """What the cache's reader makes of the file, and of no more memory than MEMORY."""
-    cache = cache_holding(tmp_path, PluginRef("caches", "hdf5"), content, rows)
+    cache = cache_holding(tmp_path, PluginRef(kind="caches", name="hdf5"), content, rows)
     tracemalloc.start()
     try:
         with open_cache(cache) as reader:

@@ -17,7 +17,11 @@ from distcore_core.registry.manager import Plugins
 from distcore_testing import jobs
 
 EDGES = (0, 5, 5, 6, 40, 41, 70, 90, 100)
-PLANS = (ShardPlan(0, 0, 33), ShardPlan(1, 33, 66), ShardPlan(2, 66, 100))
+PLANS = (
+    ShardPlan(index=0, start=0, stop=33),
+    ShardPlan(index=1, start=33, stop=66),
+    ShardPlan(index=2, start=66, stop=100),
+)
 
 
 def who(item):
@@ -58,7 +62,7 @@ def deadly(backend, folder):
 
 
 def group(backend, folder):
-    made = WorkerGroup(jobs.die_once, (folder,), ranks=backend.resources().workers)
+    made = WorkerGroup(function=jobs.die_once, arguments=(folder,), ranks=backend.resources().workers)
     for rank in range(made.ranks):  # as if it had died before, so that nobody dies
         Path(folder, f"rank-{rank}").write_text("started\n")
     return {"members": backend.run_group(made), "again": backend.run_group(made)}
@@ -82,7 +86,7 @@ def die_in_horovod(rank, folder):
 
 def raising(backend, folder):
     try:
-        backend.run_group(WorkerGroup(jobs.fail_in_rank_one, ranks=backend.resources().workers))
+        backend.run_group(WorkerGroup(function=jobs.fail_in_rank_one, ranks=backend.resources().workers))
     except TrainingError as error:
         return {"error": str(error)}
 
@@ -119,7 +123,10 @@ def formulas(backend, folder):
     if backend.launched.by == "mpirun":
         named["adasum"] = {"op": "adasum"}
     ranks = backend.resources().workers
-    return {name: backend.run_group(WorkerGroup(reduced, (options,), ranks=ranks)) for name, options in named.items()}
+    return {
+        name: backend.run_group(WorkerGroup(function=reduced, arguments=(options,), ranks=ranks))
+        for name, options in named.items()
+    }
 
 
 def rows(backend, folder):

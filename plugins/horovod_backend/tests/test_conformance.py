@@ -73,7 +73,9 @@ def test_two_ranks_have_the_bits_of_ddp(by_ddp, tmp_path):
 def test_a_gang_that_lost_a_rank_meets_again(tmp_path):
     """By a new server and new keys, although the store of torchelastic's agent still has the old ones."""
     backend = Plugins().make("backends", "local")
-    group = WorkerGroup(process_group_jobs.die_in_horovod, (str(tmp_path),), ranks=2, max_retries=1, threads=1)
+    group = WorkerGroup(
+        function=process_group_jobs.die_in_horovod, arguments=(str(tmp_path),), ranks=2, max_retries=1, threads=1
+    )
     assert backend.run_group(group) == [[3.0] * 3] * 2
     assert len(jobs.attempts(tmp_path, 1)) == 2
 

@@ -45,7 +45,7 @@ def test_a_launcher_is_known_by_its_environment(environment, expected):
 def test_a_rank_knows_its_place_on_uneven_machines():
     """As Horovod counts: among the ranks of its machine, and among the machines that have a rank of that number."""
     hosts = ["a", "b", "a", "a"]
-    found = [slot(Rank(rank, 4), hosts) for rank in range(4)]
+    found = [slot(Rank(index=rank, world=4), hosts) for rank in range(4)]
     names = ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     assert [tuple(int(each[f"HOROVOD_{name}"]) for name in names) for each in found] == [
         (0, 3, 0, 2),
@@ -116,8 +116,16 @@ def test_what_an_elastic_launcher_cannot_do_is_refused_before_any_work(kind, opt
 def test_a_run_that_could_not_go_on_is_refused(trainer, kept, said, tmp_path):
     """And one that can is planned for the ranks that it was begun with, however many there are now."""
     process_group = SimpleNamespace(runs=(Run(tmp_path, 3),))
-    job = TrainJob({}, None, None, PluginRef("trainers", trainer, {}), tmp_path, seed=7, save_checkpoints=kept)
-    group = WorkerGroup(print, (job, None), ranks=2)
+    job = TrainJob(
+        config={},
+        cache=None,
+        loader=None,
+        trainer=PluginRef(kind="trainers", name=trainer, options={}),
+        directory=tmp_path,
+        seed=7,
+        save_checkpoints=kept,
+    )
+    group = WorkerGroup(function=print, arguments=(job, None), ranks=2)
     if said is None:
         assert Elastic(process_group)._planned(group).arguments[0].planned_workers == 3
     else:

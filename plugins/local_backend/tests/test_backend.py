@@ -27,14 +27,14 @@ def backend():
 def test_an_exit_code_is_told_and_handlers_are_put_back():
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(TrainingError, match=r"rank 1 \(process \d+\) ended with exit code 7"):
-        backend().run_group(WorkerGroup(worker_group_jobs.exit_with, (7,), ranks=2))
+        backend().run_group(WorkerGroup(function=worker_group_jobs.exit_with, arguments=(7,), ranks=2))
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_threads_are_shared_out_or_given():
     shared = max(1, machine.cpus() // 2)
-    assert backend().run_group(WorkerGroup(worker_group_jobs.threads, ranks=2)) == [(shared, str(shared))] * 2
-    assert backend().run_group(WorkerGroup(worker_group_jobs.threads, ranks=1, threads=3)) == [(3, "3")]
+    assert backend().run_group(WorkerGroup(function=worker_group_jobs.threads, ranks=2)) == [(shared, str(shared))] * 2
+    assert backend().run_group(WorkerGroup(function=worker_group_jobs.threads, ranks=1, threads=3)) == [(3, "3")]
 
 
 def started(program, *arguments):
@@ -70,10 +70,10 @@ def ended(group, seconds=30):
 
 
 GANG = """
-import sys, gang_jobs
+import sys, worker_group_jobs
 from test_backend import *
 if __name__ == "__main__":
-    backend().run_gang(WorkerGroup(gang_jobs.wait_for_interrupt, (sys.argv[1],), ranks=2))
+    backend().run_group(WorkerGroup(function=worker_group_jobs.wait_for_interrupt, arguments=(sys.argv[1],), ranks=2))
 """
 
 
@@ -105,13 +105,13 @@ def test_ctrl_c_ends_a_rank_that_waits_for_one_that_is_gone(tmp_path):
 
 
 TRAINING = """
-import sys, logging, gang_jobs
+import sys, logging, worker_group_jobs
 from test_backend import *
 from distcore_testing.loops import TinyRun
 logging.basicConfig()
 if __name__ == "__main__":
     run = TinyRun({"train_steps": 10**7, "early_stop": -1, "steps_per_checkpoint": 100}, checkpoints=sys.argv[1])
-    backend().run_gang(WorkerGroup(gang_jobs.train_until_interrupted, (run, sys.argv[2]), ranks=2))
+    backend().run_group(WorkerGroup(function=worker_group_jobs.train_until_interrupted, arguments=(run, sys.argv[2]), ranks=2))
 """
 
 

@@ -39,7 +39,7 @@ def backend():
 
 
 def group(function, *arguments, ranks=2, **more):
-    return backend().run_group(WorkerGroup(function, arguments, ranks=ranks, threads=1, **more))
+    return backend().run_group(WorkerGroup(function=function, arguments=arguments, ranks=ranks, threads=1, **more))
 
 
 @pytest.fixture(scope="module")

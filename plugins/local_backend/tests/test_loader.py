@@ -22,10 +22,10 @@ from distcore_torch import sampler
 
 prove = settings(max_examples=25, deadline=None)
 COLUMNS = {
-    "words": Column("words", "int32", None),
-    "row": Column("row", "int32"),
-    "half": Column("half", "float32"),
-    "pair": Column("pair", "int32", 2),
+    "words": Column(name="words", dtype="int32", width=None),
+    "row": Column(name="row", dtype="int32"),
+    "half": Column(name="half", dtype="float32"),
+    "pair": Column(name="pair", dtype="int32", width=2),
 }
 FIXED = ("row", "half", "pair")
 EVERY_WORLD = (1, 2, 3, 4, 8, 16)
@@ -66,7 +66,16 @@ class TableReader:
 
 
 def make(reader, batch_size, *, rank=0, world=1, seed=5, shuffle=True, columns=FIXED, scratch=None, **options):
-    request = LoadRequest(reader, "train", columns, batch_size, seed, Rank(rank, world), shuffle, scratch=scratch)
+    request = LoadRequest(
+        reader=reader,
+        split="train",
+        columns=columns,
+        batch_size=batch_size,
+        seed=seed,
+        rank=Rank(index=rank, world=world),
+        shuffle=shuffle,
+        scratch=scratch,
+    )
     return PackedLoader(request, LoaderOptions(**{"window_size_bytes": 30_000, "prefetch": 0} | options))
 
 

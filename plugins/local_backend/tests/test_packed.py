@@ -17,10 +17,10 @@ from distcore_torch.batch import Layout
 prove = settings(max_examples=40, deadline=None)
 LAYOUT = Layout.of(
     [
-        Column("number", "float32"),
-        Column("words", "int32", None),
-        Column("pair", "int32", 2),
-        Column("tags", "int32", None),
+        Column(name="number", dtype="float32"),
+        Column(name="words", dtype="int32", width=None),
+        Column(name="pair", dtype="int32", width=2),
+        Column(name="tags", dtype="int32", width=None),
     ]
 )
 ragged_rows = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=30)

@@ -58,7 +58,8 @@ def test_every_row_is_read_once_and_comes_back_in_its_shard(lengths, shard, thre
         assert counts == lengths
         assert sorted(source.reads) == list(range(len(lengths)))
         plans = [
-            ShardPlan(index, start, min(start + shard, total)) for index, start in enumerate(range(0, total, shard))
+            ShardPlan(index=index, start=start, stop=min(start + shard, total))
+            for index, start in enumerate(range(0, total, shard))
         ]
 
         def look(plan, blocks):

@@ -21,7 +21,9 @@ from distcore_testing.loops import TinyRun
 
 
 def run(function, *arguments, ranks=2, **more):
-    return LocalBackend(BackendOptions()).run_group(WorkerGroup(function, arguments, ranks=ranks, threads=1, **more))
+    return LocalBackend(BackendOptions()).run_group(
+        WorkerGroup(function=function, arguments=arguments, ranks=ranks, threads=1, **more)
+    )
 
 
 def test_ranks_are_children_of_ours_that_are_told_no_address():
@@ -52,10 +54,10 @@ def test_a_result_that_cannot_travel_is_told(tmp_path):
 
 
 ORPHANS = """
-import sys, gang_jobs
+import sys, worker_group_jobs
 from test_backend import *
 if __name__ == "__main__":
-    backend().run_gang(WorkerGroup(gang_jobs.note_and_wait, (sys.argv[1],), ranks=2))
+    backend().run_group(WorkerGroup(function=worker_group_jobs.note_and_wait, arguments=(sys.argv[1],), ranks=2))
 """
 
 

@@ -96,10 +96,10 @@ def test_in_a_ray_that_is_there(ray_cluster, tmp_path, monkeypatch):
     ]
     made.scan(jobs.CountedSource(tmp_path, (0, 2, 4)), tmp_path)
     assert made.fold(jobs.total_of, jobs.add) == ((6.0, 4), [2, 2])
-    assert made.write_shards([ShardPlan(0, 1, 3)], jobs.rows_of)[0][1] == [1.0, 2.0]
+    assert made.write_shards([ShardPlan(index=0, start=1, stop=3)], jobs.rows_of)[0][1] == [1.0, 2.0]
     monkeypatch.setattr(ModinEngine, "values", lambda engine, refs: 1 / 0)
     with pytest.raises(CacheError, match="Preprocessing with Modin on Ray failed: ZeroDivisionError"):
-        made.write_shards([ShardPlan(0, 1, 3)], jobs.rows_of)
+        made.write_shards([ShardPlan(index=0, start=1, stop=3)], jobs.rows_of)
     made.close()
     assert ray_cluster.is_initialized()
     assert not list(tmp_path.glob("failed-*"))

@@ -14,9 +14,9 @@ COUNT = STARTUP + 2
 """Some that TPE draws from its model of those before."""
 
 AXES = {
-    "a": Axis("float", 0.001, 0.1, log=True),
-    "b": Axis("choice", 0, 3),
-    "c": Axis("int", 1, 9),
+    "a": Axis(kind="float", low=0.001, high=0.1, log=True),
+    "b": Axis(kind="choice", low=0, high=3),
+    "c": Axis(kind="int", low=1, high=9),
 }
 
 

@@ -37,7 +37,7 @@ def foreign(table, **options):
 
 def refused(folder, content, words, rows=ROWS):
     """By the name of the file, and in no more memory than MEMORY, of whatever allocator: in a process of its own."""
-    cache = cache_holding(folder, PluginRef("caches", "parquet"), content, rows)
+    cache = cache_holding(folder, PluginRef(kind="caches", name="parquet"), content, rows)
     report = folder / "report"
     child = os.fork()
     if child == 0:

@@ -44,6 +44,6 @@ def test_a_cluster_with_tokens_then_one_without_then_one_with(tmp_path, monkeypa
     made = RayBackend(BackendOptions())
     try:
         assert list(made.map(abs, [-1, 2])) == [1, 2]
-        assert [each["RANK"] for each in made.run_group(WorkerGroup(ray_jobs.who, ranks=2))] == ["0", "1"]
+        assert [each["RANK"] for each in made.run_group(WorkerGroup(function=ray_jobs.who, ranks=2))] == ["0", "1"]
     finally:
         made.close()

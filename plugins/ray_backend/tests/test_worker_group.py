@@ -41,7 +41,8 @@ def worlds(backend):
     """{world: [rank]{run: result}}"""
     runs = {"plain": PLAIN, "noisy": NOISY}
     return {
-        world: backend.run_group(WorkerGroup(ray_jobs.several, (runs,), ranks=world, threads=1)) for world in (1, 2, 4)
+        world: backend.run_group(WorkerGroup(function=ray_jobs.several, arguments=(runs,), ranks=world, threads=1))
+        for world in (1, 2, 4)
     }
 
 
@@ -62,7 +63,7 @@ def test_every_number_of_ranks_sees_the_same_global_batches_and_ends_with_one_se
 def test_two_ranks_on_ray_have_the_bits_of_two_ranks_here(worlds):
     """And so the same as under any other launcher."""
     here = LocalBackend(LocalOptions()).run_group(
-        WorkerGroup(ray_jobs.several, ({"plain": PLAIN, "noisy": NOISY},), ranks=2, threads=1)
+        WorkerGroup(function=ray_jobs.several, arguments=({"plain": PLAIN, "noisy": NOISY},), ranks=2, threads=1)
     )
     for run in ("plain", "noisy"):
         assert here[0][run]["digest"] == worlds[2][0][run]["digest"]
@@ -72,7 +73,9 @@ def test_two_ranks_on_ray_have_the_bits_of_two_ranks_here(worlds):
 def test_a_rank_killed_in_an_epoch_costs_nothing_but_time(backend, worlds, tmp_path, caplog):
     run = replace(NOISY, checkpoints=str(tmp_path / "checkpoints"), kill={1: 7})
     with caplog.at_level(logging.INFO, "distcore"):
-        found = backend.run_group(WorkerGroup(ray_jobs.train_tiny, (run,), ranks=2, threads=1, max_retries=1))
+        found = backend.run_group(
+            WorkerGroup(function=ray_jobs.train_tiny, arguments=(run,), ranks=2, threads=1, max_retries=1)
+        )
     assert found[0]["digest"] == worlds[2][0]["noisy"]["digest"]
     assert found[0]["state"]["statistics"] == worlds[2][0]["noisy"]["state"]["statistics"]
     told = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
@@ -85,17 +88,17 @@ def test_a_rank_killed_in_an_epoch_costs_nothing_but_time(backend, worlds, tmp_p
 
 def test_without_retries_an_exit_is_told_with_rank_node_and_code(backend):
     with pytest.raises(TrainingError, match=r"rank 1 on node [\d.]+ \(process \d+\) ended with exit code 7\.$"):
-        backend.run_group(WorkerGroup(ray_jobs.exit_with, (7,), ranks=2))
+        backend.run_group(WorkerGroup(function=ray_jobs.exit_with, arguments=(7,), ranks=2))
 
 
 def test_what_no_restart_mends_is_raised_as_itself_and_not_tried_again(backend, tmp_path):
     with pytest.raises(UserError, match=r"^this was never right$"):
-        backend.run_group(WorkerGroup(ray_jobs.refuse, (str(tmp_path),), ranks=2, max_retries=3))
+        backend.run_group(WorkerGroup(function=ray_jobs.refuse, arguments=(str(tmp_path),), ranks=2, max_retries=3))
     assert len(list(tmp_path.glob("0-*"))) == 1
 
 
 def test_ranks_know_who_they_are_and_where_the_driver_was(backend):
-    found = backend.run_group(WorkerGroup(ray_jobs.who, ranks=3))
+    found = backend.run_group(WorkerGroup(function=ray_jobs.who, ranks=3))
     assert [each["rank"].index for each in found] == [0, 1, 2]
     assert [each["RANK"] for each in found] == ["0", "1", "2"]
     assert {each["WORLD_SIZE"] for each in found} == {"3"}
@@ -105,7 +108,9 @@ def test_ranks_know_who_they_are_and_where_the_driver_was(backend):
 
 
 def test_a_gang_may_bring_its_own_rendezvous(backend):
-    group = WorkerGroup(ray_jobs.who, ranks=2, threads=2, rendezvous={"ray": "ray_jobs:rendezvous", "other": "x:y"})
+    group = WorkerGroup(
+        function=ray_jobs.who, ranks=2, threads=2, rendezvous={"ray": "ray_jobs:rendezvous", "other": "x:y"}
+    )
     found = backend.run_group(group)
     assert [each["FOUND_BY"] for each in found] == ["2 ranks"] * 2
     assert [each["OMP_NUM_THREADS"] for each in found] == ["2", "2"]
@@ -117,7 +122,9 @@ def test_a_gang_may_bring_its_own_rendezvous(backend):
 def test_progress_and_log_lines_arrive_while_ranks_run(backend, caplog):
     shown = Progress()
     with caplog.at_level(logging.INFO, "distcore"), backend.progress_channel(shown) as progress_channel:
-        found = backend.run_group(WorkerGroup(ray_jobs.report, (progress_channel.reporter, 40), ranks=2))
+        found = backend.run_group(
+            WorkerGroup(function=ray_jobs.report, arguments=(progress_channel.reporter, 40), ranks=2)
+        )
     assert found == [40, None]
     assert shown.stages_finished[-1][:2] == ("train", 400)
     told = [each.getMessage() for each in caplog.records]
@@ -130,9 +137,9 @@ def test_progress_and_log_lines_arrive_while_ranks_run(backend, caplog):
 def test_a_gang_that_never_fits_is_refused_with_the_arithmetic(backend):
     before = time.monotonic()
     with pytest.raises(UserError, match=r"9 workers of \{CPU: 1\} each do not fit .* where 6 do \(.*CPU: 2; .*CPU: 2"):
-        backend.run_group(WorkerGroup(ray_jobs.who, ranks=9))
+        backend.run_group(WorkerGroup(function=ray_jobs.who, ranks=9))
     with pytest.raises(UserError, match=r"2 workers of \{CPU: 1, GPU: 1\} each do not fit"):
-        backend.run_group(WorkerGroup(ray_jobs.who, ranks=2, use_gpu=True))
+        backend.run_group(WorkerGroup(function=ray_jobs.who, ranks=2, use_gpu=True))
     with pytest.raises(UserError, match=r"2 workers of \{CPU: 1, tpu: 0\.5\}"):
-        backend.run_group(WorkerGroup(ray_jobs.who, ranks=2, resources_per_worker={"tpu": 0.5}))
+        backend.run_group(WorkerGroup(function=ray_jobs.who, ranks=2, resources_per_worker={"tpu": 0.5}))
     assert time.monotonic() - before < 60, "it was tried"

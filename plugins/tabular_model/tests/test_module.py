@@ -101,7 +101,7 @@ def batch():
     from distcore_torch.batch import Batch, Layout
 
     packed = torch.randn(5, 2).view(torch.int32)
-    return Batch(packed, Layout.of([Column("a", "float32"), Column("b", "float32")]))
+    return Batch(packed, Layout.of([Column(name="a", dtype="float32"), Column(name="b", dtype="float32")]))
 
 
 def model_of(path, **options):

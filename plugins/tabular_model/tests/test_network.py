@@ -43,14 +43,14 @@ class Plain:
 
 
 def number(name):
-    return Plain(name, lambda: encoders.passthrough(1)), Column(name, "float32")
+    return Plain(name, lambda: encoders.passthrough(1)), Column(name=name, dtype="float32")
 
 
 def category(name, classes, size=4, dropout=0.0, trainable=True):
     options = SimpleNamespace(
         embedding_size=size, embedding_initializer=None, embeddings_trainable=trainable, dropout=dropout
     )
-    return Plain(name, lambda: encoders.category_embed(classes, options)), Column(name, "int32")
+    return Plain(name, lambda: encoders.category_embed(classes, options)), Column(name=name, dtype="int32")
 
 
 def feature_set(inputs, outputs=(("y", 1),)):
@@ -60,7 +60,7 @@ def feature_set(inputs, outputs=(("y", 1),)):
         inputs=[feature for feature, _ in inputs],
         outputs=made,
         metadata={**{name: {} for name in columns}, **{name: {"classes": classes} for name, classes in outputs}},
-        columns={**columns, **{name: Column(name, "int32") for name, _ in outputs}},
+        columns={**columns, **{name: Column(name=name, dtype="int32") for name, _ in outputs}},
     )
 
 

@@ -39,7 +39,7 @@ def test_members_are_the_sorted_distinct_codes():
     encoded = made.encode(sets("c a a", "", "x y b", None), metadata)
     assert encoded.type == pa.list_(pa.int32())
     assert encoded.to_pylist() == [[2, 3], [], [0, 1], [0]]
-    assert made.column(metadata) == Column("s", "int32", None)
+    assert made.column(metadata) == Column(name="s", dtype="int32", width=None)
 
 
 def test_lowercase_applies_to_the_vocabulary_and_to_the_rows():

@@ -137,7 +137,7 @@ def test_any_partition_and_order_of_merging_gives_the_same_metadata_and_codes(ro
 
 def test_the_column_is_ragged():
     made = feature()
-    assert made.column(fitted(made, "a")) == Column("t", "int32", None)
+    assert made.column(fitted(made, "a")) == Column(name="t", dtype="int32", width=None)
     assert made.encode(texts(), fitted(made, "a")).to_pylist() == []
 
 

@@ -36,7 +36,9 @@ def good(rows=2000, columns=("x",), **options):
 
 def read(tmp_path, content, rows=2000, compression="none"):
     """What the cache's reader makes of the file, and of no more memory than MEMORY."""
-    cache = cache_holding(tmp_path, PluginRef("caches", "tfrecord", {"compression": compression}), content, rows)
+    cache = cache_holding(
+        tmp_path, PluginRef(kind="caches", name="tfrecord", options={"compression": compression}), content, rows
+    )
     tracemalloc.start()
     try:
         with open_cache(cache) as reader:

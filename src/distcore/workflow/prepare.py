@@ -205,7 +205,7 @@ def raw_columns(session: Session, splitter: Splitter | None) -> dict[str, str]:
 def format_of(session: Session) -> PluginRef:
     """The cache format that the config names."""
     named = session.config.backend.cache_format
-    return PluginRef("caches", named.type, named.options)
+    return PluginRef(kind="caches", name=named.type, options=named.options)
 
 
 def root_of(session: Session, data: Data) -> str:

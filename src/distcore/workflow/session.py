@@ -75,8 +75,8 @@ class Session:
         """The processor, loader or trainer that the config names, else the backend's default."""
         named = self.config.backend.named(role)
         if named is not None:
-            return PluginRef(role.kind, named.type, named.options)
-        return PluginRef(role.kind, self.backend.defaults[str(role.section)], {})
+            return PluginRef(kind=role.kind, name=named.type, options=named.options)
+        return PluginRef(kind=role.kind, name=self.backend.defaults[str(role.section)], options={})
 
     def make(self, role: Role[R], **context: Any) -> R:
         """The processor, loader or trainer of this command."""

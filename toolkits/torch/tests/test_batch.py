@@ -12,11 +12,11 @@ from distcore_torch.batch import Batch, Layout, Ragged
 from distcore_torch.packing import pack
 
 COLUMNS = [
-    Column("code", "int32"),
-    Column("age", "float32"),
-    Column("words", "int32", None),
-    Column("vector", "float32", 3),
-    Column("pair", "int32", 2),
+    Column(name="code", dtype="int32"),
+    Column(name="age", dtype="float32"),
+    Column(name="words", dtype="int32", width=None),
+    Column(name="vector", dtype="float32", width=3),
+    Column(name="pair", dtype="int32", width=2),
 ]
 ENCODED = pa.record_batch(
     {

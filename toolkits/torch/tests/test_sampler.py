@@ -167,14 +167,14 @@ def test_the_window_is_bounded_by_its_bytes(window_bytes, row_bytes, lanes):
 @prove
 @given(st.integers(1, 16))
 def test_every_lane_has_one_owner(world):
-    ranks = [owned(Rank(rank, world), 16) for rank in range(world)]
+    ranks = [owned(Rank(index=rank, world=world), 16) for rank in range(world)]
     assert [lane for rank in ranks for lane in rank] == list(range(16))
     assert max(map(len, ranks)) - min(map(len, ranks)) <= 1
 
 
 def test_more_workers_than_lanes():
     with pytest.raises(ConfigError, match=r"backend\.loader\.lanes: 16 lanes .* 17 workers; set it to 32 or more"):
-        owned(Rank(0, 17), 16)
+        owned(Rank(index=0, world=17), 16)
 
 
 def test_lanes_are_a_power_of_two():

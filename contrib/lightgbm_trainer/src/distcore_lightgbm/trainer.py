@@ -73,7 +73,7 @@ class LightGBMTrainer(TrainerBase):
             split: {output: {name: [value] for name, value in metrics.items()} for output, metrics in outputs.items()}
             for split, outputs in scores.items()
         }
-        return TrainResult(model, curves, {"epoch": 1, "step": rounds}, rounds, 1.0)
+        return TrainResult(model=model, statistics=curves, best={"epoch": 1, "step": rounds}, steps=rounds, epochs=1.0)
 
     def load(self, directory: Path, features: Features, *, trust: bool = False) -> TreePredictor:
         """Open the saved trees: LightGBM's text format, which is numbers and no code.

@@ -1,8 +1,9 @@
 """The roles that plugins play, and the values that cross between them.
 
 Each role is a Protocol of at most six methods; a plugin need not inherit from anything here. The values are frozen
-dataclasses that pickle and compare by content, because they travel to other processes. Nothing here imports an engine,
-torch or Arrow: the annotations are for readers and type checkers.
+dataclasses that pickle and compare by content, because they travel to other processes; they are made by keyword, so
+that a field can be added anywhere without breaking anyone. Nothing here imports an engine, torch or Arrow: the
+annotations are for readers and type checkers.
 
     backends.py   where work runs                        Backend
     caching.py    from a dataset to a cache              Source, Processor, CacheFormat

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distcore_core.progress import Progress
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Resources:
     """What a backend can use now.
 
@@ -27,7 +27,7 @@ class Resources:
     workers: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Detection:
     """What `distcore_detect` found: how strongly it speaks for the backend (higher wins) and one line saying why."""
 
@@ -36,7 +36,7 @@ class Detection:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rank:
     """One process of a worker group. `index` in [0, world); `local_rank` counts the processes of this machine."""
 
@@ -45,7 +45,7 @@ class Rank:
     local_rank: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkerGroup:
     """N ranks that start together, fail together and are retried together.
 

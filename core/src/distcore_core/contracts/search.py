@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Axis:
     """What an engine samples for one parameter of a search; `distcore_search.space` turns it into the config's value.
 
@@ -43,7 +43,7 @@ class Axis:
         return int(self.low + int(u * span)) if whole else self.low + u * span
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchJob:
     """All that an executor is given; pickles.
 

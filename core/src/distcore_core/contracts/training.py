@@ -57,7 +57,7 @@ class CachedRows(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoadRequest:
     """What a loader is asked for: one split, for one rank.
 
@@ -155,7 +155,7 @@ class Predictor(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainJob:
     """All that a trainer is given; pickles (workers open the cache and resolve plugins by themselves).
 
@@ -196,7 +196,7 @@ class TrainJob:
         return self.mirror.url if self.mirror is not None else self.directory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainResult:
     """What training gives back.
 

@@ -16,7 +16,7 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PluginRef:
     """What a worker needs to resolve a plugin again: no plugin object is ever pickled."""
 
@@ -25,7 +25,7 @@ class PluginRef:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Column:
     """One encoded column as it lies in the cache and in a batch.
 
@@ -39,6 +39,7 @@ class Column:
     width: int | None = 1
 
 
+# Positional: it is its one field, wrapped so that no repr shows it.
 @dataclass(frozen=True)
 class Credentials:
     """What a store is opened with: options of its fsspec filesystem. Pickles; no repr shows them."""
@@ -46,7 +47,7 @@ class Credentials:
     options: Mapping[str, Any] = field(repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CacheRef:
     """Where a committed cache lies: below directory/key, in a folder or a bucket. Pickles, with the credentials."""
 
@@ -55,7 +56,7 @@ class CacheRef:
     credentials: Credentials | None = field(default=None, repr=False, compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Block:
     """A piece of the raw dataset, in row order.
 
@@ -69,7 +70,7 @@ class Block:
     table: pa.RecordBatch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShardPlan:
     """The global rows [start, stop) of shard `index`; cut at fixed row numbers, never at an engine's partitions."""
 

@@ -78,7 +78,11 @@ class Joined(BackendBase):
             first = [found[self.process_group.hosts.index(host)] for host in dict.fromkeys(self.process_group.hosts)]
             cpus, gpus = sum(each.cpus for each in first), sum(each.gpus for each in first)
             self._resources = Resources(
-                cpus, gpus, len(first), sum(each.memory_bytes for each in first), workers=self.process_group.size
+                cpus=cpus,
+                gpus=gpus,
+                nodes=len(first),
+                memory_bytes=sum(each.memory_bytes for each in first),
+                workers=self.process_group.size,
             )
         return self._resources
 

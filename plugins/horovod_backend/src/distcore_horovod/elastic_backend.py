@@ -114,7 +114,7 @@ def run_elastic_part(process_group: ElasticProcessGroup, group: WorkerGroup) -> 
     job = group.arguments[0] if group.arguments else None
     if isinstance(job, TrainJob):
         process_group.begins(Run(job.home, job.planned_workers))
-    rank = Rank(process_group.rank, process_group.size, process_group.launched.local_rank)
+    rank = Rank(index=process_group.rank, world=process_group.size, local_rank=process_group.launched.local_rank)
     try:
         with says_why(process_group), surroundings(rank, process_group, group):
             return group.function(rank, *group.arguments)

@@ -81,7 +81,7 @@ def distcore_detect() -> Detection | None:
     if found is None or (found.size == 1 and not found.elastic):
         return None
     number = f"{found.size} process{'es' if found.size > 1 else ''}"
-    return Detection("horovod", 80, f"{found.by} started {number}; this is rank {found.rank}")
+    return Detection(backend="horovod", priority=80, reason=f"{found.by} started {number}; this is rank {found.rank}")
 
 
 @hookimpl

@@ -154,7 +154,9 @@ def _fold(
     first = blocks[process_group.rank]
     if first == blocks[process_group.rank + 1]:
         return [], []
-    value, rows = _part.local.fold(lambda block: partial(Block(first + block.index, None, block.table)), merge)
+    value, rows = _part.local.fold(
+        lambda block: partial(Block(index=first + block.index, start=None, table=block.table)), merge
+    )
     return [value], rows
 
 
@@ -175,12 +177,12 @@ def _write(
 
     def one(plan: ShardPlan, blocks: list[Block]) -> tuple[int, R]:
         whole = plan_of[plan.index]
-        own = [Block(block.index, (block.start or 0) + low, block.table) for block in blocks]
+        own = [Block(index=block.index, start=(block.start or 0) + low, table=block.table) for block in blocks]
         return plan.index, write(whole, own + received.get(plan.index, []))
 
     assert _part.local is not None
     plan_of = {plan.index: plan for plan in mine}
-    local = [ShardPlan(plan.index, plan.start - low, min(plan.stop, high) - low) for plan in mine]
+    local = [ShardPlan(index=plan.index, start=plan.start - low, stop=min(plan.stop, high) - low) for plan in mine]
     return _part.local.write_shards(local, one) if local else []
 
 
@@ -196,7 +198,7 @@ def _lent(plans: list[ShardPlan], low: int, high: int) -> dict[int, bytes]:
         return plan.index, sink.getvalue().to_pybytes()
 
     assert _part.local is not None
-    local = [ShardPlan(plan.index, 0, min(plan.stop, high) - low) for plan in plans]
+    local = [ShardPlan(index=plan.index, start=0, stop=min(plan.stop, high) - low) for plan in plans]
     return dict(_part.local.write_shards(local, one)) if local else {}
 
 
@@ -233,7 +235,7 @@ def _exchanged(
                 stream = pa.ipc.open_stream(pa.py_buffer(data[place : place + sizes[index]].tobytes()))
                 start = starts[rank]
                 for table in stream:
-                    found.setdefault(index, []).append(Block(-1, start, table))
+                    found.setdefault(index, []).append(Block(index=-1, start=start, table=table))
                     start += table.num_rows
                 place += sizes[index]
     return found

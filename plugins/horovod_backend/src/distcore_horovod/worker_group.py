@@ -29,7 +29,7 @@ def run_part(process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str
 
     if process_group.rank >= group.ranks:
         return None
-    rank = Rank(process_group.rank, group.ranks, process_group.launched.local_rank)
+    rank = Rank(index=process_group.rank, world=group.ranks, local_rank=process_group.launched.local_rank)
     process_group.advice = partial(advice, group)
     try:
         with says_why(process_group), surroundings(rank, process_group, group, meeting):

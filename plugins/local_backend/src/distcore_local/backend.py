@@ -28,7 +28,7 @@ class LocalBackend(BackendBase):
 
     def resources(self) -> Resources:
         """CPUs this process may use, GPUs (without importing torch), and free memory within a cgroup's limit."""
-        return Resources(cpus(), gpus(), 1, free_bytes())
+        return Resources(cpus=cpus(), gpus=gpus(), nodes=1, memory_bytes=free_bytes())
 
     def run_group(self, group: WorkerGroup) -> list[Any]:
         """Start the ranks, restart all of them when one is lost, and give their results in rank order.

@@ -63,7 +63,7 @@ class LocalProcessor:
 
         def one(index: int) -> int:
             table = self._partitions[index].read()
-            state.add(partial(Block(index, None, table)))
+            state.add(partial(Block(index=index, start=None, table=table)))
             self._keep(index, table)
             return table.num_rows
 
@@ -107,7 +107,7 @@ class LocalProcessor:
             if low < high:
                 with pa.memory_map(os.fsencode(self._path(index))) as file:
                     table = pa.ipc.open_file(file).get_batch(0)
-                found.append(Block(index, low, table.slice(low - start, high - low)))
+                found.append(Block(index=index, start=low, table=table.slice(low - start, high - low)))
             index += 1
         return found
 

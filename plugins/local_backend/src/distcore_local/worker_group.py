@@ -164,7 +164,7 @@ class Attempt:
             "DISTCORE_ATTEMPT": self.number,
         }
         told = {name: str(value) for name, value in environment.items()}
-        return Orders(Rank(rank, world, rank), self.threads, told, os.getpid())
+        return Orders(Rank(index=rank, world=world, local_rank=rank), self.threads, told, os.getpid())
 
     def _hear(self) -> None:
         """Take what ranks have said; one that ends without a word has closed its pipe."""

@@ -277,7 +277,13 @@ def resources_here(options: BackendOptions) -> Resources:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     there = len([each for each in Path("/dev").glob("nvidia[0-9]*") if each.name.removeprefix("nvidia").isdigit()])
     seen = there if visible is None else min(there, len([each for each in visible.split(",") if each.strip()]))
-    return Resources(cpus or 1, seen if options.num_gpus is None else options.num_gpus, 1, _free_bytes(), 1)
+    return Resources(
+        cpus=cpus or 1,
+        gpus=seen if options.num_gpus is None else options.num_gpus,
+        nodes=1,
+        memory_bytes=_free_bytes(),
+        workers=1,
+    )
 
 
 def _free_bytes() -> int:

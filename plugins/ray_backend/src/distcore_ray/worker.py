@@ -77,7 +77,7 @@ def _who(threads: int) -> tuple[Rank, dict[str, str]]:
     from ray.train import get_context
 
     context = get_context()
-    rank = Rank(context.get_world_rank(), context.get_world_size(), context.get_local_rank())
+    rank = Rank(index=context.get_world_rank(), world=context.get_world_size(), local_rank=context.get_local_rank())
     local_world = context.get_local_world_size()
     node = ray.get_runtime_context().get_node_id()
     if not threads:

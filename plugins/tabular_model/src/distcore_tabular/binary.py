@@ -79,7 +79,7 @@ class BinaryFeature(TabularFeature):
         return {**metadata, "counts": counts, "fill": fill}
 
     def column(self, metadata: JSON) -> Column:
-        return Column(self.name, "float32")
+        return Column(name=self.name, dtype="float32")
 
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
         """0 or 1: float32 [n]. A value that means neither is filled like a missing one; in an output, a DataError."""

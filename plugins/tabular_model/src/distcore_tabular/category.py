@@ -80,7 +80,7 @@ class CategoryFeature(TabularFeature):
         return metadata
 
     def column(self, metadata: JSON) -> Column:
-        return Column(self.name, "int32")
+        return Column(name=self.name, dtype="int32")
 
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
         """Codes: int32 [n]."""

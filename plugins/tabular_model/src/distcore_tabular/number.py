@@ -80,7 +80,7 @@ class NumberFeature(TabularFeature):
         return metadata
 
     def column(self, metadata: JSON) -> Column:
-        return Column(self.name, "float32")
+        return Column(name=self.name, dtype="float32")
 
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
         """Normalised values: float32 [n]. Raises DataError for a value that has no finite code."""

@@ -115,7 +115,7 @@ class TokenizedFeature(TabularFeature):
         return out, lengths
 
     def column(self, metadata: JSON) -> Column:
-        return Column(self.name, "int32", None)
+        return Column(name=self.name, dtype="int32", width=None)
 
 
 class TextFeature(TokenizedFeature):

@@ -102,7 +102,7 @@ def fold(index: int, table: pa.RecordBatch | Failure, partial: Callable[[Block],
     """Task: the statistics of rows that the engine keeps."""
     if isinstance(table, Failure):
         return Folded(None, (), table)
-    return _folded(index, marks, lambda: (partial(Block(index, None, table)), table.num_rows, None))
+    return _folded(index, marks, lambda: (partial(Block(index=index, start=None, table=table)), table.num_rows, None))
 
 
 def read_and_fold(
@@ -112,7 +112,7 @@ def read_and_fold(
 
     def work() -> tuple[Any, int, str | None]:
         table = partition.read()
-        state = partial(Block(index, None, table))
+        state = partial(Block(index=index, start=None, table=table))
         path = save(table, folder, index) if folder is not None and table.num_rows else None
         _release()  # parsing leaves more behind than the next partition will need
         return state, table.num_rows, path
@@ -148,7 +148,9 @@ def write(
                     f"Partition {piece.index} of the dataset had at least {piece.high} rows when it was read first, "
                     f"and {table.num_rows} now. Leave the data as they are while they are preprocessed, and run again."
                 )
-            blocks.append(Block(piece.index, piece.start, table.slice(piece.low, piece.high - piece.low)))
+            blocks.append(
+                Block(index=piece.index, start=piece.start, table=table.slice(piece.low, piece.high - piece.low))
+            )
         result = write(plan, blocks)
         _release()
         return result

@@ -39,7 +39,7 @@ class Build:
 
     @property
     def format(self):
-        return PluginRef("caches", self.name, {})
+        return PluginRef(kind="caches", name=self.name, options={})
 
     def encoded(self):
         """The values of all rows, and the split of each: int8 codes."""
@@ -51,7 +51,7 @@ class Build:
         for code, split in enumerate(SPLITS):
             builder.write_shard(split, 0, pa.table({"x": from_numpy(values[splits == code])}))
         builder.write_split_map(0, splits)
-        builder.finish([Column("x", "int32")], {}, {"digest": "d", "rows": self.rows})
+        builder.finish([Column(name="x", dtype="int32")], {}, {"digest": "d", "rows": self.rows})
 
     def ensure(self, root, **more):
         """Hit or build."""

@@ -25,8 +25,13 @@ from distcore_data.cache import files as cache_files
 from distcore_data.cache import reader as cache_reader
 
 KEY = "0123abcd"
-FORMAT = PluginRef("caches", "parquet", {})
-COLUMNS = [Column("x", "float32"), Column("code", "int32"), Column("tokens", "int32", None), Column("v", "float32", 2)]
+FORMAT = PluginRef(kind="caches", name="parquet", options={})
+COLUMNS = [
+    Column(name="x", dtype="float32"),
+    Column(name="code", dtype="int32"),
+    Column(name="tokens", dtype="int32", width=None),
+    Column(name="v", dtype="float32", width=2),
+]
 ROWS = SHARD_ROWS + 3000
 
 
@@ -91,7 +96,7 @@ def copy(cache, tmp_path):
     """A cache of its own to damage, in a process that has verified nothing."""
     cache_files._verified.clear()
     shutil.copytree(cache.directory, tmp_path / "copy")
-    return Cache(str(tmp_path / "copy"), KEY)
+    return Cache(directory=str(tmp_path / "copy"), key=KEY)
 
 
 # ------------------------------------------------------------------ key
@@ -103,7 +108,7 @@ def key_arguments():
         "raw": {"age": "number", "city": "category"},
         "features": [{"name": "age", "type": "number"}, {"name": "city", "type": "category"}],
         "preprocessing": {"split": {"type": "random"}, "seed": 42},
-        "format": PluginRef("caches", "parquet", {"compression": "lz4"}),
+        "format": PluginRef(kind="caches", name="parquet", options={"compression": "lz4"}),
     }
 
 
@@ -125,8 +130,8 @@ def test_the_key_does_not_depend_on_the_order_of_mappings():
         ("raw", {"age": "string", "city": "category"}),
         ("features", list(reversed(key_arguments()["features"]))),
         ("preprocessing", {"split": {"type": "random"}, "seed": 43}),
-        ("format", PluginRef("caches", "hdf5", {"compression": "lz4"})),
-        ("format", PluginRef("caches", "parquet", {"compression": "none"})),
+        ("format", PluginRef(kind="caches", name="hdf5", options={"compression": "lz4"})),
+        ("format", PluginRef(kind="caches", name="parquet", options={"compression": "none"})),
     ],
 )
 def test_the_key_changes_with_anything_the_bytes_depend_on(name, value):
@@ -331,7 +336,7 @@ import numpy as np
 from distcore_data.cache import Cache, ensure_cache, open_cache
 from distcore_core.contracts import PluginRef
 
-reader = open_cache(Cache(sys.argv[1], sys.argv[2]))
+reader = open_cache(Cache(directory=sys.argv[1], key=sys.argv[2]))
 reader.read("train", 0, 0)
 reader.row_numbers("test")
 some = reader.read("train", 3, 500)
@@ -341,7 +346,7 @@ def build(builder):
     builder.write_split_map(0, np.zeros(497, np.int8))
     builder.finish(reader.columns.values(), {}, {"digest": "", "rows": 497})
 
-ensure_cache(sys.argv[3], "k", PluginRef("caches", "parquet"), build)
+ensure_cache(sys.argv[3], "k", PluginRef(kind="caches", name="parquet"), build)
 assert not {"torch", "pandas"} & set(sys.modules), sorted(sys.modules)
 """
 

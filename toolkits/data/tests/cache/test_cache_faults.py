@@ -264,7 +264,7 @@ def test_two_runs_at_once_build_one_cache(tmp_path, signs):
     assert len(list(signs.glob("building-*"))) == 1
     assert sorted(each.said.splitlines()[-1] for each in (first, second)) == ["built", "hit"]
     assert listing(tmp_path / "root")[0] == KEY
-    build.assert_whole(Cache(str(tmp_path / "root"), KEY))
+    build.assert_whole(Cache(directory=str(tmp_path / "root"), key=KEY))
 
 
 def test_a_killed_builder_lets_the_one_that_waits_build(tmp_path, signs):
@@ -279,7 +279,7 @@ def test_a_killed_builder_lets_the_one_that_waits_build(tmp_path, signs):
     assert second.end() == 0
     assert second.said.splitlines()[-1] == "built"
     assert os.listdir(tmp_path / "root") == [KEY]
-    build.assert_whole(Cache(str(tmp_path / "root"), KEY))
+    build.assert_whole(Cache(directory=str(tmp_path / "root"), key=KEY))
 
 
 @pytest.mark.parametrize("killed", [0, 1, 3], ids=["", "one killed", "three killed"])

@@ -41,7 +41,7 @@ def root(tmp_path):
 def test_killed_at_any_call_leaves_no_half_cache_that_is_read(root, build, whole, state):
     """Enumerated: every write (half of it done), fsync, rename, mkdir, unlink and rmdir of a build, until one gets to its
     end. Syncing happens in threads, so their order varies; the number of calls does not."""
-    cache, number, finished = Cache(str(root), faulty_builds.KEY), 0, False
+    cache, number, finished = Cache(directory=str(root), key=faulty_builds.KEY), 0, False
     while not finished:
         number += 1
         start_from(state, root, whole)
@@ -67,7 +67,7 @@ SYSTEM = (
 def test_killed_by_strace_at_any_call_leaves_no_half_cache_that_is_read(root, build, whole, call):
     """The same with the system's own calls, so that nothing goes around Python. strace counts them thread by thread, so
     there is one."""
-    cache, number, status = Cache(str(root), faulty_builds.KEY), 0, None
+    cache, number, status = Cache(directory=str(root), key=faulty_builds.KEY), 0, None
     while status != 0:
         number += 1
         start_from("damaged", root, whole)

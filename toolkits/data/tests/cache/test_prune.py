@@ -154,7 +154,7 @@ import sys
 from distcore_data.cache import Cache
 from distcore_data.cache.use import begin_use
 print("comes", flush=True)
-print(begin_use(Cache(sys.argv[1], sys.argv[2])))
+print(begin_use(Cache(directory=sys.argv[1], key=sys.argv[2])))
 """
 
 

@@ -30,7 +30,7 @@ from distcore_data.stores import lease as cache_lease
 from distcore_testing.buckets import BUCKET, SECRET, Fault
 
 KEY = "00ff" * 10
-FORMAT = PluginRef("caches", "parquet", {})
+FORMAT = PluginRef(kind="caches", name="parquet", options={})
 ROWS = SHARD_ROWS + 50
 PLACE = f"s3://{BUCKET}/some/caches"
 PATIENCE = 60.0
@@ -54,7 +54,7 @@ def build(builder, through=lambda builder: builder, rows=ROWS):
             kept = from_numpy(values[part][splits[part] == code])
             builder.record([writer.write_shard(split, index, pa.Table.from_arrays([kept], names=["x"]))])
         builder.record([writer.write_split_map(index, splits[part])])
-    builder.finish([Column("x", "int32")], {}, {"digest": "d", "rows": rows})
+    builder.finish([Column(name="x", dtype="int32")], {}, {"digest": "d", "rows": rows})
 
 
 def refuse(builder):
@@ -421,7 +421,7 @@ def test_eight_processes_build_one_cache(s3, tmp_path):
     said = [(run.wait(3 * PATIENCE), run.stdout.read()) for run in runs]
     assert sorted(said) == [(0, "built\n")] + 7 * [(0, "hit\n")]
     assert_nothing_but(client)
-    assert_whole(Cache(PLACE, KEY, Credentials(proxy.options())))
+    assert_whole(Cache(directory=PLACE, key=KEY, credentials=Credentials(proxy.options())))
 
 
 # ------------------------------------------------------------------ killed
@@ -471,7 +471,7 @@ def test_killed_at_any_change_of_the_bucket_the_next_run_reads_or_builds(s3, ens
     """Enumerated: every put and delete of a build, until one gets to its end."""
     proxy, client = s3
     monkeypatch.setattr(cache_lease, "BEAT", 60.0)  # so that the changes of a build are the same ones each time
-    cache, number, hits = Cache(PLACE, KEY, Credentials(proxy.options())), 0, 0
+    cache, number, hits = Cache(directory=PLACE, key=KEY, credentials=Credentials(proxy.options())), 0, 0
     while True:
         number += 1
         for name in objects(client):

@@ -32,7 +32,7 @@ from distcore_data.stores.local import LocalStore
 from distcore_testing import data
 
 PLUGINS = Plugins()
-PARQUET = PluginRef("caches", "parquet", {})
+PARQUET = PluginRef(kind="caches", name="parquet", options={})
 SMALL = 1024
 """Rows of a shard in these tests, so that a small table has several."""
 
@@ -322,7 +322,7 @@ def test_the_functions_of_a_shard_pickle(table, tmp_path):
     bound = tuple(shards.Bound(each, each.name) for each in features)
     statistics = pickle.loads(pickle.dumps(shards.BlockStatistics(bound, Progress())))  # noqa: S301
     block = Cut(table, features.raw(), []).partitions(1)[0].read()
-    states = statistics(shards.Block(0, None, block))
+    states = statistics(shards.Block(index=0, start=None, table=block))
     assert set(states) == {each["name"] for each in USUAL}
     merged = pickle.loads(pickle.dumps(shards.merge_states(bound)))(states, states)  # noqa: S301
     assert merged["x0"].moments.count == 2 * states["x0"].moments.count
@@ -349,7 +349,7 @@ features = Features._make(given, plugins)
 for kind, column in (("random", None), ("stratify", "c"), ("hash", "c")):
     folder = Path({str(tmp_path)!r}) / kind
     folder.mkdir()
-    builder = CacheBuilder(folder, "key", PluginRef("caches", "parquet", dict()), plugins)
+    builder = CacheBuilder(folder, "key", PluginRef(kind="caches", name="parquet"), plugins)
     splitter = make_splitter(dict(type=kind, column=column), 1)
     source = open_source({str(tmp_path / "data.csv")!r}, features.raw())
     fit_and_encode(source, plugins.make("processors", "local", dict()), features, splitter, builder)

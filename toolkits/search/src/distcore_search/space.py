@@ -82,7 +82,7 @@ class Uniform(_Range):
     upper: Number = Field(description="Largest value.")
 
     def axis(self) -> Axis:
-        return Axis("float", self.lower, self.upper)
+        return Axis(kind="float", low=self.lower, high=self.upper)
 
 
 class QUniform(_Range):
@@ -94,7 +94,7 @@ class QUniform(_Range):
     q: Positive = Field(description=QUANTUM)
 
     def axis(self) -> Axis:
-        return Axis("float", self.lower, self.upper, step=self.q)
+        return Axis(kind="float", low=self.lower, high=self.upper, step=self.q)
 
     def value(self, raw: Any) -> Any:
         return _quantised(raw, self.q)
@@ -109,7 +109,7 @@ class LogUniform(_Range):
     base: Base = Field(10, description=LOGARITHM)
 
     def axis(self) -> Axis:
-        return Axis("float", self.lower, self.upper, log=True)
+        return Axis(kind="float", low=self.lower, high=self.upper, log=True)
 
 
 class QLogUniform(_Range):
@@ -122,7 +122,7 @@ class QLogUniform(_Range):
     base: Base = Field(10, description=LOGARITHM)
 
     def axis(self) -> Axis:
-        return Axis("float", self.lower, self.upper, log=True)
+        return Axis(kind="float", low=self.lower, high=self.upper, log=True)
 
     def value(self, raw: Any) -> Any:
         return min(max(_quantised(raw, self.q), self.lower), self.upper)
@@ -136,7 +136,7 @@ class RandInt(_Range):
     upper: Integer = Field(description="End of the range: left out by randint, included by int.")
 
     def axis(self) -> Axis:
-        return Axis("int", self.lower, self.upper - (self.space == "randint"))
+        return Axis(kind="int", low=self.lower, high=self.upper - (self.space == "randint"))
 
 
 class QRandInt(_Range):
@@ -148,7 +148,7 @@ class QRandInt(_Range):
     q: Annotated[int, Field(ge=1), NotBoolean] = Field(description=QUANTUM)
 
     def axis(self) -> Axis:
-        return Axis("int", self.lower, self.upper, step=self.q)
+        return Axis(kind="int", low=self.lower, high=self.upper, step=self.q)
 
     def value(self, raw: Any) -> Any:
         return int(_quantised(raw, self.q))
@@ -163,7 +163,7 @@ class LogRandInt(_Range):
     base: Base = Field(10, description=LOGARITHM)
 
     def axis(self) -> Axis:
-        return Axis("int", self.lower, self.upper - 1, log=True)
+        return Axis(kind="int", low=self.lower, high=self.upper - 1, log=True)
 
 
 class QLogRandInt(_Range):
@@ -176,7 +176,7 @@ class QLogRandInt(_Range):
     base: Base = Field(10, description=LOGARITHM)
 
     def axis(self) -> Axis:
-        return Axis("int", self.lower, self.upper, log=True)
+        return Axis(kind="int", low=self.lower, high=self.upper, log=True)
 
     def value(self, raw: Any) -> Any:
         return int(min(max(_quantised(raw, self.q), self.lower), self.upper))
@@ -190,7 +190,7 @@ class Normal(Space):
     sd: Positive = Field(1.0, description="Standard deviation.")
 
     def axis(self) -> Axis:
-        return Axis("float", EDGE, 1 - EDGE)
+        return Axis(kind="float", low=EDGE, high=1 - EDGE)
 
     def value(self, raw: Any) -> Any:
         return NormalDist(self.mean, self.sd).inv_cdf(raw)
@@ -222,7 +222,7 @@ class Choice(Space):
     categories: list[Any] = Field(min_length=1, description="What is chosen from.")
 
     def axis(self) -> Axis:
-        return Axis("choice", 0, len(self.categories) - 1)
+        return Axis(kind="choice", low=0, high=len(self.categories) - 1)
 
     def value(self, raw: Any) -> Any:
         return self.categories[int(raw)]
@@ -241,7 +241,7 @@ class Grid(Space):
     values: list[Any] = Field(min_length=1, description="What is tried, one after the other.")
 
     def axis(self) -> Axis:
-        return Axis("choice", 0, len(self.values) - 1, grid=True)
+        return Axis(kind="choice", low=0, high=len(self.values) - 1, grid=True)
 
     def value(self, raw: Any) -> Any:
         return self.values[int(raw)]

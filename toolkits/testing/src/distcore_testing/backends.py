@@ -54,19 +54,23 @@ class BackendSuite:
     def test_a_rank_that_raises_ends_the_gang_and_is_named(self, backend: Backend) -> None:
         """With what it raised, so that a user need not look for logs."""
         with pytest.raises(TrainingError, match=r"(?s)rank 1\b.*rank one gives up"):
-            backend.run_group(WorkerGroup(jobs.fail_in_rank_one, ranks=self.ranks, threads=1))
+            backend.run_group(WorkerGroup(function=jobs.fail_in_rank_one, ranks=self.ranks, threads=1))
 
     def test_a_killed_rank_is_retried_with_all_the_others_and_results_come_in_rank_order(
         self, backend: Backend, tmp_path: Path
     ) -> None:
-        group = WorkerGroup(jobs.die_once, (str(tmp_path),), ranks=self.ranks, max_retries=1, threads=1)
+        group = WorkerGroup(
+            function=jobs.die_once, arguments=(str(tmp_path),), ranks=self.ranks, max_retries=1, threads=1
+        )
         found = [tuple(each) for each in backend.run_group(group)]
         assert [(rank, world) for rank, world, _ in found] == [(rank, self.ranks) for rank in range(self.ranks)]
         assert all(0 <= local_rank < self.ranks for _, _, local_rank in found)
         assert len(jobs.attempts(tmp_path, self.ranks - 1)) == 2
 
     def test_without_retries_a_killed_rank_is_an_error_that_names_it(self, backend: Backend, tmp_path: Path) -> None:
-        group = WorkerGroup(jobs.die_once, (str(tmp_path),), ranks=self.ranks, max_retries=0, threads=1)
+        group = WorkerGroup(
+            function=jobs.die_once, arguments=(str(tmp_path),), ranks=self.ranks, max_retries=0, threads=1
+        )
         with pytest.raises(TrainingError, match=rf"rank {self.ranks - 1}\b"):
             backend.run_group(group)
         assert len(jobs.attempts(tmp_path, self.ranks - 1)) == 1

@@ -105,7 +105,7 @@ class CacheFormatSuite:
 
         So with the shard, the split map and the manifest."""
         plugins = Plugins()
-        cache = _cache(tmp_path, PluginRef("caches", self.name, self.options), shard)
+        cache = _cache(tmp_path, PluginRef(kind="caches", name=self.name, options=self.options), shard)
         paths = sorted(path for path in cache.folder.rglob("*") if path.is_file())
         assert [path.parent.name for path in paths] == [cache.key, "rows", "train"]
 
@@ -132,7 +132,7 @@ class CacheFormatSuite:
     def test_a_pickle_in_place_of_a_shard_is_refused_and_not_run(self, tmp_path: Path, protocol: int) -> None:
         """Also where a manifest vouches for it."""
         mark = tmp_path / "mark"
-        format = PluginRef("caches", self.name, self.options)
+        format = PluginRef(kind="caches", name=self.name, options=self.options)
         cache = cache_holding(tmp_path / "cache", format, pickle.dumps(_Runs(mark), protocol))
         with open_cache(cache) as reader, pytest.raises(CacheError, match=r"train/00000\."):
             reader.read("train", 0, 1)
@@ -170,7 +170,7 @@ def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1
         builder._maker = Given()
         builder.write_shard("train", 0, pa.table({"x": np.zeros(rows, np.float32)}))
         builder.write_split_map(0, np.zeros(rows, np.int8))
-        builder.finish([Column("x", "float32")], {}, {"digest": "", "rows": rows})
+        builder.finish([Column(name="x", dtype="float32")], {}, {"digest": "", "rows": rows})
 
     return ensure_cache(folder, "hostile", format, build)
 
@@ -183,12 +183,18 @@ def _written(format: CacheFormat, shard: pa.Table) -> bytes:
 
 def _cache(folder: Path, format: PluginRef, shard: pa.Table) -> Cache:
     """A cache of one shard, as a run commits it."""
-    columns = [Column("x", "float32"), Column("code", "int32"), Column("vector", "float32", 3)]
+    columns = [
+        Column(name="x", dtype="float32"),
+        Column(name="code", dtype="int32"),
+        Column(name="vector", dtype="float32", width=3),
+    ]
 
     def build(builder: CacheBuilder) -> None:
         builder.write_shard("train", 0, shard)
         builder.write_split_map(0, np.zeros(shard.num_rows, np.int8))
-        builder.finish([*columns, Column("tokens", "int32", None)], {}, {"digest": "", "rows": shard.num_rows})
+        builder.finish(
+            [*columns, Column(name="tokens", dtype="int32", width=None)], {}, {"digest": "", "rows": shard.num_rows}
+        )
 
     return ensure_cache(folder, "conformance", format, build)
 

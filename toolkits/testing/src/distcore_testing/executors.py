@@ -21,10 +21,10 @@ from distcore_search.records import ROUNDS, SearchWork, read_record, write_recor
 from distcore_search.rounds import add_round
 
 AXES = {
-    "rate": Axis("float", 1e-4, 1.0, log=True),
-    "share": Axis("float", 0.0, 1.0, step=0.25),
-    "layers": Axis("int", 1, 8),
-    "kind": Axis("choice", 0, 2),
+    "rate": Axis(kind="float", low=1e-4, high=1.0, log=True),
+    "share": Axis(kind="float", low=0.0, high=1.0, step=0.25),
+    "layers": Axis(kind="int", low=1, high=8),
+    "kind": Axis(kind="choice", low=0, high=2),
 }
 SECONDS = 0.05
 
@@ -61,7 +61,16 @@ class ExecutorSuite:
         work = QuickWork(parameters={}, objective=objective, directory=folder, mode=mode)
         known = None if variants is None else tuple(variants)
         count = trials if known is None else len(known)
-        return SearchJob(quick_trial, work, AXES, known, count, "minimize", folder, **more)
+        return SearchJob(
+            function=quick_trial,
+            work=work,
+            axes=AXES,
+            variants=known,
+            trials=count,
+            goal="minimize",
+            directory=folder,
+            **more,
+        )
 
     def variants(self, count: int = 4) -> list[dict[str, Any]]:
         return [

@@ -48,7 +48,13 @@ class LoaderSuite:
         for rank in range(world):
             wanted: dict[str, Any] = {"batch_size": self.batch_size, "seed": 7, **changes}
             split = wanted.pop("split", "train")
-            request = LoadRequest(reader, split, list(reader.columns), rank=Rank(rank, world, rank), **wanted)
+            request = LoadRequest(
+                reader=reader,
+                split=split,
+                columns=list(reader.columns),
+                rank=Rank(index=rank, world=world, local_rank=rank),
+                **wanted,
+            )
             loader = Plugins().make(LOADER, self.name, options, request=request)
             found.append([batch["z"].numpy().copy() for batch in loader.batches(epoch, start)])
             loader.close()
@@ -104,7 +110,9 @@ class LoaderSuite:
         table = reader.read("train", 0, reader.rows("train"))
         wanted = dict(zip(*(table.column(name).to_pylist() for name in ("z", "tags")), strict=True))
         codes = dict(zip(*(table.column(name).to_pylist() for name in ("z", "colour")), strict=True))
-        request = LoadRequest(reader, "train", list(reader.columns), self.batch_size, 7)
+        request = LoadRequest(
+            reader=reader, split="train", columns=list(reader.columns), batch_size=self.batch_size, seed=7
+        )
         loader = Plugins().make(LOADER, self.name, self.variants[0], request=request)
         for batch in loader.batches(0):
             numbers, tags, offsets = batch["z"].tolist(), batch["tags"].values, batch["tags"].offsets.tolist()

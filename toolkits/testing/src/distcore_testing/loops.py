@@ -74,7 +74,7 @@ class TinyFeatures:
         self.inputs: Sequence[Any] = [TinyFeature(name) for name in INPUTS]
         self.outputs: Sequence[Any] = [TinyFeature("y"), TinyFeature("z", "binary")]
         self.metadata: Mapping[str, JSON] = {name: {} for name in (*INPUTS, "y", "z")}
-        self.columns = {name: Column(name, "float32") for name in (*INPUTS, "y", "z")}
+        self.columns = {name: Column(name=name, dtype="float32") for name in (*INPUTS, "y", "z")}
 
 
 class TinyNet(torch.nn.Module):

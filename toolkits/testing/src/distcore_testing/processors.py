@@ -20,7 +20,11 @@ from distcore_testing.app import app
 EDGES = (0, 5, 5, 6, 40, 41, 100)
 """Partitions of all sizes, an empty one among them."""
 
-PLANS = (ShardPlan(0, 0, 33), ShardPlan(1, 33, 66), ShardPlan(2, 66, 100))
+PLANS = (
+    ShardPlan(index=0, start=0, stop=33),
+    ShardPlan(index=1, start=33, stop=66),
+    ShardPlan(index=2, start=66, stop=100),
+)
 
 
 class ProcessorSuite:

@@ -39,7 +39,7 @@ class SoundBackend(BackendBase):
         self.name = name
 
     def resources(self):
-        return Resources(1)
+        return Resources(cpus=1)
 
     def map(self, function, items):
         return map(function, items)
@@ -295,7 +295,7 @@ class SoundFeature(FeatureBase):
         return {"middle": (state[0] + state[1]) / 2}
 
     def column(self, metadata):
-        return Column(self.name, "float32")
+        return Column(name=self.name, dtype="float32")
 
     def encode(self, values, metadata):
         plain = np.nan_to_num(values.to_numpy(zero_copy_only=False).astype(float), nan=metadata["middle"])

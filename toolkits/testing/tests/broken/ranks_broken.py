@@ -5,6 +5,6 @@ from distcore_core.contracts import Rank
 
 def run(pipe, function, rank, world, arguments):
     try:
-        pipe.send(function(Rank(rank, world, rank), *arguments))
+        pipe.send(function(Rank(index=rank, world=world, local_rank=rank), *arguments))
     except ValueError as error:
         pipe.send(str(error))

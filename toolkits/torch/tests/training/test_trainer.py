@@ -336,8 +336,15 @@ def test_what_may_change_on_resume_and_what_may_not():
             "combiner": {"type": "concat"},
             "trainer": {"epochs": 3, "learning_rate": 0.1, **(trainer or {})},
         }
-        loader = PluginRef("loaders", "packed", loader or {})
-        job = TrainJob({**config, **sections}, Cache("d", key), loader, PluginRef("trainers", "local", {}), None, seed)
+        loader = PluginRef(kind="loaders", name="packed", options=loader or {})
+        job = TrainJob(
+            config={**config, **sections},
+            cache=Cache(directory="d", key=key),
+            loader=loader,
+            trainer=PluginRef(kind="trainers", name="local", options={}),
+            directory=None,
+            seed=seed,
+        )
         return identity(job, 64)
 
     check_identity(ours(), ours({"epochs": 9, "early_stop": -1}, extensions=[{"type": "x"}], backend={"a": 1}), "here")

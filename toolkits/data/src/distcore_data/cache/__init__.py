@@ -57,8 +57,8 @@ class Cache(CacheRef):
         """The cache under a path or an address. Raises UserError for an address of no store."""
         folder = local_folder(root)
         if folder is not None:
-            return cls(str(folder), key)
-        return cls(os.fspath(root).rstrip("/"), key, credentials)
+            return cls(directory=str(folder), key=key)
+        return cls(directory=os.fspath(root).rstrip("/"), key=key, credentials=credentials)
 
     @property
     def in_bucket(self) -> bool:
@@ -76,13 +76,13 @@ class Cache(CacheRef):
         """The folder, or the address without secrets: for people."""
         return CacheFiles(self.store(), f"{self.key}/").home
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> object:
         if is_url(self.directory) and store_kind(self.directory) == "memory":
             raise UserError(
                 f"{self.directory} is the memory of one process, and this work runs in several. Give a folder or a "
                 "bucket in backend.cache_dir."
             )
-        return Cache, (self.directory, self.key, self.credentials)
+        return super().__getstate__()
 
     def store(self) -> Store:
         """What it lies in."""

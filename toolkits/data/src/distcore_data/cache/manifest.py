@@ -195,10 +195,10 @@ def _parse(document: JSON, key: str) -> Manifest:
     version = document.get("folder")
     if version is not None and not (isinstance(version, str) and VERSION.fullmatch(version)):
         raise ValueError(f"it names the folder {version!r}, which is none of a cache")
-    columns = [Column(each["name"], each["dtype"], each["width"]) for each in document["columns"]]
+    columns = [Column(name=each["name"], dtype=each["dtype"], width=each["width"]) for each in document["columns"]]
     return Manifest(
         key=key,
-        format=PluginRef("caches", document["format"]["name"], dict(document["format"]["options"])),
+        format=PluginRef(kind="caches", name=document["format"]["name"], options=dict(document["format"]["options"])),
         columns={column.name: column for column in columns},
         metadata=dict(document["metadata"]),
         splits=splits,

@@ -135,7 +135,9 @@ def encode_again(
 def plan_shards(rows: int) -> list[ShardPlan]:
     """Shards at fixed row numbers: [0, SHARD_ROWS), [SHARD_ROWS, 2 * SHARD_ROWS), …, the last one shorter."""
     starts = range(0, rows, SHARD_ROWS)
-    return [ShardPlan(index, start, min(start + SHARD_ROWS, rows)) for index, start in enumerate(starts)]
+    return [
+        ShardPlan(index=index, start=start, stop=min(start + SHARD_ROWS, rows)) for index, start in enumerate(starts)
+    ]
 
 
 # ------------------------------------------------------------------ inside

@@ -158,7 +158,9 @@ class EncodedStream:
     ) -> tuple[int, np.ndarray | None, pa.RecordBatch]:
         """(rows read, places of those that are kept or None for all, encoded)."""
         table = partition.read()
-        shard = self.recipe.open([Block(0, 0, table)], ShardPlan(0, 0, table.num_rows))
+        shard = self.recipe.open(
+            [Block(index=0, start=0, table=table)], ShardPlan(index=0, start=0, stop=table.num_rows)
+        )
         columns = {
             each.feature.name: joined(shard.encoded(each, self.metadata[each.feature.name], around))
             for each in self.recipe.features

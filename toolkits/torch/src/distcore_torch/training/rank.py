@@ -97,14 +97,16 @@ class _Loaders:
     def make(self, split: Split, rows: int, shuffle: bool = False) -> Loader:
         """A loader of global batches of `rows` rows."""
         request = LoadRequest(
-            self.reader,
-            split,
-            self.columns,
-            rows,
-            self.job.seed,
-            Rank(self.strategy.rank.index, self.strategy.rank.world, self.strategy.rank.local_rank),
-            shuffle,
-            str(self.strategy.device),
+            reader=self.reader,
+            split=split,
+            columns=self.columns,
+            batch_size=rows,
+            seed=self.job.seed,
+            rank=Rank(
+                index=self.strategy.rank.index, world=self.strategy.rank.world, local_rank=self.strategy.rank.local_rank
+            ),
+            shuffle=shuffle,
+            device=str(self.strategy.device),
         )
         loader: Loader = self.plugins.make(LOADER, self.job.loader.name, self.job.loader.options, request=request)
         self.stack.callback(loader.close)
@@ -128,4 +130,10 @@ def _written(job: TrainJob, features: Features, reference: JSON, finished: Finis
         files[LAST] = tensor_writer(finished.last_weights)
     extra = {"model": reference, "best": state.best, "weights": {"best": BEST, "last": BEST if same else LAST}}
     model = write_artifact(output_folder(job) / MODEL, job, features, files, extra)
-    return TrainResult(model, state.statistics, state.best, state.step, state.step / plan.steps_per_epoch)
+    return TrainResult(
+        model=model,
+        statistics=state.statistics,
+        best=state.best,
+        steps=state.step,
+        epochs=state.step / plan.steps_per_epoch,
+    )

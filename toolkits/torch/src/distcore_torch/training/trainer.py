@@ -262,7 +262,9 @@ def launched_rank() -> Rank | None:
     if not all(name in os.environ for name in names):
         return None
     return Rank(
-        int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+        index=int(os.environ["RANK"]),
+        world=int(os.environ["WORLD_SIZE"]),
+        local_rank=int(os.environ.get("LOCAL_RANK", os.environ["RANK"])),
     )
 
 
