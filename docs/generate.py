@@ -34,16 +34,14 @@ def hook_reference() -> str:
     """Every hook with its signature and docstring, in the order of hooks.py."""
     parts = [
         "# Hook reference\n",
-        "Written by `make docs` from `distcore/hooks.py`.\n",
+        "Written by `make docs` from `distcore_core/hooks.py`.\n",
         inspect.getdoc(hooks) or "",
         "",
     ]
     for name, function in vars(hooks).items():
         if not hasattr(function, f"{hooks.PROJECT}_spec"):
             continue
-        kind = (
-            "event" if name in EVENTS else ("factory" if name in {role.hook for role in ROLES.values()} else "question")
-        )
+        kind = "event" if name in EVENTS else "factory" if name.startswith("distcore_make_") else "question"
         signature = str(inspect.signature(function)).replace("'", "")
         parts += [
             f"## {name}",

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from distcore_core import contracts
+    from distcore_core.config.document import Document
 
 PROJECT = "distcore"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -107,6 +108,25 @@ def distcore_describe_model(model: Any, saved: bool) -> tuple[dict[str, Any], Ma
 
     Returns (the `model` section, weights to start from or None), or None for an object that is not of this plugin's.
     saved: whether the model is to be saved, and so must be found again."""
+
+
+@hookspec
+def distcore_upgrade_config(document: Document) -> Sequence[str] | None:
+    """Rewrite older spellings of a config into today's, before anything else reads it. Asked of the plugins in the
+    group `distcore.upgrades`, in the order of their names.
+
+    Change `document.values` in place, and `document.source_map` with it, so that a mistake is still told by its line:
+    `distcore_core.config.upgrade.Upgrade` does both. What is already in today's spelling must stay as it is.
+
+    Returns:
+        A note for people on each kind of change; None for no change.
+    """
+
+
+@hookspec(firstresult=True)
+def distcore_known_elsewhere(kind: str, name: str) -> str | None:
+    """Say in a sentence what a name is that no installed plugin offers, such as a part of the program whose configs
+    are upgraded; None if it is not known. Asked of the plugins in the group `distcore.upgrades`."""
 
 
 @hookspec

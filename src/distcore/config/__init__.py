@@ -1,6 +1,7 @@
 """The config of a run: its shape, and the two passes that read it.
 
-Pass one (`load_config`) reads names and structure and what core itself understands, without importing any plugin.
+Pass one (`load_config`) turns older spellings into today's, through the plugins that know them, and reads names and
+structure and what the app itself understands; no other plugin is imported.
 Pass two (`resolve`) lets each plugin's own model validate its options. Every mistake of both is told at once, with its
 line, its path and the nearest right word.
 """
@@ -39,17 +40,19 @@ def load_config(
     text: str | None = None,
     backend: str | None = None,
     random_seed: int | None = None,
+    plugins: Plugins | None = None,
 ) -> RunConfig:
     """Pass one. Raises ConfigError with every mistake (also those of pass two, where the first pass found any).
 
     source: path of a YAML or JSON file, a mapping, YAML text of several lines, or what a pass before gave.
     text: the YAML text itself; `source` is then its name. backend, random_seed: override what the config says.
+    plugins: those at hand; without them the installed ones that the config does not block.
     """
     if isinstance(source, RunConfig):
         return with_overrides(source, backend=backend, random_seed=random_seed)
     from distcore.config.read import read
 
-    config, issues = read(document_of(source, text))
+    config, issues = read(document_of(source, text), plugins)
     config = with_overrides(config, backend=backend, random_seed=random_seed)
     if issues:
         raise ConfigError(sorted({*issues, *_mistakes_of_plugins(config)}), config.source)

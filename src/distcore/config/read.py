@@ -1,4 +1,4 @@
-"""Pass one over a config: names and structure, and the sections that core itself understands. No plugin is imported."""
+"""Pass one over a config: older spellings, names and structure, and the sections that the app itself understands."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from distcore_core.config.document import Document, KeyPath
 from distcore_core.config.issues import problems_of, unknown_option
 from distcore_core.errors import ConfigIssue, UserError
 from distcore_core.registry.index import DEFAULTS
+from distcore_core.registry.manager import Plugins
 from distcore_data.preprocess_options import Preprocessing
 from distcore_data.stores import read_credentials
 from distcore_data.stores.addresses import store_kind
-from distcore_tabular.ludwig_upgrade import upgrade
 from distcore_torch.train_options import TrainerOptions
 
 SECTIONS = (
@@ -40,21 +40,24 @@ PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@")
 M = TypeVar("M", bound=BaseModel)
 
 
-def read(document: Document) -> tuple[RunConfig, list[ConfigIssue]]:
-    """The config, and what is wrong with it. Where something is, the config has a default in its place."""
-    notes = upgrade(document)
+def read(document: Document, plugins: Plugins | None = None) -> tuple[RunConfig, list[ConfigIssue]]:
+    """The config, and what is wrong with it. Where something is, the config has a default in its place.
+
+    plugins: those that are asked for older spellings; else all that the config does not block."""
     reader = Reader(document)
+    block = reader.block()
+    notes = (plugins or Plugins(block)).upgrade(document)
     if document.values.get("hyperopt"):
         line = document.source_map.find(("hyperopt",)).line
         where = f"line {line}: " if line else ""
         notes.append(f"{where}`hyperopt` is left out here: one model is fitted, with the values that the config gives")
-    return reader.config(notes), reader.issues
+    return reader.config(notes, block), reader.issues
 
 
 class Reader(DocumentUnderWay):
     """Reads a whole config."""
 
-    def config(self, notes: list[str]) -> RunConfig:
+    def config(self, notes: list[str], block: tuple[str, ...]) -> RunConfig:
         self._top_level()
         defaults, inputs, outputs = read_features(self)
         trainer = self._section("trainer", TrainerOptions)
@@ -69,7 +72,7 @@ class Reader(DocumentUnderWay):
             model=self._model(),
             trainer=trainer,
             backend=self._backend(),
-            plugins_block=self._block(),
+            plugins_block=block,
             extensions=tuple(self._extensions()),
             random_seed=self._seed(),
             hyperopt=self.mapping(("hyperopt",), self.values.get("hyperopt")) or None,
@@ -117,7 +120,8 @@ class Reader(DocumentUnderWay):
         self.wrong(("random_seed",), f"should be a whole number from 0, not {seed!r}")
         return DEFAULT_SEED
 
-    def _block(self) -> tuple[str, ...]:
+    def block(self) -> tuple[str, ...]:
+        """What `plugins.block` names."""
         section = self.mapping(("plugins",), self.values.get("plugins"))
         for name in section:
             if name != "block":

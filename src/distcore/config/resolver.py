@@ -12,7 +12,6 @@ from distcore.config.run_config import FeatureConfig, Ref, RunConfig
 from distcore_core.config.document import KeyPath, SourceMap
 from distcore_core.config.issues import fields_at, nearest, problems_of, unknown_option
 from distcore_core.errors import ConfigIssue, PluginNotFound
-from distcore_tabular.ludwig_upgrade import LUDWIG_TYPES
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
@@ -75,7 +74,8 @@ class Resolver:
         try:
             model = self._model(kind, name, role)
         except PluginNotFound as error:
-            self._wrong((*path, "type"), _with_ludwig(kind, name, str(error)))
+            known = self.plugins.known_elsewhere(kind, name)
+            self._wrong((*path, "type"), f"{known} {error}" if known else str(error))
             return options
         if model is None:
             for option in options:
@@ -156,7 +156,7 @@ class Resolver:
         installed = set(self.plugins.names("features"))
         for kind, section in self.given.defaults.items():
             if kind not in installed:
-                if kind not in LUDWIG_TYPES:
+                if self.plugins.known_elsewhere("features", kind) is None:
                     message = f"there is no feature type {kind!r}; {nearest(kind, installed | {'split', 'csv'})}"
                     self._wrong(("defaults", kind), message)
                 continue
@@ -177,9 +177,3 @@ def _refuses_all(model: Any) -> bool:
     except ValidationError as error:
         return any(not each["loc"] for each in error.errors())
     return False
-
-
-def _with_ludwig(kind: str, name: str, message: str) -> str:
-    if kind == "features" and name in LUDWIG_TYPES:
-        return f"Ludwig's feature type {name!r} needs a plugin that is not installed. {message}"
-    return message

@@ -6,10 +6,10 @@ from typing import get_args
 
 from distcore.search.folders import SECTION
 from distcore_core.config.document import Document, KeyPath
+from distcore_core.config.upgrade import Upgrade
 from distcore_core.errors import ConfigError
 from distcore_search.objective import NAMES
 from distcore_search.options import Split
-from distcore_tabular.ludwig_upgrade import Upgrade
 
 HERE: KeyPath = (SECTION,)
 EXECUTOR: KeyPath = (SECTION, "executor")

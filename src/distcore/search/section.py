@@ -171,7 +171,7 @@ def candidates(section: Section) -> Iterator[Candidate]:
 def _resolved(section: Section, candidate: Candidate, plugins: Plugins, backend: str) -> RunConfig | list[ConfigIssue]:
     try:
         values = section.config(candidate.parameters)
-        return resolve(load_config(values), plugins, backend=backend)
+        return resolve(load_config(values, plugins=plugins), plugins, backend=backend)
     except ConfigError as error:
         return [ConfigIssue(0, each.path, each.message) for each in error.issues]
     except ValueError as error:
@@ -208,9 +208,9 @@ def _without_effect(section: Section, plugins: Plugins, backend: str) -> Iterato
         if not distinct:
             continue
         configs = [
-            resolve(load_config(section.config({**first, name: value})), plugins, backend=backend).as_json()
+            resolve(load_config(section.config({**first, name: value}), plugins=plugins), plugins, backend=backend)
             for value in (first[name], distinct[-1])
         ]
-        if configs[0] == configs[1]:
+        if configs[0].as_json() == configs[1].as_json():
             message = "changes nothing: no feature uses it, or each gives its own. Remove it, or name the feature"
             yield section.issue(("parameters", name), message)

@@ -41,6 +41,7 @@ from distcore_core.contracts.roles import (
     PROCESSOR,
     ROLES,
     TRAINER,
+    UPGRADE,
     Command,
     Role,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "ROLES",
     "SPLITS",
     "TRAINER",
+    "UPGRADE",
     "Axis",
     "Backend",
     "BackendBase",

@@ -76,12 +76,15 @@ TRAINER = Role("trainers", "distcore_make_trainer", "trainer", Trainer, "trainer
 EXECUTOR = Role("executors", "distcore_make_executor", "executor", Executor)  # type: ignore[type-abstract]
 EXTENSION = Role("extensions", "distcore_make_extension", "extension", object)
 COMMAND = Role("commands", "distcore_make_command", "command", Command)  # type: ignore[type-abstract]
+UPGRADE = Role("upgrades", "distcore_upgrade_config", "config upgrade", object)
+"""Not made, but asked: what older spellings of a config are today."""
 
 ROLES: Mapping[str, Role[Any]] = MappingProxyType(
     {
         role.kind: role
         for role in (
             *(BACKEND, PROCESSOR, CACHE_FORMAT, LOADER, FEATURE, MODEL, TRAINER, EXECUTOR, EXTENSION, COMMAND),
+            *(UPGRADE,),
         )
     }
 )

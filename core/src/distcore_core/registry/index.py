@@ -33,6 +33,7 @@ INSTALL_HINTS: Mapping[tuple[str, str], str] = {
     ("executors", "local"): "distcore-optuna",
     ("executors", "optuna"): "distcore-optuna",
     ("executors", "ray"): "distcore-ray",
+    ("upgrades", "ludwig"): "distcore-tabular",
     **{("features", name): "distcore-tabular" for name in ("number", "binary", "category", "text", "set")},
 }
 """The one place where core names plugins: what to `pip install` for a name that nobody offers."""

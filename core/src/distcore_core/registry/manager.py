@@ -8,15 +8,18 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pluggy
 
 from distcore_core import hooks
-from distcore_core.contracts import COMMAND, ROLES, Detection, Role
+from distcore_core.contracts import COMMAND, ROLES, UPGRADE, Detection, Role
 from distcore_core.errors import ConfigError, ConfigIssue, PluginBroken, UserError
 from distcore_core.registry.index import Installed, Offer
 from distcore_core.registry.loader import load
+
+if TYPE_CHECKING:
+    from distcore_core.config.document import Document
 
 R = TypeVar("R")
 
@@ -125,9 +128,7 @@ class Plugins(Installed):
         implementation = getattr(self.load(kind, name), "distcore_options_model", None)
         if implementation is None:
             return None
-        module = self._modules[kind, name]
-        others = [each for each in self.manager.get_plugins() if each is not module]
-        caller = self.manager.subset_hook_caller("distcore_options_model", others)
+        caller = self._of_one("distcore_options_model", self._modules[kind, name])
         return caller(kind=kind, name=name, role=role)
 
     def validate(self, kind: str, name: str, options: Any, role: str = "") -> Any:
@@ -150,8 +151,7 @@ class Plugins(Installed):
         module = self.load(kind, name)
         if not hasattr(module, "distcore_check"):
             return
-        others = [each for each in self.manager.get_plugins() if each is not module]
-        caller = self.manager.subset_hook_caller("distcore_check", others)
+        caller = self._of_one("distcore_check", module)
         caller(kind=kind, name=name, options=self.validate(kind, name, options))
 
     # -------------------------------------------------------------- questions to all
@@ -180,12 +180,33 @@ class Plugins(Installed):
             )
         return found
 
+    def upgrade(self, document: Document) -> list[str]:
+        """Let the plugins that know older spellings turn a config into today's, in place; their notes for people."""
+        answers = [self._of_one(UPGRADE.hook, module)(document=document) for module in self._all(UPGRADE)]
+        return [note for answer in answers for notes in answer for note in notes]
+
+    def known_elsewhere(self, kind: str, name: str) -> str | None:
+        """What a name is that nobody offers here, as a sentence for people; None if no plugin knows it."""
+        answers = (
+            self._of_one("distcore_known_elsewhere", module)(kind=kind, name=name) for module in self._all(UPGRADE)
+        )
+        return next((answer for answer in answers if answer is not None), None)
+
     def listen(self, extension: object, name: str) -> None:
         """Register an object whose methods are events (`run_started`, …)."""
         self.manager.register(extension, name=name)
         self.manager.check_pending()
 
     # -------------------------------------------------------------- inside
+
+    def _all(self, role: Role[Any]) -> list[types.ModuleType]:
+        """The module of every plugin in a group, each once, in the order of their names."""
+        return list(dict.fromkeys(self.load(role.kind, name) for name in self.names(role.kind)))
+
+    def _of_one(self, hook: str, module: types.ModuleType) -> pluggy.HookCaller:
+        """A hook that asks this plugin alone; it may implement it with fewer arguments."""
+        others = [each for each in self.manager.get_plugins() if each is not module]
+        return self.manager.subset_hook_caller(hook, others)
 
     def _register(self, offer: Offer, module: types.ModuleType) -> None:
         if self.manager.is_registered(module):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distcore_core.config.document import Document, KeyPath
+from distcore_core.config.upgrade import Upgrade, words
 
 LUDWIG_TYPES = (
     *("number", "binary", "category", "text", "set", "bag", "sequence", "timeseries", "vector", "image", "audio"),
@@ -46,7 +47,7 @@ _DECODER = {name: f"fc_{name}" for name in ("output_size", "norm", "norm_params"
 
 def upgrade(document: Document) -> list[str]:
     """Change the document's values to today's spellings, in place; returns one note for each kind of change."""
-    work = Upgrade(document)
+    work = _Ludwig(document)
     work.move(("training",), ("trainer",))
     work.trainer()
     work.split()
@@ -57,75 +58,15 @@ def upgrade(document: Document) -> list[str]:
     return list(work.notes)
 
 
-class Upgrade:
-    """A document under way to today's spellings, and the notes on what was changed."""
+def known(kind: str, name: str) -> str | None:
+    """What a name is that is Ludwig's and that no installed plugin offers; None for any other."""
+    if kind == "features" and name in LUDWIG_TYPES:
+        return f"Ludwig's feature type {name!r} needs a plugin that is not installed."
+    return None
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.notes: dict[str, None] = {}
 
-    # -------------------------------------------------------------- moving values
-
-    def at(self, path: KeyPath) -> Any:
-        """The value at a path, or None."""
-        value: Any = self.document.values
-        for part in path:
-            inside = isinstance(value, dict) and part in value
-            inside = inside or (isinstance(value, list) and isinstance(part, int) and part < len(value))
-            if not inside:
-                return None
-            value = value[part]
-        return value
-
-    def section(self, path: KeyPath) -> dict[str, Any]:
-        """The mapping at a path; an empty one, that nobody keeps, where there is none."""
-        found = self.at(path)
-        return found if isinstance(found, dict) else {}
-
-    def note(self, path: KeyPath, text: str) -> None:
-        line = self.document.source_map.find(path).line
-        if text not in {known.split(": ", 1)[-1] for known in self.notes}:
-            self.notes[f"line {line}: {text}" if line else text] = None
-
-    def move(self, old: KeyPath, new: KeyPath, value: Any = None) -> None:
-        """Give what lies at `old` its new name, or drop it where the new name is there too. value: what it becomes."""
-        parent = self.section(old[:-1])
-        if old[-1] not in parent:
-            return
-        taken = parent.pop(str(old[-1]))
-        target = self._make(new[:-1])
-        if target is None or new[-1] in target:
-            self.note(old, f"`{_words(old)}` was left out, for `{_words(new)}` is given too")
-            return
-        taken = taken if value is None else value
-        target[str(new[-1])] = taken
-        self.document.source_map.follow(taken, old, new)
-        self.note(old, f"`{_words(old)}` is an older spelling of `{_words(new)}`")
-
-    def drop(self, path: KeyPath, why: str) -> None:
-        parent = self.section(path[:-1])
-        if path[-1] in parent:
-            del parent[str(path[-1])]
-            self.note(path, f"`{_words(path)}` was left out: {why}")
-
-    def wrap(self, path: KeyPath) -> None:
-        """`encoder: dense` is `encoder: {type: dense}`."""
-        value = self.at(path)
-        if isinstance(value, str):
-            self.section(path[:-1])[str(path[-1])] = {"type": value}
-            self.document.source_map.follow(value, path, (*path, "type"))
-
-    def _make(self, path: KeyPath) -> dict[str, Any] | None:
-        """The mapping at a path, made where there is none; None where something else is in the way."""
-        value: Any = self.document.values
-        for part in path:
-            if isinstance(value, dict):
-                if value.get(str(part)) is None:
-                    value[str(part)] = {}
-                value = value[str(part)]
-            elif isinstance(value, list) and isinstance(part, int):
-                value = value[part]
-        return value if isinstance(value, dict) else None
+class _Ludwig(Upgrade):
+    """A document under way from Ludwig's spellings."""
 
     # -------------------------------------------------------------- sections
 
@@ -238,7 +179,7 @@ class Upgrade:
 
     def _into_defaults(self, old: KeyPath, kind: str) -> None:
         fresh = kind not in self.section(("defaults",))
-        self._make(("defaults", kind, "preprocessing"))
+        self.make(("defaults", kind, "preprocessing"))
         if fresh:
             self.document.source_map.follow({}, old[:2], ("defaults", kind))
         for name in list(self.section(old)):
@@ -270,9 +211,4 @@ class Upgrade:
         if old in layer:
             layer.setdefault(new, layer.pop(old))
             self.document.source_map.follow(layer[new], (*path, old), (*path, new))
-            self.note((*path, old), f"`{_words((*path, old))}` is an older spelling of `{_words((*path, new))}`")
-
-
-def _words(path: KeyPath) -> str:
-    """A path for a note: positions in lists are left out, so that many features make one note."""
-    return ".".join(str(part) for part in path if isinstance(part, str))
+            self.note((*path, old), f"`{words((*path, old))}` is an older spelling of `{words((*path, new))}`")

@@ -48,3 +48,17 @@ def distcore_describe_model(model: Any, saved: bool) -> Any:
     from distcore_tabular.module import describe
 
     return describe(model, saved)
+
+
+@hookimpl
+def distcore_upgrade_config(document: Any) -> list[str]:
+    from distcore_tabular.ludwig_upgrade import upgrade
+
+    return upgrade(document)
+
+
+@hookimpl
+def distcore_known_elsewhere(kind: str, name: str) -> str | None:
+    from distcore_tabular.ludwig_upgrade import known
+
+    return known(kind, name)
