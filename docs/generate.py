@@ -8,7 +8,6 @@ from pathlib import Path
 
 from distcore.config.schema import reference_markdown
 from distcore_core import hooks
-from distcore_core.contracts import ROLES
 from distcore_core.registry.events import EVENTS
 from distcore_core.registry.index import all_offers
 from distcore_core.registry.manager import Plugins
@@ -55,7 +54,7 @@ def hook_reference() -> str:
 
 def main() -> int:
     """Write the files, or compare them; returns the exit code."""
-    foreign = {offer.distribution for kind in ROLES for offer in all_offers(kind)} - set(MEMBERS)
+    foreign = {offer.distribution for offers in all_offers().values() for offer in offers} - set(MEMBERS)
     pages = {"hooks.md": hook_reference(), "config.md": reference_markdown(Plugins(foreign))}
     stale = [name for name, text in pages.items() if not (HERE / name).exists() or (HERE / name).read_text() != text]
     if "--check" in sys.argv:

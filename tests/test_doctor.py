@@ -9,7 +9,6 @@ import pytest
 
 from distcore.cli.main import main
 from distcore.workflow import doctor
-from distcore_core.contracts import ROLES
 from distcore_core.registry.index import all_offers
 
 PLUGIN = """
@@ -25,7 +24,7 @@ def distcore_diagnose():
 def install(tmp_path, monkeypatch):
     """Lay down a distribution that offers the extension of its name, with this code; all others are blocked."""
 
-    others = {offer.distribution for kind in ROLES for offer in all_offers(kind)}
+    others = {offer.distribution for offers in all_offers().values() for offer in offers}
     monkeypatch.setenv("DISTCORE_BLOCK", ",".join(others))
 
     def installed(name: str, source: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distcore_core import hooks
-from distcore_core.contracts import ROLES
+from distcore_core.contracts import MEMBER_HOOK, ROLES
 
 GOOD = """
 from distcore_core.contracts import TrainerBase
@@ -307,7 +307,7 @@ def test_what_lacks_a_part_of_its_role_is_refused_by_the_name_of_the_part(tmp_pa
 
 def test_every_role_has_its_factory_among_the_hooks_and_its_own_kind() -> None:
     specs = {name for name, each in vars(hooks).items() if hasattr(each, f"{hooks.PROJECT}_spec")}
-    asked = {role.hook for role in ROLES.values()}
+    asked = {MEMBER_HOOK, *(role.hook for role in ROLES.values())}
     assert {name for name in specs if name.startswith("distcore_make_")} <= asked <= specs
     assert all(role.kind == kind for kind, role in ROLES.items())
 

@@ -92,6 +92,14 @@ def distcore_make_command(name: str) -> contracts.Command | None:
     """Make the command `name`: an object with `help`, `add_arguments(parser)` and `run(arguments) -> int`."""
 
 
+@hookspec(firstresult=True)
+def distcore_make_member(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any | None:
+    """Make `name` of a role that a toolkit or a plugin declares, such as `sources` or `tabular.encoders`.
+
+    kind: the role. options: an instance of its options model, or None. context: what the role gives its members
+    beside the options; docs/plugins.md lists the roles."""
+
+
 # ------------------------------------------------------------------ questions
 
 

@@ -35,7 +35,12 @@ def data(parser: argparse.ArgumentParser) -> None:
     flag(group, "training_set", metavar="PATH", help="training set, where the split is given")
     flag(group, "validation_set", metavar="PATH", help="validation set")
     flag(group, "test_set", metavar="PATH", help="test set")
-    flag(group, "data_format", metavar="FORMAT", help="auto (default), csv, tsv, parquet, jsonl, feather")
+    flag(
+        group,
+        "data_format",
+        metavar="FORMAT",
+        help=DATA_FORMAT,
+    )
 
 
 def output(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +60,8 @@ def skip(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     for name, only in NEVER_SAVED.items():
         flag(group, name, only, action=_Nothing, nargs=0, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
+
+DATA_FORMAT = "auto (default), csv, tsv, parquet, jsonl, feather, or what is installed (distcore plugins)"
 
 SKIPS = {
     "skip_save_training_description": (["-sstd"], "description.json"),
@@ -148,7 +155,12 @@ def model(parser: argparse.ArgumentParser) -> None:
     flag(group, "credentials", metavar="FILE", help="JSON: what the bucket of model or results is opened with")
     data = parser.add_argument_group("data")
     flag(data, "dataset", required=True, metavar="PATH", help="the rows to read")
-    flag(data, "data_format", metavar="FORMAT", help="auto (default), csv, tsv, parquet, jsonl, feather")
+    flag(
+        data,
+        "data_format",
+        metavar="FORMAT",
+        help=DATA_FORMAT,
+    )
 
 
 def predict(parser: argparse.ArgumentParser) -> None:

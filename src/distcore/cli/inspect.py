@@ -79,7 +79,7 @@ def plugins(arguments: Namespace) -> int:
     """A row for each plugin: role, name, distribution, version, state and error."""
     from dataclasses import asdict
 
-    from distcore_core.registry.listing import rows
+    from distcore_core.registry.listing import rows, together
     from distcore_core.registry.manager import Plugins
 
     found = rows(Plugins(), seconds=arguments.timeout)
@@ -87,7 +87,7 @@ def plugins(arguments: Namespace) -> int:
         print(json.dumps([asdict(row) for row in found], indent=2))
     else:
         header = ("ROLE", "NAME", "DISTRIBUTION", "VERSION", "STATE", "ERROR")
-        print(table([header, *(tuple(asdict(row).values()) for row in found)]))
+        print(table([header, *(tuple(asdict(row).values()) for row in together(found))]))
     return 0
 
 

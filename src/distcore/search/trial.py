@@ -97,7 +97,7 @@ def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: 
         results.write(
             session,
             "description.json",
-            describe(session, work.data.description(cache)),
+            describe(session, work.data, cache),
             work.skip,
             "skip_save_training_description",
         )

@@ -12,9 +12,8 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from distcore.workflow import ports
-from distcore_core.contracts import ROLES
 from distcore_core.registry.index import Offer
-from distcore_core.registry.listing import rows
+from distcore_core.registry.listing import rows, together
 from distcore_core.registry.manager import Plugins
 from distcore_core.registry.probe import ask
 
@@ -85,18 +84,18 @@ def _plugins() -> Iterator[Check]:
     """Each plugin that can be loaded, and what its own checks say; that they fail or hang is a finding too."""
     plugins = Plugins()
     found = rows(plugins)
-    offers = {(offer.kind, offer.name): offer for kind in ROLES for offer in plugins.offers(kind)}
+    offers = {(row.role, row.name): plugins.find(row.role, row.name) for row in found if row.state == "ok"}
     modules: dict[tuple[str, str], Offer] = {}  # several entry points may name one module, which is asked once
     for row in found:
         if row.state == "ok":
             offer = offers[row.role, row.name]
             modules.setdefault((offer.distribution, offer.value), offer)
     answers = dict(zip(modules, ask(list(modules.values()), "diagnose", SECONDS, plugins.block), strict=True))
-    for row in found:
+    for row in together(found):
         part = f"{row.distribution} {row.version}"
         yield Check(part, f"{row.role} {row.name}", row.state != "broken", row.error or row.state)
         if row.state == "ok":
-            offer = offers[row.role, row.name]
+            offer = offers[row.role, row.name.partition(", ")[0]]
             yield from _diagnosis(part, answers.pop((offer.distribution, offer.value), {}))
 
 

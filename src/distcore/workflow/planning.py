@@ -15,6 +15,7 @@ from distcore.workflow.session import Session, limited_gpus, resolved_session
 from distcore_core.contracts import JSON, LOADER, PROCESSOR, SPLITS, TRAINER, Partition, Source, TrainJob
 from distcore_core.errors import CacheError, DataError
 from distcore_data.dataset import Data, JoinedSource
+from distcore_data.sources.registry import AUTO
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +73,7 @@ def _described(session: Session, data: Data) -> JSON:
             "resources": asdict(resources),
             "detected": [asdict(each) for each in session.plugins.detect()],
         },
-        "plugins": list(_plugins(session)),
+        "plugins": list(_plugins(session, data)),
         "dataset": dataset,
         "cache": cache,
         "training": training,
@@ -96,7 +97,7 @@ def _job(session: Session, cache: Cache, expected: int | None) -> TrainJob:
 # ------------------------------------------------------------------ plugins
 
 
-def _plugins(session: Session) -> Iterator[JSON]:
+def _plugins(session: Session, data: Data) -> Iterator[JSON]:
     """Every plugin that would be used: role, name, distribution, version, and what named it."""
     config, default = session.config, f"default of the backend {session.backend_name}"
     yield _offer(session, "backends", session.backend_name, session.reason)
@@ -111,6 +112,10 @@ def _plugins(session: Session) -> Iterator[JSON]:
         types.setdefault(each["type"], []).append(each["name"])
     for name, features in types.items():
         yield _offer(session, "features", name, f"type of {_listed(features)}")
+    for name in data.formats(session.plugins):
+        if name != AUTO:
+            given = data.format is not None and data.format.lower() == name
+            yield _offer(session, "sources", name, "named as the data's format" if given else "what the data are")
     for extension in config.extensions:
         yield _offer(session, "extensions", extension.type, "named in the config")
 
@@ -134,8 +139,8 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
     preprocessing = session.config.preprocessing
     splitter = splitter_of(preprocessing, session.config.random_seed) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
-    with data.open(raw, preprocessing.delimited()) as source:
-        key = key_of(session, source, raw, given=splitter is None)
+    with data.open(raw, preprocessing.delimited(), session.plugins) as source:
+        key = key_of(session, data, source, raw, given=splitter is None)
         where = Cache.at(root_of(session, data), key, session.config.backend.credentials)
         parts = source.parts if isinstance(source, JoinedSource) else [(None, source)]
         sizes = [(code, _size(part, session)) for code, part in parts]

@@ -35,9 +35,9 @@ def prepare(session: Session, data: Data) -> Cache:
         data = data.absolute()
     splitter = splitter_of(config.preprocessing, config.random_seed) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
-    with data.open(raw, config.preprocessing.delimited()) as source:
+    with data.open(raw, config.preprocessing.delimited(), plugins) as source:
         session.progress.begin("digest")
-        key = key_of(session, source, raw, given=splitter is None)
+        key = key_of(session, data, source, raw, given=splitter is None)
         session.progress.end()
         if splitter is None:
             assert isinstance(source, JoinedSource)
@@ -46,7 +46,7 @@ def prepare(session: Session, data: Data) -> Cache:
         cache = Cache.at(root_of(session, data), key, session.config.backend.credentials)
 
         def build(builder: CacheBuilder) -> None:
-            tell_other_versions(cache, {name: each.who for name, each in encoders_of(session).items()})
+            tell_other_versions(cache, {name: each.who for name, each in encoders_of(session, data).items()})
             fill(session, data, source, chosen, builder)
             built.append(time.monotonic() - started)
 
@@ -110,7 +110,7 @@ def fill(session: Session, data: Data, source: Source, splitter: Splitter, build
     )
     source.check_unchanged()
     origin: JSON = {"digest": source.digest(), "rows": fitted.source_rows}
-    made_by = {name: each.as_json() for name, each in encoders_of(session).items()}
+    made_by = {name: each.as_json() for name, each in encoders_of(session, data).items()}
     builder.finish(fitted.columns.values(), fitted.metadata, origin, fitted.rows, made_by)
     session.progress.end()
 
@@ -155,7 +155,7 @@ def announce(session: Session, cache: Cache, seconds: float) -> None:
     session.plugins.manager.hook.cache_written(key=cache.key, directory=cache.directory, rows=rows, seconds=seconds)
 
 
-def key_of(session: Session, source: Source, raw: dict[str, str], given: bool) -> str:
+def key_of(session: Session, data: Data, source: Source, raw: dict[str, str], given: bool) -> str:
     """The cache's key: content of the data and everything that decides its bytes, and nothing else."""
     from distcore_data.cache import cache_key
 
@@ -170,15 +170,17 @@ def key_of(session: Session, source: Source, raw: dict[str, str], given: bool) -
         features=features,
         preprocessing=preprocessing,
         format=format_of(session),
-        encoders={name: f"{each.distribution} {each.data}" for name, each in encoders_of(session).items()},
+        encoders={name: f"{each.distribution} {each.data}" for name, each in encoders_of(session, data).items()},
     )
 
 
-def encoders_of(session: Session) -> dict[str, Encoder]:
-    """{"feature number": who encodes it, …}, and the cache format: the splits are core's own, as CACHE_VERSION is."""
+def encoders_of(session: Session, data: Data) -> dict[str, Encoder]:
+    """{"feature number": who encodes it, …}, the cache format, and who reads the data, unless that is the toolkit's
+    own: CACHE_VERSION tells its versions apart."""
     found = {f"feature {name}": each for name, each in session.features.encoders.items()}
     name = format_of(session).name
-    return {**found, f"cache format {name}": session.plugins.encoder("caches", name)}
+    found[f"cache format {name}"] = session.plugins.encoder("caches", name)
+    return found | data.readers(session.plugins)
 
 
 def data_options(options: JSON) -> JSON:

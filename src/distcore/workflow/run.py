@@ -160,7 +160,7 @@ def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: 
     """Fit, and fill the experiment's folder; for an experiment, also score and predict the test split."""
     assert session.directory is not None
     skip, resuming = asked.skip, asked.going_on is not None
-    description = describe(session, asked.data.description(cache))
+    description = describe(session, asked.data, cache)
     session.started()
     if not resuming:
         results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")

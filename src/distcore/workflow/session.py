@@ -24,6 +24,8 @@ from distcore_data.features import Features
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
+    from distcore_data.cache import Cache
+    from distcore_data.dataset import Data
     from distcore_data.stores.run_sync import Mirror
 
 log = logging.getLogger("distcore")
@@ -253,19 +255,22 @@ def experiment_directory(root: str | Path, experiment_name: str, model_name: str
         ) from error
 
 
-def describe(session: Session, data: Mapping[str, Any]) -> JSON:
+def describe(session: Session, data: Data, cache: Cache) -> JSON:
     """What description.json says: config without credentials, data digest, plugins with versions, seed, environment."""
     from importlib import metadata
+
+    from distcore_data.sources.registry import AUTO
 
     used = {("backends", session.backend_name)}
     used |= {(role.kind, session.reference(role).name) for role in (PROCESSOR, LOADER, TRAINER)}
     used |= {("caches", session.config.backend.cache_format.type), ("models", session.config.model.type)}
     used |= {("features", each["type"]) for each in session.features.specifications}
+    used |= {("sources", name) for name in data.formats(session.plugins) if name != AUTO}
     offers = [session.plugins.find(kind, name) for kind, name in sorted(used)]
     return {
         "command": session.command,
         "config": session.config.as_json(),
-        "data": dict(data),
+        "data": data.description(cache),
         "backend": {"name": session.backend_name, "reason": session.reason},
         "random_seed": session.config.random_seed,
         "plugins": [vars(offer) for offer in offers],

@@ -37,6 +37,7 @@ from distcore_core.contracts.roles import (
     EXTENSION,
     FEATURE,
     LOADER,
+    MEMBER_HOOK,
     MODEL,
     PROCESSOR,
     ROLES,
@@ -44,6 +45,7 @@ from distcore_core.contracts.roles import (
     UPGRADE,
     Command,
     Role,
+    singular,
 )
 from distcore_core.contracts.search import Axis, Executor, SearchJob
 from distcore_core.contracts.training import (
@@ -83,6 +85,7 @@ __all__ = [
     "FEATURE",
     "JSON",
     "LOADER",
+    "MEMBER_HOOK",
     "MODEL",
     "PROCESSOR",
     "ROLES",
@@ -130,6 +133,7 @@ __all__ = [
     "Trainer",
     "TrainerBase",
     "WorkerGroup",
+    "singular",
 ]
 
 API_VERSION = (1, 0)

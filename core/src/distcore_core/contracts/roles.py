@@ -32,13 +32,19 @@ class Command(Protocol):
         ...
 
 
+MEMBER_HOOK = "distcore_make_member"
+"""The hook that makes a member of every role that core does not know."""
+
+_singulars: dict[str, str] = {}
+
+
 @dataclass(frozen=True)
 class Role(Generic[R]):
-    """What a plugin can be.
+    """What a plugin can be: a role of core's (`ROLES`), or one that a toolkit or a plugin declares.
 
     Args:
-        kind: Its entry-point group is `distcore.<kind>`.
-        hook: The hook that makes one.
+        kind: Its entry-point group is `distcore.<kind>`. A plugin's own begin with its name: `tabular.encoders`.
+        hook: The hook that makes one; `MEMBER_HOOK` unless the role is one of core's.
         singular: One of it, for people.
         type: What the factory gives.
         section: Its key in the config's `backend` section, if a backend names a default for it.
@@ -50,9 +56,17 @@ class Role(Generic[R]):
     type: type[R]
     section: str | None = None
 
+    def __post_init__(self) -> None:
+        _singulars[self.kind] = self.singular
+
     def lacks(self, made: object) -> list[str]:
         """Names of the members of the role that an object has not."""
         return sorted(each for each in _members(self.type) if not hasattr(made, each))
+
+
+def singular(kind: str) -> str:
+    """One of a kind, for people; of a role that nothing here has declared yet, its kind."""
+    return _singulars.get(kind, kind)
 
 
 def _members(protocol: type) -> set[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
-from distcore_core.contracts import ROLES
+from distcore_core.contracts import singular
 from distcore_core.errors import PluginConflict, PluginNotFound
 
 INSTALL_HINTS: Mapping[tuple[str, str], str] = {
@@ -37,6 +37,9 @@ INSTALL_HINTS: Mapping[tuple[str, str], str] = {
     **{("features", name): "distcore-tabular" for name in ("number", "binary", "category", "text", "set")},
 }
 """The one place where core names plugins: what to `pip install` for a name that nobody offers."""
+
+GROUPS = "distcore."
+"""What the name of every entry-point group of ours begins with."""
 
 DEFAULTS: Mapping[str, str] = {"backends": "local", "models": "tabular", "caches": "parquet", "executors": "local"}
 """What a config means that names none; a backend names its own defaults for processor, loader and trainer."""
@@ -69,8 +72,8 @@ class Installed:
     def offers(self, kind: str) -> list[Offer]:
         """Every entry point of the kind that is not blocked; the metadata are read once."""
         if self._every is None:
-            self._every = _every_offer()
-        return [offer for offer in self._every[kind] if not self.is_blocked(offer)]
+            self._every = all_offers()
+        return [offer for offer in self._every.get(kind, ()) if not self.is_blocked(offer)]
 
     def is_blocked(self, offer: Offer) -> bool:
         return bool(self.block & {offer.name, f"{offer.kind}:{offer.name}", offer.distribution})
@@ -85,16 +88,16 @@ class Installed:
             raise self._not_found(kind, name)
         if len(matches) > 1:
             raise PluginConflict(
-                f"Two distributions offer {ROLES[kind].singular} {name!r}: "
+                f"Two distributions offer {singular(kind)} {name!r}: "
                 f"{' and '.join(each.who for each in matches)}. "
                 f"Uninstall one, or block it: DISTCORE_BLOCK={matches[-1].distribution}."
             )
         return matches[0]
 
     def _not_found(self, kind: str, name: str) -> PluginNotFound:
-        role, installed = ROLES[kind].singular, self.names(kind)
+        role, installed = singular(kind), self.names(kind)
         parts = [f"No installed plugin offers {role} {name!r}."]
-        blocked = any(offer.name == name for offer in all_offers(kind))
+        blocked = any(offer.name == name for offer in all_offers().get(kind, ()))
         if blocked:
             parts = [f"{role.capitalize()} {name!r} is installed but blocked (plugins.block or DISTCORE_BLOCK)."]
         near = difflib.get_close_matches(name, installed, n=2)
@@ -108,22 +111,21 @@ class Installed:
         return PluginNotFound(" ".join(parts))
 
 
-def all_offers(kind: str) -> list[Offer]:
-    """Every entry point of the group `distcore.<kind>`, blocked or not; a distribution found twice on sys.path once."""
-    return _every_offer()[kind]
-
-
 def blocked_by_environment() -> tuple[str, ...]:
     """Names in DISTCORE_BLOCK (comma-separated)."""
     return tuple(name.strip() for name in os.environ.get("DISTCORE_BLOCK", "").split(",") if name.strip())
 
 
-def _every_offer() -> dict[str, list[Offer]]:
-    """The offers of every kind, in one pass over the metadata of what is installed."""
+def all_offers() -> dict[str, list[Offer]]:
+    """{kind: every entry point of the group `distcore.<kind>`, blocked or not}, in one pass over the metadata.
+
+    A kind is there that core does not know; a distribution that is found twice on sys.path is there once."""
     entries, found = metadata.entry_points(), {}
-    for kind in ROLES:
-        seen: dict[tuple[str, str, str], Offer] = {}
-        for entry in entries.select(group=f"distcore.{kind}"):
+    for group in sorted(entries.groups):
+        if not group.startswith(GROUPS):
+            continue
+        kind, seen = group.removeprefix(GROUPS), dict[tuple[str, str, str], Offer]()
+        for entry in entries.select(group=group):
             name = entry.dist.name if entry.dist else "unknown"
             version = entry.dist.version if entry.dist else "?"
             seen.setdefault((entry.name, name, entry.value), Offer(kind, entry.name, entry.value, name, version))

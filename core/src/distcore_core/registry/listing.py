@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distcore_core.contracts import ROLES
 from distcore_core.registry.index import Offer, all_offers
@@ -26,9 +26,16 @@ class Row:
     error: str = ""
 
 
-def rows(plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str] = tuple(ROLES)) -> list[Row]:
-    """A row for every entry point of every kind. seconds: the deadline for one plugin's import."""
-    offers = [offer for kind in kinds for offer in all_offers(kind)]
+def rows(plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str] | None = None) -> list[Row]:
+    """A row for every entry point of every kind, core's own first.
+
+    Args:
+        seconds: The deadline for one plugin's import.
+        kinds: Those alone.
+    """
+    every = all_offers()
+    kinds = kinds or (*ROLES, *sorted(every.keys() - ROLES.keys()))
+    offers = [offer for kind in kinds for offer in every.get(kind, ())]
     wanted = [offer for offer in offers if not plugins.is_blocked(offer)]
     found = {_key(offer): _row(offer, "blocked") for offer in offers if plugins.is_blocked(offer)}
     for offer in _duplicates(wanted):
@@ -40,6 +47,16 @@ def rows(plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str]
         error = answer.get("error", "")
         found[_key(offer)] = _row(offer, "broken" if error else "ok", error)
     return [found[_key(offer)] for offer in offers]
+
+
+def together(found: Sequence[Row]) -> list[Row]:
+    """For people: the members of one distribution that are well share a row, in roles of many small ones."""
+    rows: dict[tuple[str, ...], Row] = {}
+    for row in found:
+        alone = row.role in ROLES or row.state != "ok"
+        key = (row.role, row.distribution, row.version, row.name if alone else "", row.error)
+        rows[key] = replace(row, name=f"{rows[key].name}, {row.name}") if key in rows else row
+    return list(rows.values())
 
 
 def _key(offer: Offer) -> tuple[str, ...]:

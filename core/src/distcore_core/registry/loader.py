@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
 
-from distcore_core.contracts import API_VERSION, ROLES
+from distcore_core.contracts import API_VERSION, singular
 from distcore_core.errors import PluginBroken, PluginIncompatible
 from distcore_core.registry.index import Offer
 
@@ -72,7 +72,7 @@ def _imported(offer: Offer) -> types.ModuleType:
             ).driver
     except (Exception, SystemExit) as error:
         raise PluginBroken(
-            f"{offer.who} offers {ROLES[offer.kind].singular} {offer.name!r}, but loading "
+            f"{offer.who} offers {singular(offer.kind)} {offer.name!r}, but loading "
             f"{offer.value} failed: {type(error).__name__}: {error}. Reinstall it, or block it: "
             f"DISTCORE_BLOCK={offer.distribution}."
         ) from error

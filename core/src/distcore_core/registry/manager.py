@@ -5,6 +5,9 @@ offers.py knows what is installed, loading.py imports one; pluggy answers "is it
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import pluggy
 
 from distcore_core import hooks
-from distcore_core.contracts import COMMAND, ROLES, UPGRADE, Detection, Role
+from distcore_core.contracts import COMMAND, MEMBER_HOOK, ROLES, UPGRADE, Detection, Role, singular
 from distcore_core.errors import ConfigError, ConfigIssue, PluginBroken, UserError
 from distcore_core.registry.index import Installed, Offer
 from distcore_core.registry.loader import load
@@ -77,7 +80,7 @@ class Plugins(Installed):
         """Call the plugin's factory.
 
         Args:
-            role: One of `contracts.ROLES`, or its kind.
+            role: A role; one of `contracts.ROLES` also by its kind.
             name: As an entry point offers it.
             options: A mapping, validated by the plugin's own model, or an instance of that model.
             context: What else the role's hook asks for.
@@ -90,7 +93,10 @@ class Plugins(Installed):
         offer = self.find(role.kind, name)
         module = self.load(role.kind, name)
         if role is not COMMAND:
-            context["options"] = self.validate(role.kind, name, options, role=context.get("role", ""))
+            valid = self.validate(role.kind, name, options, role=context.get("role", ""))
+            member = role.hook == MEMBER_HOOK
+            context = {"kind": role.kind, "context": context} if member else context
+            context["options"] = valid
         # Several plugins may be registered; the one that the entry point names is asked alone, with every extension.
         others = [each for each in self.manager.get_plugins() if each is not module and _is_factory_only(each)]
         made = self.manager.subset_hook_caller(role.hook, others)(name=name, **context)
@@ -137,14 +143,14 @@ class Plugins(Installed):
         if model is None:
             if options:
                 raise ConfigError(
-                    [ConfigIssue(0, f"{ROLES[kind].singular} {name}", f"takes no options, but got {options!r}")]
+                    [ConfigIssue(0, f"{singular(kind)} {name}", f"takes no options, but got {options!r}")]
                 )
             return None
         if isinstance(options, model):
             return options
         from distcore_core.config.issues import validate
 
-        return validate(model, dict(options or {}), where=f"{ROLES[kind].singular} {name}")
+        return validate(model, dict(options or {}), where=f"{singular(kind)} {name}")
 
     def check(self, kind: str, name: str, options: Any) -> None:
         """Let the plugin look, before any work, whether what the config names can work here. Raises its error."""
@@ -221,6 +227,16 @@ class Plugins(Installed):
                 f"{offer.who} implements a hook wrongly: {error}. "
                 "Compare it with distcore_core.hooks, or report this to its authors."
             ) from error
+
+
+def environment_plugins() -> Plugins:
+    """The plugins of this process for whoever is given none: what a config blocks is not known there."""
+    return _environment_plugins(tuple(sys.path), os.environ.get("DISTCORE_BLOCK", ""))
+
+
+@functools.lru_cache(maxsize=1)
+def _environment_plugins(path: tuple[str, ...], block: str) -> Plugins:
+    return Plugins()
 
 
 def _is_factory_only(plugin: object) -> bool:

@@ -50,9 +50,10 @@ def answered_in_pieces(
     artifact = session.artifact
     answer = Answer(Model.of(artifact, session.trust), evaluation is not None, request.decode, request.rows)
     data, raw = Data(request.dataset, format=request.data_format), artifact.features.raw(answer.roles)
-    with data.open(raw, artifact.delimited()) as source:
+    with data.open(raw, artifact.delimited(), artifact.plugins) as source:
         partitions = source.partitions(TARGET_BYTES)
-        key = _key(answer, source, request.data_format, partitions)
+        readers = [f"{each.distribution} {each.data}" for each in data.readers(artifact.plugins).values()]
+        key = _key(answer, source, request.data_format, partitions, readers)
         bucket = session.mirror.store if session.mirror is not None else None
         with opened_store(session.directory, bucket, key) as store:
             try:
@@ -68,15 +69,17 @@ def answered_in_pieces(
             store.clear()
 
 
-def _key(answer: Answer, source: Source, data_format: str | None, partitions: Sequence[Partition]) -> str:
-    """Of all that decides what is found about the pieces."""
+def _key(
+    answer: Answer, source: Source, data_format: str | None, partitions: Sequence[Partition], readers: Sequence[str]
+) -> str:
+    """Of all that decides what is found about the pieces. readers: of the data, where these are not our own."""
     from importlib import metadata
 
     return key_of(
         {
             "version": [VERSION, metadata.version("distcore")],
             "answer": answer.name(),
-            "dataset": [source.digest(), data_format, len(partitions)],
+            "dataset": [source.digest(), data_format, len(partitions), *readers],
         }
     )
 

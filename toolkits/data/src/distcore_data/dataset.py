@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import SPLITS, Partition, Source
 from distcore_core.errors import UserError
 from distcore_core.io.temporaries import temporary_folder
+from distcore_data.roles import OWN
 
 if TYPE_CHECKING:
+    from distcore_core.registry.manager import Encoder, Plugins
     from distcore_data.cache import Cache
     from distcore_data.sources.options import DelimitedOptions
 
@@ -54,8 +56,13 @@ class Data:
         return [(code, each) for code, each in enumerate(sets) if each is not None]
 
     @contextmanager
-    def open(self, raw: Mapping[str, str], options: DelimitedOptions | None = None) -> Iterator[Source]:
+    def open(
+        self, raw: Mapping[str, str], options: DelimitedOptions | None = None, plugins: Plugins | None = None
+    ) -> Iterator[Source]:
         """The source of the declared columns; what it unpacked or downloaded is gone afterwards.
+
+        Args:
+            plugins: Whose formats are read; default: those of the environment.
 
         Raises DataError or UserError naming the place. An error of the block becomes one that names the file, if a file
         is not as it was: what changes while it is read may look like anything. That nothing changed where nothing
@@ -67,7 +74,9 @@ class Data:
             scratch = stack.enter_context(temporary_folder("source"))
 
             def opened(dataset: Any) -> Source:
-                source = open_source(dataset, raw, format=self.format, scratch=scratch, options=options)
+                source = open_source(
+                    dataset, raw, format=self.format, scratch=scratch, options=options, plugins=plugins
+                )
                 stack.callback(source.close)
                 made.append(source)
                 return source
@@ -81,6 +90,20 @@ class Data:
                 for each in made:
                     each.check_unchanged(content=False)
                 raise
+
+    def formats(self, plugins: Plugins) -> list[str]:
+        """The names of the formats that the sets are in; see `format_name`."""
+        from distcore_data.sources.registry import format_name
+
+        sets = [self.dataset] if self.dataset is not None else [each for _, each in self.given()]
+        return sorted({format_name(each, self.format, plugins) for each in sets})
+
+    def readers(self, plugins: Plugins) -> dict[str, Encoder]:
+        """{"data format NAME": who reads it}, but for the toolkit's own, whose versions CACHE_VERSION tells apart."""
+        from distcore_data.sources.registry import AUTO
+
+        found = {name: plugins.encoder("sources", name) for name in self.formats(plugins) if name != AUTO}
+        return {f"data format {name}": each for name, each in found.items() if each.distribution != OWN}
 
     def first(self) -> Any:
         """The dataset by which the default cache folder is chosen."""

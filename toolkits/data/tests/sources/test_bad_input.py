@@ -161,7 +161,7 @@ def test_unknown_format(refused, put):
     assert "'cvs'" in message
     assert "Did you mean 'csv'?" in message
     assert "parquet" in message
-    assert "not read here" in refused(path, format="excel")
+    assert "no installed plugin reads it" in refused(path, format="excel")
     assert "Leave the format out" in refused(path, format="df")
 
 
@@ -192,7 +192,7 @@ def test_folder_without_parquet(refused, tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     assert "a folder with no Parquet files" in refused(tmp_path)
     assert "no file fits" in refused(str(tmp_path / "*.parquet"))
-    assert "folder is read as Parquet" in refused(tmp_path, format="csv")
+    assert "a folder is not read as csv, but as Parquet" in refused(tmp_path, format="csv")
 
 
 def test_parquet_column_that_cannot_be_read_as_declared(refused, tmp_path):

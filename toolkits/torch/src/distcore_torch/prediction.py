@@ -105,7 +105,8 @@ def encoded_stream(
     from distcore_data.dataset import Data
     from distcore_data.encoding.stream import encode_stream
 
-    with Data(dataset, format=data_format).open(artifact.features.raw(roles), artifact.delimited()) as source:
+    data, raw = Data(dataset, format=data_format), artifact.features.raw(roles)
+    with data.open(raw, artifact.delimited(), artifact.plugins) as source:
         yield source, encode_stream(source, artifact.features, roles)
 
 

@@ -130,6 +130,18 @@ class FileSource:
             each.check(content)
 
 
+@contextmanager
+def watched(files: Sequence[DataFile]) -> Iterator[None]:
+    """The block opens the files. If it fails, raises DataError for one that is not as it was: what changes meanwhile
+    may look like anything."""
+    try:
+        yield
+    except Exception:
+        for each in files:
+            each.check()
+        raise
+
+
 def read_range(path: str | Path, start: int, stop: int) -> pa.Buffer:
     """The bytes [start, stop) of a file, in memory of their own. Raises OSError if it is shorter."""
     found = pa.allocate_buffer(stop - start)

@@ -14,49 +14,47 @@ from distcore_data.sources.fetch import Workplace, unpacked
 from distcore_data.sources.options import DelimitedOptions
 
 
-def head_table(
-    path: Path, shown: str, kind: str, rows: int, options: DelimitedOptions, place: Workplace, limit: int
-) -> pa.Table:
-    """At most `rows` rows from at most `limit` bytes of text. Raises DataError as opening the source would."""
-    if kind == "parquet":
-        from distcore_data.sources.parquet import checked_batches, file_name, open_file, parquet_files
+def parquet_head(path: Path, shown: str, rows: int) -> pa.Table:
+    """The first rows of the first file."""
+    from distcore_data.sources.parquet import checked_batches, file_name, open_file, parquet_files
 
-        first = parquet_files(path, shown)[0]
-        file = DataFile.at(first, file_name(shown, first))
-        batch = next(checked_batches(file, rows=rows), None)
-        if batch is None:
-            return open_file(first, file.shown).schema_arrow.empty_table()
-        return pa.Table.from_batches([batch])
-    if kind == "feather":
-        from distcore_data.sources.feather import checked_batch
-        from distcore_data.sources.feather import open_file as open_feather
-
-        reader = open_feather(unpacked(path, shown, place), shown)
-        if not reader.num_record_batches:
-            return reader.schema.empty_table()
-        return pa.Table.from_batches([checked_batch(reader, 0, shown).slice(0, rows)])
-    if kind in ("json", "jsonl"):
-        return _json_head(path, shown, kind, rows, place, limit)
-    return _delimited_head(path, shown, kind, rows, options, place, limit)
+    first = parquet_files(path, shown)[0]
+    file = DataFile.at(first, file_name(shown, first))
+    batch = next(checked_batches(file, rows=rows), None)
+    if batch is None:
+        return open_file(first, file.shown).schema_arrow.empty_table()
+    return pa.Table.from_batches([batch])
 
 
-def _json_head(path: Path, shown: str, kind: str, rows: int, place: Workplace, limit: int) -> pa.Table:
+def feather_head(path: Path, shown: str, rows: int, place: Workplace) -> pa.Table:
+    """The first rows of the first record batch."""
+    from distcore_data.sources.feather import checked_batch, open_file
+
+    reader = open_file(unpacked(path, shown, place), shown)
+    if not reader.num_record_batches:
+        return reader.schema.empty_table()
+    return pa.Table.from_batches([checked_batch(reader, 0, shown).slice(0, rows)])
+
+
+def json_head(path: Path, shown: str, may_be_document: bool, rows: int, place: Workplace, limit: int) -> pa.Table:
+    """The first rows of JSON lines, or of a document where the file may be one; at most `limit` bytes of lines."""
     from distcore_data.sources.jsonlines import document_table, is_document, parse, text_start
 
     text = unpacked(path, shown, place)
-    if kind == "json" and is_document(text):
+    if may_be_document and is_document(text):
         return document_table(text, shown).slice(0, rows)
     start = text_start(text, shown)
     stop = ranges.cuts(text, start, limit, b"\n", None, "")[1]
     return parse(DataFile.at(text, shown), start, stop, None).slice(0, rows)
 
 
-def _delimited_head(
-    path: Path, shown: str, kind: str, rows: int, options: DelimitedOptions, place: Workplace, limit: int
+def delimited_head(
+    path: Path, shown: str, prefer: str | None, rows: int, options: DelimitedOptions, place: Workplace, limit: int
 ) -> pa.Table:
+    """The first rows of at most `limit` bytes. prefer: the delimiter where nothing else tells."""
     from distcore_data.sources.delimited import prepare
 
-    prepared = prepare(path, shown, options, place, "\t" if kind == "tsv" else None, limit)
+    prepared = prepare(path, shown, options, place, prefer, limit)
     dialect = prepared.dialect
     with open(prepared.path, "rb") as file:
         file.seek(dialect.data_start)

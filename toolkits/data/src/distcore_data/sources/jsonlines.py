@@ -23,7 +23,7 @@ from distcore_data.sources import ranges
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.fetch import Workplace
-from distcore_data.sources.memory import FrameSource, as_table
+from distcore_data.sources.memory import as_table
 from distcore_data.sources.plaintext import deepest
 from distcore_data.sources.tables import require_columns, require_readable, typed_batch
 
@@ -216,25 +216,3 @@ def document_table(path: Path, shown: str) -> pa.Table:
         names = list(dict.fromkeys(name for record in value for name in record))
         return as_table({name: [record.get(name) for record in value] for name in names})
     raise DataError(f"{shown}: neither a list of records nor an object of columns. Give it as JSON lines or csv.")
-
-
-class DocumentSource(FileSource, FrameSource):
-    """A JSON document, held in memory."""
-
-    def __init__(
-        self, path: Path, original: DataFile, raw: Mapping[str, str], nulls: tuple[str, ...], place: Workplace
-    ) -> None:
-        super().__init__(document_table(path, original.shown), raw, nulls, original.shown)
-        self.files, self._place = [original], place
-
-    def digest(self) -> str:
-        """Of the file's bytes, and of the null spellings."""
-        return combined(["json", self._content, self._null_values])
-
-    @functools.cached_property
-    def _content(self) -> str:
-        return file_digest(self.files[0].path)
-
-    def close(self) -> None:
-        """Remove what was unpacked."""
-        self._place.close()

@@ -1,11 +1,12 @@
-"""From a dataset to typed Arrow batches in row order: finds the format, opens the family that reads it.
+"""From a dataset to typed Arrow batches in row order: finds the format, and the plugin that reads it.
 
     source = open_source("data.csv", {"age": "number", "city": "category"}, scratch=Path("/tmp"))
     for partition in source.partitions(target_bytes=16 << 20):
         batch = partition.read()       # in any thread or process, in any order
 
 A dataset is a path or fsspec URL of delimited text (also .gz, .zst, .bz2, .xz), JSON lines, Parquet (also a folder or
-pattern) or feather, or a frame in memory: anything with Arrow's PyCapsule interface, or a dict of lists.
+pattern), feather, or of what a plugin reads; or a frame in memory: anything with Arrow's PyCapsule interface, or a dict
+of lists.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.errors import DataError
+from distcore_core.registry.index import all_offers
+from distcore_core.registry.manager import environment_plugins
+from distcore_data.roles import SOURCE
 from distcore_data.sources.fetch import (
     Workplace,
     compression_of,
@@ -24,51 +28,26 @@ from distcore_data.sources.fetch import (
     existing,
     is_url,
     local_path,
-    unpacked,
     without_secrets,
 )
+from distcore_data.sources.formats import HEAD_BYTES, DataFormat, Given
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from distcore_core.contracts import Source
-    from distcore_data.sources.datafile import DataFile
+    from distcore_core.registry.manager import Plugins
 
-__all__ = ["NULL_VALUES", "DelimitedOptions", "column_names", "open_source", "sample"]
+__all__ = ["NULL_VALUES", "DelimitedOptions", "column_names", "format_name", "open_source", "sample"]
 
-FORMATS = {
-    "auto": "auto",
-    "csv": "csv",
-    "tsv": "tsv",
-    "parquet": "parquet",
-    "json": "json",
-    "jsonl": "jsonl",
-    "feather": "feather",
-    "arrow": "feather",
-    "df": "frame",
-    "dataframe": "frame",
-    "dict": "frame",
-    "dictionary": "frame",
-}
+AUTO = "auto"
+FRAME = "frame"
+"""The format of what is no file; a file may have any other format's name for its ending."""
+
+LUDWIG_NAMES = {"df": FRAME, "dataframe": FRAME, "dict": FRAME, "dictionary": FRAME}
 ELSEWHERE = ("excel", "fwf", "hdf5", "html", "orc", "pickle", "sas", "spss", "stata")
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".parquet": "parquet",
-    ".parq": "parquet",
-    ".pq": "parquet",
-    ".json": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".feather": "feather",
-    ".arrow": "feather",
-    ".ipc": "feather",
-}
 PACKED = (".gz", ".zst", ".bz2", ".xz")
-HEAD_BYTES = 1 << 22
-"""Bytes looked at, at most, where only names and first rows are wanted of text."""
 
 
 def open_source(
@@ -79,87 +58,24 @@ def open_source(
     scratch: Path | None = None,
     options: DelimitedOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    plugins: Plugins | None = None,
 ) -> Source:
     """Open a dataset for reading the columns in `raw`: name → "number", "category" or "string".
 
     Batches hold these columns in this order, as float64, dictionary<int32, utf8> or utf8, null where a value is
     missing. scratch: folder for what must be downloaded or unpacked (default: the system's); `close` removes it.
-    storage_options: for fsspec. Raises DataError naming file, line or row, and column; nothing is left behind.
+    storage_options: for fsspec. plugins: whose formats are read (default: those of the environment).
+    Raises DataError naming file, line or row, and column; nothing is left behind.
     """
     if not raw:
         raise DataError(f"{_shown(dataset)}: no column is asked for. Name at least one feature in the config.")
-    options = options or DelimitedOptions()
-    kind = _known(format)
-    place = Workplace(scratch)
+    plugins, place = plugins or environment_plugins(), Workplace(scratch)
     try:
-        return _open(dataset, raw, kind, options, place, storage_options)
+        found, given = _given(dataset, format, options, place, storage_options, plugins)
+        return found.open(given, raw)
     except BaseException:
         place.close()
         raise
-
-
-def _open(
-    dataset: Any,
-    raw: Mapping[str, str],
-    kind: str,
-    options: DelimitedOptions,
-    place: Workplace,
-    storage_options: Mapping[str, Any] | None,
-) -> Source:
-    nulls = options.null_values
-    if not isinstance(dataset, str | os.PathLike):
-        from distcore_data.sources.memory import SHOWN, FrameSource, as_table, frame_columns
-        from distcore_data.sources.tables import require_columns
-
-        _require_frame(dataset, kind)
-        require_columns(SHOWN, frame_columns(dataset), raw)
-        return FrameSource(as_table(dataset, list(raw)), raw, nulls)
-    shown, path, kind = _locate(dataset, kind, place, storage_options)
-    files = _files(path, shown, kind)
-    try:
-        return _open_files(files, path, raw, kind, options, place)
-    except Exception:
-        for each in files:  # what changes meanwhile may look like anything
-            each.check()
-        raise
-
-
-def _files(path: Path, shown: str, kind: str) -> list[DataFile]:
-    """The dataset's files as they are now."""
-    from distcore_data.sources.datafile import DataFile
-
-    if kind != "parquet":
-        return [DataFile.given(path, shown)]
-    from distcore_data.sources.parquet import file_name, parquet_files
-
-    return [DataFile.given(each, file_name(shown, each)) for each in parquet_files(path, shown)]
-
-
-def _open_files(
-    files: list[DataFile], path: Path, raw: Mapping[str, str], kind: str, options: DelimitedOptions, place: Workplace
-) -> Source:
-    first, nulls = files[0], options.null_values
-    shown = first.shown
-    if kind == "parquet":
-        from distcore_data.sources.parquet import ParquetSource
-
-        return ParquetSource(files, raw, nulls, place)
-    if kind == "feather":
-        from distcore_data.sources.feather import FeatherSource
-
-        return FeatherSource(unpacked(path, shown, place), first, raw, nulls, place)
-    if kind in ("json", "jsonl"):
-        from distcore_data.sources.jsonlines import DocumentSource, JsonSource, is_document
-
-        text = unpacked(path, shown, place)
-        family = DocumentSource if kind == "json" and is_document(text) else JsonSource
-        return family(text, first, raw, nulls, place)
-    from distcore_data.sources.delimited import DelimitedSource, prepare
-    from distcore_data.sources.tables import require_columns
-
-    prepared = prepare(path, shown, options, place, "\t" if kind == "tsv" else None)
-    require_columns(shown, prepared.dialect.names, raw)
-    return DelimitedSource(prepared, first, raw, options, place)
 
 
 def column_names(
@@ -169,16 +85,16 @@ def column_names(
     options: DelimitedOptions | None = None,
     scratch: Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    plugins: Plugins | None = None,
 ) -> list[str]:
     """The dataset's columns, from its header, schema or first rows. Raises DataError as `open_source` does."""
     if not isinstance(dataset, str | os.PathLike):
         from distcore_data.sources.memory import frame_columns
 
-        _require_frame(dataset, _known(format))
+        _require_frame(dataset, _named(format, plugins or environment_plugins()))
         return frame_columns(dataset)
-    return sample(
-        dataset, 1, format=format, options=options, scratch=scratch, storage_options=storage_options
-    ).column_names
+    where: dict[str, Any] = {"scratch": scratch, "storage_options": storage_options, "plugins": plugins}
+    return sample(dataset, 1, format=format, options=options, **where).column_names
 
 
 def sample(
@@ -189,44 +105,60 @@ def sample(
     options: DelimitedOptions | None = None,
     scratch: Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    plugins: Plugins | None = None,
 ) -> pa.Table:
     """The first rows (at most `rows`, and some 4 MiB of text), every column with the type that it seems to have.
 
     For looking, as `init` and `plan` do: types are Arrow's inference, not what `open_source` gives.
     """
-    from distcore_data.sources.head import head_table
-
-    kind = _known(format)
-    if not isinstance(dataset, str | os.PathLike):
-        from distcore_data.sources.memory import as_table
-
-        _require_frame(dataset, kind)
-        return as_table(dataset).slice(0, rows)
     place = Workplace(scratch)
     try:
-        shown, path, kind = _locate(dataset, kind, place, storage_options)
-        return head_table(path, shown, kind, rows, options or DelimitedOptions(), place, HEAD_BYTES)
+        found, given = _given(dataset, format, options, place, storage_options, plugins or environment_plugins())
+        return found.sample(given, rows)
     finally:
         place.close()
+
+
+def format_name(dataset: Any, format: str | None, plugins: Plugins) -> str:
+    """Which member of the role `sources` reads the dataset, without fetching it; of a remote one without an ending the
+    format is found by its content, and is one of the built-in ones ("auto"). Raises DataError for a format that nobody
+    offers."""
+    name = _named(format, plugins)
+    if name != AUTO:
+        return name
+    if not isinstance(dataset, str | os.PathLike):
+        return FRAME
+    text = os.fspath(dataset)
+    if is_url(text):
+        return _fetcher(text, plugins) or _by_ending(without_secrets(text), plugins) or AUTO
+    path = local_path(dataset)
+    return _by_ending(path.name, plugins) or _by_content(path) if path.is_file() else "parquet"
 
 
 # ------------------------------------------------------------------ which format
 
 
-def _known(format_: str | None) -> str:
-    """Our name of Ludwig's data format. Raises DataError for one that nobody knows or that is not read here."""
-    name = (format_ or "auto").lower()
-    if name in FORMATS:
-        return FORMATS[name]
-    known = ", ".join(FORMATS)
+def _named(format_: str | None, plugins: Plugins) -> str:
+    """The format that the user names. Raises DataError for one that nobody offers."""
+    name = (format_ or AUTO).lower()
+    name = LUDWIG_NAMES.get(name, name)
+    installed = plugins.names(SOURCE.kind)
+    if name in (AUTO, *installed):
+        return name
+    known = f"Installed are: {', '.join(installed)}."
+    if any(offer.name == name for offer in all_offers().get(SOURCE.kind, ())):
+        raise DataError(f"Data format {name!r} is installed but blocked (plugins.block or DISTCORE_BLOCK). {known}")
     if name in ELSEWHERE:
-        raise DataError(f"Data format {name!r} is one of Ludwig's but not read here. Write the data as parquet or csv.")
-    near = difflib.get_close_matches(name, FORMATS, n=1)
+        raise DataError(
+            f"Data format {name!r} is one of Ludwig's, and no installed plugin reads it. {known} "
+            "Write the data as parquet or csv."
+        )
+    near = difflib.get_close_matches(name, installed, n=1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
-    raise DataError(f"Unknown data format {format_!r}. {hint}Known are: {known}.")
+    raise DataError(f"Unknown data format {format_!r}. {hint}{known}")
 
 
-def _require_frame(dataset: Any, kind: str) -> None:
+def _require_frame(dataset: Any, name: str) -> None:
     from distcore_data.sources.memory import is_frame
 
     if not is_frame(dataset):
@@ -234,49 +166,93 @@ def _require_frame(dataset: Any, kind: str) -> None:
             f"A dataset of type {type(dataset).__name__} cannot be read. Give a path, a URL, a dict of lists, or a "
             f"frame with Arrow's PyCapsule interface (pandas, polars, pyarrow, DuckDB)."
         )
-    if kind not in ("auto", "frame"):
-        raise DataError(f"The dataset is a frame in memory, but its format is given as {kind!r}. Leave the format out.")
+    if name not in (AUTO, FRAME):
+        raise DataError(f"The dataset is a frame in memory, but its format is given as {name!r}. Leave the format out.")
 
 
 def _shown(dataset: Any) -> str:
     return os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else "the dataset in memory"
 
 
-def _locate(
-    dataset: str | os.PathLike[str], kind: str, place: Workplace, storage_options: Mapping[str, Any] | None
-) -> tuple[str, Path, str]:
-    """(name to show, local file or folder, format), downloaded where it is remote."""
-    shown = os.fspath(dataset)
-    if kind == "frame":
+def _given(
+    dataset: Any,
+    format_: str | None,
+    options: DelimitedOptions | None,
+    place: Workplace,
+    storage_options: Mapping[str, Any] | None,
+    plugins: Plugins,
+) -> tuple[DataFormat, Given]:
+    """Who reads the dataset, and what it is given: downloaded if it is remote."""
+    name, options = _named(format_, plugins), options or DelimitedOptions()
+    if not isinstance(dataset, str | os.PathLike):
+        _require_frame(dataset, name)
+        given = Given(dataset=dataset, path=None, shown=_shown(dataset), options=options, place=place)
+        return plugins.make(SOURCE, FRAME), given
+    shown, path = os.fspath(dataset), None
+    if name == FRAME:
         raise DataError(f"{shown}: the format is given as a frame in memory, but this is a path. Leave the format out.")
     if is_url(shown):
         url, shown = shown, without_secrets(shown)
-        path = download(url, shown, place, storage_options)
-        name = shown
+        fetcher = _fetcher(url, plugins)
+        if fetcher is None:
+            path = download(url, shown, place, storage_options)
+            name = _of_file(path, shown, shown, name, options, plugins)
+        elif name not in (AUTO, fetcher):
+            raise DataError(f"{shown}: the format is given as {name}, but {fetcher} reads this address. Leave it out.")
+        else:
+            name = fetcher
     else:
         path = local_path(dataset)
-        name = path.name
-    if any(mark in str(path) for mark in "*?[") and not path.exists():
-        if kind not in ("auto", "parquet"):
-            raise DataError(f"{shown}: a pattern of files is read for Parquet only. Name one file.")
-        return shown, path, "parquet"
-    if existing(path).is_dir():
-        if kind not in ("auto", "parquet"):
-            raise DataError(f"{shown}: a folder is read as Parquet files only. Name one {kind} file.")
-        return shown, path, "parquet"
+        name = _of_file(path, shown, path.name, name, options, plugins)
+    found = plugins.make(SOURCE, name)
+    given = Given(dataset=dataset, path=path, shown=shown, options=options, place=place, head_bytes=HEAD_BYTES)
+    return found, given
+
+
+def _of_file(path: Path, shown: str, file_name: str, name: str, options: DelimitedOptions, plugins: Plugins) -> str:
+    """The format of what lies at a path. Raises DataError if it cannot be read as the user names it."""
+    pattern = any(mark in str(path) for mark in "*?[") and not path.exists()
+    if pattern or existing(path).is_dir():
+        if name != AUTO and not plugins.make(SOURCE, name).folders:
+            what, one = ("pattern of files", "file") if pattern else ("folder", f"{name} file")
+            raise DataError(f"{shown}: a {what} is not read as {name}, but as Parquet. Name one {one}.")
+        return "parquet" if name == AUTO else name
     if not os.access(path, os.R_OK):
         raise DataError(f"{shown}: may not be read by this user. Change its permissions, or copy it.")
-    return shown, path, _format_of(path, name) if kind == "auto" else kind
+    if name != AUTO:
+        return name
+    found = _by_ending(file_name, plugins)
+    if found is not None:
+        return found
+    found = _by_content(path)
+    if found == "csv" and options.encoding is None:
+        _refuse_unknown(path, shown, file_name, plugins)
+    return found
 
 
-def _format_of(path: Path, name: str) -> str:
-    """By the name's ending, else by the file's first bytes."""
+def _fetcher(url: str, plugins: Plugins) -> str | None:
+    """The format that reads addresses of this scheme by itself."""
+    scheme = url.partition("://")[0].lower()
+    if scheme in plugins.names(SOURCE.kind) and plugins.make(SOURCE, scheme).fetches:
+        return scheme
+    return None
+
+
+def _ending(name: str) -> str:
+    """Without its dot, in lower case, beneath that of a compression."""
     stem = name.lower()
     for suffix in PACKED:
         stem = stem.removesuffix(suffix)
-    kind = SUFFIXES.get(os.path.splitext(stem)[1])
-    if kind is not None:
-        return kind
+    return os.path.splitext(stem)[1].removeprefix(".")
+
+
+def _by_ending(name: str, plugins: Plugins) -> str | None:
+    ending = _ending(name)
+    return ending if ending != FRAME and ending in plugins.names(SOURCE.kind) else None
+
+
+def _by_content(path: Path) -> str:
+    """By the file's first bytes."""
     with open(path, "rb") as file:
         head = file.read(1 << 12)
     if head.startswith(b"PAR1"):
@@ -286,3 +262,20 @@ def _format_of(path: Path, name: str) -> str:
     if compression_of(path) is None and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[{")):
         return "json"
     return "csv"
+
+
+def _refuse_unknown(path: Path, shown: str, file_name: str, plugins: Plugins) -> None:
+    """Raise DataError, with the formats that are installed, for what is no text."""
+    from distcore_data.sources.encoding import refuse_binary
+
+    if compression_of(path) is not None:
+        return
+    try:
+        refuse_binary(path, shown)
+    except DataError as error:
+        ending = _ending(file_name)
+        unknown = f"nobody reads the ending .{ending}" if ending else "the name has no ending"
+        raise DataError(
+            f"{error} By its name the file has no format either: {unknown}. Endings that are read: "
+            f"{', '.join(each for each in plugins.names(SOURCE.kind) if each != FRAME)}."
+        ) from None

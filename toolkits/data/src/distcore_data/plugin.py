@@ -1,0 +1,18 @@
+"""What distcore-data offers: the formats of datasets that are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcore_core.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+
+@hookimpl
+def distcore_make_member(kind: str, name: str) -> Any:
+    if kind == "sources":
+        from distcore_data.sources.builtin import FORMATS
+
+        return FORMATS.get(name)
+    return None

@@ -1,0 +1,83 @@
+"""Files that are read whole: a JSON document, or any format that says how one of its files becomes a table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from distcore_core.contracts import Source
+from distcore_data.sources.datafile import DataFile, FileSource, watched
+from distcore_data.sources.digests import combined, file_digest
+from distcore_data.sources.fetch import Workplace, unpacked
+from distcore_data.sources.formats import Given
+from distcore_data.sources.memory import FrameSource, as_table
+
+
+class HeldSource(FileSource, FrameSource):
+    """A file's rows, held in memory.
+
+    Args:
+        kind: What the digest says of how the bytes are read.
+        original: The file as it was given.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table,
+        kind: str,
+        original: DataFile,
+        raw: Mapping[str, str],
+        null_values: tuple[str, ...],
+        place: Workplace,
+    ) -> None:
+        super().__init__(table, raw, null_values, original.shown)
+        self.files, self._kind, self._place = [original], kind, place
+
+    def digest(self) -> str:
+        """Of the file's bytes, and of the null spellings."""
+        return combined([self._kind, self._content, self._null_values])
+
+    @functools.cached_property
+    def _content(self) -> str:
+        return file_digest(self.files[0].path)
+
+    def close(self) -> None:
+        """Remove what was unpacked."""
+        self._place.close()
+
+
+class TableFormat:
+    """Base of a `DataFormat` whose files fit into memory: what is left to say is how one becomes a table."""
+
+    folders = False
+    fetches = False
+
+    def table(self, path: Path, shown: str) -> pa.Table:
+        """The file's rows, every column with its own type.
+
+        Args:
+            path: Of the file, unpacked where it came compressed.
+            shown: What the user calls it.
+
+        Raises:
+            DataError: Naming the file, the line and the column of what cannot be read.
+        """
+        raise NotImplementedError
+
+    def open(self, given: Given, raw: Mapping[str, str]) -> Source:
+        """The declared columns. Raises DataError as `table`, and if the file changes meanwhile."""
+        original = DataFile.given(given.local, given.shown)
+        with watched([original]):
+            table = self._read(given)
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        return HeldSource(table, kind, original, raw, given.options.null_values, given.place)
+
+    def sample(self, given: Given, rows: int) -> pa.Table:
+        """The first rows."""
+        return self._read(given).slice(0, rows)
+
+    def _read(self, given: Given) -> pa.Table:
+        return as_table(self.table(unpacked(given.local, given.shown, given.place), given.shown))
