@@ -2,18 +2,20 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from distcore.cli import main as cli
+from distcore_core.contracts import COMMAND
 from distcore_core.errors import DistcoreError, UserError
+from distcore_core.registry import index
+from distcore_core.registry.manager import Plugins
 
 
 def parse(*words: str):
-    parser, unknown = cli.build_parser(words)
-    assert unknown is None
-    return parser.parse_args(words)
+    return cli.build_parser().parse_args(words)
 
 
 def test_flags_with_underscores_and_dashes_are_one() -> None:
@@ -25,7 +27,7 @@ def test_flags_with_underscores_and_dashes_are_one() -> None:
 
 def test_test_is_an_alias_of_evaluate() -> None:
     words = ("--model_path", "m", "--dataset", "d.csv")
-    assert parse("test", *words).run is parse("evaluate", *words).run
+    assert parse("test", *words).run == parse("evaluate", *words).run
 
 
 @pytest.mark.parametrize(
@@ -139,3 +141,60 @@ def test_a_config_that_is_not_there(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "none.yaml" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------ commands of plugins
+
+
+@pytest.mark.parametrize("name", cli.BY_PLUGINS)
+def test_what_help_says_of_a_plugins_command_is_what_the_plugin_says(name: str) -> None:
+    assert Plugins().make(COMMAND, name).help == cli.BY_PLUGINS[name]
+
+
+def test_a_command_whose_plugin_is_not_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = index._every_offer()
+    left = {kind: [each for each in offers if each.distribution != "distcore-report"] for kind, offers in every.items()}
+    monkeypatch.setattr(index, "_every_offer", lambda: left)
+    assert cli.main(["report", "results/experiment_run"]) == 2
+    assert "To get it: pip install distcore-report" in capsys.readouterr().err
+
+
+def test_a_plugins_command_is_parsed_as_our_own_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["hyperopt", "--confg", "c.yaml"], "has no option --confg. Did you mean --config?"),
+        (["hyperopt", "--k_fold", "3"], "cross validation is not supported"),
+        (["report", "here", "there"], "'there' is one word too many"),
+        (["cache"], "the following arguments are required: ACTION"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err
+
+
+def test_an_option_of_a_plugins_command_may_have_the_name_of_one_that_ludwig_has(
+    tmp_path: Path,
+    distribution: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = """
+        from distcore_core.hooks import hookimpl
+        DISTCORE_API = (1, 0)
+        class Halve:
+            help = "halve a number"
+            def add_arguments(self, parser):
+                parser.add_argument("--split", type=int)
+            def run(self, arguments):
+                print(arguments.split // 2)
+                return 0
+        @hookimpl
+        def distcore_make_command(name):
+            return Halve() if name == "halve" else None
+    """
+    distribution(tmp_path, "halve-it", source, kind="commands", entry="halve")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cli.main(["halve", "--split", "8"]) == 0
+    assert capsys.readouterr().out == "4\n"

@@ -54,6 +54,10 @@ class Diary:
         self.write("predictions_written", path=path, rows=rows, whole=os.path.isfile(path))
 
     @hookimpl
+    def results_written(self, command, directory):
+        self.write("results_written", command=command, directory=directory)
+
+    @hookimpl
     def run_finished(self, command, directory, error):
         self.write("run_finished", command=command, directory=directory, error=error and type(error).__name__)
 
@@ -136,7 +140,7 @@ def test_every_event_of_an_experiment_in_order_and_by_one_object(tmp_path, diary
     assert set(events) == set(EVENTS) - {"trial_finished"}
     assert events[0] == "cache_written"
     assert events[1] == "run_started"
-    assert events[-2:] == ["predictions_written", "run_finished"]
+    assert events[-3:] == ["predictions_written", "results_written", "run_finished"]
     assert [each["seen"] for each in told] == list(range(1, len(told) + 1))
     by = {each["event"]: each for each in told}
     assert by["run_started"]["command"] == by["run_finished"]["command"] == "experiment"

@@ -353,6 +353,10 @@ class Notes:
         note(event="predictions_written", rows=rows, there=Path(path).is_file())
 
     @hookimpl
+    def results_written(self, command, directory):
+        note(event="results_written", there=(Path(directory) / "test_statistics.json").is_file())
+
+    @hookimpl
     def run_finished(self, command, directory, error):
         note(event="run_finished", error=type(error).__name__ if error else None)
 
@@ -390,12 +394,21 @@ def test_an_extension_hears_an_experiment_in_order(listened, place):
         "run_started",
         *["checkpoint_saved", "epoch_finished"] * 2,
         "predictions_written",
+        "results_written",
         "run_finished",
     ]
     assert all(each.get("there", True) for each in heard)
     assert heard[1]["directory"] == str(place.results)
     assert [each["step"] for each in heard if each["event"] == "epoch_finished"] == [6, 12]
     assert heard[-1]["error"] is None
+
+
+def test_without_the_reports_plugin_a_run_has_no_report_and_no_other_trouble(place, monkeypatch):
+    monkeypatch.setenv("DISTCORE_BLOCK", "distcore-report")
+    done = place.run("experiment")
+    assert (done.code, "report" in done.err) == (0, False), done.err
+    assert (place.results / "test_statistics.json").exists()
+    assert not (place.results / "report.html").exists()
 
 
 def test_an_extension_hears_how_a_run_failed(listened, place):

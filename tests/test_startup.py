@@ -52,8 +52,8 @@ COMMANDS = [
     "plugins",
     "doctor",
     "schema",
-    "report",
 ]
+OF_PLUGINS = ["hyperopt", "report", "cache", "cache list"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -63,13 +63,22 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     assert not modules_after(code) & HEAVY
 
 
+@pytest.mark.parametrize("command", OF_PLUGINS)
+def test_help_of_a_plugins_command_loads_its_light_module_and_nothing_heavy(command: str) -> None:
+    words = [*command.split(), "--help"]
+    code = f"from distcore.cli.main import main\ntry: main({words!r})\nexcept SystemExit: pass"
+    assert not modules_after(code) & (HEAVY - {"stevedore"})
+
+
 def test_import_distcore_loads_nothing_heavy() -> None:
     assert not modules_after("import distcore; dir(distcore)") & HEAVY
 
 
 def test_plugin_modules_load_nothing_heavy() -> None:
     """Every plugin.py may be imported while detecting or listing, so it must stay light."""
-    loaded = modules_after("import distcore_local.plugin, distcore_parquet.plugin, distcore_tabular.plugin")
+    loaded = modules_after(
+        "import distcore_local.plugin, distcore_parquet.plugin, distcore_tabular.plugin, distcore_report.plugin"
+    )
     assert not loaded & (HEAVY - {"stevedore"})
 
 

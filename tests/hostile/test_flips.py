@@ -18,7 +18,7 @@ from tests.hostile.conftest import Sweep
 
 import distcore
 from distcore_core.errors import DistcoreError
-from distcore_report import render
+from distcore_report.page import render
 
 SEARCH = """\
 hyperopt:

@@ -199,6 +199,14 @@ def predictions_written(path: Path, rows: int) -> None:
 
 
 @hookspec
+def results_written(command: str, directory: Path) -> None:
+    """The results of `train`, `experiment` or `hyperopt` are whole in their folder. Called in the process that the
+    user started.
+
+    What a listener writes there is one of them: if they go to a bucket, it is put there with the others."""
+
+
+@hookspec
 def run_finished(command: str, directory: Path | None, error: BaseException | None) -> None:
     """The command ended, well (error is None) or not. Called in the process that the user started.
 

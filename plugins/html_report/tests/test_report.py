@@ -9,7 +9,8 @@ import pytest
 from distcore_core.errors import UserError
 from distcore_core.io.seals import sealed
 from distcore_core.io.vouched import DIGESTS, write_vouched
-from distcore_report import charts, render, write_report
+from distcore_report import charts
+from distcore_report.page import render, write_report
 
 
 class Checker(HTMLParser):

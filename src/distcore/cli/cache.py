@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from argparse import Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from distcore.cli import flags
 from distcore.cli.table import table
 from distcore_core.errors import UserError
 from distcore_core.io.os_errors import human_bytes
@@ -25,9 +26,48 @@ SHOWN = 12
 """Digits of a key that a table shows."""
 
 
-def cache(arguments: Namespace) -> int:
-    """One of the three actions."""
-    return {"list": show, "verify": verify, "prune": prune}[arguments.action](arguments)
+class CacheCommand:
+    """`distcore cache ACTION`."""
+
+    help = "list, verify and prune the caches of a folder or bucket"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Its actions, each with its options."""
+        actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+        for name, text, fill in ACTIONS:
+            action = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
+            action.add_argument("--debug", action="store_true", default=SUPPRESS, help="show tracebacks")
+            group = action.add_argument_group("where the caches lie")
+            flags.flag(group, "cache_dir", metavar="DIR", help="folder, or address such as s3://bucket/folder")
+            flags.flag(group, "config", "-c", metavar="FILE", help="the config that names it, and its credentials")
+            flags.flag(group, "dataset", metavar="PATH", help="the dataset beside which they lie by default")
+            flags.flag(action, "json", action="store_true", help="print JSON")
+            fill(action)
+
+    def run(self, arguments: Namespace) -> int:
+        """One of the three actions."""
+        return {"list": show, "verify": verify, "prune": prune}[arguments.action](arguments)
+
+
+def _verify(parser: ArgumentParser) -> None:
+    parser.add_argument("keys", metavar="KEY", nargs="*", help="caches by the beginning of their keys; default: all")
+
+
+def _prune(parser: ArgumentParser) -> None:
+    rules = parser.add_argument_group("what goes, of what no run uses")
+    flags.flag(rules, "older_than", type=float, metavar="DAYS", help="caches that were not used for so many days")
+    flags.flag(
+        rules, "keep", metavar="SIZE", help="those used longest ago, until no more than SIZE (such as 20GB) is left"
+    )
+    flags.flag(rules, "unused", action="store_true", help="every cache that is not in use now")
+    flags.flag(parser, "dry_run", action="store_true", help="only tell what would be removed")
+
+
+ACTIONS = [
+    ("list", "show the caches: key, state, format, rows, size, age, who uses them", lambda parser: None),
+    ("verify", "read every byte and compare sha256; exit code 1 where a file is damaged", _verify),
+    ("prune", "remove what killed builders left, and the caches that a rule lets go; never one in use", _prune),
+]
 
 
 def show(arguments: Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 
@@ -96,8 +96,8 @@ NOT_CARRIED_OUT = {
 """Flags of Ludwig that it would be wrong to pass over: what is so instead."""
 
 
-def not_carried_out(words: Sequence[str]) -> str | None:
-    """What to say of the first word that is such a flag; None: there is none.
+def not_carried_out(words: Sequence[str], known: Container[str] = ()) -> str | None:
+    """What to say of the first word that is such a flag; None: there is none. known: options that the command has.
 
     Asked before argparse reads the words, which takes `-gml` for `-g ml`. They are no options of the parsers, because
     making a dozen for each command takes milliseconds of every start."""
@@ -106,7 +106,8 @@ def not_carried_out(words: Sequence[str]) -> str | None:
         for name, (short, why) in NOT_CARRIED_OUT.items()
         for spelling in (*short, f"--{name}", f"--{name.replace('_', '-')}")
     }
-    found = next((option for option in (word.partition("=")[0] for word in words) if option in reasons), None)
+    given = (word.partition("=")[0] for word in words)
+    found = next((option for option in given if option in reasons and option not in known), None)
     return None if found is None else f"{found} of Ludwig is not carried out here: {reasons[found]}"
 
 
@@ -124,22 +125,6 @@ def train(parser: argparse.ArgumentParser) -> None:
     flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the run in this experiment folder")
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
     skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
-
-
-def hyperopt(parser: argparse.ArgumentParser) -> None:
-    """Of `hyperopt`."""
-    config(parser)
-    data(parser)
-    group = parser.add_argument_group("results")
-    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
-    flag(group, "experiment_name", default="hyperopt", metavar="NAME", help="default: hyperopt")
-    flag(group, "model_name", default="run", metavar="NAME")
-    group = parser.add_argument_group("search")
-    flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the search in this folder")
-    flag(group, "resume", action="store_true", help="go on with the search that lies where this one would, if any")
-    flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
-    skips = [name for name in SKIPS if name != "skip_save_predictions"]
-    skip(parser, ["skip_save_hyperopt_statistics", *skips])
 
 
 def model(parser: argparse.ArgumentParser) -> None:
@@ -219,43 +204,3 @@ def doctor(parser: argparse.ArgumentParser) -> None:
 def schema(parser: argparse.ArgumentParser) -> None:
     """Of `schema`."""
     flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")
-
-
-def report(parser: argparse.ArgumentParser) -> None:
-    """Of `report`."""
-    parser.add_argument("directory", metavar="DIR", help="the experiment's folder, or its address in a bucket")
-    flag(parser, "output", "-o", metavar="FILE", help="default: report.html in that folder")
-    flag(parser, "credentials", metavar="FILE", help="JSON: what the bucket is opened with")
-
-
-def cache(parser: argparse.ArgumentParser) -> None:
-    """Of `cache`."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    for name, text, fill in _CACHE:
-        action = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
-        action.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
-        group = action.add_argument_group("where the caches lie")
-        flag(group, "cache_dir", metavar="DIR", help="folder, or address such as s3://bucket/folder")
-        flag(group, "config", "-c", metavar="FILE", help="the config that names it, and its credentials")
-        flag(group, "dataset", metavar="PATH", help="the dataset beside which they lie by default")
-        flag(action, "json", action="store_true", help="print JSON")
-        fill(action)
-
-
-def _verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("keys", metavar="KEY", nargs="*", help="caches by the beginning of their keys; default: all")
-
-
-def _prune(parser: argparse.ArgumentParser) -> None:
-    rules = parser.add_argument_group("what goes, of what no run uses")
-    flag(rules, "older_than", type=float, metavar="DAYS", help="caches that were not used for so many days")
-    flag(rules, "keep", metavar="SIZE", help="those used longest ago, until no more than SIZE (such as 20GB) is left")
-    flag(rules, "unused", action="store_true", help="every cache that is not in use now")
-    flag(parser, "dry_run", action="store_true", help="only tell what would be removed")
-
-
-_CACHE = [
-    ("list", "show the caches: key, state, format, rows, size, age, who uses them", lambda parser: None),
-    ("verify", "read every byte and compare sha256; exit code 1 where a file is damaged", _verify),
-    ("prune", "remove what killed builders left, and the caches that a rule lets go; never one in use", _prune),
-]

@@ -1,4 +1,4 @@
-"""Commands that look and change nothing: plan, plugins, doctor, schema; and those that write one file: init, report."""
+"""Commands that look and change nothing: plan, plugins, doctor; and those that write one file: init, schema."""
 
 from __future__ import annotations
 
@@ -114,26 +114,4 @@ def schema(arguments: Namespace) -> int:
         sys.stdout.write(text)
     else:
         write(Path(arguments.output), text)
-    return 0
-
-
-def report(arguments: Namespace) -> int:
-    """Write report.html from the JSON files of an experiment's folder."""
-    from distcore.workflow.requests import given_credentials
-    from distcore_data.stores.addresses import folder_or_address
-    from distcore_data.stores.run_sync import Mirror, working_folder
-    from distcore_report import write_report
-
-    place = folder_or_address(arguments.directory, "DIR")
-    if isinstance(place, Path):
-        with writable(Path(arguments.output or place / "report.html")):
-            print(write_report(place, arguments.output))
-        return 0
-    mirror = Mirror.at(place, given_credentials(arguments.credentials))
-    with working_folder(mirror) as folder:
-        mirror.get_files(folder, ".json")
-        written = write_report(folder, arguments.output)
-        if arguments.output is None:
-            mirror.put_file(written.name, written)
-        print(arguments.output or mirror.store.where(written.name))
     return 0

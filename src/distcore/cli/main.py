@@ -11,34 +11,26 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from distcore.cli import flags
-from distcore_core.contracts import COMMAND
-
-if TYPE_CHECKING:
-    from distcore_core.registry.manager import Plugins
+from distcore_core.contracts import COMMAND, Command
 
 
 def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> int:
     """Run one command; returns the exit code. to_the_end: nothing but the end of this process follows."""
     _collect_seldom()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser, unknown = build_parser(words)
-    if unknown is not None:
-        debug = argparse.Namespace(debug="--debug" in words)
-        return _guard(lambda _: _plugin_command(unknown, words[1:]), debug, to_the_end)
-    command, unsupported = _innermost(parser, words), flags.not_carried_out(words)
-    if unsupported is not None:
-        command.error(unsupported)
-    parsed, left = parser.parse_known_args(words)
-    if left:
-        _refuse(left, command)
-    if not getattr(parsed, "run", None):
-        parser.print_help()
-        return 2
-    return _guard(parsed.run, parsed, to_the_end)
+    if _is_own(words):
+        parsed = parse(build_parser(), words)
+        return _guard(parsed.run, parsed, to_the_end)
+
+    def run(_: argparse.Namespace) -> int:
+        parsed = parse(build_parser(_offered(words[0])), words)
+        return parsed.run(parsed)
+
+    return _guard(run, argparse.Namespace(debug="--debug" in words), to_the_end)
 
 
 def _collect_seldom() -> None:
@@ -105,6 +97,21 @@ def _innermost(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpars
     return _innermost(found[words[0]], words[1:]) if words and words[0] in found else parser
 
 
+def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """What the words say; `run` carries it out. Ends the process for words that no command knows, and for none."""
+    command = _innermost(parser, words)
+    unsupported = flags.not_carried_out(words, known=command._option_string_actions)
+    if unsupported is not None:
+        command.error(unsupported)
+    parsed, left = parser.parse_known_args(words)
+    if left:
+        _refuse(left, command)
+    if not getattr(parsed, "run", None):
+        parser.print_help()
+        parser.exit(2)
+    return parsed
+
+
 def _refuse(words: Sequence[str], command: argparse.ArgumentParser) -> NoReturn:
     """End for words that the command does not know."""
     import difflib
@@ -117,24 +124,28 @@ def _refuse(words: Sequence[str], command: argparse.ArgumentParser) -> NoReturn:
     command.error(f"{command.prog} has no option {first}.{f' Did you mean {near[0]}?' if near else ''}")
 
 
-def build_parser(words: Sequence[str]) -> tuple[Parser, str | None]:
-    """The parser, and the name of the command when it is none of ours (a plugin may offer it)."""
+def build_parser(offered: Offered | None = None) -> Parser:
+    """The parser of every command of our own, and of one that a plugin offers."""
     parser = Parser(
         prog="distcore",
         description="One config, any engine, the same bits: preprocess, train, evaluate, predict from one YAML file.",
-        epilog="`distcore COMMAND --help` tells a command's options.",
+        epilog="`distcore COMMAND --help` tells a command's options. `distcore plugins` lists the commands of plugins.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, aliases, help_text, fill, run in _COMMANDS:
-        command = commands.add_parser(name, aliases=aliases, help=help_text, description=help_text, allow_abbrev=False)
-        command.add_argument("--debug", action="store_true", help="show tracebacks")
-        fill(command)
-        command.set_defaults(run=run)
-    known = {name for each in _COMMANDS for name in (each[0], *each[1])}
-    first = words[0] if words else ""
-    return parser, first if first and not first.startswith("-") and first not in known else None
+    listed: list[tuple[str, Command | None, str]] = [(name, each, each.help) for name, each in COMMANDS.items()]
+    listed += [(name, None, text) for name, text in BY_PLUGINS.items() if offered is None or name != offered.name]
+    if offered is not None:
+        listed.append((offered.name, offered.command, offered.command.help))
+    for name, command, text in listed:
+        aliases = ALIASES.get(name, [])
+        inner = commands.add_parser(name, aliases=aliases, help=text, description=text, allow_abbrev=False)
+        if command is not None:
+            inner.add_argument("--debug", action="store_true", help="show tracebacks")
+            command.add_arguments(inner)
+            inner.set_defaults(run=command.run)
+    return parser
 
 
 class _Version(argparse.Action):
@@ -150,52 +161,71 @@ class _Version(argparse.Action):
 # ------------------------------------------------------------------ the commands
 
 
-def _handler(module: str, function: str) -> Callable[[argparse.Namespace], int]:
-    """A command's body in `distcore.cli.<module>`, imported when it is called."""
+class _Own:
+    """A command of our own, whose body in `distcore.cli.<module>` is imported when it is run."""
 
-    def run(arguments: argparse.Namespace) -> int:
+    def __init__(self, help: str, fill: Callable[[argparse.ArgumentParser], None], module: str, function: str) -> None:
+        self.help, self.add_arguments = help, fill
+        self._module, self._function = module, function
+
+    def run(self, arguments: argparse.Namespace) -> int:
         from importlib import import_module
 
-        return getattr(import_module(f"distcore.cli.{module}"), function)(arguments)
-
-    return run
+        return getattr(import_module(f"distcore.cli.{self._module}"), self._function)(arguments)
 
 
-_COMMANDS: list[tuple[str, list[str], str, Callable[[argparse.ArgumentParser], None], Callable[[Any], int]]] = [
-    ("experiment", [], "train, then evaluate and predict the test split", flags.train, _handler("train", "experiment")),
-    ("train", [], "preprocess and fit a model", flags.train, _handler("train", "train")),
-    ("hyperopt", [], "search the space of the hyperopt section", flags.hyperopt, _handler("search", "hyperopt")),
-    ("preprocess", [], "build the cache and stop", flags.preprocess, _handler("train", "preprocess")),
-    ("evaluate", ["test"], "metrics of a model on a dataset", flags.evaluate, _handler("train", "evaluate")),
-    ("predict", [], "predictions of a model on a dataset", flags.predict, _handler("train", "predict")),
-    ("plan", [], "say what would run, where, through which plugins and why", flags.plan, _handler("inspect", "plan")),
-    ("init", [], "write a commented config by looking at data", flags.init, _handler("inspect", "init")),
-    ("plugins", [], "list the installed plugins and their state", flags.plugins, _handler("inspect", "plugins")),
-    ("doctor", [], "check the machine and each plugin's parts", flags.doctor, _handler("inspect", "doctor")),
-    ("schema", [], "print the JSON Schema of what is installed", flags.schema, _handler("inspect", "schema")),
-    ("report", [], "write report.html from an experiment's folder", flags.report, _handler("inspect", "report")),
-    ("cache", [], "list, verify and prune the caches of a folder or bucket", flags.cache, _handler("cache", "cache")),
-]
+COMMANDS: Mapping[str, Command] = {
+    "experiment": _Own("train, then evaluate and predict the test split", flags.train, "train", "experiment"),
+    "train": _Own("preprocess and fit a model", flags.train, "train", "train"),
+    "preprocess": _Own("build the cache and stop", flags.preprocess, "train", "preprocess"),
+    "evaluate": _Own("metrics of a model on a dataset", flags.evaluate, "train", "evaluate"),
+    "predict": _Own("predictions of a model on a dataset", flags.predict, "train", "predict"),
+    "plan": _Own("say what would run, where, through which plugins and why", flags.plan, "inspect", "plan"),
+    "init": _Own("write a commented config by looking at data", flags.init, "inspect", "init"),
+    "plugins": _Own("list the installed plugins and their state", flags.plugins, "inspect", "plugins"),
+    "doctor": _Own("check the machine and each plugin's parts", flags.doctor, "inspect", "doctor"),
+    "schema": _Own("print the JSON Schema of what is installed", flags.schema, "inspect", "schema"),
+}
+ALIASES = {"evaluate": ["test"]}
+
+BY_PLUGINS: Mapping[str, str] = {
+    "hyperopt": "search the space of the hyperopt section",
+    "report": "write report.html from an experiment's folder",
+    "cache": "list, verify and prune the caches of a folder or bucket",
+}
+"""What `--help` says of commands in the group `distcore.commands`.
+
+Reading the metadata of all that is installed, to ask their plugins, would take it as long again."""
 
 
-def _plugin_command(name: str, words: Sequence[str]) -> int:
-    """A command that a plugin offers in the group `distcore.commands`."""
+class Offered(NamedTuple):
+    """A command that a plugin offers."""
+
+    name: str
+    command: Command
+
+
+def _is_own(words: Sequence[str]) -> bool:
+    """Whether the words name no command, or one of our own; any other is a plugin's."""
+    first = words[0] if words else "-"
+    return first.startswith("-") or first in COMMANDS or any(first in each for each in ALIASES.values())
+
+
+def _offered(name: str) -> Offered:
+    """The command of that name in the group `distcore.commands`. Raises UserError if there is none."""
     import difflib
 
     from distcore_core.errors import UserError
     from distcore_core.registry.manager import Plugins
 
-    plugins: Plugins = Plugins()
-    if name not in plugins.names("commands"):
-        known = [each for entry in _COMMANDS for each in (entry[0], *entry[1])] + plugins.names("commands")
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
-        raise UserError(f"There is no command {name!r}. {hint}")
-    command = plugins.make(COMMAND, name)
-    parser = Parser(prog=f"distcore {name}", description=command.help, allow_abbrev=False)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(list(words)))
+    plugins = Plugins()
+    if name in BY_PLUGINS or name in plugins.names(COMMAND.kind):
+        return Offered(name, plugins.make(COMMAND, name))
+    known = [*COMMANDS, *(each for alias in ALIASES.values() for each in alias), *BY_PLUGINS]
+    known += [each for each in plugins.names(COMMAND.kind) if each not in known]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
+    raise UserError(f"There is no command {name!r}. {hint}")
 
 
 if __name__ == "__main__":

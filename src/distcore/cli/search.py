@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
+from distcore.cli import flags
 from distcore.cli.arguments import config_of, data_of, set_up_logging, shown, skips_of
 
 
-def hyperopt(arguments: Namespace) -> int:
-    """Search the space of the config's hyperopt section, and print the trials, best first."""
-    from distcore.cli.table import table
-    from distcore.search import run
-    from distcore.search.outcome import rows
+class HyperoptCommand:
+    """`distcore hyperopt`."""
 
-    set_up_logging(arguments.logging_level)
-    outcome = run.hyperopt(
-        config_of(arguments),
-        **data_of(arguments),
-        backend=arguments.backend,
-        random_seed=arguments.random_seed,
-        gpus=arguments.gpus,
-        output_directory=arguments.output_directory,
-        experiment_name=arguments.experiment_name,
-        model_name=arguments.model_name,
-        model_resume_path=arguments.model_resume_path,
-        resume=arguments.resume,
-        skip=skips_of(arguments),
-        view=shown(arguments.logging_level),
-    )
-    print(table(rows(outcome.trials, outcome.metric)))
-    print(outcome.model if outcome.model is not None else outcome.directory)
-    return 0
+    help = "search the space of the hyperopt section"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Its options."""
+        flags.config(parser)
+        flags.data(parser)
+        group = parser.add_argument_group("results")
+        flags.flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
+        flags.flag(group, "experiment_name", default="hyperopt", metavar="NAME", help="default: hyperopt")
+        flags.flag(group, "model_name", default="run", metavar="NAME")
+        group = parser.add_argument_group("search")
+        flags.flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the search in this folder")
+        flags.flag(
+            group, "resume", action="store_true", help="go on with the search that lies where this one would, if any"
+        )
+        flags.flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
+        skips = [name for name in flags.SKIPS if name != "skip_save_predictions"]
+        flags.skip(parser, ["skip_save_hyperopt_statistics", *skips])
+
+    def run(self, arguments: Namespace) -> int:
+        """Search the space of the config's hyperopt section, and print the trials, best first."""
+        from distcore.cli.table import table
+        from distcore.search import run
+        from distcore.search.outcome import rows
+
+        set_up_logging(arguments.logging_level)
+        outcome = run.hyperopt(
+            config_of(arguments),
+            **data_of(arguments),
+            backend=arguments.backend,
+            random_seed=arguments.random_seed,
+            gpus=arguments.gpus,
+            output_directory=arguments.output_directory,
+            experiment_name=arguments.experiment_name,
+            model_name=arguments.model_name,
+            model_resume_path=arguments.model_resume_path,
+            resume=arguments.resume,
+            skip=skips_of(arguments),
+            view=shown(arguments.logging_level),
+        )
+        print(table(rows(outcome.trials, outcome.metric)))
+        print(outcome.model if outcome.model is not None else outcome.directory)
+        return 0

@@ -180,14 +180,14 @@ class Search:
         try:
             self.executor.run(job, session.backend, self._told(work))
         except KeyboardInterrupt as error:
-            conclude(work, written, self.skip, interrupted=True)
+            conclude(session, work, written, self.skip, interrupted=True)
             words = (
                 f"The results so far are in {work.directory}; go on with: distcore hyperopt --config … --dataset … "
                 f"--model_resume_path {work.directory}"
             )
             raise Stopped(words, signal_of(error)) from None
         session.progress.end()
-        outcome = conclude(work, written, self.skip)
+        outcome = conclude(session, work, written, self.skip)
         if "skip_save_processed_input" in self.skip and session.built_cache and work.cache is not None:
             results.remove_cache(work.cache)
         _raise_if_all_failed(outcome)

@@ -1,4 +1,4 @@
-"""What a search leaves: its statistics, best first, the best trial's model, a table, the report."""
+"""What a search leaves: its statistics, best first, the best trial's model, a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distcore.search.trial import TrialWork, check_model, finish_stopped
 from distcore.workflow import results
@@ -16,6 +16,9 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, DistcoreError, TrainingError
 from distcore_core.io.atomic import DirectoryBuilder
 from distcore_search.records import TRIALS, read_record, statistics_of
+
+if TYPE_CHECKING:
+    from distcore.workflow.session import Session
 
 STATISTICS = "hyperopt_statistics.json"
 MODEL = "model"
@@ -51,7 +54,7 @@ def collect(work: TrialWork) -> list[JSON]:
     return work.objective.ordered(record for record in map(read_record, folders) if record)
 
 
-def conclude(work: TrialWork, section: JSON, skip: Any, interrupted: bool = False) -> SearchOutcome:
+def conclude(session: Session, work: TrialWork, section: JSON, skip: Any, interrupted: bool = False) -> SearchOutcome:
     """Write everything that a search leaves, also one that was interrupted.
 
     Raises TrainingError, after that, where the best trial's model is damaged, or is not the one that had its score."""
@@ -71,8 +74,7 @@ def conclude(work: TrialWork, section: JSON, skip: Any, interrupted: bool = Fals
             "hyperopt_results": [_result(work, record) for record in records],
         }
         results.write_json(work.directory / STATISTICS, statistics)
-        if "skip_save_report" not in skip:
-            results.report(work.directory)
+    session.results_written()
     if trouble is not None:
         raise TrainingError(
             f"{trouble} The search is over, and its results are in {work.directory}, but no model was delivered. "

@@ -16,7 +16,7 @@ from distcore.search.outcome import SearchOutcome
 from distcore.search.section import read_section
 from distcore.workflow import folders
 from distcore.workflow.arguments import told
-from distcore.workflow.requests import ConfigLike
+from distcore.workflow.requests import ConfigLike, own_extensions
 from distcore.workflow.session import open_session
 from distcore_core.errors import UserError
 from distcore_core.io.seals import read_sealed
@@ -71,7 +71,15 @@ def hyperopt(
     with Stoppable(), ExitStack() as stack:
         stack.enter_context(folders.as_before(output))
         session = stack.enter_context(
-            open_session(SECTION, section.values, backend=backend, random_seed=random_seed, gpus=gpus, view=view)
+            open_session(
+                SECTION,
+                section.values,
+                backend=backend,
+                random_seed=random_seed,
+                gpus=gpus,
+                view=view,
+                own=own_extensions(skip),
+            )
         )
         search = Search(section, session, data, skip, backend, random_seed)
         directory = stack.enter_context(held_folder(going_on, output, experiment_name, model_name))

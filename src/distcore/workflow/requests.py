@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.workflow import results
-from distcore_core.errors import UserError
 from distcore_data.dataset import Data
-from distcore_data.stores import Credentials, read_credentials
+from distcore_data.stores import Credentials, given_credentials
 from distcore_data.stores.addresses import folder_or_address
 
 if TYPE_CHECKING:
@@ -20,6 +19,14 @@ if TYPE_CHECKING:
 Location = str | Path
 ConfigLike = Location | Mapping[str, Any] | None
 """None only where a run is gone on with."""
+
+OWN_EXTENSIONS = {"report": {"skip_save_report", "skip_save_hyperopt_statistics"}}
+"""Extensions that runs and searches have without being asked, and what leaves each of them out."""
+
+
+def own_extensions(skip: Collection[str]) -> tuple[str, ...]:
+    """The names of OWN_EXTENSIONS that what is not to be saved does not leave out."""
+    return tuple(name for name, skips in OWN_EXTENSIONS.items() if not skips & set(skip))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +114,6 @@ class AnswerRequest:
     def opened_with(self) -> Credentials | None:
         """What buckets are opened with; None: what the environment gives. Raises UserError."""
         return given_credentials(self.credentials)
-
-
-def given_credentials(value: Any) -> Credentials | None:
-    """What buckets are opened with: of a mapping, the path of a JSON file, or None. Raises UserError."""
-    try:
-        return read_credentials(value)
-    except ValueError as error:
-        raise UserError(f"--credentials: {error}.") from None
 
 
 def with_model(config: Any, model: Any, saved: bool) -> tuple[RunConfig, Mapping[str, Any] | None]:

@@ -1,4 +1,4 @@
-"""What lies in an experiment's folder: its JSON files, its report, its model, and the run to go on with."""
+"""What lies in an experiment's folder: its JSON files, its model, and the run to go on with."""
 
 from __future__ import annotations
 
@@ -107,14 +107,6 @@ def _description(resume: Path | str, given: RunConfig | None) -> bytes:
             f"{resume} holds no run to go on with: there is no {DESCRIPTION}. Give the experiment's folder, "
             "such as results/experiment_run."
         ) from None
-
-
-def report(directory: Path) -> Path:
-    """Write report.html."""
-    from distcore_report import write_report
-
-    with explained(directory, "the report", TrainingError):
-        return write_report(directory)
 
 
 def brought_model(session: Session, model: Path) -> Path:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.workflow import folders, results
 from distcore.workflow.arguments import told
 from distcore.workflow.prepare import check_storage, prepare
-from distcore.workflow.requests import AnswerRequest, ConfigLike, Location, TrainRequest, given_credentials
+from distcore.workflow.requests import AnswerRequest, ConfigLike, Location, TrainRequest, own_extensions
 from distcore.workflow.session import Session, describe, open_session
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore_core.errors import DataError, TrainingError
@@ -144,6 +144,7 @@ def _train(asked: TrainRequest) -> Outcome:
                 random_seed=asked.random_seed,
                 gpus=asked.gpus,
                 view=asked.view,
+                own=own_extensions(asked.skip),
             )
         )
         check_storage(session, data, asked.going_on or asked.output)
@@ -172,8 +173,7 @@ def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: 
     test, path = None, None
     if session.command == "experiment":
         test, path = _evaluate_test_split(session, cache, trained.model, skip)
-    if "skip_save_report" not in skip:
-        results.report(session.directory)
+    session.results_written()
     if "skip_save_model" in skip:
         results.remove_model(session, trained.model)
     found = Outcome(session.directory, trained.model, trained.statistics, test, path)
@@ -388,6 +388,7 @@ def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None
     credentials: of the bucket that it lies in, a mapping or the path of a JSON file; None: what the environment gives.
     """
     from distcore.workflow.loaded import LoadedModel
+    from distcore_data.stores import given_credentials
 
     return LoadedModel.open(model_path, trust=trust, credentials=given_credentials(credentials))
 

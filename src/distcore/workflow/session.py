@@ -67,6 +67,11 @@ class Session:
             command=self.command, config=self.config.as_json(), directory=self.directory
         )
 
+    def results_written(self) -> None:
+        """Tell who listens that the folder of results is whole."""
+        assert self.directory is not None
+        self.plugins.manager.hook.results_written(command=self.command, directory=self.directory)
+
     def check(self) -> None:
         """Let the plugins that this command needs say, before any work, what stands against it here."""
         roles: tuple[Role[Any], ...] = (PROCESSOR,) if self.command == "preprocess" else (PROCESSOR, LOADER, TRAINER)
@@ -95,24 +100,29 @@ def open_session(
     random_seed: int | None = None,
     gpus: Any = None,
     view: str = "none",
+    own: Sequence[str] = (),
 ) -> Iterator[Session]:
     """Read and resolve the config, choose the backend, let extensions listen; close everything at the end.
 
     config: path, mapping or RunConfig. gpus: "0,1", -1 for none, or None for whatever is there.
-    view: how to draw progress ("auto", "bars", "lines", "none")."""
+    view: how to draw progress ("auto", "bars", "lines", "none"). own: extensions that the command itself brings; those
+    that are not installed are left out."""
     patient_threads()
     with limited_gpus(gpus):
         session = resolved_session(command, config, backend=backend, random_seed=random_seed)
         for note in session.config.notes:
             log.info("%s: %s", session.config.source, note)
-        with _opened(session, gpus, view):
+        with _opened(session, gpus, view, own):
             yield session
 
 
 @contextmanager
-def _opened(session: Session, gpus: Any, view: str) -> Iterator[None]:
+def _opened(session: Session, gpus: Any, view: str, own: Sequence[str]) -> Iterator[None]:
+    asked = [each.as_json() for each in session.config.extensions]
+    left = [each for each in own if each not in {one["type"] for one in asked}]
+    brought = [{"type": each} for each in left if each in session.plugins.names("extensions")]
     try:
-        with under_way(session, [each.as_json() for each in session.config.extensions], view):
+        with under_way(session, asked, view, brought):
             check_gpus(gpus, session.backend)
             session.check()
             with session.closing:
@@ -136,13 +146,18 @@ class UnderWay(Protocol):
 
 
 @contextmanager
-def under_way(session: UnderWay, extensions: Sequence[Mapping[str, Any]], view: str) -> Iterator[None]:
-    """Draw the session's progress, let the extensions listen and tell them how it ended; close the backend."""
+def under_way(
+    session: UnderWay, extensions: Sequence[Mapping[str, Any]], view: str, brought: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[None]:
+    """Draw the session's progress, let the extensions listen and tell them how it ended; close the backend.
+
+    brought: extensions that the command adds to those of the config."""
     plugins = session.plugins
     sweep_system()
     error: BaseException | None = None
     try:
-        with listening(extensions, plugins):
+        # The config's innermost: training compares what listens with them.
+        with listening(brought, plugins), listening(extensions, plugins):
             try:
                 with ProgressView(session.progress, view):
                     yield

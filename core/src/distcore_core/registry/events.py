@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EVENTS = (
     *("run_started", "cache_written", "epoch_finished", "checkpoint_saved", "trial_finished", "predictions_written"),
-    "run_finished",
+    *("results_written", "run_finished"),
 )
 """The hooks that tell and ask nothing."""
 

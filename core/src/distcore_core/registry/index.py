@@ -34,6 +34,8 @@ INSTALL_HINTS: Mapping[tuple[str, str], str] = {
     ("executors", "optuna"): "distcore-optuna",
     ("executors", "ray"): "distcore-ray",
     ("upgrades", "ludwig"): "distcore-tabular",
+    ("extensions", "report"): "distcore-report",
+    ("commands", "report"): "distcore-report",
     **{("features", name): "distcore-tabular" for name in ("number", "binary", "category", "text", "set")},
 }
 """The one place where core names plugins: what to `pip install` for a name that nobody offers."""

@@ -23,7 +23,17 @@ from __future__ import annotations
 import os
 
 from distcore_data.stores.addresses import local_folder
-from distcore_data.stores.store import NAME, SMALL, Credentials, Seen, Stat, Store, checked, read_credentials
+from distcore_data.stores.store import (
+    NAME,
+    SMALL,
+    Credentials,
+    Seen,
+    Stat,
+    Store,
+    checked,
+    given_credentials,
+    read_credentials,
+)
 
 __all__ = [
     "NAME",
@@ -33,6 +43,7 @@ __all__ = [
     "Stat",
     "Store",
     "checked",
+    "given_credentials",
     "open_store",
     "read_credentials",
 ]

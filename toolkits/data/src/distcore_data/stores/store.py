@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from distcore_core.contracts import Credentials
+from distcore_core.errors import UserError
 from distcore_core.io.seals import parse_json, read_bounded
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{0,127}){0,7}", re.ASCII)
@@ -47,6 +48,14 @@ def read_credentials(value: Any) -> Credentials | None:
     if value is None or isinstance(value, Mapping):
         return Credentials(dict(value)) if value is not None else None
     raise ValueError("should be a mapping, or the path of a JSON file that holds one")
+
+
+def given_credentials(value: Any) -> Credentials | None:
+    """The same, of an argument `credentials` or the flag. Raises UserError."""
+    try:
+        return read_credentials(value)
+    except ValueError as error:
+        raise UserError(f"--credentials: {error}.") from None
 
 
 class Store(Protocol):

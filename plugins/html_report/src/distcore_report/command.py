@@ -1,0 +1,52 @@
+"""The command `report`: writes report.html from what lies in an experiment's folder, here or in a bucket."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from distcore_core.errors import UserError
+
+
+class ReportCommand:
+    """`distcore report DIR`."""
+
+    help = "write report.html from an experiment's folder"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Its options."""
+        parser.add_argument("directory", metavar="DIR", help="the experiment's folder, or its address in a bucket")
+        parser.add_argument("--output", "-o", metavar="FILE", help="default: report.html in that folder")
+        parser.add_argument("--credentials", metavar="FILE", help="JSON: what the bucket is opened with")
+
+    def run(self, arguments: Namespace) -> int:
+        """Write it, and print where it lies."""
+        from distcore_data.stores import given_credentials
+        from distcore_data.stores.addresses import folder_or_address
+        from distcore_data.stores.run_sync import Mirror, working_folder
+        from distcore_report.page import write_report
+
+        place = folder_or_address(arguments.directory, "DIR")
+        if isinstance(place, Path):
+            with _writable(Path(arguments.output or place / "report.html")):
+                print(write_report(place, arguments.output))
+            return 0
+        mirror = Mirror.at(place, given_credentials(arguments.credentials))
+        with working_folder(mirror) as folder:
+            mirror.get_files(folder, ".json")
+            written = write_report(folder, arguments.output)
+            if arguments.output is None:
+                mirror.put_file(written.name, written)
+            print(arguments.output or mirror.store.where(written.name))
+        return 0
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """A place that the user named and that cannot be written becomes a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}. Give another file with --output.") from error
