@@ -106,7 +106,7 @@ def ours(data: str, cache: str, scratch: str, steps: int, workers: int) -> None:
     """`distcore train`."""
     folder = Path(scratch)
     stamps, written = folder / f"stamps-{os.getpid()}", folder / f"config-{os.getpid()}.yaml"
-    trainer = {"type": "ddp", "num_workers": workers} if workers > 1 else {"type": "local"}
+    trainer = {"type": "data_parallel", "num_workers": workers} if workers > 1 else {"type": "local"}
     written.write_text(yaml.safe_dump(training(cache, stamps, {"train_steps": steps}, trainer=trainer)))
     command = [str(Path(sys.executable).with_name("distcore")), "train", "--config", str(written), "--dataset", data]
     command += ["--output_directory", scratch, "--skip_save_progress", "--skip_save_report"]

@@ -44,7 +44,7 @@ def ours(data: str, cache: str, scratch: str, steps: int) -> None:
     """`distcore train --backend ray`."""
     folder = Path(scratch)
     stamps, written = folder / f"stamps-{os.getpid()}", folder / f"config-{os.getpid()}.yaml"
-    made = training(cache, stamps, {"train_steps": steps}, trainer={"type": "ddp", "num_workers": WORLD})
+    made = training(cache, stamps, {"train_steps": steps}, trainer={"type": "data_parallel", "num_workers": WORLD})
     made["backend"]["type"] = "ray"
     written.write_text(yaml.safe_dump(made))
     out = folder / f"results-{os.getpid()}"

@@ -113,7 +113,7 @@ def test_version() -> None:
 def test_plugins_lists_a_row_each() -> None:
     lines = distcore("plugins").stdout.splitlines()
     assert lines[0].split() == ["ROLE", "NAME", "DISTRIBUTION", "VERSION", "STATE", "ERROR"]
-    assert any(line.split()[:5] == ["trainers", "ddp", "distcore-local", "0.1.0", "ok"] for line in lines)
+    assert any(line.split()[:5] == ["trainers", "data_parallel", "distcore-local", "0.1.0", "ok"] for line in lines)
 
 
 def test_both_configs_are_refused() -> None:

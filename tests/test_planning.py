@@ -134,12 +134,12 @@ def test_only_declared_columns_are_read(folder):
 def test_workers_on_one_machine_without_gpus_get_a_word(folder, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     changed = config(folder)
-    changed["backend"]["trainer"] = {"type": "ddp", "num_workers": 3, "use_gpu": False}
+    changed["backend"]["trainer"] = {"type": "data_parallel", "num_workers": 3, "use_gpu": False}
     planned = distcore.plan(changed, data.table(), gpus=-1)
     assert planned["training"]["workers"] == 3
     assert any("threads of one process are faster" in note for note in planned["notes"])
     trainer = next(each for each in planned["plugins"] if each["role"] == "trainers")
-    assert (trainer["name"], trainer["why"]) == ("ddp", "named in the config")
+    assert (trainer["name"], trainer["why"]) == ("data_parallel", "named in the config")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
 
 

@@ -70,7 +70,7 @@ def test_in_the_memory_of_one_process(expected, tmp_path):
 def test_two_ranks_read_the_shards_of_their_lanes(bucket, tmp_path):
     """Each a process of its own, which the job brings the credentials."""
     proxy, _ = bucket
-    section = {"trainer": {"type": "ddp", "num_workers": 2}}
+    section = {"trainer": {"type": "data_parallel", "num_workers": 2}}
     here = found(tmp_path / "a", cache_dir=str(tmp_path / "cache"), **section)
     there = {"cache_dir": f"s3://{BUCKET}/two", "cache_credentials": proxy.options()}
     assert found(tmp_path / "b", **there, **section) == here

@@ -84,7 +84,7 @@ def test_plugin_modules_load_nothing_heavy() -> None:
 
 def test_whoever_starts_a_gang_does_not_load_torch() -> None:
     """Its ranks do; they would wait for it."""
-    code = "from distcore_core.registry.manager import Plugins\nPlugins().make('trainers', 'ddp', {'num_workers': 2}).strategy"
+    code = "from distcore_core.registry.manager import Plugins\nPlugins().make('trainers', 'data_parallel', {'num_workers': 2}).strategy"
     assert not modules_after(code) & ({"torch"} | ENGINES)
 
 

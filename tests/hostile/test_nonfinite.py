@@ -54,7 +54,7 @@ def test_in_a_rank_of_two(sweep, tmp_path):
     from distcore_local.options import BackendOptions
 
     given = cases(sweep.times(6, 100), 2, tmp_path)
-    group = WorkerGroup(function=all_tried, arguments=(given, "distcore_local.ddp:DDP"), ranks=2)
+    group = WorkerGroup(function=all_tried, arguments=(given, "distcore_local.data_parallel:DataParallel"), ranks=2)
     first, second = LocalBackend(BackendOptions()).run_group(group)
     assert first == second
     judge(sweep, "NaN or infinity planted in one rank of ddp, or in both", given, first)

@@ -1,6 +1,6 @@
 """A script for a launcher's processes: what the backend and the processor do for the leader, said as one line of JSON.
 
-crew_jobs.py <what> <folder>
+process_group_jobs.py <what> <folder>
 """
 
 import json

@@ -57,7 +57,7 @@ def digest(outcome):
 
 @pytest.fixture(scope="module")
 def by_ddp(tmp_path_factory):
-    return fitted(tmp_path_factory.mktemp("ddp"), {"type": "ddp"})
+    return fitted(tmp_path_factory.mktemp("ddp"), {"type": "data_parallel"})
 
 
 def test_two_ranks_have_the_bits_of_ddp(by_ddp, tmp_path):
@@ -65,7 +65,7 @@ def test_two_ranks_have_the_bits_of_ddp(by_ddp, tmp_path):
     assert digest(fitted(tmp_path / "a", {"type": "horovod"})) == digest(by_ddp)
     two = {"batch_size": 16, "gradient_accumulation_steps": 2}
     passes = fitted(tmp_path / "b", {"type": "horovod"}, **two)
-    assert digest(passes) == digest(fitted(tmp_path / "c", {"type": "ddp"}, **two))
+    assert digest(passes) == digest(fitted(tmp_path / "c", {"type": "data_parallel"}, **two))
     loss, expected = (each.test_statistics["combined"]["loss"] for each in (passes, by_ddp))
     assert loss == pytest.approx(expected, rel=0.02)
 

@@ -18,7 +18,7 @@ import yaml
 pytestmark = pytest.mark.cluster
 
 RECORDED = Path(__file__).with_name("recorded")
-JOBS = str(Path(__file__).with_name("crew_jobs.py"))
+JOBS = str(Path(__file__).with_name("process_group_jobs.py"))
 A, B = "localhost:1", "127.0.0.1:1"
 EPOCHS = 30
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 pytestmark = pytest.mark.cluster
-JOBS = str(Path(__file__).with_name("crew_jobs.py"))
+JOBS = str(Path(__file__).with_name("process_group_jobs.py"))
 
 
 def half(numbers):

@@ -42,7 +42,7 @@ def by_ddp(tmp_path_factory, launch):
     pyarrow.csv.write_csv(data.table(600), folder / "data.csv")
     config = data.config(str(folder / "cache"))
     config["trainer"] = {"epochs": 2, "batch_size": 32}
-    config["backend"]["trainer"] = {"type": "ddp", "num_workers": 2, "use_gpu": False}
+    config["backend"]["trainer"] = {"type": "data_parallel", "num_workers": 2, "use_gpu": False}
     outcome = distcore.experiment(config, dataset=str(folder / "data.csv"), output_directory=folder / "results")
     return weights(folder / "results"), shards(folder / "cache"), outcome
 

@@ -73,6 +73,6 @@ def test_a_killed_worker_is_retried_and_the_weights_are_those_of_ddp(tmp_path, m
     assert killed
     assert "started again (1 of at most 2 times" in caplog.text, caplog.text
     config["backend"] = {"type": "local", "cache_dir": str(tmp_path / "cache")}
-    config["backend"]["trainer"] = {"type": "ddp", "num_workers": 2, "use_gpu": False}
+    config["backend"]["trainer"] = {"type": "data_parallel", "num_workers": 2, "use_gpu": False}
     expected = distcore.train(config, dataset=data.table(), output_directory=tmp_path / "expected")
     assert weights(outcome) == weights(expected)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.cluster
-JOBS = str(Path(__file__).with_name("crew_jobs.py"))
+JOBS = str(Path(__file__).with_name("process_group_jobs.py"))
 
 
 def said(launch, launcher, what, folder):

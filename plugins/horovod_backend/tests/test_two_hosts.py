@@ -16,7 +16,7 @@ from hosts import ADDRESSES, INTERFACE, NAMES, hosts_or_skip
 
 pytestmark = pytest.mark.cluster
 
-JOBS = str(Path(__file__).with_name("crew_jobs.py"))
+JOBS = str(Path(__file__).with_name("process_group_jobs.py"))
 WHERE = ["-H", ",".join(f"{name}:1" for name in NAMES)]
 
 
@@ -49,7 +49,7 @@ def by_ddp(config, folder):
     """The same training by two ranks of ddp on this machine, into `expected`."""
     import distcore
 
-    trainer = {"type": "ddp", "num_workers": 2, "use_gpu": False}
+    trainer = {"type": "data_parallel", "num_workers": 2, "use_gpu": False}
     config["backend"] |= {"type": "local", "cache_dir": str(folder / "alone"), "trainer": trainer}
     distcore.train(config, dataset=str(folder / "data.csv"), output_directory=folder / "expected")
 

@@ -36,5 +36,5 @@ class TestLocalTrainer(TrainerSuite):
 
 
 class TestDdpTrainer(TrainerSuite):
-    name = "ddp"
+    name = "data_parallel"
     options: ClassVar = {"num_workers": 2, "resources_per_worker": {"CPU": 1}, "use_gpu": False}

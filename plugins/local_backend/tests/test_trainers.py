@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 
 import distcore
 from distcore_core.errors import ArtifactError, UserError
-from distcore_local.ddp import DDP
+from distcore_local.data_parallel import DataParallel
 from distcore_testing import data
 
-DDP_OF_TWO = {"type": "ddp", "num_workers": 2, "use_gpu": False, "resources_per_worker": {"CPU": 1}}
+DDP_OF_TWO = {"type": "data_parallel", "num_workers": 2, "use_gpu": False, "resources_per_worker": {"CPU": 1}}
 TRAINER = {"epochs": 3, "effective_batch_size": 64, "learning_rate": 0.01, "learning_rate_scaling": "constant"}
 
 
@@ -68,7 +68,7 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("named", [{"type": "ddp"}, {}], ids=["named", "not named"])
+@pytest.mark.parametrize("named", [{"type": "data_parallel"}, {}], ids=["named", "not named"])
 def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
     """Also where the config names no trainer."""
     name = f"torchrun{len(named)}"
@@ -162,7 +162,7 @@ def test_an_error_of_ours_in_the_ranks_travels_as_itself_and_is_not_retried(fold
 
 def test_ddp_of_one_worker_is_one_process_that_meets_nobody(folder):
     """The bits of the trainer local, and nothing that listens."""
-    alone = trained(folder, {"type": "ddp", "use_gpu": False, "num_workers": 1}, "one", epochs=1)
+    alone = trained(folder, {"type": "data_parallel", "use_gpu": False, "num_workers": 1}, "one", epochs=1)
     local = trained(folder, {"type": "local", "use_gpu": False}, "none", epochs=1)
     assert weights(alone.model) == weights(local.model)
 
@@ -189,7 +189,7 @@ def test_a_group_that_is_there_already_is_used_and_left(monkeypatch):
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        strategy = DDP(False)
+        strategy = DataParallel(False)
         strategy.setup(Rank())
         assert strategy.gather("here") == ["here"]
         strategy.teardown()

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from distcore_local import shared_memory
-from distcore_local.ddp import DDP
+from distcore_local.data_parallel import DataParallel
 from distcore_testing.loops import TinyRun, train_tiny
 
-STRATEGY = "distcore_local.ddp:DDP"
+STRATEGY = "distcore_local.data_parallel:DataParallel"
 
 
 def several(rank, runs):
@@ -29,7 +29,7 @@ def several(rank, runs):
 
 def collectives(rank):
     """Each of a strategy's operations once."""
-    strategy = DDP(False)
+    strategy = DataParallel(False)
     strategy.setup(rank)
     torch.manual_seed(rank.index)
     module = torch.nn.Sequential(
@@ -53,7 +53,7 @@ def collectives(rank):
 
 def sums(rank, rounds):
     """Random numbers of every rank through shared memory, again and again; digests of what each rank got."""
-    strategy = DDP(False)
+    strategy = DataParallel(False)
     strategy.setup(rank)
     exchange = shared_memory.SharedSum(rank.index, rank.world, 1000, torch.float32, strategy.gather)
     wrong = 0
@@ -77,7 +77,7 @@ def no_memory(rank):
     """Every rank falls back to gloo when one of them cannot map the memory."""
     if rank.index == 1:
         shared_memory.os.open = _refused
-    strategy = DDP(False)
+    strategy = DataParallel(False)
     strategy.setup(rank)
     found = type(strategy.exchange(10, torch.float32)).__name__
     strategy.teardown()
@@ -127,7 +127,7 @@ def note_and_wait(rank, folder):
     (Path(folder) / f"{rank.index}.tmp").rename(Path(folder) / f"{rank.index}.pid")
     if rank.index == 1:
         time.sleep(10**6)
-    strategy = DDP(False)
+    strategy = DataParallel(False)
     strategy.setup(rank)
     strategy.gather(None)
 
@@ -184,7 +184,7 @@ def train_slowly(rank, run, loading, computing):
     """As `train_tiny`; rank 1 sleeps three times as long as rank 0 in each batch's loading and computing."""
     from distcore_testing import loops
 
-    strategy = DDP(False)
+    strategy = DataParallel(False)
     strategy.setup(rank)
     loop, loader, _ = loops.tiny_loop(run, strategy)
     times = 3 if rank.index else 1

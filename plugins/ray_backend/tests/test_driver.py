@@ -29,14 +29,14 @@ BACKENDS = {
 def whole(place):
     """A run that nobody disturbed, on this machine: its folder."""
     return ray_runs.train(
-        place, "whole", {"type": "local", "trainer": {"type": "ddp", "num_workers": 2}}, ray_runs.LONG
+        place, "whole", {"type": "local", "trainer": {"type": "data_parallel", "num_workers": 2}}, ray_runs.LONG
     ).directory
 
 
 def words(place, name, backend, *more):
     """The command line of a run with two workers."""
     config = place / f"{name}.yaml"
-    block = {**BACKENDS[backend], "trainer": {"type": "ddp", "num_workers": 2}}
+    block = {**BACKENDS[backend], "trainer": {"type": "data_parallel", "num_workers": 2}}
     config.write_text(yaml.safe_dump(ray_runs.config_of(place, name, block, ray_runs.LONG)))
     given = ["--config", config, "--dataset", place / "data.csv", "--output_directory", place]
     return [sys.executable, "-m", "distcore.cli.main", "train", *map(str, [*given, "--experiment_name", name, *more])]

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def two_here(place):
     """A run of two ranks on this machine that nobody disturbs."""
-    return train(place, "two-here", {"type": "local", "trainer": {"type": "ddp", "num_workers": 2}}, LONG)
+    return train(place, "two-here", {"type": "local", "trainer": {"type": "data_parallel", "num_workers": 2}}, LONG)
 
 
 def killing_rank_one(folder, times):

@@ -97,7 +97,7 @@ def test_a_config_that_names_no_ray_trains_on_the_cluster_of_its_job(head, work)
     assert re.search(r"Using the Ray cluster (127\.0\.0\.1:\d+) \(RAY_ADDRESS is \1\)", said), said
     folder = shared / "experiment_run"
     assert json.loads((folder / "description.json").read_text())["backend"]["name"] == "ray"
-    here = ray_runs.train(shared, "here", {"type": "local", "trainer": {"type": "ddp", "num_workers": 2}})
+    here = ray_runs.train(shared, "here", {"type": "local", "trainer": {"type": "data_parallel", "num_workers": 2}})
     assert ray_runs.weights(folder) == ray_runs.weights(here.directory)
 
 

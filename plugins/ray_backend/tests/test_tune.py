@@ -46,7 +46,7 @@ def config(folder: Path, **executor):
         "executor": {"type": "ray", "num_samples": 2, **executor},
     }
     backend = {"type": "ray", "cache_dir": str(folder / "cache"), "processor": {"type": "local"}}
-    backend["trainer"] = {"type": "ddp", "num_workers": 2}
+    backend["trainer"] = {"type": "data_parallel", "num_workers": 2}
     return data.config(str(folder / "cache"), backend=backend, hyperopt=section)
 
 
@@ -62,7 +62,7 @@ def test_trials_that_train_on_several_workers_are_those_of_one_machine(tmp_path)
     written["backend"] = {
         "type": "local",
         "cache_dir": str(tmp_path / "cache"),
-        "trainer": {"type": "ddp", "num_workers": 2},
+        "trainer": {"type": "data_parallel", "num_workers": 2},
     }
     local = distcore.hyperopt(written, data.table(), output_directory=tmp_path / "local")
     assert [each["parameters"] for each in outcome.trials] == [each["parameters"] for each in local.trials]

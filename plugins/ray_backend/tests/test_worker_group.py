@@ -25,7 +25,7 @@ from distcore_testing.loops import TinyRun
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 FIXED = {"effective_batch_size": 32, "batch_size": "auto", "learning_rate_scaling": "constant", "epochs": 3}
-PLAIN = TinyRun(FIXED, strategy="distcore_local.ddp:DDP", dropout=0.0)
+PLAIN = TinyRun(FIXED, strategy="distcore_local.data_parallel:DataParallel", dropout=0.0)
 NOISY = replace(PLAIN, dropout=0.3, norm=True)
 
 

@@ -65,13 +65,13 @@ def outputs_of(features: Features) -> list[Output]:
     if unknown:
         raise UserError(
             f"The trainer lightgbm cannot predict {', '.join(unknown)}. It predicts features of the types "
-            f"{', '.join(KINDS)}; use the trainer local or ddp for others."
+            f"{', '.join(KINDS)}; use the trainer local or data_parallel for others."
         )
     for each in features.outputs:
         if each.options.loss.type in NETWORKS_ONLY:
             raise UserError(
                 f"The trainer lightgbm has no loss {each.options.loss.type!r}, which {each.name!r} asks for. Leave the "
-                "loss out, or use the trainer local or ddp."
+                "loss out, or use the trainer local or data_parallel."
             )
     return [
         Output(each.name, kinds[each.name], each.options.loss, features.metadata[each.name])

@@ -156,7 +156,7 @@ def refuse_ragged(features: Features) -> None:
     if ragged:
         raise UserError(
             f"The trainer lightgbm cannot use {', '.join(ragged)}: trees split on one value a row, and texts and sets "
-            "have many. Leave these inputs out, or use the trainer local or ddp."
+            "have many. Leave these inputs out, or use the trainer local or data_parallel."
         )
 
 

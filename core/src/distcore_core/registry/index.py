@@ -28,6 +28,7 @@ INSTALL_HINTS: Mapping[tuple[str, str], str] = {
     ("models", "tabular"): "distcore-tabular",
     ("models", "module"): "distcore-tabular",
     ("trainers", "local"): "distcore-local",
+    ("trainers", "data_parallel"): "distcore-local",
     ("trainers", "ddp"): "distcore-local",
     ("trainers", "horovod"): "distcore-horovod",
     ("executors", "local"): "distcore-optuna",

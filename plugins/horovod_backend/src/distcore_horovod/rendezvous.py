@@ -45,7 +45,7 @@ def join(rank: Rank, *, allow_network: bool = False, fusion_threshold_mb: int | 
         raise UserError(
             f"The ranks are on {len({each.host for each in places})} machines, and Horovod's rendezvous is not "
             "authenticated: whoever reaches its port can join. On a network you trust, set "
-            "backend.trainer.allow_network: true; else choose backend.trainer ddp."
+            "backend.trainer.allow_network: true; else choose backend.trainer data_parallel."
         )
     settings = slot(rank, [each.host for each in places])
     settings["HOROVOD_GLOO_IFACE"] = "lo" if local and Path("/sys/class/net/lo").exists() else interface(places, rank)
@@ -113,7 +113,9 @@ def interface(places: list[Place], rank: Rank) -> str:
     for name, found in psutil.net_if_addrs().items():
         if any(each.address == mine for each in found):
             return name
-    raise UserError(f"No network interface here has the address {mine}. Set HOROVOD_GLOO_IFACE, or use trainer ddp.")
+    raise UserError(
+        f"No network interface here has the address {mine}. Set HOROVOD_GLOO_IFACE, or use trainer data_parallel."
+    )
 
 
 # ------------------------------------------------------------------ inside

@@ -70,7 +70,7 @@ def advice(group: WorkerGroup) -> str:
 
 
 def meeting_point(process_group: ProcessGroup) -> tuple[str, int]:
-    """A free port of the leader, for ranks that meet through torch's own variables (trainer ddp)."""
+    """A free port of the leader, for ranks that meet through torch's own variables (trainer data_parallel)."""
     name = "127.0.0.1" if len(set(process_group.hosts)) == 1 else socket.gethostname()
     with socket.create_server((name, 0)) as listener:
         return name, listener.getsockname()[1]

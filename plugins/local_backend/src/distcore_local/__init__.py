@@ -1,1 +1,1 @@
-"""distcore on one machine: backend, processor, loader, and the trainers local and ddp."""
+"""distcore on one machine: backend, processor, loader, and the trainers local and data_parallel."""

@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class LocalBackend(BackendBase):
-    """The backend `local`. Among processes that torchrun started, a config that names no trainer has `ddp`."""
+    """The backend `local`. Among torchrun's processes a config that names no trainer has `data_parallel`."""
 
     name = "local"
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
-        trainer = "local" if launched_rank() is None else "ddp"
+        trainer = "local" if launched_rank() is None else "data_parallel"
         self.defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": trainer}
 
     def resources(self) -> Resources:

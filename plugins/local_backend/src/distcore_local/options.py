@@ -51,20 +51,20 @@ Workers = Annotated[int, Field(ge=1)]
 
 
 class TrainerOptions(Options):
-    """`backend.trainer: {type: local}` and `{type: ddp}`."""
+    """`backend.trainer: {type: local}` and `{type: data_parallel}`."""
 
     use_gpu: bool | Literal["auto"] = Field("auto", description="Train on GPUs; auto: where there are any.")
     num_workers: Workers | tuple[Workers, Workers] | None = Field(
         None,
-        description="Processes of ddp; default: one a GPU, else one a CPU (on a cluster: one a node). [fewest, most]: "
-        "a cluster's backend goes on with fewer after a loss, and with more when there is room again.",
+        description="Processes of data_parallel; default: one a GPU, else one a CPU (on a cluster: one a node). "
+        "[fewest, most]: a cluster's backend goes on with fewer after a loss, and with more when there is room again.",
     )
     resources_per_worker: dict[str, float] = Field(
         default_factory=dict, description="CPU: intra-op threads of a worker."
     )
     logdir: str | None = Field(None, description="Where workers write their logs; default: nowhere.")
     max_retries: int = Field(
-        3, ge=0, description="How often ddp starts again from the last checkpoint after a worker died."
+        3, ge=0, description="How often data_parallel starts again from the last checkpoint after a worker died."
     )
 
     @field_validator("num_workers")
@@ -80,5 +80,6 @@ MODELS: dict[tuple[str, str], type[BaseModel]] = {
     ("processors", "local"): ProcessorOptions,
     ("loaders", "packed"): LoaderOptions,
     ("trainers", "local"): TrainerOptions,
-    ("trainers", "ddp"): TrainerOptions,
+    ("trainers", "data_parallel"): TrainerOptions,
+    ("trainers", "ddp"): TrainerOptions,  # its name in Ludwig's configs
 }

@@ -1,4 +1,4 @@
-"""What distcore-local offers: this machine as backend and processor, the packed loader, the trainers local and ddp."""
+"""What distcore-local offers: this machine as backend and processor, the packed loader, two trainers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def distcore_make_loader(name: str, options: Any, request: Any) -> Any:
 
 @hookimpl
 def distcore_make_trainer(name: str, options: Any) -> Any:
-    if name not in ("local", "ddp"):
+    if name not in ("local", "data_parallel", "ddp"):
         return None
     from distcore_local import trainers
 

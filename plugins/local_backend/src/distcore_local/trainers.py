@@ -1,4 +1,4 @@
-"""The trainers `local` (one process, all threads) and `ddp` (a process for each GPU or CPU, or those of torchrun).
+"""The trainers `local` (one process, all threads) and `data_parallel` (a process a GPU or CPU, or torchrun's).
 
 No torch here: the process that starts a group has no use for it, and importing it would keep the ranks waiting."""
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 def make(name: str, options: TrainerOptions) -> TorchTrainer:
-    """The trainer `local` or `ddp`."""
+    """The trainer `local` or `data_parallel`."""
     if name == "local":
         return LocalTrainer(partial(_single, options.use_gpu), options)
-    return DDPTrainer(partial(_ddp, options.use_gpu), options, partial(default_workers, use_gpu=options.use_gpu))
+    return DataParallelTrainer(
+        partial(_data_parallel, options.use_gpu), options, partial(default_workers, use_gpu=options.use_gpu)
+    )
 
 
 def _single(use_gpu: Any) -> Strategy:
@@ -28,10 +30,10 @@ def _single(use_gpu: Any) -> Strategy:
     return SingleProcess(use_gpu)
 
 
-def _ddp(use_gpu: Any) -> Strategy:
-    from distcore_local.ddp import DDP
+def _data_parallel(use_gpu: Any) -> Strategy:
+    from distcore_local.data_parallel import DataParallel
 
-    return DDP(use_gpu)
+    return DataParallel(use_gpu)
 
 
 def default_workers(backend: Backend, use_gpu: Any = "auto") -> int:
@@ -55,12 +57,13 @@ class LocalTrainer(TorchTrainer):
         found = super().plan(job, backend)
         if self.options.num_workers not in (None, 1):
             found["notes"].append(
-                f"num_workers is {self.options.num_workers}, but the trainer `local` is one process; `ddp` has several"
+                f"num_workers is {self.options.num_workers}, but the trainer `local` is one process; "
+                "`data_parallel` has several"
             )
         return {**found, "threads": torch.get_num_threads()}
 
 
-class DDPTrainer(TorchTrainer):
+class DataParallelTrainer(TorchTrainer):
     """A worker group of ranks that sum their gradients every step."""
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
@@ -76,4 +79,4 @@ class DDPTrainer(TorchTrainer):
         return {**found, "collectives": "gloo and shared memory" if on_cpu else "nccl"}
 
 
-__all__ = ["DDPTrainer", "LocalTrainer", "default_workers", "launched_rank", "make"]
+__all__ = ["DataParallelTrainer", "LocalTrainer", "default_workers", "launched_rank", "make"]

@@ -22,7 +22,7 @@ class RayBackend(BackendBase):
     """Joins or starts its cluster when there is work, or when the one to join is asked what it has."""
 
     name = "ray"
-    defaults: Mapping[str, str] = {"processor": "dask", "loader": "packed", "trainer": "ddp"}
+    defaults: Mapping[str, str] = {"processor": "dask", "loader": "packed", "trainer": "data_parallel"}
     distributed = True
 
     def __init__(self, options: BackendOptions) -> None:

@@ -276,7 +276,7 @@ def test_left_overs_in_a_bucket_go_after_a_day(monkeypatch):
         ("whole", True),
     ]
     assert [each.what for each in prune(place, Rules())] == ["kept", "kept"]
-    for module in ("catalogue", "pruning"):
+    for module in ("listing", "prune"):
         monkeypatch.setattr(f"distcore_data.cache.{module}.DEAD_AFTER", -1.0)
     assert sorted(each.what for each in prune(place, Rules())) == ["kept", "removed"]
     assert len(list_caches(place)) == 1

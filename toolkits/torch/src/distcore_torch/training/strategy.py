@@ -90,7 +90,7 @@ class SingleProcess:
         if rank.world > 1:
             raise UserError(
                 f"This process is rank {rank.index} of {rank.world}, but its trainer is one process. "
-                "Choose backend.trainer ddp, or start it without a launcher such as torchrun."
+                "Choose backend.trainer data_parallel, or start it without a launcher such as torchrun."
             )
         self.rank = rank
         self.device = choose_device(self.use_gpu, rank.local_rank)

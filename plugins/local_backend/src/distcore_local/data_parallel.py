@@ -1,4 +1,4 @@
-"""The strategy of the trainer `ddp`: gradients over gloo or nccl, or through shared memory on one machine."""
+"""The strategy of the trainer `data_parallel`: gradients summed over gloo, nccl or shared memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL_BYTES = 1 << 16
 log = logging.getLogger("distcore")
 
 
-class DDP(FlatStrategy):
+class DataParallel(FlatStrategy):
     """torch.distributed: gloo on CPUs, nccl on GPUs, and shared memory for ranks of one machine without GPUs."""
 
     def __init__(self, use_gpu: Any = "auto") -> None:
