@@ -14,7 +14,11 @@ from distcore_core.registry.manager import Plugins
 
 HERE = Path(__file__).parent
 MEMBERS = (
+    "distcore",
+    "distcore-data",
+    "distcore-torch",
     "distcore-search",
+    "distcore-report",
     "distcore-local",
     "distcore-parquet",
     "distcore-tabular",

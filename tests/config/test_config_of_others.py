@@ -1,4 +1,4 @@
-"""What plugins from outside do for a config: older spellings of theirs."""
+"""What plugins from outside do for a config: older spellings and sections of theirs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from distcore.config import RunConfig, load_config, resolve
-from distcore_core.errors import ConfigError, PluginBroken
+from distcore.config.reference import render
+from distcore.config.schema import json_schema
+from distcore_core.errors import ConfigError, PluginBroken, PluginConflict
 from distcore_core.registry.manager import Plugins
 
 UPGRADES = """
@@ -102,3 +105,89 @@ def test_a_plugin_that_cannot_be_asked_stops_the_reading_and_can_be_blocked(plug
     ):
         read("")
     assert read("plugins: {block: [old-co]}\n").notes == ()
+
+
+# ------------------------------------------------------------------ sections
+
+SECTION = """
+    from distcore_core.config.base_options import Count, Options
+    from distcore_core.hooks import hookimpl
+    from pydantic import Field
+
+    DISTCORE_API = (1, 0)
+
+    class Approval(Options):
+        by: str = Field("nobody", description="Who approves.")
+        within_days: Count = Field(7, description="How long it holds.")
+
+    class MyCompany(Options):
+        project: str = Field(description="Whose budget.")
+        approval: Approval = Field(Approval(), description="Before anything runs.")
+
+    @hookimpl
+    def distcore_config_section(name):
+        return MyCompany if name == "mycompany" else None
+"""
+
+
+@pytest.fixture
+def mycompany(plugin: Callable[..., None]) -> None:
+    plugin("my-company", SECTION, kind="sections", entry="mycompany")
+
+
+@pytest.mark.usefixtures("mycompany")
+def test_a_plugins_section_is_validated_and_handed_on_as_it_was_set() -> None:
+    config = read("mycompany: {project: blue, approval: {within_days: 3}}\n")
+    assert config.sections == {"mycompany": {"project": "blue", "approval": {"within_days": 3}}}
+    assert config.as_json()["mycompany"] == config.sections["mycompany"]
+    assert resolve(load_config(config.as_json()), Plugins(), {}, "local").sections == config.sections
+    assert "mycompany" not in read("").as_json()
+
+
+@pytest.mark.usefixtures("mycompany")
+def test_mistakes_in_a_plugins_section_are_told_with_their_lines_and_the_nearest_word() -> None:
+    issues = told(
+        """\
+        mycompany:
+          projekt: blue
+          approval:
+            within_days: -1
+        trainer: {epoch: 3}
+        """
+    )
+    assert [each.partition(": ")[0] for each in issues] == ["line 4", "line 5", "line 7", "line 8"]
+    assert "mycompany.project" in issues[0]
+    assert "did you mean 'project'" in issues[1]
+    assert issues[2].startswith("line 7: mycompany.approval.within_days: ")
+    assert told("mycompany: [1]\n")[0].startswith("line 4: mycompany: should be a mapping")
+
+
+@pytest.mark.usefixtures("mycompany")
+def test_an_unknown_section_gets_the_nearest_word_of_the_apps_and_the_plugins_sections() -> None:
+    (mine,) = told("mycompani: {project: blue}\n")
+    assert "did you mean 'mycompany'" in mine
+    (ours,) = told("trianer: {epochs: 1}\n")
+    assert "did you mean 'trainer'" in ours
+
+
+def test_a_section_whose_plugin_is_not_there_is_an_unknown_one(mycompany: None) -> None:
+    (issue,) = told("plugins: {block: [my-company]}\nmycompany: {project: blue}\n")
+    assert issue.startswith("line 5: mycompany: unknown option")
+
+
+@pytest.mark.usefixtures("mycompany")
+def test_a_plugins_section_is_in_the_schema_and_in_the_reference() -> None:
+    schema = json_schema(Plugins())
+    assert schema["properties"]["mycompany"] == {"$ref": "#/$defs/mycompany"}
+    valid = {"input_features": [{"name": "a", "type": "number"}], "output_features": [{"name": "b", "type": "binary"}]}
+    jsonschema.validate({**valid, "mycompany": {"project": "blue"}}, schema)
+    with pytest.raises(jsonschema.ValidationError, match="projekt"):
+        jsonschema.validate({**valid, "mycompany": {"project": "blue", "projekt": "x"}}, schema)
+    assert "| `within_days` | integer ≥ 1 | `7` | How long it holds. |" in render(schema)
+
+
+def test_two_who_offer_one_section_are_named(plugin: Callable[..., None]) -> None:
+    plugin("my-company", SECTION, kind="sections", entry="mycompany")
+    plugin("its-rival", SECTION, kind="sections", entry="mycompany")
+    with pytest.raises(PluginConflict, match=r"its-rival 1\.0 and my-company 1\.0"):
+        read("mycompany: {project: blue}\n")

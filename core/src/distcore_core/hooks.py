@@ -118,6 +118,15 @@ def distcore_describe_model(model: Any, saved: bool) -> tuple[dict[str, Any], Ma
     saved: whether the model is to be saved, and so must be found again."""
 
 
+@hookspec(firstresult=True)
+def distcore_config_section(name: str) -> type | None:
+    """The pydantic model (with extra="forbid") of the config's section `name` at the top level, whose options this
+    plugin carries out. Asked of the plugin that offers the name in the group `distcore.sections`.
+
+    The app itself reads what `trainer`, `preprocessing` and `hyperopt` say; a section of another name is validated and
+    stands in the config that extensions, trainers and other plugins are given, with the options that were set."""
+
+
 @hookspec
 def distcore_upgrade_config(document: Document) -> Sequence[str] | None:
     """Rewrite older spellings of a config into today's, before anything else reads it. Asked of the plugins in the

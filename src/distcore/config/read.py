@@ -1,66 +1,61 @@
-"""Pass one over a config: older spellings, names and structure, and the sections that the app itself understands."""
+"""Pass one over a config: older spellings, names and structure, and the sections that the app itself reads."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from distcore.config.read_features import read_features
 from distcore.config.run_config import DEFAULT_SEED, BackendConfig, FeatureConfig, Ref, RunConfig
 from distcore.config.under_way import DocumentUnderWay
 from distcore_core.config.document import Document, KeyPath
 from distcore_core.config.issues import problems_of, unknown_option
+from distcore_core.contracts import JSON, SECTION
 from distcore_core.errors import ConfigIssue, UserError
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
-from distcore_data.preprocess_options import Preprocessing
 from distcore_data.stores import read_credentials
 from distcore_data.stores.addresses import store_kind
-from distcore_torch.train_options import TrainerOptions
+
+if TYPE_CHECKING:
+    from distcore_torch.train_options import TrainerOptions
 
 SECTIONS = (
     *("input_features", "output_features", "preprocessing", "combiner", "trainer", "defaults", "backend", "model"),
     *("plugins", "extensions", "random_seed", "hyperopt", "model_type", "ludwig_version"),
 )
-LANGUAGE_MODEL = (
-    "base_model",
-    "adapter",
-    "adapters",
-    "prompt",
-    "generation",
-    "quantization",
-    "model_parameters",
-    "is_multimodal",
-)
 PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@")
-
-M = TypeVar("M", bound=BaseModel)
 
 
 def read(document: Document, plugins: Plugins | None = None) -> tuple[RunConfig, list[ConfigIssue]]:
     """The config, and what is wrong with it. Where something is, the config has a default in its place.
 
-    plugins: those that are asked for older spellings; else all that the config does not block."""
-    reader = Reader(document)
-    block = reader.block()
-    notes = (plugins or Plugins(block)).upgrade(document)
+    plugins: those that are asked for older spellings and sections; else all that the config does not block."""
+    reader = Reader(document, plugins)
+    notes = reader.plugins.upgrade(document)
     if document.values.get("hyperopt"):
         line = document.source_map.find(("hyperopt",)).line
         where = f"line {line}: " if line else ""
         notes.append(f"{where}`hyperopt` is left out here: one model is fitted, with the values that the config gives")
-    return reader.config(notes, block), reader.issues
+    return reader.config(notes), reader.issues
 
 
 class Reader(DocumentUnderWay):
     """Reads a whole config."""
 
-    def config(self, notes: list[str], block: tuple[str, ...]) -> RunConfig:
-        self._top_level()
+    def __init__(self, document: Document, plugins: Plugins | None) -> None:
+        super().__init__(document)
+        self.block = self._block()
+        self.plugins = plugins or Plugins(self.block)
+
+    def config(self, notes: list[str]) -> RunConfig:
+        sections = dict(self._sections_of_plugins())
+        self._model_type()
         defaults, inputs, outputs = read_features(self)
-        trainer = self._section("trainer", TrainerOptions)
+        trainer = self._section("trainer")
         self._validation_field(trainer, outputs)
         for path in _passwords(self.values, ()):
             if path[:2] != ("backend", "cache_credentials"):
@@ -68,22 +63,24 @@ class Reader(DocumentUnderWay):
         return RunConfig(
             input_features=inputs,
             output_features=outputs,
-            preprocessing=self._section("preprocessing", Preprocessing),
+            preprocessing=self._section("preprocessing"),
             model=self._model(),
             trainer=trainer,
             backend=self._backend(),
-            plugins_block=block,
+            plugins_block=self.block,
             extensions=tuple(self._extensions()),
             random_seed=self._seed(),
             hyperopt=self.mapping(("hyperopt",), self.values.get("hyperopt")) or None,
             defaults=defaults,
+            sections=sections,
             notes=tuple(notes),
             source=self.document.source,
             source_map=self.source_map,
         )
 
-    def _section(self, name: str, model: type[M]) -> M:
-        """A section that core's own model understands."""
+    def _section(self, name: str) -> Any:
+        """A section that the app itself reads, as the model of whoever carries it out has it."""
+        model: Any = self.plugins.make(SECTION, name)
         values = self.mapping((name,), self.values.get(name))
         try:
             return model.model_validate(values)
@@ -92,16 +89,19 @@ class Reader(DocumentUnderWay):
                 self.wrong((name, *problem.path), problem.message)
             return model.model_validate({})
 
-    def _top_level(self) -> None:
+    def _sections_of_plugins(self) -> Iterator[tuple[str, JSON]]:
+        """The sections that are none of the app's and that a plugin offers; any other is told."""
+        offered = self.plugins.names(SECTION.kind)
         for name, value in self.values.items():
-            if name in SECTIONS or (value is None and name in (*LANGUAGE_MODEL, "preset")):
+            if name in SECTIONS:
                 continue
-            if name in LANGUAGE_MODEL:
-                self.wrong((name,), "is for Ludwig's language models, which are not carried out here; remove it")
-            elif name == "preset":
-                self.wrong((name,), "Ludwig's presets are not carried out here; write out the sections that you want")
+            if name in offered:
+                yield name, self.mapping((name,), value)
             else:
-                self.wrong((name,), unknown_option(name, SECTIONS))
+                known = self.plugins.known_elsewhere(SECTION.kind, name)
+                self.wrong((name,), known or unknown_option(name, (*SECTIONS, *offered)))
+
+    def _model_type(self) -> None:
         kind = self.values.get("model_type")
         if kind == "gbm":
             message = (
@@ -120,8 +120,7 @@ class Reader(DocumentUnderWay):
         self.wrong(("random_seed",), f"should be a whole number from 0, not {seed!r}")
         return DEFAULT_SEED
 
-    def block(self) -> tuple[str, ...]:
-        """What `plugins.block` names."""
+    def _block(self) -> tuple[str, ...]:
         section = self.mapping(("plugins",), self.values.get("plugins"))
         for name in section:
             if name != "block":

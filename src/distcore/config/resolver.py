@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from distcore.config.run_config import FeatureConfig, Ref, RunConfig
 from distcore_core.config.document import KeyPath, SourceMap
 from distcore_core.config.issues import fields_at, nearest, problems_of, unknown_option
+from distcore_core.contracts import SECTION
 from distcore_core.errors import ConfigIssue, PluginNotFound
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Resolver:
                 trainer=self._part("trainers", "trainer"),
                 loader=self._part("loaders", "loader"),
             ),
+            sections={name: self._section(name, values) for name, values in given.sections.items()},
             notes=tuple(self.notes),
             defaults={},
         )
@@ -83,6 +85,10 @@ class Resolver:
             return options
         if kind == "features":
             options = self._nested(model, role, options, path)
+        return self._by(model, options, path)
+
+    def _by(self, model: Any, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+        """The options as a model has them; unchanged where they are wrong."""
         try:
             validated = model.model_validate(options)
         except ValidationError as error:
@@ -125,6 +131,10 @@ class Resolver:
         for option in options.keys() - own.keys():
             self._wrong(("backend", option), unknown_option(option, known))
         return own if self.backend is None else self._validated("backends", self.backend, "", own, ("backend",))
+
+    def _section(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
+        """A section that is a plugin's alone."""
+        return self._by(self.plugins.make(SECTION, name), values, (name,))
 
     # -------------------------------------------------------------- features
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,12 +10,12 @@ from distcore_core.config.issues import dotted
 from distcore_core.config.source_map import STEP, KeyPath, SourceMap
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_core.registry.index import DEFAULTS
-from distcore_data.preprocess_options import Preprocessing
-from distcore_torch.train_options import TrainerOptions
 
 if TYPE_CHECKING:
     from distcore_core.contracts import Role
+    from distcore_data.preprocess_options import Preprocessing
     from distcore_data.stores import Credentials
+    from distcore_torch.train_options import TrainerOptions
 
 JSON = dict[str, Any]
 
@@ -94,9 +95,10 @@ class BackendConfig:
 class RunConfig:
     """A whole config: plain values that pickle.
 
-    model: its options hold the `combiner`. hyperopt: as written; training does not read it. defaults: as written, and
-    already merged into the features. notes: older spellings that were understood, for people. places: where things were
-    written, for the mistakes of pass two.
+    model: its options hold the `combiner`. hyperopt: as written; training does not read it. sections: those that are
+    plugins' alone; after `resolve`, what was set, as their models have it. defaults: as written, and already merged in
+    features. notes: older spellings that were understood, for people. source_map: where things were written, for
+    the mistakes of pass two.
     """
 
     input_features: tuple[FeatureConfig, ...]
@@ -109,6 +111,7 @@ class RunConfig:
     extensions: tuple[Ref, ...] = ()
     random_seed: int = DEFAULT_SEED
     hyperopt: JSON | None = None
+    sections: Mapping[str, JSON] = field(default_factory=dict)
     defaults: JSON = field(default_factory=dict, compare=False, repr=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     source: str = field(default="config", compare=False)
@@ -129,6 +132,7 @@ class RunConfig:
             "extensions": [each.as_json() for each in self.extensions] or None,
             "random_seed": self.random_seed,
             "hyperopt": self.hyperopt,
+            **self.sections,
         }
         return {name: part for name, part in whole.items() if part is not None}
 

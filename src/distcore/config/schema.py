@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from distcore.config import DEFAULT_SEED
+from distcore_core.contracts import SECTION
 from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import DEFAULTS
-from distcore_data.preprocess_options import Preprocessing
-from distcore_torch.train_options import TrainerOptions
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -25,7 +24,7 @@ JSON = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 KINDS = (
     *("features", "models", "backends", "caches", "processors", "trainers", "loaders", "extensions"),
-    "executors",
+    *("executors", SECTION.kind),
 )
 
 
@@ -60,10 +59,10 @@ class _Builder:
         properties: JSON = {
             "input_features": inputs,
             "output_features": outputs,
-            "preprocessing": self.embed("preprocessing", Preprocessing),
+            "preprocessing": self.section("preprocessing"),
             "combiner": self.combiner(),
             "model": self.model(),
-            "trainer": self.embed("trainer", TrainerOptions),
+            "trainer": self.section("trainer"),
             "defaults": self.defaults(),
             "backend": self.backend(),
             "plugins": _object({"block": {"type": "array", "items": {"type": "string"}}}, "Plugins that are not used."),
@@ -82,6 +81,7 @@ class _Builder:
             "model_type": {"const": "ecd", "description": "Ludwig's; accepted, nothing else is carried out."},
             "ludwig_version": {"type": "string", "description": "Ludwig's; accepted and not read."},
         }
+        properties |= {name: self.section(name) for name in self.names[SECTION.kind] if name not in properties}
         schema: JSON = {
             "$schema": DIALECT,
             "title": "distcore config",
@@ -96,6 +96,12 @@ class _Builder:
         return schema
 
     # -------------------------------------------------------------- sections
+
+    def section(self, name: str) -> JSON:
+        """A section as the model of whoever carries it out has it; empty if nobody does, or who does is broken."""
+        if name not in self.names[SECTION.kind]:
+            return {}
+        return self.embed(name, self.plugins.make(SECTION, name))
 
     def features(self, role: str) -> JSON:
         known = {name: self.options("features", name, role) for name in self.names["features"]}
@@ -152,9 +158,9 @@ class _Builder:
         return {"anyOf": [{"type": "string"}, section, {"type": "null"}], "description": section["description"]}
 
     def hyperopt(self) -> JSON:
-        from distcore_search.options import Hyperopt
-
-        section = self.embed("hyperopt", Hyperopt)
+        section = self.section("hyperopt")
+        if not section:
+            return {}
         what = "How trials are run; default: the backend's executor, else local."
         self.defs["hyperopt"]["properties"]["executor"] = self.reference("executors", "", what)
         self.defs.pop("hyperopt.ExecutorReference", None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from distcore.workflow.progress_view import ProgressView
-from distcore_core.contracts import BACKEND, JSON, LOADER, PROCESSOR, TRAINER, Backend, PluginRef, Role
+from distcore_core.contracts import BACKEND, JSON, LOADER, PROCESSOR, SECTION, TRAINER, Backend, PluginRef, Role
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.io.temporaries import sweep_system, sweep_tree
 from distcore_core.progress import Progress
@@ -281,6 +281,7 @@ def describe(session: Session, data: Data, cache: Cache) -> JSON:
     used |= {("caches", session.config.backend.cache_format.type), ("models", session.config.model.type)}
     used |= {("features", each["type"]) for each in session.features.specifications}
     used |= {("sources", name) for name in data.formats(session.plugins) if name != AUTO}
+    used |= {(SECTION.kind, name) for name in session.config.sections}
     offers = [session.plugins.find(kind, name) for kind, name in sorted(used)]
     return {
         "command": session.command,

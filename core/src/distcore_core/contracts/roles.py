@@ -90,6 +90,8 @@ TRAINER = Role("trainers", "distcore_make_trainer", "trainer", Trainer, "trainer
 EXECUTOR = Role("executors", "distcore_make_executor", "executor", Executor)  # type: ignore[type-abstract]
 EXTENSION = Role("extensions", "distcore_make_extension", "extension", object)
 COMMAND = Role("commands", "distcore_make_command", "command", Command)  # type: ignore[type-abstract]
+SECTION = Role("sections", "distcore_config_section", "config section", type)
+"""What it gives is the model of the section's options."""
 UPGRADE = Role("upgrades", "distcore_upgrade_config", "config upgrade", object)
 """Not made, but asked: what older spellings of a config are today."""
 
@@ -98,7 +100,7 @@ ROLES: Mapping[str, Role[Any]] = MappingProxyType(
         role.kind: role
         for role in (
             *(BACKEND, PROCESSOR, CACHE_FORMAT, LOADER, FEATURE, MODEL, TRAINER, EXECUTOR, EXTENSION, COMMAND),
-            *(UPGRADE,),
+            *(SECTION, UPGRADE),
         )
     }
 )

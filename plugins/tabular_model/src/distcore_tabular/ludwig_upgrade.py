@@ -17,6 +17,18 @@ LUDWIG_TYPES = (
 )
 """Every feature type that Ludwig has, installed here or not."""
 
+_SECTIONS = {
+    **dict.fromkeys(
+        (
+            *("base_model", "adapter", "adapters", "prompt", "generation", "quantization", "model_parameters"),
+            "is_multimodal",
+        ),
+        "is for Ludwig's language models, which are not carried out here; remove it",
+    ),
+    "preset": "Ludwig's presets are not carried out here; write out the sections that you want",
+}
+"""Ludwig's sections that are not carried out, and what to do."""
+
 _SCHEDULER = {
     "reduce_learning_rate_on_plateau": "reduce_on_plateau",
     "reduce_learning_rate_on_plateau_patience": "reduce_on_plateau_patience",
@@ -48,6 +60,7 @@ _DECODER = {name: f"fc_{name}" for name in ("output_size", "norm", "norm_params"
 def upgrade(document: Document) -> list[str]:
     """Change the document's values to today's spellings, in place; returns one note for each kind of change."""
     work = _Ludwig(document)
+    work.left_empty()
     work.move(("training",), ("trainer",))
     work.trainer()
     work.split()
@@ -62,6 +75,8 @@ def known(kind: str, name: str) -> str | None:
     """What a name is that is Ludwig's and that no installed plugin offers; None for any other."""
     if kind == "features" and name in LUDWIG_TYPES:
         return f"Ludwig's feature type {name!r} needs a plugin that is not installed."
+    if kind == "sections":
+        return _SECTIONS.get(name)
     return None
 
 
@@ -69,6 +84,12 @@ class _Ludwig(Upgrade):
     """A document under way from Ludwig's spellings."""
 
     # -------------------------------------------------------------- sections
+
+    def left_empty(self) -> None:
+        """Ludwig writes out sections that nobody gave; there is nothing to tell of them."""
+        for name in _SECTIONS:
+            if name in self.document.values and self.document.values[name] is None:
+                del self.document.values[name]
 
     def trainer(self) -> None:
         trainer, scheduler = self.section(("trainer",)), ("trainer", "learning_rate_scheduler")

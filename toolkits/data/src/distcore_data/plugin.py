@@ -1,4 +1,4 @@
-"""What distcore-data offers: the formats of datasets that are read."""
+"""What distcore-data offers: the formats of datasets that are read, and the section `preprocessing`."""
 
 from __future__ import annotations
 
@@ -16,3 +16,12 @@ def distcore_make_member(kind: str, name: str) -> Any:
 
         return FORMATS.get(name)
     return None
+
+
+@hookimpl
+def distcore_config_section(name: str) -> type | None:
+    if name != "preprocessing":
+        return None
+    from distcore_data.preprocess_options import Preprocessing
+
+    return Preprocessing

@@ -1,4 +1,4 @@
-"""What core itself offers as a plugin: the extension through which trials tell their evaluation rounds."""
+"""What distcore-search offers: the section `hyperopt`, and the extension through which trials tell their rounds."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ def distcore_options_model(kind: str, name: str) -> type | None:
     from distcore_search.rounds import RoundsOptions
 
     return RoundsOptions
+
+
+@hookimpl
+def distcore_config_section(name: str) -> type | None:
+    if name != "hyperopt":
+        return None
+    from distcore_search.options import Hyperopt
+
+    return Hyperopt
