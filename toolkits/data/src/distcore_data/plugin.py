@@ -1,7 +1,8 @@
-"""What distcore-data offers: the formats of datasets that are read, and the section `preprocessing`."""
+"""What distcore-data offers: formats of datasets, stores, and the section `preprocessing`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from distcore_core.hooks import hookimpl
@@ -10,11 +11,15 @@ DISTCORE_API = (1, 0)
 
 
 @hookimpl
-def distcore_make_member(kind: str, name: str) -> Any:
+def distcore_make_member(kind: str, name: str, context: Mapping[str, Any]) -> Any:
     if kind == "sources":
         from distcore_data.sources.builtin import FORMATS
 
         return FORMATS.get(name)
+    if kind == "stores":
+        from distcore_data.stores import builtin
+
+        return builtin(name, context["place"], context["credentials"])
     return None
 
 

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import os
 
-from distcore_data.stores.addresses import local_folder
+from distcore_core.registry.manager import environment_plugins
+from distcore_data.stores.addresses import SCHEMES, is_url, local_folder, store_kind
 from distcore_data.stores.store import (
     NAME,
     SMALL,
@@ -52,7 +53,23 @@ __all__ = [
 def open_store(place: str | os.PathLike[str], credentials: Credentials | None = None) -> Store:
     """The store at a path or an address. Contacts nothing yet.
 
-    Raises UserError for an address that is no store's, or whose package is not installed."""
+    A scheme's store is a member of the role `stores`. Raises UserError for an address that is no store's, or whose
+    package is not installed, PluginError where two offer it."""
+    if not is_url(place):  # what every rank does needs no look at what is installed
+        store = builtin("file", place, credentials)
+        assert store is not None
+        return store
+    from distcore_data.roles import STORE
+
+    store_kind(place)
+    scheme = os.fspath(place).partition("://")[0].lower()
+    return environment_plugins().make(STORE, scheme, place=place, credentials=credentials)
+
+
+def builtin(scheme: str, place: str | os.PathLike[str], credentials: Credentials | None) -> Store | None:
+    """The toolkit's own store of a scheme, or None."""
+    if scheme not in SCHEMES:
+        return None
     folder = local_folder(place)
     if folder is not None:
         from distcore_data.stores.local import LocalStore

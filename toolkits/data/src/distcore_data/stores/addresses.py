@@ -36,20 +36,20 @@ def is_url(place: str | os.PathLike[str]) -> bool:
 
 
 def store_kind(place: str | os.PathLike[str]) -> str:
-    """ "s3", "gs", "abfs", "memory", or "file" for a path. Contacts nothing.
+    """ "s3", "gs", "abfs", "memory", or "file" for a path; a scheme from outside is its own kind. Contacts nothing.
 
     Raises UserError for whatever is no store (http, chained protocols, …) or an address that no object can have."""
     found = SCHEME.match(os.fspath(place))
     if found is None:
         return "file"
     scheme, rest = found[1].lower(), os.fspath(place)[found.end() :]
-    if scheme not in SCHEMES:
-        known = ", ".join(f"{each}://" for each in ("s3", "gs", "abfs", "file", "memory"))
+    if scheme not in SCHEMES and scheme not in _from_outside():
+        known = ", ".join(f"{each}://" for each in ("s3", "gs", "abfs", "file", "memory", *_from_outside()))
         raise UserError(
             f"{scheme}:// is no store. Nothing was contacted. Give a folder, or an address that begins "
             f"with one of {known}."
         )
-    kind = SCHEMES[scheme]
+    kind = SCHEMES.get(scheme, scheme)
     parts = rest.rstrip("/").split("/")
     if any(part in (".", "..") for part in parts) or any(mark in rest for mark in "?#\\\0\n"):
         raise UserError(
@@ -70,6 +70,13 @@ def store_kind(place: str | os.PathLike[str]) -> str:
     if kind != "file" and "" in parts[1:]:
         raise UserError(f"{scheme}://{rest} has an empty part. Give an address such as {scheme}://bucket/folder.")
     return kind
+
+
+def _from_outside() -> list[str]:
+    """The schemes that other distributions offer."""
+    from distcore_core.registry.manager import environment_plugins
+
+    return [each for each in environment_plugins().names("stores") if each not in SCHEMES]
 
 
 def local_folder(place: str | os.PathLike[str]) -> Path | None:
