@@ -46,9 +46,10 @@ def shard(rows: int) -> pa.Table:
 
 
 def distcore_format(name: str, **options: Any) -> tuple[Write, Read]:
+    from distcore_core.contracts import CACHE_FORMAT
     from distcore_core.registry.manager import Plugins
 
-    made = Plugins().make("caches", name, options)
+    made = Plugins().make(CACHE_FORMAT, name, options)
 
     def write(path: Path, table: pa.Table) -> None:
         with open(path, "wb", buffering=0) as file:

@@ -113,13 +113,13 @@ class Ours:
     options: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, cache: str, packed: str, scratch: str) -> None:
-        from distcore_core.contracts import LoadRequest
+        from distcore_core.contracts import LOADER, LoadRequest
         from distcore_core.registry.manager import Plugins
 
         reader = handmade.open_cache(cache)
         self.rows = reader.rows("train")
         request = LoadRequest(reader=reader, split="train", columns=COLUMNS, batch_size=BATCH, seed=42, scratch=scratch)
-        self.loader = Plugins().make("loaders", "packed", self.options, request=request)
+        self.loader = Plugins().make(LOADER, "packed", self.options, request=request)
         next(iter(self.loader.batches(0)))
 
     def epoch(self, number: int) -> Epoch:

@@ -48,10 +48,11 @@ def python(folder: Path, code: str, **environment: str) -> subprocess.CompletedP
 
 
 RESOLVE = """
+from distcore_core.contracts import TRAINER
 from distcore_core.registry.manager import Plugins
 from distcore_core.errors import DistcoreError
 try:
-    print("made", type(Plugins().make("trainers", "mine")).__name__)
+    print("made", type(Plugins().make(TRAINER, "mine")).__name__)
 except DistcoreError as error:
     print(type(error).__name__, "|", error)
 """
@@ -284,6 +285,7 @@ def test_an_extension_may_wrap_a_factory(tmp_path: Path) -> None:
     """firstresult hooks can be wrapped, which is how an extension changes what a plugin makes."""
     distribution(tmp_path, "good-one", GOOD)
     code = """
+    from distcore_core.contracts import TRAINER
     from distcore_core.hooks import hookimpl
     from distcore_core.registry.manager import Plugins
     class Louder:
@@ -294,7 +296,7 @@ def test_an_extension_may_wrap_a_factory(tmp_path: Path) -> None:
             return made
     plugins = Plugins()
     plugins.listen(Louder(), "louder")
-    print(plugins.make("trainers", "mine").wrapped)
+    print(plugins.make(TRAINER, "mine").wrapped)
     """
     assert python(tmp_path, code).stdout == "True\n"
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import distcore
-from distcore_core.contracts import LoadRequest
+from distcore_core.contracts import LOADER, LoadRequest
 from distcore_core.registry.manager import Plugins
 from distcore_data.cache import open_cache
 
@@ -367,7 +367,7 @@ def batches_of(cache):
     plugins, digest, count = Plugins(), hashlib.sha256(), 0
     with open_cache(cache, plugins) as reader:
         request = LoadRequest(reader=reader, split="train", columns=list(reader.columns), batch_size=64, seed=7)
-        loader = plugins.make("loaders", "packed", {}, request=request)
+        loader = plugins.make(LOADER, "packed", {}, request=request)
         for batch in loader.batches(epoch=1):
             digest.update(batch.packed.numpy().tobytes())
             for name, each in sorted(batch.ragged.items()):

@@ -70,6 +70,11 @@ def test_help_of_a_plugins_command_loads_its_light_module_and_nothing_heavy(comm
     assert not modules_after(code) & (HEAVY - {"stevedore"})
 
 
+def test_the_plugin_api_and_the_toolkits_load_nothing_heavy_until_a_name_is_used() -> None:
+    toolkits = "distcore_data, distcore_torch, distcore_search, distcore_testing"
+    assert not modules_after(f"import distcore_core.plugin, {toolkits}") & HEAVY
+
+
 def test_import_distcore_loads_nothing_heavy() -> None:
     assert not modules_after("import distcore; dir(distcore)") & HEAVY
 
@@ -84,7 +89,7 @@ def test_plugin_modules_load_nothing_heavy() -> None:
 
 def test_whoever_starts_a_gang_does_not_load_torch() -> None:
     """Its ranks do; they would wait for it."""
-    code = "from distcore_core.registry.manager import Plugins\nPlugins().make('trainers', 'data_parallel', {'num_workers': 2}).strategy"
+    code = "from distcore_core.contracts import TRAINER\nfrom distcore_core.registry.manager import Plugins\nPlugins().make(TRAINER, 'data_parallel', {'num_workers': 2}).strategy"
     assert not modules_after(code) & ({"torch"} | ENGINES)
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from distcore_core.contracts import LOADER
 from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
@@ -34,7 +35,7 @@ def distcore_make_loader(name: str, options: Any, request: Any) -> Any:
         return None
     from distcore_core.registry.manager import Plugins
 
-    inner = Plugins().make("loaders", "packed", options.packed, request=request)
+    inner = Plugins().make(LOADER, "packed", options.packed, request=request)
     return Stamped(inner, f"{options.path}.{request.rank.index}") if request.shuffle else inner
 
 

@@ -3,7 +3,7 @@
 A plugin is a light module that an entry point names. It states the contracts it was written for and implements some of
 these functions:
 
-    from distcore_core.hooks import hookimpl
+    from distcore_core.plugin import hookimpl
 
     DISTCORE_API = (1, 0)
 

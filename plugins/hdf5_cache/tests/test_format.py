@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distcore_core.contracts import CACHE_FORMAT
 from distcore_core.errors import CacheError, ConfigError
 from distcore_core.registry.manager import Plugins
 from distcore_hdf5 import index
@@ -229,4 +230,4 @@ def test_what_would_look_like_a_bomb_is_not_compressed(monkeypatch):
 )
 def test_wrong_options_are_told(options, words):
     with pytest.raises(ConfigError, match=words):
-        Plugins().make("caches", "hdf5", options)
+        Plugins().make(CACHE_FORMAT, "hdf5", options)

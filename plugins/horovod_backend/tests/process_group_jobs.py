@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from distcore.workflow.session import make_backend
-from distcore_core.contracts import ShardPlan, WorkerGroup
+from distcore_core.contracts import PROCESSOR, ShardPlan, WorkerGroup
 from distcore_core.errors import TrainingError
 from distcore_core.registry.manager import Plugins
 from distcore_testing import jobs
@@ -134,7 +134,7 @@ def rows(backend, folder):
     for name, edges in {"many": EDGES, "one": (0, 100), "two": (0, 50, 100)}.items():
         source = jobs.CountedSource(Path(folder, name), edges)
         Path(folder, name).mkdir()
-        processor = Plugins().make("processors", "horovod")
+        processor = Plugins().make(PROCESSOR, "horovod")
         count = processor.scan(source)
         merged, blocks = processor.fold(jobs.total_of, jobs.add)
         shards = processor.write_shards(PLANS, jobs.rows_of)
@@ -148,7 +148,7 @@ def rows(backend, folder):
             "names": all(names == [f"name {int(row) % 7}" for row in each] for _, each, names in shards),
             "once": all(each == ["read"] for each in reads),
         }
-    processor = Plugins().make("processors", "horovod")
+    processor = Plugins().make(PROCESSOR, "horovod")
     processor.scan(jobs.CountedSource(Path(folder), EDGES, bad=6))
     try:
         processor.fold(jobs.total_of, jobs.add)

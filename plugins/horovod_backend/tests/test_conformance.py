@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import process_group_jobs
 
 import distcore
-from distcore_core.contracts import WorkerGroup
+from distcore_core.contracts import BACKEND, WorkerGroup
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.registry.manager import Plugins
 from distcore_testing import BackendSuite, PluginSuite, TrainerSuite, data, jobs
@@ -72,7 +72,7 @@ def test_two_ranks_have_the_bits_of_ddp(by_ddp, tmp_path):
 
 def test_a_gang_that_lost_a_rank_meets_again(tmp_path):
     """By a new server and new keys, although the store of torchelastic's agent still has the old ones."""
-    backend = Plugins().make("backends", "local")
+    backend = Plugins().make(BACKEND, "local")
     group = WorkerGroup(
         function=process_group_jobs.die_in_horovod, arguments=(str(tmp_path),), ranks=2, max_retries=1, threads=1
     )

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 import distcore
-from distcore_core.contracts import PluginRef, Rank, TrainJob, WorkerGroup
+from distcore_core.contracts import TRAINER, PluginRef, Rank, TrainJob, WorkerGroup
 from distcore_core.errors import UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
 from distcore_horovod import build, diagnose, installed
+from distcore_horovod.backend import Joined
 from distcore_horovod.elastic import Changes, Run
 from distcore_horovod.elastic_backend import Elastic, Watched
 from distcore_horovod.launcher import IN_GROUP, Launched, launched
@@ -79,9 +80,9 @@ def test_the_learning_rate_grows_with_the_ranks(given, rate, tmp_path):
     config["backend"]["trainer"] = {"type": "horovod", "num_workers": 4, "use_gpu": False}
     training = distcore.plan(config, dataset=data.table())["training"]
     assert (training["workers"], training["learning_rate"]) == (4, pytest.approx(rate))
-    trainer = Plugins().make("trainers", "horovod", {"num_workers": 4})
-    assert trainer.workers(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun"))) == 2
-    assert trainer.workers(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun", True))) == 4
+    trainer = Plugins().make(TRAINER, "horovod", {"num_workers": 4})
+    assert trainer.workers(Joined(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun")))) == 2
+    assert trainer.workers(Joined(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun", True)))) == 4
 
 
 @pytest.fixture
@@ -123,6 +124,7 @@ def test_a_run_that_could_not_go_on_is_refused(trainer, kept, said, tmp_path):
         trainer=PluginRef(kind="trainers", name=trainer, options={}),
         directory=tmp_path,
         seed=7,
+        opener="",
         save_checkpoints=kept,
     )
     group = WorkerGroup(function=print, arguments=(job, None), ranks=2)

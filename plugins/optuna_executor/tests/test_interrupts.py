@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import stubborn_trials
 
+from distcore_core.contracts import BACKEND
 from distcore_core.registry.manager import Plugins
 from distcore_optuna import process
 from distcore_testing import ExecutorSuite
@@ -33,7 +34,7 @@ def test_a_ctrl_c_in_a_destructor_is_not_lost(tmp_path):
             each = _Interrupting()
             del each
 
-    backend = Plugins().make("backends", "local", {})
+    backend = Plugins().make(BACKEND, "local", {})
     with pytest.raises(KeyboardInterrupt):
         suite.make(max_concurrent_trials=1).run(job, backend, tell)
     assert len(told) == 1

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distcore_core.contracts import CACHE_FORMAT
 from distcore_core.errors import CacheError, ConfigError
 from distcore_core.registry.manager import Plugins
 from distcore_parquet.format import ParquetFormat
@@ -209,4 +210,4 @@ def test_a_full_disk_keeps_its_errno():
 )
 def test_wrong_options_are_told(options, words):
     with pytest.raises(ConfigError, match=words):
-        Plugins().make("caches", "parquet", options)
+        Plugins().make(CACHE_FORMAT, "parquet", options)

@@ -14,9 +14,10 @@ import json, logging, sys, psutil
 logging.basicConfig(format="%(message)s", level=logging.INFO)
 for name in ("ray", "distcore"):
     logging.getLogger(name).setLevel(logging.INFO)
+from distcore_core.contracts import BACKEND
 from distcore_core.registry.manager import Plugins
 
-backend = Plugins().make("backends", "ray", {"num_cpus": 2})
+backend = Plugins().make(BACKEND, "ray", {"num_cpus": 2})
 asked = vars(backend.resources())
 assert "ray" not in sys.modules, "asking what there would be needs no Ray"
 answers = list(backend.map(abs, [-1, 2]))

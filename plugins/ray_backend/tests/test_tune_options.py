@@ -4,13 +4,14 @@ import pytest
 
 from distcore.search.section import check_candidates, read_section
 from distcore_core.config.document import parse
+from distcore_core.contracts import EXECUTOR
 from distcore_core.errors import ConfigError
 from distcore_core.registry.manager import Plugins
 
 
 def test_hyperband_which_pauses_trials_is_refused():
     with pytest.raises(ConfigError, match=r"hyperband pauses.*async_hyperband"):
-        Plugins().make("executors", "ray", {"scheduler": {"type": "hyperband"}})
+        Plugins().make(EXECUTOR, "ray", {"scheduler": {"type": "hyperband"}})
 
 
 # Ludwig's own automl defaults, put together as its automl does: base_automl_config.yaml and combiner/concat_config.yaml.

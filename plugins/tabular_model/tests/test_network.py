@@ -14,7 +14,7 @@ from safetensors.torch import save as save_safetensors
 from torch import nn
 
 from distcore_core.config.issues import validate
-from distcore_core.contracts import Column
+from distcore_core.contracts import FEATURE, Column
 from distcore_core.errors import ConfigError
 from distcore_core.registry.manager import Plugins
 from distcore_tabular import encoders
@@ -309,7 +309,7 @@ def test_every_feature_of_this_plugin_at_once():
     }
     plugins = Plugins()
     made = {
-        name: plugins.make("features", kind, {}, column=name, role="output" if len(name) > 1 else "input")
+        name: plugins.make(FEATURE, kind, {}, column=name, role="output" if len(name) > 1 else "input")
         for name, (kind, _) in columns.items()
     }
     metadata = {name: each.finish(each.partial(columns[name][1])) for name, each in made.items()}

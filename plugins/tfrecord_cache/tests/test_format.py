@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distcore_core.contracts import CACHE_FORMAT
 from distcore_core.errors import CacheError, ConfigError
 from distcore_core.registry.manager import Plugins
 from distcore_tfrecord import format, index
@@ -331,4 +332,4 @@ def test_what_would_look_like_a_bomb_is_not_compressed(monkeypatch):
 )
 def test_wrong_options_are_told(options, words):
     with pytest.raises(ConfigError, match=words):
-        Plugins().make("caches", "tfrecord", options)
+        Plugins().make(CACHE_FORMAT, "tfrecord", options)

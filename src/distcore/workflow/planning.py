@@ -16,6 +16,7 @@ from distcore_core.contracts import JSON, LOADER, PROCESSOR, SPLITS, TRAINER, Pa
 from distcore_core.errors import CacheError, DataError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.sources.registry import AUTO
+from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,6 +90,7 @@ def _job(session: Session, cache: Cache, expected: int | None) -> TrainJob:
         trainer=session.reference(TRAINER),
         directory=None,
         seed=session.config.random_seed,
+        opener=OPENER,
         plugins_block=tuple(session.plugins.block),
         expected_rows=expected,
     )
@@ -214,13 +216,13 @@ def _split_in_words(preprocessing: Any) -> str:
 def _size(source: Source, session: Session) -> Size:
     """Rows and encoded bytes of a source, from what it knows and a few of its partitions."""
     parts = source.partitions(SAMPLE_BYTES)
-    known = getattr(source, "rows", None)
+    known = source.rows()
     chosen: list[Partition] = [parts[0]] if known is not None else _spread(list(parts))
     tables = [part.read() for part in chosen]
     seen = sum(table.num_rows for table in tables)
     encoded = _encoded_bytes(session, tables[0])
     if known is not None:
-        return Size(known(), True, encoded)
+        return Size(known, True, encoded)
     return Size(round(seen / len(chosen) * len(parts)), len(chosen) == len(parts), encoded)
 
 

@@ -21,6 +21,7 @@ from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJo
 from distcore_core.errors import DataError, TrainingError
 from distcore_core.signals import Stoppable
 from distcore_data.dataset import Data
+from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,6 +229,7 @@ def train_job(
         trainer=session.reference(TRAINER),
         directory=session.directory,
         seed=session.config.random_seed,
+        opener=OPENER,
         resume=session.directory if resume else None,
         initial_weights=load,
         save_checkpoints="skip_save_progress" not in skip,

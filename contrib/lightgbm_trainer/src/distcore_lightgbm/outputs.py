@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distcore_core.contracts import JSON
-from distcore_core.errors import UserError
+from distcore_core.plugin import JSON, FeatureSet, UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from distcore_data.features import Features
 
 OF_LOSS = {
     "mean_absolute_error": "regression_l1",
@@ -58,9 +55,9 @@ class Output:
         return None
 
 
-def outputs_of(features: Features) -> list[Output]:
+def outputs_of(features: FeatureSet) -> list[Output]:
     """Every output feature. Raises UserError for a type that trees do not predict."""
-    kinds = {each["name"]: each["type"] for each in features.specifications if each["role"] == "output"}
+    kinds = {each.name: features.types[each.name] for each in features.outputs}
     unknown = [f"{name} ({kind})" for name, kind in kinds.items() if kind not in KINDS]
     if unknown:
         raise UserError(

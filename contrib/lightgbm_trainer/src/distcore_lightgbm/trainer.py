@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lightgbm
 import numpy as np
 
-from distcore_core.contracts import JSON, Backend, Split, TrainerBase, TrainJob, TrainResult
-from distcore_core.errors import ArtifactError, UserError
-from distcore_core.registry.events import listening
-from distcore_core.registry.manager import Plugins
-from distcore_data.artifact import write_artifact
-from distcore_data.cache import open_cache
-from distcore_data.features import Features
+from distcore_core.plugin import (
+    JSON,
+    ArtifactError,
+    Backend,
+    Batch,
+    FeatureSet,
+    OpenJob,
+    Progress,
+    Split,
+    TrainerBase,
+    TrainJob,
+    TrainResult,
+    UserError,
+)
 from distcore_lightgbm.outputs import Output, outputs_of
-from distcore_torch.batch import Batch, Layout
-from distcore_torch.packing import pack
-from distcore_torch.training.scores import Scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distcore_core.progress import Progress
-    from distcore_data.cache import CacheReader
     from distcore_lightgbm.options import LightGBMOptions
-
-ROWS = 65_536
-"""Rows read, and predicted, at once."""
 
 
 class LightGBMTrainer(TrainerBase):
@@ -54,28 +51,27 @@ class LightGBMTrainer(TrainerBase):
         Raises UserError for an input whose column is ragged (text, set): trees split on one value a row."""
         if job.resume is not None or job.initial_weights is not None:
             raise UserError("The trainer lightgbm starts from nothing each time: leave out the path of another model.")
-        plugins = Plugins(job.plugins_block)
-        with listening(job.config.get("extensions", []), plugins), open_cache(job.cache, plugins) as reader:
-            features = Features.of(job.config, plugins).fitted(reader.metadata)
-            refuse_ragged(features)
-            boosters = self._boost_all(features, reader, job.seed, progress)
-            predictor = TreePredictor(boosters, features)
+        with job.open() as opened:
+            outputs = opened.features.outputs
+            refuse_ragged(opened.features)
+            boosters = self._boost_all(opened, job.seed, progress)
+            predictor = TreePredictor(boosters, opened.features)
             scores = {
-                "training": score(predictor, features, reader, "train"),
-                "validation": score(predictor, features, reader, "validation"),
+                "training": opened.scores(predictor, "train"),
+                "validation": opened.scores(predictor, "validation"),
             }
             rounds = max(booster.num_trees() for booster in boosters.values())
-            plugins.manager.hook.epoch_finished(epoch=1, step=rounds, metrics=scores, directory=job.directory)
-        files = {file_of(number): text_of(boosters[each.name]) for number, each in enumerate(features.outputs)}
-        folder = job.directory or Path(tempfile.mkdtemp(prefix="distcore-model-"))
-        model = write_artifact(folder / "model", job, features, files)
+            opened.tell_epoch(epoch=1, step=rounds, metrics=scores)
+            model = opened.write_model(
+                {file_of(number): text_of(boosters[each.name]) for number, each in enumerate(outputs)}
+            )
         curves = {
             split: {output: {name: [value] for name, value in metrics.items()} for output, metrics in outputs.items()}
             for split, outputs in scores.items()
         }
         return TrainResult(model=model, statistics=curves, best={"epoch": 1, "step": rounds}, steps=rounds, epochs=1.0)
 
-    def load(self, directory: Path, features: Features, *, trust: bool = False) -> TreePredictor:
+    def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> TreePredictor:
         """Open the saved trees: LightGBM's text format, which is numbers and no code.
 
         Raises ArtifactError for a file that LightGBM cannot read."""
@@ -88,27 +84,22 @@ class LightGBMTrainer(TrainerBase):
                 raise ArtifactError(f"{path} cannot be read by LightGBM ({error}). Train again.") from error
         return TreePredictor(boosters, features)
 
-    def _boost_all(
-        self, features: Features, reader: CacheReader, seed: int, progress: Progress
-    ) -> dict[str, lightgbm.Booster]:
+    def _boost_all(self, job: OpenJob, seed: int, progress: Progress) -> dict[str, lightgbm.Booster]:
         """{output feature: its model}."""
-        outputs = outputs_of(features)
-        if not reader.rows("train"):
+        outputs = outputs_of(job.features)
+        if not job.rows("train"):
             raise UserError("The training split has no rows. Change preprocessing.split, or give more data.")
-        train = matrix(reader, "train", features)
-        validation = matrix(reader, "validation", features) if reader.rows("validation") else None
+        train = matrix(job, "train")
+        validation = matrix(job, "validation") if job.rows("validation") else None
         progress.begin("train", total=self.options.num_boost_round * len(outputs), unit="trees")
-        boosters = {
-            each.name: self._boost(each, features, reader, train, validation, seed, progress) for each in outputs
-        }
+        boosters = {each.name: self._boost(each, job, train, validation, seed, progress) for each in outputs}
         progress.end()
         return boosters
 
     def _boost(
         self,
         output: Output,
-        features: Features,
-        reader: CacheReader,
+        job: OpenJob,
         train: NDArray[np.float32],
         validation: NDArray[np.float32] | None,
         seed: int,
@@ -123,12 +114,12 @@ class LightGBMTrainer(TrainerBase):
             "force_row_wise": True,
             "verbosity": -1,
         }
-        columns = category_columns(features)
-        data = dataset(output, train, target(reader, "train", output.name), columns)
+        columns = category_columns(job.features)
+        data = dataset(output, train, target(job, "train", output.name), columns)
         callbacks: list[Any] = [lambda environment: setattr(progress, "done", progress.done + 1)]
         held_out = []
         if validation is not None and self.options.early_stopping_rounds:
-            held_out = [dataset(output, validation, target(reader, "validation", output.name), columns, data)]
+            held_out = [dataset(output, validation, target(job, "validation", output.name), columns, data)]
             callbacks.append(lightgbm.early_stopping(self.options.early_stopping_rounds, verbose=False))
         rounds = self.options.num_boost_round
         return lightgbm.train(parameters, data, rounds, valid_sets=held_out, callbacks=callbacks)
@@ -137,7 +128,7 @@ class LightGBMTrainer(TrainerBase):
 class TreePredictor:
     """A `contracts.Predictor` over one booster for each output feature."""
 
-    def __init__(self, boosters: dict[str, lightgbm.Booster], features: Features) -> None:
+    def __init__(self, boosters: dict[str, lightgbm.Booster], features: FeatureSet) -> None:
         self.boosters = boosters
         self.names = [feature.name for feature in features.inputs]
 
@@ -150,7 +141,7 @@ class TreePredictor:
 # ------------------------------------------------------------------ from cache to LightGBM
 
 
-def refuse_ragged(features: Features) -> None:
+def refuse_ragged(features: FeatureSet) -> None:
     """Raise UserError where an input has no fixed width."""
     ragged = [feature.name for feature in features.inputs if features.columns[feature.name].width is None]
     if ragged:
@@ -160,31 +151,24 @@ def refuse_ragged(features: Features) -> None:
         )
 
 
-def batches(reader: CacheReader, split: Split, features: Features, names: list[str]) -> Iterator[Batch]:
-    """The split in row order, some columns of it."""
-    layout = Layout.of(features.columns[name] for name in names)
-    for start in range(0, reader.rows(split), ROWS):
-        yield pack(reader.read(split, start, min(start + ROWS, reader.rows(split)), names), layout, start)
-
-
 def beside(batch: Batch, names: list[str]) -> NDArray[np.float32]:
     """Columns side by side, [B, words]; codes are exact in float32 up to 2**24."""
     columns = [np.asarray(batch[name], np.float32).reshape(batch.rows, -1) for name in names]
     return np.concatenate(columns, axis=1)
 
 
-def matrix(reader: CacheReader, split: Split, features: Features) -> NDArray[np.float32]:
+def matrix(job: OpenJob, split: Split) -> NDArray[np.float32]:
     """The inputs of a split, [rows, words]."""
-    names = [each.name for each in features.inputs]
-    return np.concatenate([beside(batch, names) for batch in batches(reader, split, features, names)])
+    names = [each.name for each in job.features.inputs]
+    return np.concatenate([beside(batch, names) for batch in job.batches(split, names)])
 
 
-def target(reader: CacheReader, split: Split, name: str) -> NDArray[Any]:
+def target(job: OpenJob, split: Split, name: str) -> NDArray[Any]:
     """The encoded target of a split, [rows]."""
-    return reader.read(split, 0, reader.rows(split), [name]).column(name).to_numpy()
+    return np.concatenate([np.asarray(batch[name]) for batch in job.batches(split, [name])])
 
 
-def category_columns(features: Features) -> list[int]:
+def category_columns(features: FeatureSet) -> list[int]:
     """Which columns of `matrix` are codes, whose order means nothing."""
     found: list[int] = []
     start = 0
@@ -206,16 +190,6 @@ def dataset(
         rows, target = rows[kept], target[kept]
     weight = output.weights(target)
     return lightgbm.Dataset(rows, target, weight=weight, categorical_feature=columns, reference=reference)
-
-
-def score(predictor: TreePredictor, features: Features, reader: CacheReader, split: Split) -> JSON:
-    """{output: {metric: number}} of one split; {} where it has no rows."""
-    if not reader.rows(split):
-        return {}
-    scores = Scores(features, split=split)
-    for batch in batches(reader, split, features, list(features.columns)):
-        scores.update(predictor.predict(batch), batch)
-    return scores.compute()
 
 
 # ------------------------------------------------------------------ the model's files

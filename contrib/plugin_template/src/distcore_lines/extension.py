@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.hooks import hookimpl
+from distcore_core.plugin import hookimpl
 
 if TYPE_CHECKING:
     from distcore_lines.options import LinesOptions

@@ -27,7 +27,14 @@ from distcore_core.contracts.backends import (
     Resources,
     WorkerGroup,
 )
-from distcore_core.contracts.caching import CacheFormat, Partition, Processor, ShardReader, Source
+from distcore_core.contracts.caching import (
+    CacheFormat,
+    Partition,
+    Processor,
+    ShardReader,
+    Source,
+    SourceBase,
+)
 from distcore_core.contracts.features import Feature, FeatureBase, FeatureNetwork, FeatureSet
 from distcore_core.contracts.roles import (
     BACKEND,
@@ -56,6 +63,7 @@ from distcore_core.contracts.training import (
     LoadRequest,
     Model,
     ModelBase,
+    OpenJob,
     Predictor,
     ResultsStore,
     Trainer,
@@ -115,6 +123,7 @@ __all__ = [
     "Loader",
     "Model",
     "ModelBase",
+    "OpenJob",
     "Partition",
     "PluginRef",
     "Predictor",
@@ -128,6 +137,7 @@ __all__ = [
     "ShardPlan",
     "ShardReader",
     "Source",
+    "SourceBase",
     "Split",
     "T",
     "TrainJob",

@@ -24,13 +24,17 @@ class Partition(Protocol):
 class Source(Protocol):
     """A dataset: the declared columns, typed as asked, as partitions in row order.
 
-    One that knows how many rows it has without reading them also has `rows() -> int`."""
+    Inherit from `SourceBase`, which has the members that most need not think of."""
 
     def digest(self) -> str:
         """Digest of the content (never of path or time)."""
         ...
 
     def partitions(self, target_bytes: int) -> Sequence[Partition]: ...
+
+    def rows(self) -> int | None:
+        """How many rows it has; None if it had to read them to know."""
+        ...
 
     def check_unchanged(self, content: bool = True) -> None:
         """Raise DataError naming what is not as it was when the dataset was opened: no row that was read counts.
@@ -41,6 +45,17 @@ class Source(Protocol):
     def close(self) -> None:
         """Remove what was unpacked or downloaded for reading."""
         ...
+
+
+class SourceBase:
+    """A dataset that is counted by reading it, and that made nothing for being read."""
+
+    def rows(self) -> int | None:
+        """Not known."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to remove."""
 
 
 @runtime_checkable

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from distcore_core.contracts.backends import Backend, Rank
 from distcore_core.contracts.features import FeatureSet
@@ -155,12 +157,48 @@ class Predictor(Protocol):
         ...
 
 
+@runtime_checkable
+class OpenJob(Protocol):
+    """What a trainer works with: features, encoded rows, scores, listeners, and where the model goes.
+
+    Everything but `features` may be called until the block ends."""
+
+    @property
+    def features(self) -> FeatureSet:
+        """The config's features, with what preprocessing found in the data."""
+        ...
+
+    def rows(self, split: Split) -> int: ...
+
+    def batches(self, split: Split, columns: Sequence[str] | None = None, rows: int = 65_536) -> Iterator[Batch]:
+        """The split in row order, `rows` at a time.
+
+        columns: those encoded columns alone; None: every one."""
+        ...
+
+    def scores(self, predictor: Predictor, split: Split) -> JSON:
+        """{output feature: {metric: number}} of what it predicts for the split; {} if that has no rows."""
+        ...
+
+    def tell_epoch(self, epoch: int, step: int, metrics: Mapping[str, JSON]) -> None:
+        """Tell the run's listeners; arguments as those of the event `epoch_finished`."""
+        ...
+
+    def write_model(self, files: Mapping[str, bytes | Callable[[BinaryIO], None]], extra: JSON | None = None) -> Path:
+        """Write the model's folder, whole or not at all, to the run's bucket too, if it has one; returns its path.
+
+        files: what `Trainer.load` will read, by file name. extra: JSON that is kept in model.json beside them.
+        Raises TrainingError if the disk is full; a model that was there is then as it was."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
     """All that a trainer is given; pickles (workers open the cache and resolve plugins by themselves).
 
     config: the resolved config as plain JSON.
-    cache: folder and key of the encoded data; `distcore_data.cache.open_cache(cache)` reads it.
+    cache: folder and key of the encoded data.
+    opener: "module:function" that `open` calls with the job, so that whoever makes the job says what opens it.
     loader: the loader to resolve in each worker.
     trainer: the `backend.trainer` reference with its validated options.
     directory: the experiment's folder; None where nothing is to be saved. Where results go to a bucket, a folder of
@@ -181,6 +219,7 @@ class TrainJob:
     trainer: PluginRef
     directory: Path | None
     seed: int
+    opener: str
     resume: Path | None = None
     initial_weights: Path | ResultsStore | None = None
     save_checkpoints: bool = True
@@ -189,6 +228,14 @@ class TrainJob:
     expected_rows: int | None = None
     planned_workers: int = 0
     mirror: ResultsStore | None = None
+
+    def open(self) -> AbstractContextManager[OpenJob]:
+        """Open the cache, make the features and let the run's extensions listen, in any process, for a `with` block.
+
+        Raises CacheError if the cache cannot be read, ArtifactError or PluginError if a feature cannot be made."""
+        module, _, function = self.opener.partition(":")
+        made: AbstractContextManager[OpenJob] = getattr(import_module(module), function)(self)
+        return made
 
     @property
     def home(self) -> Path | str | None:

@@ -11,7 +11,7 @@ import sys
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
@@ -70,17 +70,11 @@ class Plugins(Installed):
             self._modules[kind, name] = module
         return self._modules[kind, name]
 
-    @overload
-    def make(self, role: Role[R], name: str, options: Any = None, /, **context: Any) -> R: ...
-
-    @overload
-    def make(self, role: str, name: str, options: Any = None, /, **context: Any) -> Any: ...
-
-    def make(self, role: Role[Any] | str, name: str, options: Any = None, /, **context: Any) -> Any:
+    def make(self, role: Role[R], name: str, options: Any = None, /, **context: Any) -> R:
         """Call the plugin's factory.
 
         Args:
-            role: A role; one of `contracts.ROLES` also by its kind.
+            role: One of `contracts.ROLES`, or one that a toolkit or a plugin declares.
             name: As an entry point offers it.
             options: A mapping, validated by the plugin's own model, or an instance of that model.
             context: What else the role's hook asks for.
@@ -89,7 +83,6 @@ class Plugins(Installed):
             PluginError: The plugin is not there, is broken, or what it made lacks something of its role.
             ConfigError: The options are not what its model takes.
         """
-        role = ROLES[role] if isinstance(role, str) else role
         offer = self.find(role.kind, name)
         module = self.load(role.kind, name)
         if role is not COMMAND:
@@ -99,7 +92,7 @@ class Plugins(Installed):
             context["options"] = valid
         # Several plugins may be registered; the one that the entry point names is asked alone, with every extension.
         others = [each for each in self.manager.get_plugins() if each is not module and _is_factory_only(each)]
-        made = self.manager.subset_hook_caller(role.hook, others)(name=name, **context)
+        made: R | None = self.manager.subset_hook_caller(role.hook, others)(name=name, **context)
         if made is None:
             raise PluginBroken(
                 f"{offer.who} offers {role.singular} {name!r}, "

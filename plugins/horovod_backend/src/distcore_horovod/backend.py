@@ -27,7 +27,6 @@ class Alone(BackendBase):
 
     name = "horovod"
     defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": "horovod"}
-    launched: Launched | None = None
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options

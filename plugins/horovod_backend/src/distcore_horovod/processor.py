@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from distcore_core.contracts import PROCESSOR, Block, Partition, Processor, ShardPlan, Source
+from distcore_core.contracts import PROCESSOR, Block, Partition, Processor, ShardPlan, Source, SourceBase
 from distcore_core.io.temporaries import temporary_folder
 from distcore_core.registry.manager import Plugins
 from distcore_horovod.failure import Failed, failed
@@ -113,7 +113,7 @@ _part = _Part()
 
 
 @dataclass(frozen=True)
-class _Share:
+class _Share(SourceBase):
     """A rank's partitions as a source of their own."""
 
     own: Sequence[Partition]
@@ -128,9 +128,6 @@ class _Share:
 
     def check_unchanged(self, content: bool = True) -> None:
         """The leader looks at the whole."""
-
-    def close(self) -> None:
-        """Nothing was unpacked."""
 
 
 def _scan(

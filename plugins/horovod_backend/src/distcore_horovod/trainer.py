@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from distcore_core.contracts import JSON, Backend, TrainJob, TrainResult
 from distcore_core.errors import UserError
 from distcore_core.progress import Progress
+from distcore_horovod.backend import Joined
 from distcore_horovod.installed import problem, require
-from distcore_horovod.launcher import launched
+from distcore_horovod.launcher import Launched, launched
 from distcore_horovod.strategy import HorovodStrategy
 from distcore_torch.training.trainer import TorchTrainer
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from distcore_horovod.options import TrainerOptions
 
 log = logging.getLogger("distcore")
+
+
+def launch_of(backend: Backend) -> Launched | None:
+    """The launcher's processes that a backend joined; None: it joined none."""
+    return backend.launched if isinstance(backend, Joined) else None
 
 
 def make(options: TrainerOptions) -> HorovodTrainer:
@@ -37,7 +43,7 @@ class HorovodTrainer(TorchTrainer):
 
     def workers(self, backend: Backend) -> int:
         """The launcher's ranks (the planned ones where it is elastic), else as TorchTrainer."""
-        process_group = getattr(backend, "launched", None)
+        process_group = launch_of(backend)
         if process_group is None:
             return super().workers(backend)
         return (self._given()[1] if process_group.elastic else 0) or process_group.size
@@ -52,7 +58,7 @@ class HorovodTrainer(TorchTrainer):
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
         """As TorchTrainer's. Raises UserError under a launcher whose ranks the backend knows nothing of."""
         require()
-        here, process_group = launched(), getattr(backend, "launched", None)
+        here, process_group = launched(), launch_of(backend)
         if here is not None and here.size > 1 and process_group is None:
             raise UserError(
                 f"{here.by} started {here.size} processes, but backend {backend.name} would train a model in each. "

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from distcore_core.contracts import LOADER
 from distcore_core.hooks import hookimpl
 
 DISTCORE_API = (1, 0)
@@ -33,7 +34,7 @@ def distcore_make_loader(name, options, request):
         return None
     from distcore_core.registry.manager import Plugins
 
-    inner = Plugins().make("loaders", "packed", {}, request=request)
+    inner = Plugins().make(LOADER, "packed", {}, request=request)
     return Recorded(inner, Path(options.folder), request.rank) if request.shuffle else inner
 
 

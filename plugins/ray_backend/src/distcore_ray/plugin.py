@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distcore_core.contracts import Detection
-from distcore_core.hooks import hookimpl
+from distcore_core.plugin import Detection, hookimpl
 
 DISTCORE_API = (1, 0)
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import JSON, Backend, SearchJob
-from distcore_core.errors import DistcoreError
 from distcore_ray.cluster import is_connected
 from distcore_ray.tune_resources import Need, Node, at_once, need_of
 from distcore_ray.tune_search import algorithm, optuna_search, searcher
@@ -18,6 +17,7 @@ from distcore_ray.tune_trial import claim
 from distcore_search.records import ENDED, TRIALS, begin_record, end_record, read_record
 
 if TYPE_CHECKING:
+    from distcore_ray.backend import RayBackend
     from distcore_ray.tune_options import TuneOptions
 
 QUIET = {
@@ -225,23 +225,20 @@ def _may_come() -> list[Mapping[str, float]]:
 def _connected(backend: Backend) -> Iterator[None]:
     """The cluster is joined, or started."""
     with _on_ray(backend) as joining:
-        connect: Any = getattr(joining, "connect", None)
-        if connect is None:
-            raise DistcoreError("The backend ray cannot be asked to join its cluster. Report this.")
-        connect()
+        joining.connect()
         yield
 
 
 @contextmanager
-def _on_ray(backend: Backend) -> Iterator[Any]:
+def _on_ray(backend: Backend) -> Iterator[RayBackend]:
     """A Ray backend: the run's own, or one beside another backend, which is closed again."""
-    if getattr(backend, "name", "") == "ray":
-        yield backend
-        return
-    from distcore_ray.backend import RayBackend
+    from distcore_ray import backend as own
     from distcore_ray.options import BackendOptions
 
-    made = RayBackend(BackendOptions.model_validate({}))
+    if isinstance(backend, own.RayBackend):
+        yield backend
+        return
+    made = own.RayBackend(BackendOptions.model_validate({}))
     try:
         yield made
     finally:

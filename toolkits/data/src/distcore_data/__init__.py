@@ -1,1 +1,50 @@
-"""What processors and cache formats are made with: sources, datasets, encoding, caches, stores."""
+"""What processors, cache formats and trainers are made with: sources, datasets, encoding, caches, stores.
+
+What is public is exported here, and imported when it is first used; `distcore_core.plugin` has the roles.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distcore_core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from distcore_data.arrow import from_numpy, to_numpy
+    from distcore_data.artifact import write_artifact
+    from distcore_data.cache import open_cache
+    from distcore_data.cache.reader import CacheReader
+    from distcore_data.columns import Values, batch_of, columns_of, row_range
+    from distcore_data.encoding.exactsum import Moments
+    from distcore_data.features import Features
+
+__all__ = [
+    "CacheReader",
+    "Features",
+    "Moments",
+    "Values",
+    "batch_of",
+    "columns_of",
+    "from_numpy",
+    "open_cache",
+    "row_range",
+    "to_numpy",
+    "write_artifact",
+]
+
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "CacheReader": "cache.reader",
+        "Features": "features",
+        "Moments": "encoding.exactsum",
+        "Values": "columns",
+        "batch_of": "columns",
+        "columns_of": "columns",
+        "from_numpy": "arrow",
+        "open_cache": "cache",
+        "row_range": "columns",
+        "to_numpy": "arrow",
+        "write_artifact": "artifact",
+    },
+)

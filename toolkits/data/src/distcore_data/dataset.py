@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import SPLITS, Partition, Source
+from distcore_core.contracts import SPLITS, Partition, Source, SourceBase
 from distcore_core.errors import UserError
 from distcore_core.io.temporaries import temporary_folder
 from distcore_data.roles import OWN
@@ -151,7 +151,7 @@ def called(dataset: Any) -> str:
     return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if mark else name
 
 
-class JoinedSource:
+class JoinedSource(SourceBase):
     """Several sources one after the other. A `contracts.Source`."""
 
     def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:

@@ -78,6 +78,11 @@ class Features:
         yield from self.inputs
         yield from self.outputs
 
+    @property
+    def types(self) -> dict[str, str]:
+        """{feature: the name of its type}."""
+        return {each["name"]: each["type"] for each in self.specifications}
+
     def raw(self, roles: Sequence[str] = ("input", "output")) -> dict[str, str]:
         """{dataset column: how to read it}. Raises ConfigError where two features read one column in two ways."""
         wanted: dict[str, str] = {}

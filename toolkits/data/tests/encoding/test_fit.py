@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distcore_core.contracts import SPLITS, PluginRef
+from distcore_core.contracts import CACHE_FORMAT, PROCESSOR, SPLITS, PluginRef, SourceBase
 from distcore_core.errors import DataError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
@@ -65,7 +65,7 @@ USUAL = [
 ]
 
 
-class Cut:
+class Cut(SourceBase):
     """A source whose partitions are cut at given rows: what engines with partitions of their own do."""
 
     def __init__(self, table, raw, cuts):
@@ -103,14 +103,14 @@ def build(folder, source, specifications=USUAL, split=None, threads=2, splitter=
         raw.setdefault(column, how)
     if not hasattr(source, "partitions"):
         source = open_source(source, raw)
-    processor = PLUGINS.make("processors", "local", {"parallelism": threads})
+    processor = PLUGINS.make(PROCESSOR, "local", {"parallelism": threads})
     folder.mkdir()
     builder = CacheBuilder(folder, "key", PARQUET, PLUGINS)
     fitted = fit_and_encode(source, processor, features, splitter, builder, seed=42, **options)
     assert not list(builder.scratch.iterdir())
     builder.finish(fitted.columns.values(), fitted.metadata, {"digest": "d", "rows": fitted.source_rows}, fitted.rows)
     files = CacheFiles(LocalStore(folder), "")
-    return fitted, CacheReader(files, files.manifest("key"), PLUGINS.make("caches", "parquet", {}))
+    return fitted, CacheReader(files, files.manifest("key"), PLUGINS.make(CACHE_FORMAT, "parquet", {}))
 
 
 def digests(folder):
@@ -335,7 +335,7 @@ def test_reading_fitting_and_writing_import_neither_pandas_nor_torch(tmp_path):
 import sys
 from pathlib import Path
 from distcore_data.cache import CacheBuilder
-from distcore_core.contracts import PluginRef
+from distcore_core.contracts import PROCESSOR, PluginRef
 from distcore_data.encoding.fit import fit_and_encode
 from distcore_data.encoding.splits import make_splitter
 from distcore_data.features import Features
@@ -352,7 +352,7 @@ for kind, column in (("random", None), ("stratify", "c"), ("hash", "c")):
     builder = CacheBuilder(folder, "key", PluginRef(kind="caches", name="parquet"), plugins)
     splitter = make_splitter(dict(type=kind, column=column), 1)
     source = open_source({str(tmp_path / "data.csv")!r}, features.raw())
-    fit_and_encode(source, plugins.make("processors", "local", dict()), features, splitter, builder)
+    fit_and_encode(source, plugins.make(PROCESSOR, "local", dict()), features, splitter, builder)
 print(sorted({{"pandas", "torch"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

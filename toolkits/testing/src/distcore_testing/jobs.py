@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distcore_core.contracts import SourceBase
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -68,7 +70,7 @@ class CountedPartition:
         )
 
 
-class CountedSource:
+class CountedSource(SourceBase):
     """A `contracts.Source` of numbered rows, cut as told. edges: 0, …, rows. bad: index of a partition that raises."""
 
     def __init__(self, folder: Path, edges: Sequence[int], bad: int | None = None) -> None:
@@ -87,9 +89,6 @@ class CountedSource:
 
     def check_unchanged(self, content: bool = True) -> None:
         """Nothing changes."""
-
-    def close(self) -> None:
-        """Nothing was unpacked."""
 
 
 def total_of(block: Block) -> tuple[float, int]:

@@ -74,6 +74,7 @@ class TinyFeatures:
         self.inputs: Sequence[Any] = [TinyFeature(name) for name in INPUTS]
         self.outputs: Sequence[Any] = [TinyFeature("y"), TinyFeature("z", "binary")]
         self.metadata: Mapping[str, JSON] = {name: {} for name in (*INPUTS, "y", "z")}
+        self.types: Mapping[str, str] = {**dict.fromkeys((*INPUTS, "y"), "number"), "z": "binary"}
         self.columns = {name: Column(name=name, dtype="float32") for name in (*INPUTS, "y", "z")}
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from distcore_core.contracts import API_VERSION
-from distcore_core.errors import ConfigError
+from distcore_core.plugin import API_VERSION, ConfigError
 from distcore_core.registry.manager import Plugins
 
 HEAVY = (

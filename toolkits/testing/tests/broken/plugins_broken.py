@@ -16,7 +16,7 @@ import pyarrow as pa
 import ranks_broken
 from pydantic import BaseModel, ConfigDict
 
-from distcore_core.contracts import BackendBase, Column, FeatureBase, ModelBase, Resources
+from distcore_core.contracts import LOADER, PROCESSOR, TRAINER, BackendBase, Column, FeatureBase, ModelBase, Resources
 from distcore_core.errors import TrainingError
 from distcore_core.hooks import hookimpl
 from distcore_core.registry.manager import Plugins
@@ -592,7 +592,7 @@ def distcore_make_backend(name):
 
 @hookimpl
 def distcore_make_processor(name):
-    return PROCESSORS[name](Plugins().make("processors", "local", {"parallelism": 2})) if name in PROCESSORS else None
+    return PROCESSORS[name](Plugins().make(PROCESSOR, "local", {"parallelism": 2})) if name in PROCESSORS else None
 
 
 @hookimpl
@@ -602,13 +602,13 @@ def distcore_make_loader(name, request):
 
         from distcore_core.contracts import Rank
 
-        return Around(Plugins().make("loaders", "packed", {}, request=replace(request, rank=Rank())))
-    return LOADERS[name](Plugins().make("loaders", "packed", {}, request=request)) if name in LOADERS else None
+        return Around(Plugins().make(LOADER, "packed", {}, request=replace(request, rank=Rank())))
+    return LOADERS[name](Plugins().make(LOADER, "packed", {}, request=request)) if name in LOADERS else None
 
 
 @hookimpl
 def distcore_make_trainer(name):
-    return TRAINERS[name](Plugins().make("trainers", "local", {})) if name in TRAINERS else None
+    return TRAINERS[name](Plugins().make(TRAINER, "local", {})) if name in TRAINERS else None
 
 
 @hookimpl

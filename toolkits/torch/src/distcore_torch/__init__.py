@@ -1,1 +1,47 @@
-"""What torch trainers are made with: batches, the sampler, the training loop, strategies, checkpoints, scores."""
+"""What torch trainers are made with: batches, the sampler, the training loop, strategies, checkpoints, scores.
+
+What is public is exported here, and imported when it is first used; `distcore_core.plugin` has the roles.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distcore_core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from distcore_torch.batch import Batch, Layout, Ragged
+    from distcore_torch.packing import pack
+    from distcore_torch.train_options import TrainerOptions
+    from distcore_torch.training.scores import Scores
+    from distcore_torch.training.strategy import FlatStrategy, SingleProcess, Strategy
+    from distcore_torch.training.trainer import TorchTrainer
+
+__all__ = [
+    "Batch",
+    "FlatStrategy",
+    "Layout",
+    "Ragged",
+    "Scores",
+    "SingleProcess",
+    "Strategy",
+    "TorchTrainer",
+    "TrainerOptions",
+    "pack",
+]
+
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "Batch": "batch",
+        "FlatStrategy": "training.strategy",
+        "Layout": "batch",
+        "Ragged": "batch",
+        "Scores": "training.scores",
+        "SingleProcess": "training.strategy",
+        "Strategy": "training.strategy",
+        "TorchTrainer": "training.trainer",
+        "TrainerOptions": "train_options",
+        "pack": "packing",
+    },
+)

@@ -344,6 +344,7 @@ def test_what_may_change_on_resume_and_what_may_not():
             trainer=PluginRef(kind="trainers", name="local", options={}),
             directory=None,
             seed=seed,
+            opener="",
         )
         return identity(job, 64)
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from distcore_core.contracts import SourceBase
 from distcore_core.errors import DataError
 from distcore_data.sources.digests import file_digest
 
@@ -119,7 +120,7 @@ class DataFile:
         )
 
 
-class FileSource:
+class FileSource(SourceBase):
     """What sources of files share. files: those whose bytes the digest is taken of."""
 
     files: Sequence[DataFile]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from distcore_core.contracts import SourceBase
 from distcore_core.errors import DataError
 from distcore_data.sources.digests import combined, table_digest
 from distcore_data.sources.tables import require_columns, require_readable, slices, timestamp_columns, typed_batch
@@ -120,7 +121,7 @@ def _unpickle(stream: bytes, *rest: Any) -> FramePartition:
     return FramePartition(pa.ipc.open_stream(stream).read_all(), *rest)
 
 
-class FrameSource:
+class FrameSource(SourceBase):
     """A frame in memory as a `Source`."""
 
     def __init__(

@@ -12,6 +12,9 @@ from distcore_data.stores.run_sync import CHECKPOINTS
 if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
 
+OPENER = "distcore_torch.training.open_job:open_job"
+"""`TrainJob.opener` of every job, as text: whoever makes the job must not load torch."""
+
 
 def train_options(job: TrainJob) -> TrainerOptions:
     """The `trainer` section of the job's config."""
