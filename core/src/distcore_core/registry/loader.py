@@ -68,7 +68,6 @@ def _imported(offer: Offer) -> types.ModuleType:
                 offer.name,
                 invoke_on_load=False,
                 on_load_failure_callback=_reraise,
-                warn_on_missing_entrypoint=False,
             ).driver
     except (Exception, SystemExit) as error:
         raise PluginBroken(
