@@ -13,7 +13,7 @@ EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
 PLAIN := core toolkits/data toolkits/torch toolkits/search plugins/local_backend plugins/parquet_cache plugins/tabular_model plugins/html_report .
 
-.PHONY: help demo picture contrib horovod clusters test faults hostile lint types bench bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray clean
+.PHONY: help demo picture contrib horovod clusters test faults hostile lint types bench bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray core-alone clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -125,6 +125,21 @@ wheels-test-ray: wheels-test  ## put distcore-ray's wheel beside it, and train t
 	$(WHEELS)/distcore plugins
 	cd build && $(PENGUINS) --output_directory wheels-results --experiment_name ray --backend ray
 	cmp build/wheels-results/experiment_run/predictions.parquet build/wheels-results/ray_run/predictions.parquet
+
+ALONE := build/alone-venv/bin/python
+INTO_ALONE := $(ALONE) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --find-links dist
+ABSENT := $(ALONE) -c 'import sys, importlib.util as u; sys.exit([each for each in sys.argv[1:] if u.find_spec(each)] or 0)'
+# No conftest.py: the workspace's imports hypothesis, contrib's is for packages that lie beside an environment.
+KIT_ALONE := --noconftest contrib/avro_cache/tests/test_conformance.py contrib/plugin_template/tests/test_conformance.py
+core-alone: wheels  ## core's wheel in an environment of its own: its tests, then the kit on a cache format and an extension
+	rm -rf build/alone-venv && $(PYTHON) -m venv build/alone-venv
+	$(INTO_ALONE) distcore-core pytest
+	$(ABSENT) numpy pyarrow torch hypothesis distcore distcore_data distcore_torch distcore_search
+	$(ALONE) -m pytest -q --noconftest core/tests
+	$(INTO_ALONE) distcore-testing[caches] ./contrib/avro_cache ./contrib/plugin_template
+	@rm -rf contrib/*/build
+	$(ABSENT) torch distcore distcore_data distcore_torch distcore_search
+	$(ALONE) -m pytest -q $(KIT_ALONE)
 
 clean:  ## remove everything that was built here
 	rm -rf $(VENV) build dist results .pytest_cache .mypy_cache .ruff_cache

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from hypothesis import given
-from hypothesis import strategies as st
 
 from distcore_core.errors import CacheError, CheckpointError, UserError
 from distcore_core.io.atomic import (
@@ -19,7 +17,7 @@ from distcore_core.io.atomic import (
     write_file,
     write_new_file,
 )
-from distcore_core.io.digest import Digest, HashingFile, digest_file
+from distcore_core.io.digest import Digest, digest_file
 from distcore_core.io.os_errors import explained, human_bytes
 
 
@@ -80,29 +78,6 @@ def test_write_new_file_never_touches_a_file_that_is_there(tmp_path):
     with pytest.raises(FileExistsError):
         write_new_file(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"old"
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["write", "seek", "truncate", "end"]), st.binary(max_size=9), st.integers(0, 20)),
-        max_size=12,
-    )
-)
-def test_hashing_file_agrees_with_the_bytes_whatever_is_done_to_it(tmp_path_factory, steps):
-    path = tmp_path_factory.mktemp("hash") / "f"
-    with HashingFile(path) as file:
-        for step, data, place in steps:
-            if step == "write":
-                file.write(data)
-            elif step == "seek":
-                file.seek(place)
-            elif step == "end":
-                file.seek(0, os.SEEK_END)
-            else:
-                file.truncate(place)
-        digest = file.digest()
-    content = path.read_bytes()
-    assert digest == Digest(len(content), xxhash.xxh3_64_hexdigest(content), hashlib.sha256(content).hexdigest())
 
 
 def test_commit_directory_forces_everything_before_it_has_its_name(tmp_path, calls):

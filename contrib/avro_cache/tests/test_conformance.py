@@ -1,7 +1,6 @@
 """distcore-avro holds what every cache format must hold."""
 
-import distcore
-from distcore_testing import CacheFormatSuite, PluginSuite, data
+from distcore_testing import CacheFormatSuite, PluginSuite
 
 
 class TestPlugin(PluginSuite):
@@ -10,11 +9,3 @@ class TestPlugin(PluginSuite):
 
 class TestFormat(CacheFormatSuite):
     name = "avro"
-
-
-def test_a_run_with_it_trains(tmp_path):
-    config = data.config(str(tmp_path / "cache"))
-    config["backend"]["cache_format"] = "avro"
-    outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results")
-    assert outcome.model.is_dir()
-    assert list((tmp_path / "cache").rglob("train/*.avro"))

@@ -1,6 +1,5 @@
 """YAML and JSON text to plain values with lines; everything that is refused, and that nothing is ever executed."""
 
-import json
 import pickle
 import resource
 import textwrap
@@ -8,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from distcore_core.config.document import from_mapping, parse, read_document
 from distcore_core.config.nodes import MAX_ALIASED
@@ -91,43 +88,6 @@ def test_anchors_aliases_and_merge_keys() -> None:
 
 def test_json_is_read_also_when_it_is_indented_with_tabs() -> None:
     assert parse('{\n\t"a": [1, 2.5e-3, "x\\ty"],\n\t"b": null}').values == {"a": [1, 0.0025, "x\ty"], "b": None}
-
-
-plain = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text("aäß😀 :#-'\"\\{}[],&*!|>%@`\n"),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc:#- 1.", min_size=1, max_size=6), inner, max_size=4)
-    ),
-    max_leaves=20,
-)
-
-
-@given(st.dictionaries(st.text("abcdef", min_size=1), plain, max_size=5))
-@settings(max_examples=60, deadline=None)
-def test_what_yaml_dumps_is_read_back(values: dict[str, object]) -> None:
-    dumped = yaml.safe_dump(values, allow_unicode=True)
-    assert parse(dumped).values == values
-    assert from_mapping(values).values == values
-
-
-@given(st.dictionaries(st.text("abcdef", min_size=1), plain, max_size=5))
-@settings(max_examples=60, deadline=None)
-def test_json_is_read_as_json(values: dict[str, object]) -> None:
-    assert parse(json.dumps(values, ensure_ascii=False, indent="\t")).values == values
-
-
-@given(st.text(max_size=60))
-@settings(max_examples=150, deadline=None)
-def test_any_text_is_a_document_or_a_config_error(text: str) -> None:
-    try:
-        found: object = parse(text).values
-    except ConfigError as error:
-        found = error
-    assert isinstance(found, dict) or str(found).endswith(".")
 
 
 # ------------------------------------------------------------------ refused

@@ -1,4 +1,7 @@
-"""What every cache format must hold."""
+"""What every cache format must hold.
+
+Core, numpy and pyarrow are enough for what a format does by itself; its place in a cache is tried if distcore-data is
+installed."""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import io
 import os
 import pickle
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +21,9 @@ import pytest
 from distcore_core.contracts import CACHE_FORMAT, CacheFormat, Column, PluginRef, ShardReader
 from distcore_core.errors import CacheError
 from distcore_core.registry.manager import Plugins
-from distcore_data.cache import Cache, CacheBuilder, ensure_cache, open_cache
+
+if TYPE_CHECKING:
+    from distcore_data.cache import Cache, CacheBuilder
 
 
 class CacheFormatSuite:
@@ -104,7 +109,7 @@ class CacheFormatSuite:
         """Read through the cache, a file that was cut, or has one bit changed, is an error that names it.
 
         So with the shard, the split map and the manifest."""
-        plugins = Plugins()
+        plugins, open_cache = Plugins(), _caches().open_cache
         cache = _cache(tmp_path, PluginRef(kind="caches", name=self.name, options=self.options), shard)
         paths = sorted(path for path in cache.folder.rglob("*") if path.is_file())
         assert [path.parent.name for path in paths] == [cache.key, "rows", "train"]
@@ -134,7 +139,7 @@ class CacheFormatSuite:
         mark = tmp_path / "mark"
         format = PluginRef(kind="caches", name=self.name, options=self.options)
         cache = cache_holding(tmp_path / "cache", format, pickle.dumps(_Runs(mark), protocol))
-        with open_cache(cache) as reader, pytest.raises(CacheError, match=r"train/00000\."):
+        with _caches().open_cache(cache) as reader, pytest.raises(CacheError, match=r"train/00000\."):
             reader.read("train", 0, 1)
         assert not mark.exists()
 
@@ -172,7 +177,17 @@ def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1
         builder.write_split_map(0, np.zeros(rows, np.int8))
         builder.finish([Column(name="x", dtype="float32")], {}, {"digest": "", "rows": rows})
 
-    return ensure_cache(folder, "hostile", format, build)
+    return _ensured(folder, "hostile", format, build)
+
+
+def _caches() -> Any:
+    """`distcore_data.cache`; a test that needs it is skipped if the toolkit is not installed."""
+    return pytest.importorskip("distcore_data.cache", reason="caches are distcore-data's: pip install distcore-data")
+
+
+def _ensured(folder: Path, key: str, format: PluginRef, build: Callable[[CacheBuilder], None]) -> Cache:
+    made: Cache = _caches().ensure_cache(folder, key, format, build)
+    return made
 
 
 def _written(format: CacheFormat, shard: pa.Table) -> bytes:
@@ -196,7 +211,7 @@ def _cache(folder: Path, format: PluginRef, shard: pa.Table) -> Cache:
             [*columns, Column(name="tokens", dtype="int32", width=None)], {}, {"digest": "", "rows": shard.num_rows}
         )
 
-    return ensure_cache(folder, "conformance", format, build)
+    return _ensured(folder, "conformance", format, build)
 
 
 def _flipped(content: bytes, bit: int) -> bytes:

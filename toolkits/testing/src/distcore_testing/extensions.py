@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from distcore_core.contracts import EXTENSION
+from distcore_core.errors import DataError
 from distcore_core.hooks import PROJECT
 from distcore_core.registry.events import EVENTS, listening
 from distcore_core.registry.manager import Plugins
-from distcore_testing import data
 from distcore_testing.app import app
 
 
@@ -39,8 +39,11 @@ class ExtensionSuite:
 
     def run(self, folder: Path, extensions: list[dict[str, Any]]) -> Any:
         """A short experiment with these extensions."""
+        distcore = app()
+        from distcore_testing import data  # needs numpy and pyarrow, which an extension may do without
+
         config = data.config(str(folder / "cache"), extensions=extensions)
-        return app().experiment(config, dataset=data.table(), output_directory=folder / "results")
+        return distcore.experiment(config, dataset=data.table(), output_directory=folder / "results")
 
     def test_it_listens_to_events_that_exist(self, tmp_path: Path) -> None:
         assert set(self.events) <= set(EVENTS)
@@ -71,11 +74,12 @@ class ExtensionSuite:
 
     def test_a_run_that_is_refused_ends_with_its_own_error(self, tmp_path: Path) -> None:
         """Nothing was started, and there is no folder."""
-        from distcore_core.errors import DataError
+        distcore = app()
+        from distcore_testing import data
 
         config = data.config(str(tmp_path / "cache"), extensions=[self.reference(tmp_path)])
         with _warnings() as said, pytest.raises(DataError, match="colour"):
-            app().experiment(config, dataset=data.table().drop(["colour"]), output_directory=tmp_path / "results")
+            distcore.experiment(config, dataset=data.table().drop(["colour"]), output_directory=tmp_path / "results")
         assert not said
 
 
