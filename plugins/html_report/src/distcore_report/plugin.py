@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distcore_core.hooks import hookimpl
+from distcore_core.plugin import hookimpl
 
 DISTCORE_API = (1, 0)
 

@@ -17,11 +17,18 @@ if TYPE_CHECKING:
     from distcore_data.columns import Values, batch_of, columns_of, row_range
     from distcore_data.encoding.exactsum import Moments
     from distcore_data.features import Features
+    from distcore_data.roles import SOURCE
+    from distcore_data.sources.formats import DataFormat, Given
+    from distcore_data.sources.held import TableFormat
 
 __all__ = [
+    "SOURCE",
     "CacheReader",
+    "DataFormat",
     "Features",
+    "Given",
     "Moments",
+    "TableFormat",
     "Values",
     "batch_of",
     "columns_of",
@@ -36,8 +43,12 @@ __getattr__ = on_first_use(
     __name__,
     {
         "CacheReader": "cache.reader",
+        "DataFormat": "sources.formats",
         "Features": "features",
+        "Given": "sources.formats",
         "Moments": "encoding.exactsum",
+        "SOURCE": "roles",
+        "TableFormat": "sources.held",
         "Values": "columns",
         "batch_of": "columns",
         "columns_of": "columns",

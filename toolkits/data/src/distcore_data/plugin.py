@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distcore_core.hooks import hookimpl
+from distcore_core.plugin import hookimpl
 
 DISTCORE_API = (1, 0)
 
