@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distcore_core.hooks import hookimpl
+from distcore_core.plugin import hookimpl
 
 DISTCORE_API = (1, 0)
 
