@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from distcore_data.columns import Values, batch_of, columns_of, row_range
     from distcore_data.encoding.exactsum import Moments
     from distcore_data.features import Features
-    from distcore_data.roles import SOURCE
+    from distcore_data.roles import SOURCE, STORE
     from distcore_data.sources.formats import DataFormat, Given
     from distcore_data.sources.held import TableFormat
+    from distcore_data.stores.store import Store
 
 __all__ = [
     "SOURCE",
+    "STORE",
     "CacheReader",
     "DataFormat",
     "Features",
     "Given",
     "Moments",
+    "Store",
     "TableFormat",
     "Values",
     "batch_of",
@@ -48,6 +51,8 @@ __getattr__ = on_first_use(
         "Given": "sources.formats",
         "Moments": "encoding.exactsum",
         "SOURCE": "roles",
+        "STORE": "roles",
+        "Store": "stores.store",
         "TableFormat": "sources.held",
         "Values": "columns",
         "batch_of": "columns",
