@@ -65,7 +65,8 @@ def decoded(endpoint: str) -> Callable[[], int]:
 
 def fetched(endpoint: str) -> Callable[[], int]:
     """Files that were hashed, and no more."""
-    from distcore_data.cache.files import CacheFiles, files_of
+    from distcore_data.cache.files import CacheFiles
+    from distcore_data.cache.opening import files_of
 
     def read() -> int:
         files = CacheFiles(cache_at(endpoint).store(), f"{KEY}/")

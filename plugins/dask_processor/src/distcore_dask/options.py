@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+
+from distcore_data.cluster_options import ClusterOptions
 
 
-class DaskOptions(BaseModel):
+class DaskOptions(ClusterOptions):
     """`backend.processor: {type: dask}`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    parallelism: int | None = Field(
-        default=None,
-        ge=1,
-        description="Partitions to cut the data into, at least, and so how many tasks can run at a time; default: four "
-        "for each CPU. They are never larger than 16 MiB and, to reach this number, never smaller than 1 MiB.",
-    )
     persist: bool = Field(
         default=True,
         description="true: a cluster keeps the rows it has read (in workers' memory or Ray's object store, which spill "

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
-from distcore_core.errors import CacheError, DistcoreError
 from distcore_dask.engines import Engine, Graph, find_engine
 from distcore_dask.options import DaskOptions
 from distcore_data import cluster_tasks as tasks
@@ -88,9 +87,7 @@ class DaskProcessor:
             graph[key] = (tasks.write, f"write-{token}", plan, pieces, kept, marks)
         graph[f"all-{token}"] = (_itself, keys)
         results, _ = self._run(graph, f"all-{token}", (), marks)
-        failures = [each for each in results if isinstance(each, tasks.Failure)]
-        if failures:
-            tasks.raise_failure(tasks.first(failures))
+        tasks.raise_first(results)
         return list(results)
 
     def close(self) -> None:
@@ -140,17 +137,8 @@ class DaskProcessor:
     def _run(self, graph: Graph, key: str, hold: Sequence[str], marks: str | None) -> tuple[Any, list[Any]]:
         """The graph's value. Raises CacheError where the engine fails: what tasks raise comes back as values."""
         assert self._engine is not None, "scan comes first"
-        try:
+        with tasks.waiting_for(f"on {self._engine.name}", marks):
             return self._engine.run(graph, key, hold)
-        except BaseException as error:
-            if marks is not None:
-                tasks.mark(marks, -1)  # tasks that are not begun yet shall not be
-            if not isinstance(error, Exception) or isinstance(error, DistcoreError):
-                raise
-            raise CacheError(
-                f"Preprocessing on {self._engine.name} failed: {type(error).__name__}: {error}. See the log of the "
-                "worker that it names. Where one ran out of memory, give workers more, or fewer tasks at a time."
-            ) from error
 
 
 def _itself(value: Any) -> Any:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
-from distcore_core.errors import CacheError, DistcoreError
 from distcore_data import cluster_tasks as tasks
 from distcore_modin import blocks
 from distcore_modin.engine import ModinEngine
@@ -81,9 +80,7 @@ class ModinProcessor:
                 engine.run(blocks.write, function, plan, pieces, marks, *(self._blocks[each.index] for each in pieces))
             )
         results = self._values(begun, marks)
-        failures = [each for each in results if isinstance(each, tasks.Failure)]
-        if failures:
-            tasks.raise_failure(tasks.first(failures))
+        tasks.raise_first(results)
         return results
 
     def close(self) -> None:
@@ -117,17 +114,8 @@ class ModinProcessor:
     def _values(self, references: Sequence[Any], marks: str | None) -> list[Any]:
         """Results of tasks. Raises CacheError where Ray fails: what tasks raise comes back as values."""
         assert self._engine is not None
-        try:
+        with tasks.waiting_for("with Modin on Ray", marks):
             return self._engine.values(references)
-        except BaseException as error:
-            if marks is not None:
-                tasks.mark(marks, -1)  # tasks that are not begun yet shall not be
-            if not isinstance(error, Exception) or isinstance(error, DistcoreError):
-                raise
-            raise CacheError(
-                f"Preprocessing with Modin on Ray failed: {type(error).__name__}: {error}. See the log of the worker "
-                "that it names. Where one ran out of memory, give workers more, or fewer tasks at a time."
-            ) from error
 
     def _forget(self) -> None:
         self._frame, self._blocks, self._starts = None, {}, []

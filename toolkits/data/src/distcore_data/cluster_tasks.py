@@ -14,7 +14,8 @@ import socket
 import traceback
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -228,6 +229,37 @@ def portable(error: BaseException) -> BaseException:
     except Exception:  # noqa: BLE001 whatever its pickling raises
         pass
     return DistcoreError(str(error)) if isinstance(error, DistcoreError) else RuntimeError(f"{type(error)}: {error}")
+
+
+@contextmanager
+def waiting_for(engine: str, marks: str | None) -> Iterator[None]:
+    """Around the call that waits for an engine's tasks. What they raise comes back as values, so an error is its own.
+
+    Args:
+        engine: how the user is told of it, such as "on Dask's threads".
+        marks: the folder of this pass; a mark then keeps tasks that are not begun from being begun.
+
+    Raises:
+        CacheError: the engine failed, with what it said. Errors of ours and interrupts pass as they are.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if marks is not None:
+            mark(marks, -1)
+        if not isinstance(error, Exception) or isinstance(error, DistcoreError):
+            raise
+        raise CacheError(
+            f"Preprocessing {engine} failed: {type(error).__name__}: {error}. See the log of the worker that it names. "
+            "If one ran out of memory, give workers more, or fewer tasks at a time."
+        ) from error
+
+
+def raise_first(results: Sequence[Any]) -> None:
+    """Raise what the first task in row order raised, if any of these results is a Failure."""
+    failures = [each for each in results if isinstance(each, Failure)]
+    if failures:
+        raise_failure(first(failures))
 
 
 def first(failures: Sequence[Failure]) -> Failure:
