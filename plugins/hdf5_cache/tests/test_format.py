@@ -10,8 +10,6 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from distcore_core.contracts import CACHE_FORMAT
 from distcore_core.errors import CacheError, ConfigError
@@ -79,20 +77,6 @@ def test_any_name_is_a_column():
 # ------------------------------------------------------------------ equal bytes
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.data())
-def test_equal_tables_give_equal_bytes(data):
-    """However the rows are cut into chunks and slices, and whatever metadata and nullability the table carries."""
-    rows = data.draw(st.integers(1, 3000))
-    values = table(rows)
-    cuts = sorted(data.draw(st.lists(st.integers(0, rows), max_size=4)))
-    parts = [values.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, rows], strict=True)]
-    other = pa.concat_tables(parts).replace_schema_metadata({"from": "elsewhere"})
-    wider = pa.concat_tables([table(10, 1), values]).slice(10)
-    required = values.cast(pa.schema([field.with_nullable(False) for field in values.schema]))
-    assert written(values) == written(other) == written(wider) == written(required)
-
-
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_bytes_depend_neither_on_the_time_nor_on_the_process(compression):
     """HDF5 keeps times in whole seconds, unless it is told not to."""
@@ -108,26 +92,6 @@ def test_bytes_depend_neither_on_the_time_nor_on_the_process(compression):
 
 
 # ------------------------------------------------------------------ reading
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from(["none", "gzip"]),
-    st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), min_size=1, max_size=6),
-    st.data(),
-)
-def test_any_ranges_in_any_order_of_one_open_shard(compression, ranges, data):
-    """What is kept of an earlier read never leaks into a later one."""
-    values = table()
-    shard = opened(CONTENTS[compression])
-    for start, stop in ranges:
-        start, stop = min(start, stop), max(start, stop)
-        names = data.draw(st.sampled_from([None, ["code"], ["x", "tokens"], ["split", "vector", "code"]]))
-        found = shard.read(start, stop, names)
-        found.validate(full=True)
-        expected = values.slice(start, stop - start)
-        assert found.to_pydict() == (expected if names is None else expected.select(names)).to_pydict()
-        assert found.schema.names == (names or values.column_names)
 
 
 CONTENTS = {"none": written(table()), "gzip": written(table(), compression="gzip", chunk_rows=1024)}
@@ -150,19 +114,6 @@ def test_reading_never_imports_hdf5(tmp_path):
         f"print(Hdf5Format().open(open({str(tmp_path / 'shard')!r}, 'rb')).read().num_rows)"
     )
     assert subprocess.check_output([sys.executable, "-c", code]).split() == [b"3000"]
-
-
-def test_rows_out_of_range_are_refused():
-    shard = opened(written(table(10)))
-    for start, stop in ((-1, 5), (5, 11), (6, 5)):
-        with pytest.raises(IndexError):
-            shard.read(start, stop)
-
-
-def test_close_closes_the_source():
-    source = io.BytesIO(written(table(10)))
-    Hdf5Format().open(source).close()
-    assert source.closed
 
 
 def test_a_source_that_reads_less_than_asked_is_read_on():
@@ -195,13 +146,6 @@ def test_missing_values_are_refused_by_the_column_name(column):
 def test_other_types_are_refused_by_the_column_name(column):
     with pytest.raises(CacheError, match="'age' is"):
         written(pa.table({"age": column}))
-
-
-def test_a_full_disk_keeps_its_errno():
-    """So that whoever catches it can say what it is."""
-    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space") as caught:
-        Hdf5Format().write(full, table())
-    assert caught.value.errno == 28
 
 
 def test_what_would_look_like_a_bomb_is_not_compressed(monkeypatch):

@@ -11,8 +11,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from distcore_core.contracts import CACHE_FORMAT
 from distcore_core.errors import CacheError, ConfigError
@@ -125,20 +123,6 @@ def test_missing_values_are_refused_by_the_column_name(column):
 # ------------------------------------------------------------------ equal bytes
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.data())
-def test_equal_tables_give_equal_bytes(data):
-    """However the rows are cut into chunks and slices, and whatever metadata and nullability the table carries."""
-    rows = data.draw(st.integers(1, 3000))
-    values = table(rows)
-    cuts = sorted(data.draw(st.lists(st.integers(0, rows), max_size=4)))
-    parts = [values.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, rows], strict=True)]
-    other = pa.concat_tables(parts).replace_schema_metadata({"from": "elsewhere"})
-    wider = pa.concat_tables([table(10, 1), values]).slice(10)
-    required = values.cast(pa.schema([field.with_nullable(False) for field in values.schema]))
-    assert written(values) == written(other) == written(wider) == written(required)
-
-
 def test_bytes_do_not_depend_on_threads_or_on_the_process(tmp_path):
     code = (
         "import sys, pyarrow as pa; pa.set_cpu_count(int(sys.argv[1])); sys.path.insert(0, sys.argv[2]); "
@@ -152,21 +136,6 @@ def test_bytes_do_not_depend_on_threads_or_on_the_process(tmp_path):
 # ------------------------------------------------------------------ reading
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), min_size=1, max_size=6), st.data())
-def test_any_ranges_in_any_order_of_one_open_shard(ranges, data):
-    """What is kept of an earlier read never leaks into a later one."""
-    values = table()
-    shard = opened(written(values, row_group_rows=1024))
-    for start, stop in ranges:
-        start, stop = min(start, stop), max(start, stop)
-        names = data.draw(st.sampled_from([None, ["code"], ["x", "tokens"], ["split", "vector", "code"]]))
-        found = shard.read(start, stop, names)
-        expected = values.slice(start, stop - start)
-        assert found.to_pydict() == (expected if names is None else expected.select(names)).to_pydict()
-        assert found.schema.names == (names or values.column_names)
-
-
 def test_small_reads_in_order_decode_each_row_group_once(monkeypatch):
     shard = opened(written(table(), row_group_rows=1024))
     decoded = []
@@ -175,26 +144,6 @@ def test_small_reads_in_order_decode_each_row_group_once(monkeypatch):
     for start in range(0, 3000, 100):
         shard.read(start, start + 100, ["code"])
     assert decoded == [0, 1, 2]
-
-
-def test_rows_out_of_range_are_refused():
-    shard = opened(written(table(10)))
-    for start, stop in ((-1, 5), (5, 11), (6, 5)):
-        with pytest.raises(IndexError):
-            shard.read(start, stop)
-
-
-def test_close_closes_the_source():
-    source = io.BytesIO(written(table(10)))
-    ParquetFormat().open(source).close()
-    assert source.closed
-
-
-def test_a_full_disk_keeps_its_errno():
-    """So that whoever catches it can say what it is."""
-    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space") as caught:
-        ParquetFormat().write(full, table())
-    assert caught.value.errno == 28
 
 
 # ------------------------------------------------------------------ options

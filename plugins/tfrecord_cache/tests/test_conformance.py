@@ -6,10 +6,18 @@ from typing import ClassVar
 import pytest
 
 from distcore_testing import CacheFormatSuite, PluginSuite
+from distcore_tfrecord import format
 
 
 class TestPlugin(PluginSuite):
     kind, name = "caches", "tfrecord"
+
+
+def members(content):
+    """Where members of a gzip file begin."""
+    found = [place for place in range(1, len(content)) if content.startswith(b"\x1f\x8b\x08", place)]
+    assert found
+    return found
 
 
 class TestDefault(CacheFormatSuite):
@@ -24,15 +32,29 @@ class TestDefault(CacheFormatSuite):
         return [found[1], found[2], found[-2]]
 
 
+class TestSmallBlocks(TestDefault):
+    """A shard of several blocks, each of which is decoded by itself."""
+
+    flips = 5
+
+    @pytest.fixture(autouse=True)
+    def _blocks(self, monkeypatch):
+        monkeypatch.setattr(format, "BLOCK_BYTES", 64 << 10)
+
+
+class TestSmallBlocksGzip(TestSmallBlocks):
+    options: ClassVar = {"compression": "gzip"}
+
+    def boundaries(self, content):
+        return members(content)
+
+
 class TestGzip(CacheFormatSuite):
     name = "tfrecord"
     options: ClassVar = {"compression": "gzip"}
 
     def boundaries(self, content):
-        """Where members of the gzip file begin."""
-        found = [place for place in range(1, len(content)) if content.startswith(b"\x1f\x8b\x08", place)]
-        assert found
-        return found
+        return members(content)
 
 
 @pytest.mark.slow

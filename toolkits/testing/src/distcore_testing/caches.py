@@ -5,6 +5,7 @@ installed."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
@@ -71,10 +72,23 @@ class CacheFormatSuite:
         assert with_all.column("tokens").to_pylist() == shard.column("tokens").to_pylist()
 
     def test_equal_tables_give_equal_bytes(self, format: CacheFormat, shard: pa.Table) -> None:
-        """Also when the same rows come in other chunks, and from another instance."""
+        """However the rows are cut into chunks and slices, whatever metadata and nullability the table carries, and
+        from another instance."""
         again = Plugins().make(CACHE_FORMAT, self.name, self.options)
-        chunks = pa.concat_tables([shard.slice(0, 1), shard.slice(1, 3000), shard.slice(3001)])
-        assert _written(format, shard) == _written(format, shard) == _written(again, chunks)
+        dice = random.Random(self.name)
+        for rows in (shard.num_rows, 1, *(dice.randint(2, shard.num_rows) for _ in range(4))):
+            values = shard.slice(dice.randint(0, shard.num_rows - rows), rows)
+            cuts = sorted(dice.randint(0, rows) for _ in range(3))
+            parts = [values.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, rows], strict=True)]
+            others = [
+                pa.concat_tables(parts).replace_schema_metadata({"from": "elsewhere"}),
+                values.combine_chunks(),
+                values.cast(pa.schema([field.with_nullable(False) for field in values.schema])),
+            ]
+            content = _written(format, values)
+            assert content == _written(format, values)
+            for other in others:
+                assert content == _written(again, other)
 
     @pytest.mark.parametrize(("start", "stop"), [(0, 0), (0, 1), (17, 4097), (4999, 5000), (0, None), (4096, None)])
     def test_ranges_of_rows(self, format: CacheFormat, shard: pa.Table, start: int, stop: int | None) -> None:
@@ -89,6 +103,38 @@ class CacheFormatSuite:
     def test_chosen_columns_in_the_order_asked(self, format: CacheFormat, shard: pa.Table) -> None:
         found = self._open(format, shard).read(10, 20, columns=["code", "x"])
         assert found.schema.names == ["code", "x"]
+
+    def test_any_ranges_in_any_order_of_one_open_shard(self, format: CacheFormat, shard: pa.Table) -> None:
+        """What is kept of an earlier read never leaks into a later one."""
+        shard = shard.append_column("split", pa.array(np.arange(shard.num_rows) % 4 - 1, pa.int8()))
+        dice, reader = random.Random(self.name), self._open(format, shard)
+        for _ in range(40):
+            start, stop = sorted(dice.randint(0, shard.num_rows) for _ in range(2))
+            if dice.random() < 0.5:  # as a loader reads, a little at a time
+                stop = min(stop, start + 100)
+            names = dice.choice([None, ["code"], ["x", "tokens"], ["split", "vector", "code"]])
+            found = reader.read(start, stop, names)
+            found.validate(full=True)
+            expected = shard.slice(start, stop - start).select(names or shard.column_names)
+            assert str(found.to_pydict()) == str(expected.to_pydict())  # as text, since no NaN equals another
+
+    def test_rows_out_of_range_are_refused(self, format: CacheFormat, shard: pa.Table) -> None:
+        reader = self._open(format, shard.slice(0, 10))
+        for start, stop in ((-1, 5), (5, 11), (6, 5)):
+            with pytest.raises(IndexError):
+                reader.read(start, stop)
+
+    def test_close_closes_the_source(self, format: CacheFormat, shard: pa.Table) -> None:
+        source = io.BytesIO(_written(format, shard.slice(0, 10)))
+        format.open(source).close()
+        assert source.closed
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no disk that is always full")
+    def test_a_full_disk_keeps_its_errno(self, format: CacheFormat, shard: pa.Table) -> None:
+        """So that whoever catches it can say what it is."""
+        with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space") as caught:
+            format.write(full, shard)
+        assert caught.value.errno == errno.ENOSPC
 
     def test_an_empty_shard(self, format: CacheFormat, shard: pa.Table) -> None:
         reader = self._open(format, shard.slice(0, 0))

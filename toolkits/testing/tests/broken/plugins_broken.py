@@ -213,34 +213,42 @@ class MuddledTrainer(Around):
 class SoundCache:
     suffix = ".arrow"
 
+    metadata = staticmethod(dict)
+
     def write(self, target, table):
-        table = table.combine_chunks()
+        schema = pa.schema([(field.name, field.type) for field in table.schema])
+        table = table.combine_chunks().take(np.arange(table.num_rows)).combine_chunks()  # no offset of a slice is left
+        table = table.cast(schema).replace_schema_metadata(self.metadata())
         with pa.ipc.new_file(target, table.schema) as writer:
             writer.write_table(table)
 
     def open(self, source):
-        return Shard(pa.ipc.open_file(source).read_all())
+        return Shard(pa.ipc.open_file(source).read_all(), source)
 
 
 class Shard:
-    def __init__(self, table):
-        self.table, self.rows = table, table.num_rows
+    def __init__(self, table, source=None):
+        self.table, self.rows, self.source = table, table.num_rows, source
 
     def read(self, start=0, stop=None, columns=None):
-        part = self.table.slice(start, (self.rows if stop is None else stop) - start)
+        stop = self.rows if stop is None else stop
+        if not 0 <= start <= stop <= self.rows:
+            raise IndexError(start, stop)
+        part = self.table.slice(start, stop - start)
         part = (part if columns is None else part.select(columns)).combine_chunks()
         batches = part.to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=part.schema)
 
     def close(self):
-        pass
+        if self.source is not None:
+            self.source.close()
 
 
 class StampedCache(SoundCache):
     """Equal tables, other bytes."""
 
-    def write(self, target, table):
-        super().write(target, table.replace_schema_metadata({"written": uuid.uuid4().hex}))
+    def metadata(self):
+        return {"written": uuid.uuid4().hex}
 
 
 class LossyCache(SoundCache):
@@ -271,6 +279,55 @@ class WholeCache(SoundCache):
         read = shard.read
         shard.read = lambda start=0, stop=None, columns=None: read(start, stop)
         return shard
+
+
+class KeepingCache(SoundCache):
+    """A read from where one began before gives that one's rows."""
+
+    def open(self, source):
+        shard, kept = super().open(source), {}
+        read = shard.read
+
+        def first(start=0, stop=None, columns=None):
+            found = kept.setdefault(start // 1000, read(start, stop))
+            return found if columns is None else found.select(columns)
+
+        shard.read = first
+        return shard
+
+
+class ClampingCache(SoundCache):
+    """Rows that are not there are left out."""
+
+    def open(self, source):
+        shard = super().open(source)
+        read = shard.read
+
+        def clamped(start=0, stop=None, columns=None):
+            stop = min(shard.rows if stop is None else stop, shard.rows)
+            return read(min(max(start, 0), stop), stop, columns)
+
+        shard.read = clamped
+        return shard
+
+
+class HoldingCache(SoundCache):
+    """The source stays open."""
+
+    def open(self, source):
+        shard = super().open(source)
+        shard.source = None
+        return shard
+
+
+class VagueCache(SoundCache):
+    """An error of the disk loses its number."""
+
+    def write(self, target, table):
+        try:
+            super().write(target, table)
+        except OSError as error:
+            raise OSError(f"it cannot be written: {error}") from error
 
 
 # ------------------------------------------------------------------ features
@@ -560,6 +617,10 @@ CACHES = {
     "lossy": LossyCache,
     "lenient": LenientCache,
     "whole": WholeCache,
+    "keeping": KeepingCache,
+    "clamping": ClampingCache,
+    "holding": HoldingCache,
+    "vague": VagueCache,
 }
 FEATURES = {
     "sound": SoundFeature,
