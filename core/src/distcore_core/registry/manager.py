@@ -102,7 +102,7 @@ class Plugins(Installed):
         if lacks:
             raise PluginBroken(
                 f"{offer.who} offers {role.singular} {name!r}, but what its {role.hook} made has no "
-                f"{', '.join(lacks)}. Compare it with {role.type.__name__} in distcore_core.contracts, or report "
+                f"{', '.join(lacks)}. Compare it with {role.type.__module__}.{role.type.__name__}, or report "
                 "this to its authors."
             )
         return made
