@@ -276,6 +276,31 @@ def _in_a_fork() -> None:
 os.register_at_fork(after_in_child=_in_a_fork)
 
 
+def own_process() -> None:
+    """Say that this process exists for distcore's work alone, for one that works outside of a block that owns it."""
+    global _owned
+    _owned = True
+
+
+_owned = False
+
+
+def end_process(words: str) -> bool:
+    """End this process as it is, with exit code 1 and a last line, whatever its threads do.
+
+    Args:
+        words: What ended it, in sentences.
+
+    Returns:
+        False: it is the process of a program that called distcore, and goes on.
+    """
+    active = Stoppable.active
+    if not _owned and (active is None or not active.owns_process):
+        return False
+    os.write(2, f"distcore: {words}\n".encode())
+    os._exit(1)
+
+
 def signal_of(error: BaseException) -> int:
     """The signal that a KeyboardInterrupt stands for."""
     return error.signal if isinstance(error, Stopped) else int(signal.SIGINT)

@@ -87,6 +87,7 @@ def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
     assert done.returncode == 0, done.stderr
     (model,) = (folder / name).rglob("weights.safetensors")
     assert weights(model.parent) == weights(ddp.model)
+    assert [each.name for each in (folder / name).iterdir()] == ["experiment_run"], "rank 0's alone"
 
 
 def test_the_local_trainer_refuses_to_be_one_of_many(monkeypatch, folder):

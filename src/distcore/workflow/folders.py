@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from distcore.workflow.session import experiment_directory
 from distcore_core.errors import DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory
-from distcore_core.io.temporaries import sweep, sweep_tree
+from distcore_core.io.temporaries import sweep, sweep_tree, temporary_folder
 from distcore_core.signals import signal_of
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, MODEL, STARTED, Mirror, working_folder
 
@@ -83,8 +83,7 @@ def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | N
             session.directory = stack.enter_context(working_folder(session.mirror))
             stack.enter_context(put_at_the_end(session.mirror, session.directory))
         else:
-            fresh = None if going_on else experiment_directory(place, asked.experiment_name, asked.model_name)
-            session.directory = fresh or place
+            session.directory = place if going_on else stack.enter_context(_fresh(place, asked))
             sweep_tree(session.directory)
             if not taken_over:
                 stack.enter_context(alone_in(session.directory))
@@ -95,15 +94,31 @@ def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | N
 
 
 @contextmanager
+def _fresh(place: Path, asked: TrainRequest) -> Iterator[Path]:
+    """A new run's folder. A launcher's ranks but the first leave no results, and work where nobody sees it: if each had
+    a folder there, chance would decide which one the results come into."""
+    if _is_other_rank():
+        with temporary_folder("rank") as folder:
+            yield folder
+    else:
+        yield experiment_directory(place, asked.experiment_name, asked.model_name)
+
+
+def _is_other_rank() -> bool:
+    from distcore_torch.training.trainer import launched_rank
+
+    rank = launched_rank()
+    return rank is not None and rank.index > 0
+
+
+@contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
     """Hold a run's folder: of two processes that train in it, each would remove what the other saves.
 
     Raises UserError where another one does."""
     from distcore_core.io.locks import folder_if_free
-    from distcore_torch.training.trainer import launched_rank
 
-    rank = launched_rank()
-    if rank is not None and rank.index:  # rank 0, another process, holds it for all of them
+    if _is_other_rank():  # rank 0, another process, holds it for all of them
         yield
         return
     with folder_if_free(directory) as free:

@@ -65,7 +65,7 @@ def run(group: WorkerGroup, threads: int) -> list[Any]:
     with Interrupt(group.grace_seconds + LATER_SECONDS) as interrupt:  # the ranks' own time ends first
         for attempt in range(group.max_retries + 1):
             with (
-                temporary_folder("worker group") as folder,
+                temporary_folder("group") as folder,
                 Attempt(group, threads, payload, folder, attempt) as ranks,
             ):
                 found = ranks.wait(interrupt)

@@ -14,12 +14,15 @@ import sys
 import threading
 from typing import Any, BinaryIO
 
+from distcore_core.signals import own_process
+
 
 def main(answers: int) -> None:
     """Run what comes until the pipe ends. A byte after each trial says that it returned."""
     # Who wants to be asked to end (the training loop) listens for itself. Anywhere else a KeyboardInterrupt may get
     # lost, or turn into another error (in an import, in a destructor): the trial would go on, or would have failed.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    own_process()
     work: queue.Queue[Any] = queue.Queue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, work), name="distcore-driver", daemon=True).start()
     os.set_inheritable(answers, False)  # the pipe's end must tell of this process alone

@@ -44,7 +44,7 @@ def run(config: dict[str, Any]) -> None:
 def _run(config: dict[str, Any], rank: Rank, environment: dict[str, str], listener: Listener) -> None:
     coordinator = config["coordinator"]
     process, connection = _started(environment)
-    watch = Watch([Watched(rank.index, process.pid, listener)], config["hang_seconds"])
+    watch = Watch([Watched(rank.index, process.pid, listener)], config["hang_seconds"], world=rank.world)
     seat = Seat(
         _group(),
         rank.index,

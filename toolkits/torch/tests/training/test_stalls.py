@@ -4,12 +4,21 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from distcore_torch.training import stalls
-from distcore_torch.training.heartbeat import COMPUTING, FILE, LOADING, WAITING, Heartbeat, Listener
+from distcore_torch.training.heartbeat import (
+    COMPUTING,
+    FILE,
+    LOADING,
+    WAITING,
+    Heartbeat,
+    Listener,
+    open_heartbeat,
+)
 
 BEATING = """
 import sys, threading, time
@@ -40,6 +49,7 @@ def clock(monkeypatch):
 
     made = Clock()
     monkeypatch.setattr(stalls.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(stalls, "ANSWER_SECONDS", 0.0)  # nobody would answer
     return made
 
 
@@ -120,6 +130,27 @@ def test_all_that_wait_for_one_another_are_told(ranks, clock):
     assert all("waiting for the other ranks" in line for line in told)
 
 
+def test_one_that_waits_is_not_to_blame_if_others_are_out_of_sight(ranks, clock):
+    """As on Ray, if another machine's rank hangs: whoever is beside that one tells."""
+    told = []
+    watch = stalls.Watch([ranks[0].watched], 10, told.append, world=3)
+    ranks[0].beat.doing(WAITING)
+    assert clock.pass_(500, watch) is None
+    assert told == []
+    ranks[0].beat.doing(COMPUTING)
+    assert clock.pass_(500, watch)[0].rank == 0
+
+
+def test_who_is_another_watchers_is_seen_and_not_told(ranks, clock):
+    """As under torchrun: the first rank hangs, and watches one that waits for it."""
+    ranks[0].watched.ours = False
+    watch, told = watch_of(ranks[:2], hang_seconds=10)
+    ranks[0].beat.doing(COMPUTING)
+    ranks[1].beat.doing(WAITING)
+    assert clock.pass_(500, watch) is None
+    assert told == []
+
+
 def test_what_has_no_heartbeat_is_left_alone(ranks, clock):
     watch, told = watch_of(ranks, hang_seconds=10)
     assert clock.pass_(200, watch) is None
@@ -144,3 +175,29 @@ def test_a_real_process_tells_where_it_stands_and_that_it_is_stopped(tmp_path):
         os.kill(process.pid, signal.SIGCONT)
         process.communicate("\n")
     assert process.returncode == 0, "asking for its stack did it no harm"
+
+
+def test_the_calls_are_those_of_the_thread_that_opened_the_heartbeat(tmp_path):
+    listener = Listener(tmp_path / "rank")
+    begun, over = threading.Event(), threading.Event()
+
+    def another_name_to_find():
+        open_heartbeat(str(listener.path))
+        begun.set()
+        over.wait(60)
+
+    thread = threading.Thread(target=another_name_to_find)
+    thread.start()
+    try:
+        begun.wait(60)
+        first, second = listener.calls(60), listener.calls(60)
+    finally:
+        over.set()
+        thread.join()
+        open_heartbeat(None)
+    assert any(call.endswith("in another_name_to_find") for call in first)
+    assert first == second
+
+
+def test_who_does_not_answer_is_waited_for_no_longer_than_that(tmp_path):
+    assert Listener(tmp_path / "rank").calls(0.3) == []

@@ -1,18 +1,19 @@
 """A rank's heartbeat: which step it is at and what it does, in a few bytes that its supervisor maps and reads.
 
 The rank writes when it begins to do something else, some hundred nanoseconds each time. Where nobody reads, it writes
-into memory of its own. `stalls.py` reads.
+into memory of its own. `stalls.py` reads, and may ask where the rank stands: a thread of it answers in a second file.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import mmap
 import os
-import signal
 import struct
+import sys
+import threading
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -20,18 +21,28 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 FILE = "DISTCORE_HEARTBEAT"
-"""Environment variable: the rank's file, made by whoever reads it; its stack is written into a second one beside it."""
+"""Environment variable: the rank's file, made by whoever reads it."""
 
 DOING = ("starting", "preparing", "loading", "computing", "waiting for the other ranks", "evaluating", "saving")
 STARTING, PREPARING, LOADING, COMPUTING, WAITING, EVALUATING, SAVING = range(len(DOING))
 AT_STEPS = (LOADING, COMPUTING, WAITING)
 """What steps consist of."""
 
-LAYOUT = struct.Struct(f"={4 + len(DOING)}d")
-"""beats (changes so far), step, what it does now, since when (monotonic), and seconds in each activity so far."""
+LAYOUT = struct.Struct(f"={5 + len(DOING)}d")
+"""beats (changes so far), step, what it does now, since when (monotonic), how often it was asked where it stands (which
+its reader writes), and seconds in each activity so far."""
 
-STACK_SIGNAL = signal.SIGUSR2
-"""On it a rank writes the stacks of its threads into a file, also while it waits in a library."""
+ASKED, SECONDS = 4, 5
+"""Where these begin, in numbers of eight bytes."""
+
+ANSWER_SECONDS = 0.25
+"""How often a rank looks whether it was asked."""
+
+LOOK_SECONDS = 0.05
+"""How often who asked looks for the answer."""
+
+MOST_CALLS = 6
+"""The innermost calls that it answers with."""
 
 
 class Pulse(NamedTuple):
@@ -59,7 +70,7 @@ class Heartbeat:
     def doing(self, what: int) -> int:
         """Say what comes now; returns what it was."""
         words, now, before = self._words, time.monotonic(), self._doing
-        words[4 + before] += now - self._begun
+        words[SECONDS + before] += now - self._begun
         self._begun, self._doing = now, what
         words[3], words[2] = now, what
         words[0] += 1
@@ -68,8 +79,12 @@ class Heartbeat:
     @property
     def pulse(self) -> Pulse:
         """What a reader sees."""
-        beats, step, doing, _, *seconds = self._words
-        return Pulse(int(beats), int(step), int(doing), tuple(seconds))
+        return _pulse(self._words.tolist())
+
+    @property
+    def asked(self) -> int:
+        """How often somebody asked where it stands."""
+        return int(self._words[ASKED])
 
     def stepped(self) -> None:
         """One more step is done."""
@@ -101,44 +116,58 @@ _own: list[Heartbeat] = []
 
 
 def heartbeat() -> Heartbeat:
-    """This process's; opened at the first call, with the stack's file, if somebody reads."""
+    """This process's; opened at the first call."""
     if not _own:
         open_heartbeat(os.environ.get(FILE))
     return _own[0]
 
 
 def open_heartbeat(path: str | None) -> None:
-    """Write into this file from now on; None: for nobody."""
+    """Write into this file from now on, and answer who asks where this thread stands; None: for nobody."""
     _own[:] = [Heartbeat(_memory(path))]
+    if path is not None:
+        arguments = (_own[0], answer_of(path), threading.get_ident())
+        threading.Thread(target=_answer, args=arguments, name="distcore-heartbeat", daemon=True).start()
 
 
 def _memory(path: str | None) -> mmap.mmap | bytearray:
     if path is not None:
-        with suppress(OSError):
-            _write_stacks_into(path)
-            with open(path, "r+b") as file:
-                return mmap.mmap(file.fileno(), LAYOUT.size)
+        with suppress(OSError), open(path, "r+b") as file:
+            return mmap.mmap(file.fileno(), LAYOUT.size)
     return bytearray(LAYOUT.size)
 
 
-_stacks: list[object] = []
-"""The open file, which faulthandler needs for as long as the process lives."""
+def _answer(beat: Heartbeat, path: Path, thread: int) -> None:
+    """Write where the thread stands whenever that is asked, for as long as this is the process's heartbeat.
+
+    Python's lock keeps the calls as they are while they are read. A signal's handler, as faulthandler has one, reads
+    them while they change, which ends a process now and then."""
+    answered = 0
+    while _own[0] is beat:
+        asked = beat.asked
+        if asked != answered:
+            with suppress(OSError):
+                early = path.with_suffix(".early")
+                early.write_text("\n".join([str(asked), *calls_of(thread)]))
+                early.rename(path)
+            answered = asked
+        time.sleep(ANSWER_SECONDS)
 
 
-def _write_stacks_into(path: str) -> None:
-    if signal.getsignal(STACK_SIGNAL) != signal.SIG_DFL:  # the user's own
-        return
-    early = Path(f"{path}.early")
-    file = early.open("w")
-    faulthandler.register(STACK_SIGNAL, file=file, all_threads=True)
-    signal.siginterrupt(STACK_SIGNAL, False)  # a call that waits in a library goes on waiting
-    _stacks.append(file)
-    early.rename(stack_of(path))  # from now on the signal may come; before, it would have ended this process
+def calls_of(thread: int) -> list[str]:
+    """`loader.py:12 in batches` and so on: the innermost calls of a thread of this process."""
+    frames = list(traceback.walk_stack(sys._current_frames().get(thread)))[:MOST_CALLS]
+    return [f"{Path(each.f_code.co_filename).name}:{line} in {each.f_code.co_name}" for each, line in frames]
 
 
-def stack_of(path: str | Path) -> Path:
-    """Where a rank with this heartbeat writes its stacks."""
-    return Path(f"{path}.stack")
+def answer_of(path: str | Path) -> Path:
+    """Where a rank with this heartbeat says where it stands."""
+    return Path(f"{path}.stands")
+
+
+def _pulse(words: Sequence[float]) -> Pulse:
+    beats, step, doing, *_ = words
+    return Pulse(int(beats), int(step), int(doing), tuple(words[SECONDS:]))
 
 
 class Listener:
@@ -153,8 +182,19 @@ class Listener:
 
     def pulse(self) -> Pulse:
         """What the rank said last."""
-        beats, step, doing, _, *seconds = LAYOUT.unpack(self._memory[:])
-        return Pulse(int(beats), int(step), int(doing), tuple(seconds))
+        return _pulse(LAYOUT.unpack(self._memory[:]))
+
+    def calls(self, seconds: float) -> list[str]:
+        """Where the rank stands, innermost call first; [] if it does not answer within that time."""
+        question = int(LAYOUT.unpack(self._memory[:])[ASKED]) + 1
+        struct.pack_into("=d", self._memory, ASKED * 8, question)
+        for _ in range(int(seconds / LOOK_SECONDS)):
+            time.sleep(LOOK_SECONDS)
+            with suppress(OSError):
+                number, *calls = answer_of(self.path).read_text().splitlines()
+                if number == str(question):
+                    return calls
+        return []
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,18 +1,19 @@
-"""Ranks that a launcher started watch each other: nobody of ours stands above them.
+"""Ranks that nobody of ours stands above, as those of a launcher: they watch each other.
 
-On each machine the first rank watches the others, and the second one the first.
+On each machine the first rank watches the others, and the second one the first; one that is alone there watches itself.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore_core.io.temporaries import temporary_folder
+from distcore_core.signals import end_process
 from distcore_torch.training.heartbeat import FILE, Listener, open_heartbeat
 from distcore_torch.training.stalls import Watch, Watched, end
 
@@ -23,21 +24,22 @@ LOOK_SECONDS = 1.0
 
 
 @contextmanager
-def watching_each_other(strategy: Strategy, hang_seconds: float | None) -> Iterator[None]:
-    """Inside, a rank that makes no progress is told by another one, and killed after `hang_seconds`.
+def watching(strategy: Strategy, hang_seconds: float | None, last_words: Callable[[], str] = str) -> Iterator[None]:
+    """Inside, a rank that makes no progress is told, and ended after `hang_seconds`.
 
-    Every rank calls it, once it has met the others. Does nothing if a supervisor watches, or there is one rank."""
-    if FILE in os.environ or strategy.rank.world == 1:
+    Every rank calls it, once it has met the others. Does nothing if a supervisor watches. last_words(): which
+    checkpoint rank 0 has saved, in a sentence."""
+    if FILE in os.environ:
         yield
         return
     with temporary_folder("heartbeat") as folder:
         mine = Listener(folder / "heartbeat")
         open_heartbeat(str(mine.path))
         ranks = strategy.gather((_machine(), os.getpid(), str(mine.path)))
-        watch = Watch(_others(ranks, strategy.rank.index), hang_seconds)
+        watch = Watch(_watched(ranks, strategy.rank.index), hang_seconds, world=len(ranks))
         strategy.gather(None)  # all have opened what they watch
         over = threading.Event()
-        thread = threading.Thread(target=_look, args=(watch, over), name="distcore-watch", daemon=True)
+        thread = threading.Thread(target=_look, args=(watch, last_words, over), name="distcore-watch", daemon=True)
         thread.start()
         try:
             yield
@@ -49,22 +51,41 @@ def watching_each_other(strategy: Strategy, hang_seconds: float | None) -> Itera
             mine.close()
 
 
-def _others(ranks: list[tuple[str, int, str]], mine: int) -> list[Watched]:
-    """Those that this rank watches. ranks: (machine, process, heartbeat) of all."""
+def _watched(ranks: list[tuple[str, int, str]], mine: int) -> list[Watched]:
+    """Those of this rank's machine, if it is one that watches. ranks: (machine, process, heartbeat) of all."""
     here = [rank for rank, (machine, _, _) in enumerate(ranks) if machine == ranks[mine][0]]
-    if mine not in here[:2] or len(here) < 2:
+    if mine not in here[:2]:
         return []
-    watched = here[1:] if mine == here[0] else here[:1]
-    return [Watched(rank, ranks[rank][1], Listener(Path(ranks[rank][2]), make=False)) for rank in watched]
+    ours = here if len(here) == 1 else here[1:] if mine == here[0] else here[:1]
+    return [
+        Watched(rank, ranks[rank][1], Listener(Path(ranks[rank][2]), make=False), ours=rank in ours) for rank in here
+    ]
 
 
-def _look(watch: Watch, over: threading.Event) -> None:
+def _look(watch: Watch, last_words: Callable[[], str], over: threading.Event) -> None:
     while not over.wait(LOOK_SECONDS):
         hung = watch.look()
-        if hung is not None:
-            watch.tell(f"{hung[1][0].upper()}{hung[1][1:]}; trainer.hang_seconds has passed, and it is ended.")
-            end(hung[0])
-            return
+        if hung is None:
+            continue
+        rank, standing = hung
+        if rank.process != os.getpid():
+            # Any other rank's end is told by the first, which saves the checkpoints.
+            words = "" if rank.rank else f" {_checked(last_words)}"
+            watch.tell(f"{standing[0].upper()}{standing[1:]}; trainer.hang_seconds has passed, and it is ended.{words}")
+            end(rank)
+        elif not end_process(f"Training stopped: {standing}. {_checked(last_words)}"):
+            watch.tell(
+                "trainer.hang_seconds has passed. Only the program that called distcore can end this run: "
+                f"the process {rank.process} is its own."
+            )
+        return
+
+
+def _checked(last_words: Callable[[], str]) -> str:
+    """What it says; "" if the disk that holds the checkpoints is what does not answer."""
+    with suppress(Exception):
+        return last_words()
+    return ""
 
 
 def _machine() -> str:

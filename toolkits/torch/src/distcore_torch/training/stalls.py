@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import socket
 import time
@@ -21,16 +20,17 @@ from distcore_torch.training.heartbeat import (
     DOING,
     PREPARING,
     SAVING,
-    STACK_SIGNAL,
     STARTING,
     WAITING,
     Listener,
     Pulse,
-    stack_of,
 )
 
-TOLD_SECONDS, BEGIN_SECONDS = 20.0, 60.0
-"""How long a rank may make no progress before it is told: in general, and while it starts, prepares or saves."""
+TOLD_SECONDS = float(os.environ.get("DISTCORE_TOLD_SECONDS", 20.0))
+"""How long a rank may make no progress before it is told. Only tests set the variable."""
+
+BEGIN_SECONDS = 3 * TOLD_SECONDS
+"""The same while it starts, prepares or saves."""
 
 STEPS = 10
 """And never less than so many of its own steps."""
@@ -41,15 +41,17 @@ LEAST_STEPS = 3
 MOST_AT_ONCE = 2.0
 """Seconds that count between two looks at most."""
 
-STACK_SECONDS, STACK_LINES = 1.0, 6
-"""How long a rank may take to write its stack, and how much of it is told."""
+ANSWER_SECONDS = 2.0
+"""How long a rank may take to say where it stands; one whose library holds Python's lock never does."""
 
 log = logging.getLogger("distcore")
 
 
 @dataclass
 class Watched:
-    """A rank and what was seen of it. still: seconds without a sign of progress. told: until when it was told."""
+    """A rank and what was seen of it. still: seconds without a sign of progress. told: until when it was told.
+
+    ours: whether this watcher tells of it; else another one does, and it is only looked at to see who is to blame."""
 
     rank: int
     process: int
@@ -57,6 +59,7 @@ class Watched:
     pulse: Pulse = field(default_factory=Pulse)
     still: float = 0.0
     told: float = 0.0
+    ours: bool = True
 
     def __str__(self) -> str:
         return f"rank {self.rank} (process {self.process} on {socket.gethostname()})"
@@ -76,12 +79,16 @@ class Watched:
 class Watch:
     """Looks at ranks of this machine. hang_seconds: see `trainer.hang_seconds`; None: a rank is only told of.
 
-    tell(text): where warnings go; the log."""
+    tell(text): where warnings go; the log. world: ranks of the run, if there may be others than these."""
 
     def __init__(
-        self, ranks: list[Watched], hang_seconds: float | None = None, tell: Callable[[str], None] | None = None
+        self,
+        ranks: list[Watched],
+        hang_seconds: float | None = None,
+        tell: Callable[[str], None] | None = None,
+        world: int = 0,
     ) -> None:
-        self.ranks, self.hang_seconds, self.tell = ranks, hang_seconds, tell or _warn
+        self.ranks, self.hang_seconds, self.tell, self.world = ranks, hang_seconds, tell or _warn, world
         self._looked = time.monotonic()
 
     def look(self) -> tuple[Watched, str] | None:
@@ -94,8 +101,9 @@ class Watch:
         # What never had a heartbeat may be somebody else's function, which has none.
         known = [each for each in self.ranks if each.pulse.beats or stopped(each.process)]
         blamed = [each for each in known if each.pulse.doing != WAITING or stopped(each.process)]
-        # All wait, for what none of them will do: nobody in particular is to blame. The longest is first.
-        for each in sorted(blamed or known, key=lambda each: -each.still):
+        if not blamed and len(self.ranks) >= self.world:
+            blamed = known  # all wait, for what none of them will do: nobody in particular is to blame
+        for each in sorted((each for each in blamed if each.ours), key=lambda each: -each.still):  # the longest first
             if each.still > max(each.patience, 2 * each.told):
                 each.told = each.still
                 said = standing(each)
@@ -131,7 +139,8 @@ def standing(each: Watched) -> str:
     if stopped(each.process):
         how = "; the process is stopped (by SIGSTOP, or a debugger); `kill -CONT` lets it go on"
     else:
-        how = _stack(each)
+        calls = each.listener.calls(ANSWER_SECONDS) if each.pulse.beats else []
+        how = f"; its calls, the innermost first: {' < '.join(calls)}" if calls else ""
     return f"{each} has made no progress for {each.still:.0f} s: {where}{how}"
 
 
@@ -140,30 +149,6 @@ def stopped(process: int) -> bool:
     with suppress(OSError, IndexError):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
     return False
-
-
-def _stack(each: Watched) -> str:
-    """Where its main thread stands, innermost call first; "" if it cannot be had."""
-    path = stack_of(each.listener.path)
-    with suppress(OSError):
-        before = path.stat().st_size  # there only once the rank is ready for the signal
-        os.kill(each.process, STACK_SIGNAL)
-        end = time.monotonic() + STACK_SECONDS
-        while time.monotonic() < end and path.stat().st_size == before:
-            time.sleep(0.02)
-        time.sleep(0.05)
-        text = path.read_text(errors="replace")[before:]
-        main = re.split(r"^(?:Current thread|Thread) .*$", text, flags=re.M)[-1]
-        calls = [line.strip() for line in main.splitlines() if line.strip().startswith("File ")]
-        if calls:
-            return "; its calls, the innermost first: " + " < ".join(map(_short, calls[:STACK_LINES]))
-    return ""
-
-
-def _short(call: str) -> str:
-    """`loader.py:12 in batches` of faulthandler's `File "/…/loader.py", line 12 in batches`."""
-    found = re.match(r'File "(?:.*/)?([^"/]+)", line (\d+) in (.*)', call)
-    return f"{found[1]}:{found[2]} in {found[3]}" if found else call
 
 
 def end(each: Watched) -> None:

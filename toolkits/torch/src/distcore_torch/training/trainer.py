@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -176,23 +177,24 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
     from distcore_core.registry.events import listening
     from distcore_core.registry.manager import Plugins
     from distcore_torch.training.heartbeat import PREPARING, heartbeat
-    from distcore_torch.training.peers import watching_each_other
+    from distcore_torch.training.peers import watching
     from distcore_torch.training.rank import fit_rank
     from distcore_torch.training.strategy import Waiting
 
     plugins = Plugins(job.plugins_block)
     trainer = cast(TorchTrainer, plugins.make(TRAINER, job.trainer.name, job.trainer.options))
-    strategy, options, beat = trainer.strategy(), train_options(job), heartbeat()
+    strategy, options = trainer.strategy(), train_options(job)
     if options.hang_seconds is not None and hasattr(strategy, "patience"):
         # Whoever watches names the rank first; this is for what nobody sees.
         strategy.patience = 2 * options.hang_seconds + 60
     extensions = job.config.get("extensions", []) if rank.index == 0 else []
     try:
         with _logging_to(trainer.options.logdir, rank):
-            Waiting(strategy, beat).setup(rank)
+            Waiting(strategy, heartbeat()).setup(rank)
+            of_first = replace(job, directory=strategy.gather(job.directory)[0])
             with (
-                beat.during(PREPARING),
-                watching_each_other(strategy, options.hang_seconds),
+                watching(strategy, options.hang_seconds, partial(last_checkpoint, of_first)),
+                heartbeat().during(PREPARING),
                 _working_here(job, rank) as job,
                 listening(extensions, plugins),
                 _reporting(progress, rank) as shown,
