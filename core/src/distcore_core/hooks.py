@@ -59,8 +59,8 @@ def distcore_make_loader(name: str, options: Any, request: contracts.LoadRequest
 
 
 @hookspec(firstresult=True)
-def distcore_make_feature(name: str, column: str, role: str, options: Any) -> contracts.Feature | None:
-    """Make the feature of type `name` for a column. role: "input" or "output"."""
+def distcore_make_feature(name: str, column: str, role: str, options: Any, plugins: Any) -> contracts.Feature | None:
+    """Make the feature of type `name` for a column. role: "input" or "output". plugins: the `Plugins` that make it."""
 
 
 @hookspec(firstresult=True)
@@ -104,10 +104,11 @@ def distcore_make_member(kind: str, name: str, options: Any, context: Mapping[st
 
 
 @hookspec(firstresult=True)
-def distcore_options_model(kind: str, name: str, role: str) -> type | None:
+def distcore_options_model(kind: str, name: str, role: str, given: Any, plugins: Any) -> type | None:
     """The pydantic model (with extra="forbid") of the options of `name` in the group `kind`; None: it has none.
 
-    role: "input" or "output" for a feature, "" for everything else."""
+    role: "input" or "output" for a feature, "" for everything else. given, plugins: as for
+    `distcore_config_section`."""
 
 
 @hookspec(firstresult=True)
@@ -119,9 +120,12 @@ def distcore_describe_model(model: Any, saved: bool) -> tuple[dict[str, Any], Ma
 
 
 @hookspec(firstresult=True)
-def distcore_config_section(name: str) -> type | None:
+def distcore_config_section(name: str, given: Any, plugins: Any) -> type | None:
     """The pydantic model (with extra="forbid") of the config's section `name` at the top level, whose options this
     plugin carries out. Asked of the plugin that offers the name in the group `distcore.sections`.
+
+    given: what the config says there, for a section that names members of a role (`config.members.with_members`);
+    None: a schema is made, of all that could be said. plugins: the `Plugins` that members are found with.
 
     The app itself reads what `trainer`, `preprocessing` and `hyperopt` say; a section of another name is validated and
     stands in the config that extensions, trainers and other plugins are given, with the options that were set."""

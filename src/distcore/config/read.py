@@ -80,13 +80,14 @@ class Reader(DocumentUnderWay):
 
     def _section(self, name: str) -> Any:
         """A section that the app itself reads, as the model of whoever carries it out has it."""
-        model: Any = self.plugins.make(SECTION, name)
         values = self.mapping((name,), self.values.get(name))
+        model: Any = self.plugins.make(SECTION, name, given=values, plugins=self.plugins)
         try:
             return model.model_validate(values)
         except ValidationError as error:
             for problem in problems_of(error, model, values):
                 self.wrong((name, *problem.path), problem.message)
+            model = self.plugins.make(SECTION, name, given={}, plugins=self.plugins)
             return model.model_validate({})
 
     def _sections_of_plugins(self) -> Iterator[tuple[str, JSON]]:

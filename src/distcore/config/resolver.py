@@ -74,7 +74,7 @@ class Resolver:
     def _validated(self, kind: str, name: str, role: str, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
         """The options as the plugin's model has them; unchanged where they are wrong."""
         try:
-            model = self._model(kind, name, role)
+            model: Any = self.plugins.options_model(kind, name, role, options)
         except PluginNotFound as error:
             known = self.plugins.known_elsewhere(kind, name)
             self._wrong((*path, "type"), f"{known} {error}" if known else str(error))
@@ -134,7 +134,7 @@ class Resolver:
 
     def _section(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
         """A section that is a plugin's alone."""
-        return self._by(self.plugins.make(SECTION, name), values, (name,))
+        return self._by(self.plugins.make(SECTION, name, given=values, plugins=self.plugins), values, (name,))
 
     # -------------------------------------------------------------- features
 

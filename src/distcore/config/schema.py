@@ -101,7 +101,7 @@ class _Builder:
         """A section as the model of whoever carries it out has it; empty if nobody does, or who does is broken."""
         if name not in self.names[SECTION.kind]:
             return {}
-        return self.embed(name, self.plugins.make(SECTION, name))
+        return self.embed(name, self.plugins.make(SECTION, name, given=None, plugins=self.plugins))
 
     def features(self, role: str) -> JSON:
         known = {name: self.options("features", name, role) for name in self.names["features"]}

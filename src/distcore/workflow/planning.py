@@ -15,6 +15,7 @@ from distcore.workflow.session import Session, limited_gpus, resolved_session
 from distcore_core.contracts import JSON, LOADER, PROCESSOR, SPLITS, TRAINER, Partition, Source, TrainJob
 from distcore_core.errors import CacheError, DataError
 from distcore_data.dataset import Data, JoinedSource
+from distcore_data.preprocess_options import SPLITS as OWN_SPLITS
 from distcore_data.sources.registry import AUTO
 from distcore_torch.training.job import OPENER
 
@@ -114,6 +115,8 @@ def _plugins(session: Session, data: Data) -> Iterator[JSON]:
         types.setdefault(each["type"], []).append(each["name"])
     for name, features in types.items():
         yield _offer(session, "features", name, f"type of {_listed(features)}")
+    if data.dataset is not None:
+        yield _offer(session, "splitters", config.preprocessing.split.type, "preprocessing.split")
     for name in data.formats(session.plugins):
         if name != AUTO:
             given = data.format is not None and data.format.lower() == name
@@ -139,7 +142,7 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
     from distcore_data.cache import Cache
 
     preprocessing = session.config.preprocessing
-    splitter = splitter_of(preprocessing, session.config.random_seed) if data.dataset is not None else None
+    splitter = splitter_of(session) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
     with data.open(raw, preprocessing.delimited(), session.plugins) as source:
         key = key_of(session, data, source, raw, given=splitter is None)
@@ -199,17 +202,22 @@ def _expected(session: Session, sizes: list[tuple[int | None, Size]]) -> dict[st
     if sizes[0][0] is not None:
         given = {code: size.rows for code, size in sizes}
         return {split: round(share * given.get(code, 0)) for code, split in enumerate(SPLITS)}
-    if preprocessing.split.type == "fixed":
+    if not _has_shares(preprocessing.split.type):
         return dict.fromkeys(SPLITS, None)
     return {
         split: round(share * rows * part) for split, part in zip(SPLITS, preprocessing.split.probabilities, strict=True)
     }
 
 
+def _has_shares(split: str) -> bool:
+    """Whether a way to split gives each split its share of the rows, whatever their values."""
+    return split != "fixed" and split in OWN_SPLITS
+
+
 def _split_in_words(preprocessing: Any) -> str:
     split = preprocessing.split
     by = f" by {split.column}" if split.column else ""
-    shares = "" if split.type == "fixed" else " " + "/".join(f"{100 * each:g}" for each in split.probabilities)
+    shares = "" if not _has_shares(split.type) else " " + "/".join(f"{100 * each:g}" for each in split.probabilities)
     return f"{split.type}{by}{shares}"
 
 

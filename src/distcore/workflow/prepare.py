@@ -12,13 +12,13 @@ from distcore_core.errors import CacheError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.encoding.splits import GivenSplitter, make_splitter
 from distcore_data.encoding.splitter import Splitter
+from distcore_data.roles import OWN, SPLITTER
 
 if TYPE_CHECKING:
     from distcore.workflow.session import Session
     from distcore_core.registry.manager import Encoder
     from distcore_data.cache import Cache, CacheBuilder
     from distcore_data.cache.manifest import Manifest
-    from distcore_data.preprocess_options import Preprocessing
 
 
 def prepare(session: Session, data: Data) -> Cache:
@@ -33,7 +33,7 @@ def prepare(session: Session, data: Data) -> Cache:
     config, plugins = session.config, session.plugins
     if session.backend.distributed:
         data = data.absolute()
-    splitter = splitter_of(config.preprocessing, config.random_seed) if data.dataset is not None else None
+    splitter = splitter_of(session) if data.dataset is not None else None
     raw = raw_columns(session, splitter)
     with data.open(raw, config.preprocessing.delimited(), plugins) as source:
         session.progress.begin("digest")
@@ -175,11 +175,15 @@ def key_of(session: Session, data: Data, source: Source, raw: dict[str, str], gi
 
 
 def encoders_of(session: Session, data: Data) -> dict[str, Encoder]:
-    """{"feature number": who encodes it, …}, the cache format, and who reads the data, unless that is the toolkit's
-    own: CACHE_VERSION tells its versions apart."""
+    """{"feature number": who encodes it, …}, the cache format, and who reads and splits the data, unless that is
+    the toolkit's own: CACHE_VERSION tells its versions apart."""
     found = {f"feature {name}": each for name, each in session.features.encoders.items()}
     name = format_of(session).name
     found[f"cache format {name}"] = session.plugins.encoder("caches", name)
+    splitter, shown = session.config.preprocessing.split.type, SPLITTER.singular
+    divided = session.plugins.encoder(SPLITTER.kind, splitter)
+    if data.dataset is not None and divided.distribution != OWN:
+        found[f"{shown} {splitter}"] = divided
     return found | data.readers(session.plugins)
 
 
@@ -191,9 +195,10 @@ def data_options(options: JSON) -> JSON:
     return {name: value for name, value in options.items() if name not in network}
 
 
-def splitter_of(preprocessing: Preprocessing, seed: int) -> Splitter:
+def splitter_of(session: Session) -> Splitter:
     """The splitter that the config declares."""
-    return make_splitter(preprocessing.split.model_dump(), seed)
+    config = session.config
+    return make_splitter(config.preprocessing.split.model_dump(), config.random_seed, session.plugins)
 
 
 def raw_columns(session: Session, splitter: Splitter | None) -> dict[str, str]:

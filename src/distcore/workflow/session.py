@@ -282,6 +282,8 @@ def describe(session: Session, data: Data, cache: Cache) -> JSON:
     used |= {("features", each["type"]) for each in session.features.specifications}
     used |= {("sources", name) for name in data.formats(session.plugins) if name != AUTO}
     used |= {(SECTION.kind, name) for name in session.config.sections}
+    if data.dataset is not None:
+        used.add(("splitters", session.config.preprocessing.split.type))
     offers = [session.plugins.find(kind, name) for kind, name in sorted(used)]
     return {
         "command": session.command,

@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -90,6 +90,7 @@ class Plugins(Installed):
             member = role.hook == MEMBER_HOOK
             context = {"kind": role.kind, "context": context} if member else context
             context["options"] = valid
+            context["plugins"] = self
         # Several plugins may be registered; the one that the entry point names is asked alone, with every extension.
         others = [each for each in self.manager.get_plugins() if each is not module and _is_factory_only(each)]
         made: R | None = self.manager.subset_hook_caller(role.hook, others)(name=name, **context)
@@ -122,17 +123,19 @@ class Plugins(Installed):
             )
         return Encoder(offer.distribution, offer.version, offer.version if stated is None else str(stated))
 
-    def options_model(self, kind: str, name: str, role: str = "") -> type | None:
-        """The pydantic model of the plugin's options, or None where it has none."""
+    def options_model(self, kind: str, name: str, role: str = "", given: Any = None) -> type | None:
+        """The pydantic model of the plugin's options, or None where it has none.
+
+        given: what the config says, where the model may depend on it; None: of all that could be said."""
         implementation = getattr(self.load(kind, name), "distcore_options_model", None)
         if implementation is None:
             return None
         caller = self._of_one("distcore_options_model", self._modules[kind, name])
-        return caller(kind=kind, name=name, role=role)
+        return caller(kind=kind, name=name, role=role, given=given, plugins=self)
 
     def validate(self, kind: str, name: str, options: Any, role: str = "") -> Any:
         """The options as an instance of the plugin's model; mistakes raise ConfigError with their paths."""
-        model = self.options_model(kind, name, role)
+        model = self.options_model(kind, name, role, options if isinstance(options, Mapping) else {})
         if model is None:
             if options:
                 raise ConfigError(
@@ -222,14 +225,14 @@ class Plugins(Installed):
             ) from error
 
 
-def environment_plugins() -> Plugins:
-    """The plugins of this process for whoever is given none: what a config blocks is not known there."""
-    return _environment_plugins(tuple(sys.path), os.environ.get("DISTCORE_BLOCK", ""))
+def environment_plugins(block: Collection[str] = ()) -> Plugins:
+    """The plugins of this process for whoever is given none, made once. block: what a config blocks, if it is known."""
+    return _environment_plugins(frozenset(block), tuple(sys.path), os.environ.get("DISTCORE_BLOCK", ""))
 
 
-@functools.lru_cache(maxsize=1)
-def _environment_plugins(path: tuple[str, ...], block: str) -> Plugins:
-    return Plugins()
+@functools.lru_cache(maxsize=2)
+def _environment_plugins(block: frozenset[str], path: tuple[str, ...], blocked: str) -> Plugins:
+    return Plugins(block)
 
 
 def _is_factory_only(plugin: object) -> bool:

@@ -61,9 +61,9 @@ class Artifact:
 
     def delimited(self) -> DelimitedOptions:
         """How delimited text was read for training; new data is read alike."""
-        from distcore_data.preprocess_options import Preprocessing
+        from distcore_data.preprocess_options import Delimited
 
-        return Preprocessing.model_validate(self.manifest["preprocessing"]).delimited()
+        return Delimited.model_validate(self.manifest["preprocessing"].get("csv") or {}).options()
 
 
 def write_artifact(

@@ -1,4 +1,4 @@
-"""What distcore-data offers: formats of datasets, stores, and the section `preprocessing`."""
+"""What distcore-data offers: formats of datasets, stores, splitters, and the section `preprocessing`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ def distcore_make_member(kind: str, name: str, context: Mapping[str, Any]) -> An
         from distcore_data.stores import builtin
 
         return builtin(name, context["place"], context["credentials"])
+    if kind == "splitters":
+        from distcore_data.encoding.splits import builtin_splitter
+
+        return builtin_splitter(name, context["seed"], context["probabilities"], context["column"])
     return None
 
 
 @hookimpl
-def distcore_config_section(name: str) -> type | None:
+def distcore_config_section(name: str, given: Any, plugins: Any) -> type | None:
     if name != "preprocessing":
         return None
-    from distcore_data.preprocess_options import Preprocessing
+    from distcore_core.config.members import with_members
+    from distcore_data.preprocess_options import SPLITS, Preprocessing, SplitShares
+    from distcore_data.roles import SPLITTER
 
-    return Preprocessing
+    return with_members(Preprocessing, "split", given, SPLITTER, plugins, builtin=SPLITS, shared=SplitShares)

@@ -15,16 +15,16 @@ from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 NEEDS_COLUMN = ("stratify", "datetime", "hash")
 
 
-class Split(Options):
-    """Which rows train, validate and test. Types are Ludwig's.
+SPLITS = ("random", "stratify", "fixed", "datetime", "hash")
+"""The toolkit's own splitters; a plugin's own section is `SplitShares` and its options."""
+
+
+class SplitShares(Options):
+    """What every way to split has.
 
     probabilities: shares of train, validation and test; a fixed split does not read them."""
 
-    type: Literal["random", "stratify", "fixed", "datetime", "hash"] = Field(
-        "random",
-        description="random: by (seed, row number); stratify: the same shares in every class of the column; fixed: the "
-        "column says 0, 1 or 2; datetime: the earliest rows train, the latest test; hash: by the column's value.",
-    )
+    type: str
     probabilities: tuple[NonNegative, NonNegative, NonNegative] = Field(
         (0.7, 0.1, 0.2), description="Shares of train, validation and test; they sum to 1."
     )
@@ -40,6 +40,16 @@ class Split(Options):
         if value[0] == 0:
             raise ValueError("the first share, of the training split, should be above 0")
         return value
+
+
+class Split(SplitShares):
+    """Which rows train, validate and test. Types are Ludwig's."""
+
+    type: Literal["random", "stratify", "fixed", "datetime", "hash"] = Field(
+        "random",
+        description="random: by (seed, row number); stratify: the same shares in every class of the column; fixed: the "
+        "column says 0, 1 or 2; datetime: the earliest rows train, the latest test; hash: by the column's value.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -78,6 +88,11 @@ class Delimited(Options):
             raise ValueError("is no encoding that Python knows, such as utf-8 or latin-1") from None
         return value
 
+    def options(self) -> DelimitedOptions:
+        """For who reads; null spellings that are not given are those of pandas."""
+        nulls = self.null_values if self.null_values is not None else NULL_VALUES
+        return DelimitedOptions(self.delimiter, self.quote, self.encoding, nulls)
+
 
 class Preprocessing(Options):
     """The `preprocessing` section, but for options of single feature types, which live in `defaults`."""
@@ -107,7 +122,5 @@ class Preprocessing(Options):
         return self
 
     def delimited(self) -> DelimitedOptions:
-        """How delimited text is read; null spellings that are not given are those of pandas."""
-        csv = self.csv
-        nulls = csv.null_values if csv.null_values is not None else NULL_VALUES
-        return DelimitedOptions(csv.delimiter, csv.quote, csv.encoding, nulls)
+        """How delimited text is read."""
+        return self.csv.options()

@@ -206,7 +206,7 @@ def test_given_sets_are_told_apart_by_their_blocks():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"type": "sorted"}, "'sorted' is no way to split"),
+        ({"type": "sorted"}, "No installed plugin offers splitter 'sorted'"),
         ({"type": "stratify"}, "column is missing"),
         ({"type": "random", "probabilities": [0.5, 0.5]}, "three numbers"),
         ({"type": "random", "probabilities": [0.5, 0.6, -0.1]}, "none negative"),

@@ -15,16 +15,21 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
 from distcore_core.contracts import SPLITS, Split
 from distcore_core.errors import DataError, UserError
+from distcore_core.registry.manager import environment_plugins
 from distcore_data.encoding.hashing import key_of, row_hashes, threshold
 from distcore_data.encoding.ranked_splits import DatetimeSplitter, StratifySplitter
 from distcore_data.encoding.splitter import PROBABILITIES, Rows, Splitter, coded
+from distcore_data.roles import SPLITTER
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
 
 FIXED_VALUES = {"0": 0, "1": 1, "2": 2, "train": 0, "training": 0, "validation": 1, "val": 1, "test": 2}
 
@@ -95,28 +100,38 @@ class GivenSplitter(Splitter):
 # ------------------------------------------------------------------ making one
 
 
-def make_splitter(options: Mapping[str, Any], seed: int) -> Splitter:
-    """The splitter that `preprocessing.split` declares: type, probabilities, column.
+def make_splitter(options: Mapping[str, Any], seed: int, plugins: Plugins | None = None) -> Splitter:
+    """The splitter that `preprocessing.split` declares: type, probabilities, column, and what its own options say.
 
-    Raises UserError for a type that there is not, a column that is not named, or probabilities that are none."""
+    Raises UserError for a column that is not named or probabilities that are none, PluginError for a type that nobody
+    offers."""
+    shared = {"type", "probabilities", "column"}
+    return (plugins or environment_plugins()).make(
+        SPLITTER,
+        options.get("type", "random"),
+        {name: value for name, value in options.items() if name not in shared} or None,
+        seed=seed,
+        probabilities=options.get("probabilities") or PROBABILITIES,
+        column=options.get("column"),
+    )
+
+
+def builtin_splitter(name: str, seed: int, probabilities: Sequence[float], column: str | None) -> Splitter | None:
+    """The toolkit's own splitter of a name, or None."""
     kinds: dict[str, type[Splitter]] = {
-        "random": RandomSplitter,
         "hash": HashSplitter,
-        "fixed": FixedSplitter,
         "stratify": StratifySplitter,
         "datetime": DatetimeSplitter,
     }
-    kind, column = options.get("type", "random"), options.get("column")
-    probabilities = options.get("probabilities") or PROBABILITIES
-    if kind not in kinds:
-        raise UserError(f"preprocessing.split.type: {kind!r} is no way to split. Use one of {', '.join(kinds)}.")
-    if kind == "random":
+    if name == "random":
         return RandomSplitter(seed, probabilities)
-    if kind == "fixed":
+    if name == "fixed":
         return FixedSplitter(seed, column)
+    if name not in kinds:
+        return None
     if not column:
-        raise UserError(f"preprocessing.split.column is missing: {kind} splits by a column. Name one of the dataset's.")
-    return kinds[kind](seed, probabilities, column)
+        raise UserError(f"preprocessing.split.column is missing: {name} splits by a column. Name one of the dataset's.")
+    return kinds[name](seed, probabilities, column)
 
 
 # ------------------------------------------------------------------ parts
