@@ -32,7 +32,8 @@ LETTERS = '''
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from distcore_data.encoding.splitter import Splitter, coded
+from distcore_data import Splitter
+from distcore_data.encoding.splitter import coded
 
 
 class LetterOptions(BaseModel):

@@ -16,20 +16,23 @@ if TYPE_CHECKING:
     from distcore_data.cache.reader import CacheReader
     from distcore_data.columns import Values, batch_of, columns_of, row_range
     from distcore_data.encoding.exactsum import Moments
+    from distcore_data.encoding.splitter import Splitter
     from distcore_data.features import Features
-    from distcore_data.roles import SOURCE, STORE
+    from distcore_data.roles import SOURCE, SPLITTER, STORE
     from distcore_data.sources.formats import DataFormat, Given
     from distcore_data.sources.held import TableFormat
     from distcore_data.stores.store import Store
 
 __all__ = [
     "SOURCE",
+    "SPLITTER",
     "STORE",
     "CacheReader",
     "DataFormat",
     "Features",
     "Given",
     "Moments",
+    "Splitter",
     "Store",
     "TableFormat",
     "Values",
@@ -51,7 +54,9 @@ __getattr__ = on_first_use(
         "Given": "sources.formats",
         "Moments": "encoding.exactsum",
         "SOURCE": "roles",
+        "SPLITTER": "roles",
         "STORE": "roles",
+        "Splitter": "encoding.splitter",
         "Store": "stores.store",
         "TableFormat": "sources.held",
         "Values": "columns",
