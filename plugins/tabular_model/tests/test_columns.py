@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore_tabular.columns import filled, null_mask, plain, strings, truths
+from distcore_tabular.columns import filled, null_mask, plain, truths
 
 
 @given(st.lists(st.none() | st.integers(-5, 5), max_size=40), st.integers(0, 40), st.integers(0, 40))
@@ -19,13 +19,6 @@ def test_nulls_of_a_slice(values, start, stop) -> None:
     assert ([False] * len(wanted) if mask is None else mask.tolist()) == [value is None for value in wanted]
     assert filled(array, 9).tolist() == [9 if value is None else value for value in wanted]
     assert filled(array, 9).dtype == np.int32
-
-
-@given(st.lists(st.text(max_size=5), max_size=20))
-def test_strings(values) -> None:
-    array = strings(values)
-    array.validate(full=True)
-    assert array.equals(pa.array(values, pa.utf8()))
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100])

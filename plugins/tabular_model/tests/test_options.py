@@ -156,8 +156,7 @@ def test_the_data_half_imports_neither_torch_nor_pandas() -> None:
     script = """
 import sys
 import numpy as np
-from distcore_data.arrow import from_numpy
-from distcore_tabular.columns import strings
+from distcore_data.arrow import from_numpy, strings
 from distcore_tabular.features import make
 from distcore_tabular.options_models import model_of
 for kind, values in [

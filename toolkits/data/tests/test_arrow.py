@@ -6,8 +6,10 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from distcore_data.arrow import TYPES, from_numpy, to_numpy
+from distcore_data.arrow import TYPES, from_numpy, strings, to_numpy
 
 
 @pytest.mark.parametrize("dtype", TYPES.values(), ids=str)
@@ -34,6 +36,13 @@ def test_what_is_no_vector_of_numbers_is_refused(values):
 def test_arrays_with_nulls_or_of_other_types_are_refused(array):
     with pytest.raises(TypeError, match="without nulls"):
         to_numpy(array)
+
+
+@given(st.lists(st.text(max_size=5), max_size=20))
+def test_strings(values):
+    array = strings(values)
+    array.validate(full=True)
+    assert array.equals(pa.array(values, pa.utf8()))
 
 
 def test_pandas_is_not_imported():

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
-from distcore_data.arrow import from_numpy
-from distcore_tabular.columns import plain, strings, truths
+from distcore_data.arrow import from_numpy, strings
+from distcore_tabular.columns import plain, truths
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.one_value import OneValueNetwork
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
-from distcore_data.arrow import from_numpy
-from distcore_tabular.columns import null_mask, strings
+from distcore_data.arrow import from_numpy, strings
+from distcore_tabular.columns import null_mask
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.options import UNKNOWN
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, find, gather

@@ -1,11 +1,9 @@
-"""Arrow columns as numpy vectors with their nulls apart, and strings and truth values as Arrow; none imports pandas.
+"""Arrow columns as numpy vectors with their nulls apart, and truth values as Arrow; none imports pandas.
 
 `pyarrow.array`, `fill_null` and `to_numpy` import pandas wherever it is installed (see distcore_data.arrow).
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -34,14 +32,6 @@ def filled(values: pa.Array, fill: int) -> np.ndarray:
     """The numbers [n], `fill` where a row is null."""
     null, numbers = null_mask(values), plain(values)
     return numbers if null is None else np.where(null, np.array(fill, numbers.dtype), numbers)
-
-
-def strings(values: Sequence[str]) -> pa.Array:
-    """A list of strings as utf8 [n]."""
-    encoded = [value.encode() for value in values]
-    ends = np.zeros(len(encoded) + 1, np.int32)
-    np.cumsum([len(each) for each in encoded], out=ends[1:], dtype=np.int32)
-    return pa.Array.from_buffers(pa.utf8(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
 def truths(values: np.ndarray) -> pa.Array:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distcore_data.arrow import from_numpy
-from distcore_tabular.columns import filled, null_mask, plain, strings
+from distcore_data.arrow import from_numpy, strings
+from distcore_tabular.columns import filled, null_mask, plain
 
 COMPACT_AT = 1 << 16
 """Entries kept as they come before they are merged into distinct ones."""
