@@ -8,7 +8,8 @@ annotations are for readers and type checkers.
     backends.py   where work runs                        Backend
     caching.py    from a dataset to a cache              Source, Processor, CacheFormat
     features.py   one column's type                      Feature, FeatureNetwork
-    training.py   from a cache to a model                Loader, Model, Trainer, Predictor
+    loading.py    from a cache to batches                Loader, Batch
+    training.py   from batches to a model                Model, Trainer, Predictor
     search.py     the search for better parameters       Executor
     roles.py      each role as one object                Role, ROLES, Command
     values.py     what several of them speak of
@@ -36,6 +37,7 @@ from distcore_core.contracts.caching import (
     SourceBase,
 )
 from distcore_core.contracts.features import Feature, FeatureBase, FeatureNetwork, FeatureSet
+from distcore_core.contracts.loading import Batch, CachedRows, Loader, LoadRequest
 from distcore_core.contracts.roles import (
     BACKEND,
     CACHE_FORMAT,
@@ -57,10 +59,6 @@ from distcore_core.contracts.roles import (
 )
 from distcore_core.contracts.search import Axis, Executor, SearchJob
 from distcore_core.contracts.training import (
-    Batch,
-    CachedRows,
-    Loader,
-    LoadRequest,
     Model,
     ModelBase,
     OpenJob,

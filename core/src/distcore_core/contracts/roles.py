@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_check
 from distcore_core.contracts.backends import Backend
 from distcore_core.contracts.caching import CacheFormat, Processor
 from distcore_core.contracts.features import Feature
+from distcore_core.contracts.loading import Loader
 from distcore_core.contracts.search import Executor
-from distcore_core.contracts.training import Loader, Model, Trainer
+from distcore_core.contracts.training import Model, Trainer
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -1,82 +1,25 @@
-"""From a cache to a model: loaders, models, trainers, predictors."""
+"""From batches to a model: models, trainers, predictors, and what these are given and give."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
 
-from distcore_core.contracts.backends import Backend, Rank
+from distcore_core.contracts.backends import Backend
 from distcore_core.contracts.features import FeatureSet
-from distcore_core.contracts.values import JSON, CacheRef, Column, PluginRef, Split
+from distcore_core.contracts.loading import Batch
+from distcore_core.contracts.values import JSON, CacheRef, PluginRef, Split
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
-    import pyarrow as pa
     import torch
 
     from distcore_core.progress import Progress
-
-
-class Batch(Mapping[str, Any]):
-    """B encoded rows: {column: float32 or int32 tensor [B] or [B, width], or a ragged column}."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def rows(self) -> int:
-        """B."""
-
-    @abstractmethod
-    def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
-        """The same rows on a device."""
-
-    @abstractmethod
-    def part(self, start: int, stop: int) -> Batch:
-        """Rows [start, stop), as views."""
-
-
-@runtime_checkable
-class CachedRows(Protocol):
-    """An open cache, as a loader reads it. Positions count the rows of a split, from 0."""
-
-    columns: dict[str, Column]
-
-    def rows(self, split: Split) -> int: ...
-
-    def read(self, split: Split, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Rows [start, stop) of the split."""
-        ...
-
-    def expect(self, split: Split, start: int, stop: int) -> None:
-        """Rows [start, stop) of the split will be read next, in order."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadRequest:
-    """What a loader is asked for: one split, for one rank.
-
-    reader: the open cache. columns: which encoded columns, in the config's order.
-    batch_size: rows of a GLOBAL batch (over all ranks). shuffle: False gives the rows in order, cut evenly over ranks.
-    device: where batches should arrive; scratch: folder for a packed file when the split is not held in memory.
-    """
-
-    reader: CachedRows
-    split: Split
-    columns: Sequence[str]
-    batch_size: int
-    seed: int
-    rank: Rank = field(default_factory=Rank)
-    shuffle: bool = True
-    device: str = "cpu"
-    scratch: str | None = None
 
 
 @runtime_checkable
@@ -135,17 +78,6 @@ class ModelBase:
 
     def check_trust(self, trust: bool) -> None:
         """It runs no other."""
-
-
-@runtime_checkable
-class Loader(Protocol):
-    """The way from cache to batches of tensors, for one split, one rank and one epoch after another."""
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """This rank's part of global batches start, start + 1, … of the epoch; always the same for (seed, epoch)."""
-        ...
-
-    def close(self) -> None: ...
 
 
 @runtime_checkable
