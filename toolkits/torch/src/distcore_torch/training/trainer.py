@@ -179,12 +179,12 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
     from distcore_torch.training.heartbeat import PREPARING, heartbeat
     from distcore_torch.training.peers import watching
     from distcore_torch.training.rank import fit_rank
-    from distcore_torch.training.strategy import Waiting
+    from distcore_torch.training.strategy import FlatStrategy, Waiting
 
     plugins = Plugins(job.plugins_block)
     trainer = cast(TorchTrainer, plugins.make(TRAINER, job.trainer.name, job.trainer.options))
     strategy, options = trainer.strategy(), train_options(job)
-    if options.hang_seconds is not None and hasattr(strategy, "patience"):
+    if options.hang_seconds is not None and isinstance(strategy, FlatStrategy):
         # Whoever watches names the rank first; this is for what nobody sees.
         strategy.patience = 2 * options.hang_seconds + 60
     extensions = job.config.get("extensions", []) if rank.index == 0 else []
