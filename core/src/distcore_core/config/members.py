@@ -75,12 +75,6 @@ def _with_all(
     return model if len(found) == 1 else _with(model, field, Union[tuple(found)])  # noqa: UP007 - made of values
 
 
-def own_options(section: BaseModel, shared: type[BaseModel]) -> dict[str, Any]:
-    """What a section says of the member itself: its own model's options, as they were set."""
-    left_out = {"type", *shared.model_fields}
-    return {name: value for name, value in section.model_dump(exclude_unset=True).items() if name not in left_out}
-
-
 def _section(name: str, role: Role[Any], plugins: Plugins, shared: type[BaseModel], prefix: str) -> type[BaseModel]:
     own = plugins.options_model(role.kind, prefix + name)
     fields: dict[str, Any] = {"type": (Literal[name], name)}

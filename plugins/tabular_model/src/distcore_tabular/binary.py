@@ -12,7 +12,7 @@ from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy, strings
 from distcore_tabular.columns import plain, truths
 from distcore_tabular.feature import TabularFeature
-from distcore_tabular.one_value import OneValueNetwork
+from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class BinaryFeature(TabularFeature):
       code point order, as in Ludwig.
     """
 
+    kind = "binary"
     raw: Literal["category"] = "category"
 
     def __init__(self, name: str, role: str, options: Any) -> None:
@@ -235,17 +236,11 @@ def _labels(found: Mapping[str, int], kind: str, str2bool: Mapping[str, int]) ->
     return labels
 
 
-class BinaryNetwork(OneValueNetwork):
+class BinaryNetwork(MemberNetwork):
     """The half that needs torch."""
 
     def __init__(self, feature: BinaryFeature) -> None:
         self.feature = feature
-
-    def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
-        """Loss of each row, [B]. target: [B] of 0 and 1."""
-        from distcore_tabular import losses
-
-        return losses.binary(logits, target, self.feature.options.loss)
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """accuracy, precision, recall, specificity (all at the threshold), roc_auc, loss."""

@@ -12,6 +12,7 @@ from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy, strings
 from distcore_tabular.columns import null_mask
 from distcore_tabular.feature import TabularFeature
+from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.options import UNKNOWN
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, find, gather
 
@@ -33,6 +34,7 @@ class CategoryFeature(TabularFeature):
     `<UNK>`. A target that is no class and has no `<UNK>` to go to is NO_CLASS.
     """
 
+    kind = "category"
     raw: Literal["category"] = "category"
 
     def __init__(self, name: str, role: str, options: Any) -> None:
@@ -155,38 +157,11 @@ def class_weights(name: str, weights: Any, labels: list[str], counts: list[int])
     return [weight / mean for weight in weights]
 
 
-class CategoryNetwork:
+class CategoryNetwork(MemberNetwork):
     """The half that needs torch."""
 
     def __init__(self, feature: CategoryFeature) -> None:
         self.feature = feature
-        self._weights: tuple[JSON, torch.Tensor] | None = None
-
-    def encoder(self, metadata: JSON) -> torch.nn.Module:
-        """[B] int32 codes → [B, output_size]. A vector that no row trains is zero: the mean of how all start."""
-        from distcore_tabular import encoders
-
-        options, classes = self.feature.options.encoder, metadata["vocab_size"]
-        if options.type == "passthrough":
-            return encoders.passthrough(1)
-        if options.type != "dense":
-            return encoders.category_sparse(classes, options)
-        encoder = encoders.category_embed(classes, options)
-        if metadata["counts"][0] == 0:
-            encoder.state_dict()["weight"][0].zero_()
-        return encoder
-
-    def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
-        """[B, input_size] → logits [B, classes]."""
-        from distcore_tabular import decoders
-
-        return decoders.classifier(input_size, metadata["vocab_size"], self.feature.options.decoder)
-
-    def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
-        """Loss of each row, [B]. target: codes [B]; 0 for a row whose target is NO_CLASS."""
-        from distcore_tabular import losses
-
-        return losses.category(logits, target, self.feature.options.loss, self._class_weights(metadata, logits))
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """accuracy (mean over classes, as in Ludwig), accuracy_micro, hits_at_k, roc_auc (one against the rest)
@@ -210,15 +185,3 @@ class CategoryNetwork:
             columns[f"{name}_probabilities_{label}"] = from_numpy(output[:, code])
         columns[f"{name}_probability"] = from_numpy(output.max(1))
         return pa.record_batch(columns)
-
-    def _class_weights(self, metadata: JSON, logits: torch.Tensor) -> torch.Tensor | None:
-        """The weights on the logits' device, kept for the next batch."""
-        if not metadata["class_weights"]:
-            return None
-        kept = self._weights
-        if kept is None or kept[0] is not metadata or kept[1].device != logits.device:
-            import torch
-
-            weights = torch.tensor(metadata["class_weights"], dtype=torch.float32, device=logits.device)
-            kept = self._weights = (metadata, weights)
-        return kept[1]

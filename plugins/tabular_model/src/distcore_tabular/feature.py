@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from distcore_core.contracts import JSON, FeatureBase
+from distcore_core.contracts import JSON, FeatureBase, Role
+from distcore_core.registry.manager import environment_plugins
+from distcore_tabular.roles import DECODER, ENCODER, LOSS
 
 
 class TabularFeature(FeatureBase):
-    """A feature with Ludwig's options (role "output": with a loss) and Ludwig's names in its metadata."""
+    """A feature with Ludwig's options (role "output": with a loss) and Ludwig's names in its metadata.
 
+    kind: its type. block: plugins that its members must not be of."""
+
+    kind: ClassVar[str]
     role: str
     options: Any
+    block: tuple[str, ...] = ()
+
+    def encoder(self, metadata: JSON) -> Any:
+        """The module of the encoder that the options name."""
+        return self._member(ENCODER, self.options.encoder, metadata=metadata)
+
+    def decoder(self, metadata: JSON, input_size: int) -> Any:
+        """The module of the decoder that the options name."""
+        return self._member(DECODER, self.options.decoder, metadata=metadata, input_size=input_size)
+
+    def loss(self) -> Any:
+        """The loss that the options name: (logits, target, metadata) → [B]."""
+        return self._member(LOSS, self.options.loss)
+
+    def _member(self, role: Role[Any], options: Any, **context: Any) -> Any:
+        plugins = environment_plugins(self.block)
+        name = f"{self.kind}.{options.type}"
+        own: Any = plugins.options_model(role.kind, name)
+        return plugins.make(role, name, options if own is not None else None, **context)
 
     @property
     def loss_weight(self) -> float:  # type: ignore[override]  # read-only here

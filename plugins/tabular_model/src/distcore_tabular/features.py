@@ -15,9 +15,13 @@ CLASSES = {
 """Type → module:class; a class takes (name, role, options)."""
 
 
-def make(name: str, column: str, role: str, options: Any) -> Any:
-    """The feature of type `name` for the column; None for a type that is not ours. role: "input" or "output"."""
+def make(name: str, column: str, role: str, options: Any, block: tuple[str, ...] = ()) -> Any:
+    """The feature of type `name` for the column; None for a type that is not ours. role: "input" or "output".
+
+    block: plugins that its encoder and loss must not be of."""
     if name not in CLASSES:
         return None
     module, kind = CLASSES[name].split(":")
-    return getattr(import_module(f"distcore_tabular.{module}"), kind)(column, role, options)
+    made = getattr(import_module(f"distcore_tabular.{module}"), kind)(column, role, options)
+    made.block = block
+    return made

@@ -111,3 +111,24 @@ def _focal(rows: torch.Tensor, gamma: float) -> torch.Tensor:
 def _robust(rows: torch.Tensor, robust_lambda: float, classes: int) -> torch.Tensor:
     """(1 - robust_lambda) loss + robust_lambda / classes: Ludwig's loss for noisy labels."""
     return (1.0 - robust_lambda) * rows + robust_lambda / classes if robust_lambda else rows
+
+
+class CategoryLoss:
+    """The losses of a category, (logits, target, metadata) → [B], with the metadata's weights of the classes."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        self._weights: tuple[Any, torch.Tensor] | None = None
+
+    def __call__(self, logits: torch.Tensor, target: torch.Tensor, metadata: Any) -> torch.Tensor:
+        return category(logits, target, self.options, self._class_weights(metadata, logits))
+
+    def _class_weights(self, metadata: Any, logits: torch.Tensor) -> torch.Tensor | None:
+        """The weights on the logits' device, kept for the next batch."""
+        if not metadata["class_weights"]:
+            return None
+        kept = self._weights
+        if kept is None or kept[0] is not metadata or kept[1].device != logits.device:
+            weights = torch.tensor(metadata["class_weights"], dtype=torch.float32, device=logits.device)
+            kept = self._weights = (metadata, weights)
+        return kept[1]

@@ -12,8 +12,9 @@ from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy
 from distcore_tabular.feature import TabularFeature
+from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.number_statistics import NumberStatistics, doubles, fill_of, scaling
-from distcore_tabular.one_value import OneValueNetwork
+from distcore_tabular.options_parts import HuberOptions, NumberLossOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,7 @@ class NumberFeature(TabularFeature):
     come from neighbours (bfill, ffill) are not counted twice.
     """
 
+    kind = "number"
     raw: Literal["number"] = "number"
 
     def __init__(self, name: str, role: str, options: Any) -> None:
@@ -140,28 +142,23 @@ def _normalise(values: np.ndarray, metadata: JSON, work: np.ndarray, out: np.nda
         out[:] = work
 
 
-class NumberNetwork(OneValueNetwork):
+class NumberNetwork(MemberNetwork):
     """The half that needs torch."""
 
     def __init__(self, feature: NumberFeature) -> None:
         self.feature = feature
-
-    def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
-        """Loss of each row, [B], in encoded units as in Ludwig."""
-        from distcore_tabular import losses
-
-        return losses.number(logits, target, self.feature.options.loss)
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """Ludwig's, in encoded units, which are the original ones unless the output is normalised."""
         from distcore_tabular import losses, metrics
 
         options = self.feature.options.loss
+        own = isinstance(options, NumberLossOptions | HuberOptions)
 
         def errors(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            return losses.number_errors(output, target, options)
+            return losses.number_errors(output, target, options) if own else self.loss(output, target, metadata)
 
-        return metrics.number(errors, losses.is_root(options))
+        return metrics.number(errors, own and losses.is_root(options))
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
         """Values [B] in encoded units, clipped where the config says so (in original units)."""

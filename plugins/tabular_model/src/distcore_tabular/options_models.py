@@ -2,17 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from pydantic import BaseModel
 
+from distcore_core.config.members import with_members
+from distcore_core.contracts import Role
+from distcore_core.registry.manager import Plugins
 from distcore_tabular import options, options_network, options_text
+from distcore_tabular import options_parts as parts
+from distcore_tabular.roles import DECODER, ENCODER, LOSS
+
+
+class Section(NamedTuple):
+    """A part of a feature's options that names a member. builtin: names that the options know themselves."""
+
+    field: str
+    role: Role[Any]
+    builtin: Mapping[str, type[BaseModel]]
+    shared: type[BaseModel]
+
+
+Table = Mapping[str, type[BaseModel]]
+PASSTHROUGH: Table = {"passthrough": parts.PassthroughOptions}
+DENSE: Table = {**PASSTHROUGH, "dense": parts.DenseOptions}
+CATEGORY_ENCODERS: Table = {
+    **PASSTHROUGH,
+    "dense": parts.CategoryDenseOptions,
+    "sparse": parts.CategorySparseOptions,
+    "onehot": parts.OneHotOptions,
+}
+NUMBER_LOSSES: Table = {**dict.fromkeys(parts.NUMBER_LOSSES, parts.NumberLossOptions), "huber": parts.HuberOptions}
+BINARY_LOSSES: Table = {"binary_weighted_cross_entropy": parts.BinaryLossOptions, "focal": parts.FocalOptions}
+CATEGORY_LOSSES: Table = {
+    "softmax_cross_entropy": parts.CategoryLossOptions,
+    "focal": parts.FocalOptions,
+    "poly": parts.PolyOptions,
+}
+TEXT_ENCODERS: Table = {"embed": options_text.TextEmbed, "parallel_cnn": options_text.ParallelCNN}
+
+
+def _encoder(builtin: Table) -> tuple[Section, ...]:
+    return (Section("encoder", ENCODER, builtin, parts.EncoderOptions),)
+
+
+def _output(decoders: Table, losses: Table) -> tuple[Section, ...]:
+    loss = Section("loss", LOSS, losses, parts.LossOptions)
+    return (Section("decoder", DECODER, decoders, parts.OwnDecoderOptions), loss)
+
+
+SECTIONS: Mapping[tuple[str, str], tuple[Section, ...]] = {
+    ("number", "input"): _encoder(DENSE),
+    ("binary", "input"): _encoder(DENSE),
+    ("category", "input"): _encoder(CATEGORY_ENCODERS),
+    ("text", "input"): _encoder(TEXT_ENCODERS),
+    ("set", "input"): _encoder({"embed": options_text.SetEmbed}),
+    ("number", "output"): _output({"regressor": parts.RegressorOptions}, NUMBER_LOSSES),
+    ("binary", "output"): _output({"regressor": parts.RegressorOptions}, BINARY_LOSSES),
+    ("category", "output"): _output({"classifier": parts.ClassifierOptions}, CATEGORY_LOSSES),
+}
 
 MODELS: dict[tuple[str, str, str], type[BaseModel]] = {
     **options.MODELS,
     **options_network.MODELS,
     **options_text.MODELS,
+    **{
+        (section.role.kind, f"{feature}.{name}", ""): model
+        for (feature, _), sections in SECTIONS.items()
+        for section in sections
+        for name, model in section.builtin.items()
+    },
 }
 
 
 def model_of(kind: str, name: str, role: str = "") -> type[BaseModel] | None:
-    """The options model of what this plugin offers: kind "features" (role "input" or "output") or "models"."""
+    """The options model of what this plugin offers; role "input" or "output" for features."""
     return MODELS.get((kind, name, role))
+
+
+def with_members_of(model: type[BaseModel], feature: str, role: str, given: Any, plugins: Plugins) -> type[BaseModel]:
+    """A feature's model, whose encoder, decoder and loss may be of other plugins."""
+    for each in SECTIONS.get((feature, role), ()):
+        model = with_members(
+            model, each.field, given, each.role, plugins, builtin=each.builtin, shared=each.shared, prefix=f"{feature}."
+        )
+    return model

@@ -149,6 +149,10 @@ CategoryEncoder = Annotated[
 # ------------------------------------------------------------------ decoders
 
 
+class OwnDecoderOptions(Options):
+    """What a decoder of another plugin's has beside its own options."""
+
+
 class DecoderOptions(Options):
     """Fully connected layers between the combiner and the last, linear layer; and that layer."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from distcore_core.plugin import hookimpl
@@ -13,10 +14,17 @@ DATA_VERSION = 1
 
 
 @hookimpl
-def distcore_make_feature(name: str, column: str, role: str, options: Any) -> Any:
+def distcore_make_feature(name: str, column: str, role: str, options: Any, plugins: Any) -> Any:
     from distcore_tabular import features
 
-    return features.make(name, column, role, options)
+    return features.make(name, column, role, options, tuple(sorted(plugins.block)))
+
+
+@hookimpl
+def distcore_make_member(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any:
+    from distcore_tabular.builtin import make
+
+    return make(kind, name, options, context)
 
 
 @hookimpl
@@ -33,10 +41,11 @@ def distcore_make_model(name: str, options: Any) -> Any:
 
 
 @hookimpl
-def distcore_options_model(kind: str, name: str, role: str) -> type | None:
-    from distcore_tabular.options_models import model_of
+def distcore_options_model(kind: str, name: str, role: str, given: Any, plugins: Any) -> type | None:
+    from distcore_tabular.options_models import model_of, with_members_of
 
-    return model_of(kind, name, role)
+    found = model_of(kind, name, role)
+    return found if found is None else with_members_of(found, name, role, given, plugins)
 
 
 @hookimpl

@@ -7,7 +7,7 @@ member counts once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +15,18 @@ import pyarrow as pa
 from distcore_core.contracts import JSON
 from distcore_tabular import tokenizers
 from distcore_tabular.options_text import UNKNOWN
-from distcore_tabular.text import TextState, TokenizedFeature, lists
+from distcore_tabular.text import EncoderNetwork, TextState, TokenizedFeature, lists
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 UNKNOWN_CODE = 0
 
 
 class SetFeature(TokenizedFeature):
     """A set input. options: SetInput."""
+
+    kind = "set"
 
     def finish(self, state: TextState) -> JSON:
         """{"idx2str": every member in the order of its code, "max_set_size": tokens of the longest text, "fill": codes
@@ -48,18 +50,5 @@ class SetFeature(TokenizedFeature):
         members = np.unique(np.repeat(np.arange(len(lengths)), lengths) * size + codes)
         return lists((members % size).astype(np.int32), np.bincount(members // size, minlength=len(lengths)))
 
-    def network(self) -> SetNetwork:
-        return SetNetwork(self.options)
-
-
-class SetNetwork:
-    """The half of a set input that needs torch."""
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-
-    def encoder(self, metadata: JSON) -> torch.nn.Module:
-        """Maps a ragged column of codes to [B, output_size]."""
-        from distcore_tabular.text_encoders import set_embed
-
-        return set_embed(len(metadata["idx2str"]), self.options.encoder)
+    def network(self) -> EncoderNetwork:
+        return EncoderNetwork(self)

@@ -121,6 +121,8 @@ class TokenizedFeature(TabularFeature):
 class TextFeature(TokenizedFeature):
     """A text input. options: TextInput."""
 
+    kind = "text"
+
     def finish(self, state: TextState) -> JSON:
         """{"idx2str": every word in the order of its code, "max_sequence_length", "fill": codes of a missing text,
         "padding", "rows", "missing"}. Raises DataError where every text is missing."""
@@ -157,23 +159,20 @@ class TextFeature(TokenizedFeature):
             lengths = np.minimum(lengths, limit)
         return lists(out, lengths)
 
-    def network(self) -> TextNetwork:
-        return TextNetwork(self.options)
+    def network(self) -> EncoderNetwork:
+        return EncoderNetwork(self)
 
 
-class TextNetwork:
-    """The half of a text input that needs torch."""
+class EncoderNetwork:
+    """The half of a text or set input that needs torch."""
 
-    def __init__(self, options: Any) -> None:
-        self.options = options
+    def __init__(self, feature: TokenizedFeature) -> None:
+        self.feature = feature
 
     def encoder(self, metadata: JSON) -> torch.nn.Module:
         """Maps a ragged column of codes to [B, output_size]."""
-        from distcore_tabular import text_encoders
-
-        make = {"embed": text_encoders.embed, "parallel_cnn": text_encoders.parallel_cnn}[self.options.encoder.type]
-        length, left = metadata["max_sequence_length"], metadata["padding"] == "left"
-        return make(len(metadata["idx2str"]), self.options.encoder, length, left)
+        found: torch.nn.Module = self.feature.encoder(metadata)
+        return found
 
 
 def lists(values: np.ndarray, lengths: np.ndarray) -> pa.Array:

@@ -1,0 +1,59 @@
+"""The plugin's own encoders, decoders and losses, by the names of their entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+
+def make(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any:
+    """The member of a role, or None for a name that is not ours."""
+    feature, _, short = name.partition(".")
+    if kind == "tabular.encoders":
+        return _encoder(feature, short, options, context["metadata"])
+    if kind == "tabular.decoders":
+        return _decoder(feature, options, context["metadata"], context["input_size"])
+    if kind == "tabular.losses":
+        return _loss(feature, options)
+    return None
+
+
+def _encoder(feature: str, name: str, options: Any, metadata: Mapping[str, Any]) -> Any:
+    from distcore_tabular import encoders, text_encoders
+
+    if feature == "text":
+        kinds = {"embed": text_encoders.embed, "parallel_cnn": text_encoders.parallel_cnn}
+        length, left = metadata["max_sequence_length"], metadata["padding"] == "left"
+        return kinds[name](len(metadata["idx2str"]), options, length, left)
+    if feature == "set":
+        return text_encoders.set_embed(len(metadata["idx2str"]), options)
+    if name == "passthrough":
+        return encoders.passthrough(1)
+    if feature != "category":
+        return encoders.dense(1, options)
+    if name != "dense":
+        return encoders.category_sparse(metadata["vocab_size"], options)
+    encoder = encoders.category_embed(metadata["vocab_size"], options)
+    if metadata["counts"][0] == 0:  # a vector that no row trains: the mean of how all start
+        encoder.state_dict()["weight"][0].zero_()
+    return encoder
+
+
+def _decoder(feature: str, options: Any, metadata: Mapping[str, Any], input_size: int) -> Any:
+    from distcore_tabular import decoders
+
+    if feature == "category":
+        return decoders.classifier(input_size, metadata["vocab_size"], options)
+    return decoders.regressor(input_size, options)
+
+
+def _loss(feature: str, options: Any) -> Any:
+    from distcore_tabular import losses
+
+    rows = {"number": losses.number, "binary": losses.binary}.get(feature)
+    return partial(_of_rows, rows, options) if rows is not None else losses.CategoryLoss(options)
+
+
+def _of_rows(rows: Any, options: Any, logits: Any, target: Any, metadata: Any) -> Any:
+    return rows(logits, target, options)

@@ -1,0 +1,16 @@
+"""The roles that the tabular model declares: what its features are made of. Names are `<feature type>.<name>`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcore_core.contracts import MEMBER_HOOK, Role
+
+ENCODER: Role[Any] = Role("tabular.encoders", MEMBER_HOOK, "encoder", object)
+"""Context: metadata. A torch.nn.Module from the column of a batch to [B, output_size], with `output_size`."""
+
+DECODER: Role[Any] = Role("tabular.decoders", MEMBER_HOOK, "decoder", object)
+"""Context: metadata, input_size. A torch.nn.Module from [B, input_size] to logits, [B] or [B, classes]."""
+
+LOSS: Role[Any] = Role("tabular.losses", MEMBER_HOOK, "loss", object)
+"""Context: none. (logits, target, metadata) → the loss of each row, [B]."""

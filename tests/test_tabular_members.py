@@ -1,0 +1,170 @@
+"""An encoder, a decoder and a loss from outside, in the features of the tabular model."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+PLUGIN = """
+from distcore_core.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+@hookimpl
+def distcore_options_model(kind, name):
+    import distcore_waves_parts as parts
+
+    return {"number.waves": parts.WavesOptions, "number.log_cosh": parts.LogCoshOptions}.get(name)
+
+@hookimpl
+def distcore_make_member(kind, name, options, context):
+    import distcore_waves_network as network
+
+    if (kind, name) == ("tabular.encoders", "number.waves"):
+        return network.Waves(options)
+    if (kind, name) == ("tabular.losses", "number.log_cosh"):
+        return network.LogCosh(options)
+    if (kind, name) == ("tabular.decoders", "number.mean"):
+        return network.Mean(context["input_size"])
+"""
+
+PARTS = '''
+from pydantic import BaseModel, ConfigDict, Field
+
+class WavesOptions(BaseModel):
+    """Sines of several frequencies."""
+    model_config = ConfigDict(extra="forbid")
+    frequencies: int = Field(4, ge=1, description="How many frequencies there are.")
+
+class LogCoshOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    scale: float = Field(1.0, gt=0, description="Errors are divided by it.")
+'''
+
+NETWORK = """
+import torch
+from torch import nn
+
+class Waves(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.output_size = options.frequencies
+        self.phases = nn.Parameter(torch.zeros(options.frequencies))
+
+    def forward(self, value):
+        return torch.sin(value.reshape(-1, 1) * torch.arange(1, self.output_size + 1) + self.phases)
+
+class Mean(nn.Module):
+    def __init__(self, input_size):
+        super().__init__()
+        self.linear = nn.Linear(input_size, 3)
+
+    def forward(self, hidden):
+        return self.linear(hidden).mean(-1)
+
+class LogCosh:
+    def __init__(self, options):
+        self.options = options
+
+    def __call__(self, logits, target, metadata):
+        return torch.log(torch.cosh((logits.float() - target.float()) / self.options.scale))
+"""
+
+CONFIG = """\
+input_features:
+  - name: age
+    type: number
+    encoder: {type: waves, frequencies: 6}
+output_features:
+  - name: amount
+    type: number
+    decoder: mean
+    loss: {type: log_cosh, scale: 2, weight: 0.5}
+trainer: {epochs: 2, batch_size: 32}
+backend: local
+"""
+
+ENTRIES = {"encoders": "number.waves", "losses": "number.log_cosh", "decoders": "number.mean"}
+
+
+@pytest.fixture
+def run(place, tmp_path):
+    """The command line beside a distribution that offers an encoder, a loss and a decoder."""
+    install(tmp_path / "site", "distcore-waves", ENTRIES)
+    (tmp_path / "site" / "distcore_waves_parts.py").write_text(PARTS)
+    (tmp_path / "site" / "distcore_waves_network.py").write_text(NETWORK)
+    place.write("data.csv", "age,amount\n" + "".join(f"{n % 40},{(n * 7) % 40 / 3}\n" for n in range(300)))
+    place.write("config.yaml", CONFIG)
+
+    def command(*words, code=0):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "distcore.cli.main", *map(str, words)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=place.folder,
+            timeout=300,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return command
+
+
+def install(site, name, entries):
+    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    module = name.replace("-", "_")
+    groups = (f"[distcore.tabular.{kind}]\n{entry} = {module}\n" for kind, entry in entries.items())
+    (info / "entry_points.txt").write_text("\n".join(groups))
+    (site / f"{module}.py").write_text(PLUGIN)
+
+
+def test_they_are_trained_saved_loaded_and_predict(place, run):
+    run(*place.words("experiment"))
+    config = json.loads((place.results / "description.json").read_text())["config"]
+    assert config["input_features"][0]["encoder"] == {"type": "waves", "frequencies": 6}
+    run(*place.words("evaluate", "--model_path", place.results))
+    run(*place.words("predict", "--model_path", place.results))
+    weights = (place.results / "model" / "weights.safetensors").read_bytes()[:4096]
+    assert b"phases" in weights
+    rows = json.loads(run("plugins", "--json"))
+    listed = {(row["role"], row["name"], row["state"]) for row in rows if row["distribution"] == "distcore-waves"}
+    assert listed == {(f"tabular.{kind}", entry, "ok") for kind, entry in ENTRIES.items()}
+
+
+def test_their_options_are_in_the_schema(run):
+    schema = run("schema")
+    assert "How many frequencies there are." in schema
+    assert "Errors are divided by it." in schema
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "said"),
+    [
+        ("frequencies: 6", "frequenzies: 6", 4, "unknown option 'frequenzies'; did you mean 'frequencies'?"),
+        ("frequencies: 6", "frequencies: 0", 4, "should be greater than or equal to 1"),
+        ("scale: 2", "scale: much", 9, "scale: should be a valid number"),
+        ("weight: 0.5", "weight: -1", 9, "weight: should be greater than or equal to 0"),
+        ("type: waves", "type: weaves", 4, "unknown type 'weaves'; known: dense, passthrough"),
+    ],
+)
+def test_a_mistake_in_them_is_told_by_its_line(place, run, right, wrong, line, said):
+    place.write("config.yaml", CONFIG.replace(right, wrong))
+    told = run(*place.words("train"), code=2)
+    assert said in told
+    assert f"line {line}:" in told
+
+
+def test_a_member_that_shadows_a_built_in_one_is_refused_by_both_names(place, run, tmp_path):
+    install(tmp_path / "site", "odd-dense", {"encoders": "number.dense"})
+    place.write("config.yaml", CONFIG.replace("{type: waves, frequencies: 6}", "dense"))
+    said = run(*place.words("train"), code=1)
+    assert "Two distributions offer encoder 'number.dense': distcore-tabular" in said
+    assert "odd-dense 1.0" in said
+    place.write("config.yaml", CONFIG + "plugins: {block: [odd-dense]}\n")
+    run(*place.words("train"))
