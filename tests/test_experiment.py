@@ -411,6 +411,38 @@ def test_without_the_reports_plugin_a_run_has_no_report_and_no_other_trouble(pla
     assert not (place.results / "report.html").exists()
 
 
+def test_what_an_extension_writes_when_results_are_whole_is_in_the_report(place, distribution, monkeypatch):
+    site = place.folder / "site"
+    source = """
+    from distcore_core.hooks import hookimpl
+    DISTCORE_API = (1, 0)
+    class Audit:
+        file, order = "audit.json", 50
+        def draw(self, content):
+            yield f"<h2>Audit of {content['command']}</h2>"
+        @hookimpl
+        def results_written(self, command, directory):
+            from distcore_core.io.atomic import write_file
+            from distcore_core.io.seals import sealed
+            write_file(directory / self.file, sealed({"command": command}))
+    @hookimpl
+    def distcore_make_extension(name):
+        return Audit() if name == "audit" else None
+    @hookimpl
+    def distcore_make_member(kind, name):
+        return Audit() if (kind, name) == ("report_sections", "audit") else None
+    """
+    distribution(site, "audit-it", source, kind="extensions", entry="audit")
+    (site / "audit_it-1.0.dist-info" / "entry_points.txt").write_text(
+        "[distcore.extensions]\naudit = audit_it\n[distcore.report_sections]\naudit = audit_it\n"
+    )
+    monkeypatch.syspath_prepend(site)
+    text = (place.folder / place.config).read_text()
+    place.write(place.config, text + "extensions: [audit]\n")
+    place.good("experiment")
+    assert "<h2>Audit of experiment</h2>" in (place.results / "report.html").read_text()
+
+
 def test_an_extension_hears_how_a_run_failed(listened, place):
     place.write(place.data, "age,city,bought\nx,Rome,yes\n")
     done, heard = listened("train")

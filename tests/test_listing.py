@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from distcore.cli.main import main
+from distcore.workflow.listing import rows
 from distcore_core.contracts import ROLES
-from distcore_core.registry.listing import rows
 from distcore_core.registry.manager import Plugins
 
 SECONDS = 10

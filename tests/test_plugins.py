@@ -63,7 +63,7 @@ def listed(folder: Path, seconds: float = 10, **environment: str) -> dict[str, d
     code = f"""
     import json
     from dataclasses import asdict
-    from distcore_core.registry.listing import rows
+    from distcore.workflow.listing import rows
     from distcore_core.registry.manager import Plugins
     print(json.dumps([asdict(row) for row in rows(Plugins(), {seconds})]))
     """
@@ -346,7 +346,7 @@ def test_the_check_of_a_plugin_asks_no_other(tmp_path: Path) -> None:
 def test_listing_imports_no_plugin_into_this_process() -> None:
     code = """
     import sys
-    from distcore_core.registry.listing import rows
+    from distcore.workflow.listing import rows
     from distcore_core.registry.manager import Plugins
     rows(Plugins())
     print([name for name in sys.modules if name.startswith("distcore_") and not name.startswith("distcore_core")])

@@ -119,7 +119,7 @@ def test_training_alone_loads_no_metrics(tmp_path) -> None:
 
 def test_waiting_threads_give_way_unless_the_user_says_otherwise() -> None:
     code = (
-        "import os\nfrom distcore_core.threads import patient_threads\n{}\npatient_threads()\nprint(dict(os.environ))"
+        "import os\nfrom distcore_data.threads import patient_threads\n{}\npatient_threads()\nprint(dict(os.environ))"
     )
     assert "'GOMP_SPINCOUNT': '1000'" in output_of(code.format("os.environ.pop('GOMP_SPINCOUNT', 0)"))
     assert "GOMP_SPINCOUNT" not in output_of(code.format("os.environ['OMP_WAIT_POLICY'] = 'active'"))

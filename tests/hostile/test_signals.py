@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.hostile.test_startup_signals import begin
 
-from distcore_core.signals import ENDING, named
+from distcore_torch.signals import ENDING, named
 
 CONFIG = """
 input_features:

@@ -42,7 +42,7 @@ CLASSES = (
     "distcore_tabular.module:",
     "distcore_tabular:module.nn.Linear",
     "distcore.cli.main:main",
-    "distcore_core.registry.probe:_child",
+    "distcore.workflow.probe:_child",
     "distcore.__main__:Net",
     "distcore_tabular.__main__:Net",
     "torch.nn:Linear",

@@ -1,6 +1,9 @@
 """The report: one self-contained file, whatever is there or missing, and nothing of the data runs in it."""
 
 import random
+import sys
+import textwrap
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,9 +11,12 @@ import pytest
 
 from distcore_core.errors import UserError
 from distcore_core.io.seals import sealed
-from distcore_core.io.vouched import DIGESTS, write_vouched
+from distcore_core.registry.manager import Plugins
 from distcore_report import charts
 from distcore_report.page import render, write_report
+from distcore_report.roles import REPORT_SECTION
+from distcore_report.sections import SECTIONS
+from distcore_search.vouched import DIGESTS, write_vouched
 
 
 class Checker(HTMLParser):
@@ -155,3 +161,94 @@ def test_a_series_has_the_same_colour_in_every_chart_and_a_flat_one_lies_in_the_
     assert ">validation</span>" in alone
     assert ">training</span>" not in alone
     assert charts.ticks(1, 1)[0] < 1 < charts.ticks(1, 1)[-1]
+
+
+# ------------------------------------------------------------------ sections from outside
+
+FAIRNESS = """
+    from html import escape
+    from distcore_core.hooks import hookimpl
+
+    DISTCORE_API = (1, 0)
+
+    class Fairness:
+        file, order = "fairness.json", 25
+        def draw(self, content):
+            yield f"<h2>Fairness</h2><p>{escape(content['worst'])}</p>"
+
+    @hookimpl
+    def distcore_make_member(kind, name):
+        return Fairness() if (kind, name) == ("report_sections", "fairness") else None
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Installs a distribution with a section that this process sees until the test ends."""
+
+    def install(name: str, source: str) -> None:
+        module, site = name.replace("-", "_"), tmp_path / "site"
+        info = site / f"{module}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[distcore.report_sections]\nfairness = {module}\n")
+        (site / f"{module}.py").write_text(textwrap.dedent(source))
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    return install
+
+
+def test_a_section_from_outside_stands_where_its_order_says(tmp_path: Path, plugin: Callable[[str, str], None]) -> None:
+    plugin("fair-one", FAIRNESS)
+    (folder(tmp_path) / "fairness.json").write_bytes(sealed({"worst": "<none>"}))
+    page = render(tmp_path)
+    assert "<h2>Fairness</h2><p>&lt;none&gt;</p>" in page
+    headings = [page.index(f"<h2>{each}") for each in ("Test split", "Fairness", "Learning curves", "Plugins")]
+    assert headings == sorted(headings)
+
+
+def test_without_its_file_a_section_from_outside_is_left_out(
+    tmp_path: Path, plugin: Callable[[str, str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    before = render(folder(tmp_path))
+    plugin("fair-two", FAIRNESS)
+    assert render(tmp_path) == before
+    assert not caplog.text
+
+
+def test_a_blocked_section_is_not_drawn(tmp_path: Path, plugin: Callable[[str, str], None]) -> None:
+    plugin("fair-three", FAIRNESS)
+    (folder(tmp_path) / "fairness.json").write_bytes(sealed({"worst": "none"}))
+    assert "Fairness" in render(tmp_path)
+    assert "Fairness" not in render(tmp_path, Plugins(["fairness"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("fair-broken", "from html import escape", "raise RuntimeError('half installed')", "half installed"),
+        ("fair-raising", 'yield f"', 'raise OSError("no font"); yield f"', "no font"),
+        ("fair-short", "file, order =", "file, place =", "has no order"),
+    ],
+)
+def test_a_section_that_fails_is_told_and_the_others_are_drawn(
+    tmp_path: Path,
+    plugin: Callable[[str, str], None],
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    old: str,
+    new: str,
+    said: str,
+) -> None:
+    plugin(name, FAIRNESS.replace(old, new))
+    (folder(tmp_path) / "fairness.json").write_bytes(sealed({"worst": "none"}))
+    page = render(tmp_path)
+    assert said in caplog.text
+    assert "The report is made without its section &#x27;fairness&#x27;" in page
+    assert "Learning curves" in page
+
+
+def test_the_built_in_sections_are_registered_as_any_other() -> None:
+    assert [each for each in Plugins().names("report_sections") if each in SECTIONS] == sorted(SECTIONS)
+    assert all(Plugins().make(REPORT_SECTION, name) is SECTIONS[name] for name in SECTIONS)

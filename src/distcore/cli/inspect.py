@@ -79,7 +79,7 @@ def plugins(arguments: Namespace) -> int:
     """A row for each plugin: role, name, distribution, version, state and error."""
     from dataclasses import asdict
 
-    from distcore_core.registry.listing import rows, together
+    from distcore.workflow.listing import rows, together
     from distcore_core.registry.manager import Plugins
 
     found = rows(Plugins(), seconds=arguments.timeout)

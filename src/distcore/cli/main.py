@@ -42,7 +42,7 @@ def _collect_seldom() -> None:
 def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bool = False) -> int:
     """Call the command, which signals may stop; turn what it raises into a message and an exit code."""
     # Light modules, but --help has no need of them.
-    from distcore_core.signals import Stoppable
+    from distcore_torch.signals import Stoppable
 
     with Stoppable(owns_process=True, to_the_end=to_the_end) as stopping:
         try:
@@ -59,7 +59,7 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
 def _told(error: BaseException, received: int) -> int:
     """Say on stderr what ended a command; its exit code. received: the signal that came before, or 0."""
     from distcore_core.errors import DistcoreError, Diverged
-    from distcore_core.signals import named, signal_of
+    from distcore_torch.signals import named, signal_of
 
     if isinstance(error, BrokenPipeError):
         # The reader of our output went away (`distcore plugins | head`); Python must not complain at exit either.

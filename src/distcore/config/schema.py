@@ -42,7 +42,7 @@ def reference_markdown(plugins: Plugins) -> str:
 
 class _Builder:
     def __init__(self, plugins: Plugins) -> None:
-        from distcore_core.registry.listing import rows
+        from distcore.workflow.listing import rows
 
         self.plugins = plugins
         self.defs: JSON = {}

@@ -21,13 +21,13 @@ from distcore_core.errors import ConfigError, ConfigIssue, PluginNotFound, Stopp
 from distcore_core.io.seals import read_sealed
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
-from distcore_core.signals import signal_of
 from distcore_data.cache.manifest import digest_of
 from distcore_data.dataset import Data
 from distcore_data.features import Features
 from distcore_search.objective import Objective
 from distcore_search.records import ENDED, read_record
 from distcore_search.variants import variants
+from distcore_torch.signals import signal_of
 
 if TYPE_CHECKING:
     from distcore.workflow.session import Session

@@ -20,9 +20,9 @@ from distcore.workflow.requests import ConfigLike, own_extensions
 from distcore.workflow.session import open_session
 from distcore_core.errors import UserError
 from distcore_core.io.seals import read_sealed
-from distcore_core.signals import Stoppable
 from distcore_data.dataset import Data
 from distcore_data.stores.addresses import folder_only
+from distcore_torch.signals import Stoppable
 
 if TYPE_CHECKING:
     from distcore_core.config.document import Document

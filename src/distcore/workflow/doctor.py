@@ -12,10 +12,10 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from distcore.workflow import ports
+from distcore.workflow.listing import rows, together
+from distcore.workflow.probe import ask
 from distcore_core.registry.index import Offer
-from distcore_core.registry.listing import rows, together
 from distcore_core.registry.manager import Plugins
-from distcore_core.registry.probe import ask
 
 MINIMUM = {"torch": (2, 10), "pyarrow": (14, 0, 1)}
 """Oldest versions without a known way to run code from a data file."""

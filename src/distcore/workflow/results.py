@@ -13,8 +13,8 @@ from distcore_core.errors import TrainingError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_core.io.os_errors import explained
 from distcore_core.io.seals import damaged, read_bounded, sealed, unsealed
-from distcore_core.io.vouched import DIGESTS, write_vouched
 from distcore_data.stores.run_sync import MODEL, Mirror
+from distcore_search.vouched import DIGESTS, write_vouched
 
 if TYPE_CHECKING:
     import pyarrow as pa

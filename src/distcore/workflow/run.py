@@ -19,8 +19,8 @@ from distcore.workflow.requests import AnswerRequest, ConfigLike, Location, Trai
 from distcore.workflow.session import Session, describe, open_session
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore_core.errors import DataError, TrainingError
-from distcore_core.signals import Stoppable
 from distcore_data.dataset import Data
+from distcore_torch.signals import Stoppable
 from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from distcore_core.progress import Progress
 from distcore_core.registry.events import listening
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
-from distcore_core.threads import patient_threads
 from distcore_data.features import Features
+from distcore_data.threads import patient_threads
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig

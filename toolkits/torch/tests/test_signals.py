@@ -12,12 +12,12 @@ import time
 import pytest
 
 from distcore_core.errors import OtherRank, Stopped
-from distcore_core.signals import ENDING, Stoppable, named
+from distcore_torch.signals import ENDING, Stoppable, named
 from distcore_torch.training.interrupt import Interrupt
 
 BEGIN = """
 import os, signal, sys, threading, time
-from distcore_core.signals import *
+from distcore_torch.signals import *
 from distcore_torch.training.interrupt import Interrupt
 
 def send(number=signal.SIGTERM, after=0.0):
@@ -114,7 +114,7 @@ def test_who_comes_to_its_end_after_it_was_asked_is_stopped_all_the_same():
 
 
 def test_a_second_signal_does_not_wait(monkeypatch):
-    monkeypatch.setattr("distcore_core.signals.SAME_PRESS_SECONDS", 0.1)
+    monkeypatch.setattr("distcore_torch.signals.SAME_PRESS_SECONDS", 0.1)
 
     def impatient():
         while True:
@@ -146,7 +146,7 @@ def test_a_signal_waits_for_the_import_that_is_under_way(tmp_path):
 
 def test_a_script_that_is_itself_being_imported_can_be_stopped(tmp_path):
     (tmp_path / "script.py").write_text(
-        "import time\nfrom distcore_core.signals import Stoppable\nfrom __main__ import send\n"
+        "import time\nfrom distcore_torch.signals import Stoppable\nfrom __main__ import send\n"
         "with Stoppable():\n    send()\n    time.sleep(60)\n"
     )
     done = program(f"sys.path.insert(0, {str(tmp_path)!r})\nimport script")
@@ -198,7 +198,7 @@ with Stoppable(owns_process={owns}), Interrupt({grace}, lambda: "The last checkp
 @pytest.mark.parametrize("owns", [True, False])
 def test_the_process_ends_where_the_grace_does_although_a_library_does_not_return(owns):
     hurry = "signals.HURRY_SECONDS = 0.3"
-    done = program(f"from distcore_core import signals; {hurry}" + STUCK.format(second="", owns=owns, grace=0.2))
+    done = program(f"from distcore_torch import signals; {hurry}" + STUCK.format(second="", owns=owns, grace=0.2))
     assert done.returncode == 143
     said = "distcore: ended by SIGTERM, after trainer.grace_seconds. The last checkpoint is 7.\n"
     assert done.stderr == said
@@ -207,7 +207,7 @@ def test_the_process_ends_where_the_grace_does_although_a_library_does_not_retur
 def test_the_process_ends_at_a_second_signal_although_a_library_does_not_return():
     hurry = "signals.HURRY_SECONDS = 0.3; signals.SAME_PRESS_SECONDS = 0.1"
     text = STUCK.format(second="send(after=1)", owns=True, grace=60)
-    done = program(f"from distcore_core import signals; {hurry}" + text)
+    done = program(f"from distcore_torch import signals; {hurry}" + text)
     assert done.returncode == 143
     assert done.stderr == "distcore: ended by SIGTERM, at the second signal. The last checkpoint is 7.\n"
 

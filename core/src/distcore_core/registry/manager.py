@@ -1,6 +1,6 @@
 """The plugins of a process: one by name, checked, registered, with its options; and the questions that all are asked.
 
-offers.py knows what is installed, loading.py imports one; pluggy answers "is it well formed, and who else listens?".
+index.py knows what is installed, loader.py imports one; pluggy answers "is it well formed, and who else listens?".
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from distcore_core.errors import TrainingError, UserError
-from distcore_core.signals import signal_of
 from distcore_horovod.afterwards import say_afterwards
 from distcore_horovod.error_channel import ErrorChannel
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.installed import require
 from distcore_horovod.launcher import Launched
 from distcore_horovod.rendezvous import machine
+from distcore_torch.signals import signal_of
 
 STALL_SECONDS = "1800"
 """How long ranks may wait for one another before Horovod says so: followers wait while the leader prepares."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import Rank, TrainJob, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
-from distcore_core.signals import Stoppable, named, signal_of
 from distcore_horovod.afterwards import say_afterwards
+from distcore_torch.signals import Stoppable, named, signal_of
 
 if TYPE_CHECKING:
     from distcore_horovod.process_group import ProcessGroup

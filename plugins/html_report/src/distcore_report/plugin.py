@@ -1,4 +1,4 @@
-"""What distcore-report offers: the extension `report`, which every run has, and the command `report`."""
+"""What distcore-report offers: the extension and the command `report`, and the built-in sections of a report."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ def distcore_make_command(name: str) -> Any:
     from distcore_report.command import ReportCommand
 
     return ReportCommand()
+
+
+@hookimpl
+def distcore_make_member(kind: str, name: str) -> Any:
+    if kind != "report_sections":
+        return None
+    from distcore_report.sections import SECTIONS
+
+    return SECTIONS.get(name)

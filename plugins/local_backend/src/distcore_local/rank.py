@@ -12,7 +12,7 @@ from typing import Any
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import DistcoreError, Diverged, Stopped
-from distcore_core.signals import Stoppable, signal_of
+from distcore_torch.signals import Stoppable, signal_of
 from distcore_torch.training import parents
 
 

@@ -25,8 +25,8 @@ from typing import Any, NoReturn
 from distcore_core.contracts import Rank, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_core.io.temporaries import temporary_folder
-from distcore_core.signals import ENDING
 from distcore_local.rank import Orders, Told, main
+from distcore_torch.signals import ENDING
 from distcore_torch.training.heartbeat import FILE, WAITING, Listener
 from distcore_torch.training.interrupt import Interrupt
 from distcore_torch.training.meeting import STORE

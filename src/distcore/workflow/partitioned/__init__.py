@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from distcore.workflow.partitioned.store import Store, opened_store
 from distcore.workflow.partitioned.task import Answer, Model, Survey, Task, key_of
 from distcore_core.errors import Stopped, UserError
-from distcore_core.signals import signal_of
+from distcore_torch.signals import signal_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

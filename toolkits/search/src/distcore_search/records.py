@@ -18,10 +18,10 @@ from distcore_core.errors import TrainingError, UserError
 from distcore_core.io.atomic import write_file
 from distcore_core.io.os_errors import explained
 from distcore_core.io.seals import read_sealed, sealed
-from distcore_core.io.vouched import read_vouched
 from distcore_search.objective import Objective
 from distcore_search.rounds import rounds_of
 from distcore_search.space import parse_spaces, values_of
+from distcore_search.vouched import read_vouched
 
 RECORD, ROUNDS, TRIALS = "trial.json", "rounds.jsonl", "trials"
 ENDED = frozenset({"finished", "stopped", "failed"})

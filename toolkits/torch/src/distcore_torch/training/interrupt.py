@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from distcore_core.errors import Stopped
-from distcore_core.signals import Stoppable
+from distcore_torch.signals import Stoppable
 
 GRACE_SECONDS = 30.0
 """How long a checkpoint may take after SIGTERM, unless `trainer.grace_seconds` says otherwise."""

@@ -1,14 +1,14 @@
-"""List every plugin with its state. Each is loaded in a child process (asking.py): one that cannot be is a row."""
+"""List every plugin with its state. Each is loaded in a child process (probe.py): one that cannot be is a row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from distcore.workflow.probe import ask
 from distcore_core.contracts import ROLES
 from distcore_core.registry.index import Offer, all_offers
 from distcore_core.registry.manager import Plugins
-from distcore_core.registry.probe import ask
 
 IMPORT_SECONDS = 10.0
 """How long one plugin may take to load while listing."""

@@ -38,7 +38,7 @@ def _answers_of_a_child(
     environment = {**os.environ, "DISTCORE_BLOCK": ",".join(sorted(block))}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     child = subprocess.Popen(
-        [sys.executable, "-m", "distcore_core.registry.probe", question],
+        [sys.executable, "-m", "distcore.workflow.probe", question],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
