@@ -30,6 +30,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+__all__ = [
+    "ArtifactError",
+    "CacheError",
+    "CheckpointError",
+    "ConfigError",
+    "ConfigIssue",
+    "DataError",
+    "DifferentRun",
+    "DistcoreError",
+    "Diverged",
+    "OtherRank",
+    "PluginBroken",
+    "PluginConflict",
+    "PluginError",
+    "PluginIncompatible",
+    "PluginNotFound",
+    "RankLost",
+    "Stopped",
+    "StoreError",
+    "TrainingError",
+    "UserError",
+]
+
 
 class DistcoreError(Exception):
     """Base of everything raised on purpose. `exit_code` is what the command line ends with.

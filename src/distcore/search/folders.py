@@ -11,7 +11,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import remove_directory
 from distcore_core.io.locks import locked_if_free
-from distcore_core.io.temporaries import sweep_tree
+from distcore_data.temporaries import sweep_tree
 
 SEARCH = "search.json"
 """What a search was begun with; a folder that holds it can be gone on with."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from distcore.workflow.progress_view import ProgressView
 from distcore_core.contracts import BACKEND, JSON, LOADER, PROCESSOR, SECTION, TRAINER, Backend, PluginRef, Role
 from distcore_core.errors import ConfigError, UserError
-from distcore_core.io.temporaries import sweep_system, sweep_tree
 from distcore_core.progress import Progress
 from distcore_core.registry.events import listening
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
 from distcore_data.features import Features
+from distcore_data.temporaries import sweep_system, sweep_tree
 from distcore_data.threads import patient_threads
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from distcore_core.io.atomic import DirectoryBuilder, write_file
-from distcore_core.io.temporaries import sweep, sweep_system, sweep_tree, temporary_folder, unnamed_file
+from distcore_core.io.temporaries import sweep
 from distcore_data.stores.local import LocalStore
+from distcore_data.temporaries import sweep_system, sweep_tree, temporary_folder, unnamed_file
 
 HEX = uuid.UUID(int=7).hex
 LEFT = (f".report.html.{HEX}.tmp", f"model.building-{HEX}", f"model.removing-{HEX}")
@@ -31,11 +32,11 @@ WORKING = """
 import sys, time
 from pathlib import Path
 from distcore_core.io.atomic import DirectoryBuilder, new_file_beside
-from distcore_core.io.temporaries import temporary_folder
+from distcore_data.temporaries import temporary_folder
 
 folder = Path(sys.argv[1])
 with DirectoryBuilder(folder / "model") as building, new_file_beside(folder / "scores.json") as (_, file):
-    with temporary_folder("worker group") as scratch:
+    with temporary_folder("group") as scratch:
         (building / "weights").write_bytes(b"w")
         (scratch / "log").write_bytes(b"l")
         file.write(b"s")
@@ -95,8 +96,8 @@ def test_a_whole_run_with_the_locks_of_the_dead(place: Path) -> None:
 
 
 def test_in_the_systems_folder_only_names_that_nobody_else_chooses(place: Path) -> None:
-    ours = [f"distcore-{what}-{HEX}" for what in ("worker group", "progress", "run")]
-    users = ["distcore-results", "distcore-run", f"distcore-run-{HEX[:-1]}", "worker group", f"x{ours[0]}"]
+    ours = [f"distcore-{what}-{HEX}" for what in ("group", "progress", "run")]
+    users = ["distcore-results", "distcore-run", f"distcore-run-{HEX[:-1]}", "group", f"x{ours[0]}"]
     for name in (*ours, *users):
         (place / "tmp" / name).mkdir()
     sweep_system()
@@ -151,7 +152,7 @@ def test_writing_beside_somebody_who_sweeps_without_end(place: Path) -> None:
                 (building / "weights").write_text(f"{number}")
             assert (folder / "model" / "weights").read_text() == f"{number}"
             assert LocalStore(folder).create(f"claim-{number}", b"x")
-            with temporary_folder("worker group") as scratch:
+            with temporary_folder("group") as scratch:
                 (scratch / "log").touch()
                 assert (scratch / "log").exists()
     finally:
@@ -163,9 +164,9 @@ def test_writing_beside_somebody_who_sweeps_without_end(place: Path) -> None:
 
 
 def test_a_temporary_folder_is_for_this_user_and_is_gone_also_after_an_error(place: Path) -> None:
-    with temporary_folder("worker group") as folder:
+    with temporary_folder("group") as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(KeyError), temporary_folder("worker group"):
+    with pytest.raises(KeyError), temporary_folder("group"):
         raise KeyError
     assert names(place / "tmp") == set()
 

@@ -55,7 +55,9 @@ from distcore_core.contracts.roles import (
     UPGRADE,
     Command,
     Role,
-    singular,
+)
+from distcore_core.contracts.roles import (
+    singular as singular,
 )
 from distcore_core.contracts.search import Axis, Executor, SearchJob
 from distcore_core.contracts.training import (
@@ -79,7 +81,9 @@ from distcore_core.contracts.values import (
     PluginRef,
     ShardPlan,
     Split,
-    T,
+)
+from distcore_core.contracts.values import (
+    T as T,
 )
 
 __all__ = [
@@ -137,13 +141,11 @@ __all__ = [
     "Source",
     "SourceBase",
     "Split",
-    "T",
     "TrainJob",
     "TrainResult",
     "Trainer",
     "TrainerBase",
     "WorkerGroup",
-    "singular",
 ]
 
 API_VERSION = (1, 0)

@@ -102,35 +102,10 @@ class HashingFile(io.RawIOBase):
         return self._file
 
 
-class PassingDigest:
-    """xxh3 of a file's bytes as they go by: blocks in order; one that begins at 0 again begins anew."""
-
-    def __init__(self) -> None:
-        self._xxh3, self._length = xxhash.xxh3_64(), 0
-
-    def __call__(self, start: int, block: bytes) -> None:
-        if start == 0:
-            self._xxh3.reset()
-        self._xxh3.update(block)
-        self._length = start + len(block)
-
-    def of(self, length: int) -> str | None:
-        """The hex digest, if as many bytes went by."""
-        return self._xxh3.hexdigest() if self._length == length else None
-
-
 def digest_file(path: str | os.PathLike[str]) -> Digest:
     """Length and digests of a file that is there, read in pieces of CHUNK bytes."""
     with open(path, "rb", buffering=0) as file:
         return digest_open(cast(BinaryIO, file))
-
-
-def fast_digest(file: BinaryIO) -> str:
-    """xxh3 of an open file from where it stands, read in pieces of CHUNK bytes."""
-    digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(CHUNK))
-    while count := file.readinto(buffer):  # type: ignore[attr-defined]
-        digest.update(buffer[:count])
-    return digest.hexdigest()
 
 
 def digest_open(file: BinaryIO) -> Digest:

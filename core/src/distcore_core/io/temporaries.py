@@ -6,7 +6,6 @@ rename takes it along. A temporary is looked at only if its name is one that nob
     .<name>.<32 hex digits>.tmp          a file on its way to <name>
     <name>.building-<32 hex digits>      a folder under construction
     <name>.removing-<32 hex digits>      a folder that is being deleted, or replaced
-    distcore-<what>-<32 hex digits>      in the system's temporary folder
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
 
-from distcore_core.io.locks import BUSY, locked_if_free
+from distcore_core.io.locks import BUSY
 
 BUILDING = ".building-"
 """What stands between the final name and a random one in the name of a folder under construction."""
@@ -34,10 +31,6 @@ REMOVING = ".removing-"
 
 RANDOM = "[0-9a-f]{32}"
 BESIDE = re.compile(rf"\.(.+)\.{RANDOM}\.tmp|(.+)(?:{re.escape(BUILDING)}|{re.escape(REMOVING)}){RANDOM}", re.DOTALL)
-IN_SYSTEM = re.compile(rf"distcore-[a-z]+-{RANDOM}")
-
-LOCK = ".lock"
-"""What holds a folder of a search, and of each trial."""
 
 log = logging.getLogger("distcore")
 
@@ -93,45 +86,6 @@ def held_folder(name: Callable[[], Path]) -> Iterator[Path]:
                 return
 
 
-@contextmanager
-def temporary_folder(what: str) -> Iterator[Path]:
-    """A folder of this user alone in the system's temporary folder, gone when the block ends.
-
-    Args:
-        what: Lower-case letters, for people: the folder is called `distcore-<what>-…`.
-    """
-
-    def name() -> Path:
-        return Path(tempfile.gettempdir(), f"distcore-{what}-{uuid.uuid4().hex}")
-
-    with held_folder(name) as path:
-        try:
-            path.chmod(0o700)
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def unnamed_file(what: str, folder: str | os.PathLike[str] | None = None) -> BinaryIO:
-    """A file without a name, to write and to read, gone with its last handle; nothing is buffered.
-
-    Args:
-        what: As for `temporary_folder`, if the file system gives no file without a name.
-        folder: Where it lies; None: the system's temporary folder.
-    """
-    place = Path(folder or tempfile.gettempdir())
-    flags = os.O_RDWR | os.O_CLOEXEC
-    try:
-        handle = os.open(place, flags | os.O_TMPFILE, 0o600)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
-            raise
-        path = place / f"distcore-{what}-{uuid.uuid4().hex}"
-        handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-        path.unlink(missing_ok=True)
-    return cast(BinaryIO, os.fdopen(handle, "w+b", buffering=0))
-
-
 def sweep(folder: Path, name: str | None = None) -> None:
     """Remove what killed processes left half done in a folder: only what is ours, and what nobody holds.
 
@@ -139,35 +93,17 @@ def sweep(folder: Path, name: str | None = None) -> None:
         folder: Where to look; not in the folders there. It need not exist.
         name: Only what was on its way to this name.
     """
-    for entry in _entries(folder):
+    for entry in entries(folder):
         found = BESIDE.fullmatch(entry.name)
         if found is not None and name in (None, found[1], found[2]):
-            _remove_if_abandoned(Path(entry.path))
-
-
-def sweep_tree(folder: Path) -> None:
-    """The same in a run's folder and all folders in it, and locks of those who died."""
-    sweep(folder)
-    for entry in _entries(folder):
-        if entry.is_dir(follow_symlinks=False) and BESIDE.fullmatch(entry.name) is None:
-            sweep_tree(Path(entry.path))
-            lock = Path(entry.path, LOCK)
-            if lock.is_file():
-                with suppress(OSError), locked_if_free(lock):
-                    continue  # whoever holds it removes it at the end
-
-
-def sweep_system() -> None:
-    """Remove what this user's killed processes left in the system's temporary folder."""
-    for entry in _entries(Path(tempfile.gettempdir())):
-        if IN_SYSTEM.fullmatch(entry.name):
-            _remove_if_abandoned(Path(entry.path))
+            remove_if_abandoned(Path(entry.path))
 
 
 # ------------------------------------------------------------------ inside
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder; nothing if it cannot be read."""
     try:
         with os.scandir(folder) as found:
             return list(found)
@@ -175,7 +111,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _remove_if_abandoned(path: Path) -> None:
+def remove_if_abandoned(path: Path) -> None:
     """Remove a temporary of this user's whose lock is free; what cannot be removed stays."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from distcore_core.errors import DistcoreError, UserError
-from distcore_core.io.temporaries import temporary_folder
+from distcore_data.temporaries import temporary_folder
 from distcore_horovod.diagnose import Unusable, ask
 from distcore_horovod.installed import torch_version
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from distcore_core.contracts import PROCESSOR, Block, Partition, Processor, ShardPlan, Source, SourceBase
-from distcore_core.io.temporaries import temporary_folder
 from distcore_core.registry.manager import Plugins
+from distcore_data.temporaries import temporary_folder
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.make_process_group import process_group
 from distcore_horovod.process_group import ProcessGroup

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from distcore_core.errors import CacheError
-from distcore_core.io.temporaries import unnamed_file
+from distcore_data.temporaries import unnamed_file
 from distcore_torch.packing import pack_into, ragged_of
 
 if TYPE_CHECKING:

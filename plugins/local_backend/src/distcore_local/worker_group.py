@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from distcore_core.contracts import Rank, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
-from distcore_core.io.temporaries import temporary_folder
+from distcore_data.temporaries import temporary_folder
 from distcore_local.rank import Orders, Told, main
 from distcore_torch.signals import ENDING
 from distcore_torch.training.heartbeat import FILE, WAITING, Listener

@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any, BinaryIO
 
-from distcore_core.signals import own_process
+from distcore_torch.signals import own_process
 
 
 def main(answers: int) -> None:

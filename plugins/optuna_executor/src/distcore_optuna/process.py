@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from distcore_core.io.temporaries import temporary_folder
+from distcore_data.temporaries import temporary_folder
 
 LOG = "log.txt"
 PATIENCE_SECONDS = 20.0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from distcore_core.errors import TrainingError
-from distcore_core.io.temporaries import sweep_system
+from distcore_data.temporaries import sweep_system
 
 END_SECONDS = 10.0
 """How long processes of a cluster that was ended may take to follow it; Ray's agents notice it after up to a minute."""

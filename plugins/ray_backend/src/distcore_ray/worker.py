@@ -16,7 +16,7 @@ from typing import Any
 import ray
 
 from distcore_core.contracts import Rank
-from distcore_core.io.temporaries import temporary_folder
+from distcore_data.temporaries import temporary_folder
 from distcore_ray.coordinator import Failure, Seat
 from distcore_ray.rank import Orders
 from distcore_torch.training.heartbeat import FILE, Listener

@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 
 from distcore_core.contracts import WorkerGroup
 from distcore_core.errors import TrainingError, UserError
-from distcore_core.io.temporaries import temporary_folder
+from distcore_data.temporaries import temporary_folder
 from distcore_ray import worker
 from distcore_ray.coordinator import News
 from distcore_ray.failures import first_cause

@@ -20,8 +20,8 @@ from distcore.workflow.partitioned.packed import Found, packed
 from distcore_core.contracts import JSON, Partition
 from distcore_core.errors import ArtifactError, DataError
 from distcore_core.io.digest import digest_file
-from distcore_core.io.temporaries import temporary_folder
 from distcore_core.progress import Progress
+from distcore_data.temporaries import temporary_folder
 
 if TYPE_CHECKING:
     from distcore_core.contracts import ResultsStore

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import SPLITS, Partition, Source, SourceBase
 from distcore_core.errors import UserError
-from distcore_core.io.temporaries import temporary_folder
 from distcore_data.roles import OWN
+from distcore_data.temporaries import temporary_folder
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Encoder, Plugins

@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from distcore_core.errors import StoreError, UserError
-from distcore_core.io.digest import PassingDigest
+from distcore_data.fast_digest import PassingDigest
 from distcore_data.stores import Credentials, open_store
 from distcore_data.stores import bucket as bucket_module
 from distcore_data.stores.addresses import local_folder, store_kind, without_password

@@ -21,7 +21,6 @@ from distcore_core.io.atomic import Digest, building_name, move_file, remove_dir
 from distcore_core.io.digest import HashingFile
 from distcore_core.io.locks import locked
 from distcore_core.io.os_errors import FULL, explained
-from distcore_core.io.temporaries import temporary_folder
 from distcore_data.cache import Cache, remove
 from distcore_data.cache.builder import CacheBuilder
 from distcore_data.cache.files import DAMAGED, CacheFiles, noted_damage
@@ -31,6 +30,7 @@ from distcore_data.cache.remote import LEASE, BucketBuilder
 from distcore_data.stores import Store
 from distcore_data.stores.lease import Lease
 from distcore_data.stores.local import LocalStore
+from distcore_data.temporaries import temporary_folder
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins

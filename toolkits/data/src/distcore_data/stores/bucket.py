@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from distcore_core.errors import StoreError, UserError
-from distcore_core.io.temporaries import unnamed_file
 from distcore_data.stores.addresses import store_kind, without_password
 from distcore_data.stores.blocks import Blocks, blocks_of
 from distcore_data.stores.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
 from distcore_data.stores.retries import persistently, status_of
 from distcore_data.stores.store import NAME, SMALL, Credentials, Seen, Stat, checked
+from distcore_data.temporaries import unnamed_file
 
 PIECE = 16 << 20
 """Bytes of one request for a large object."""

@@ -28,9 +28,9 @@ from distcore_core.contracts import ResultsStore
 from distcore_core.errors import TrainingError, UserError
 from distcore_core.io.atomic import BUILDING, REMOVING, DirectoryBuilder
 from distcore_core.io.os_errors import FULL, REFUSED, explained
-from distcore_core.io.temporaries import temporary_folder
 from distcore_data.stores import NAME, Credentials, Store, open_store
 from distcore_data.stores.addresses import without_password
+from distcore_data.temporaries import temporary_folder
 
 STARTED = "started.json"
 """What claims a run's folder."""

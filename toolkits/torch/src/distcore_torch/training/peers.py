@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore_core.io.temporaries import temporary_folder
-from distcore_core.signals import end_process
+from distcore_data.temporaries import temporary_folder
+from distcore_torch.signals import end_process
 from distcore_torch.training.heartbeat import FILE, Listener, open_heartbeat
 from distcore_torch.training.stalls import Watch, Watched, end
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from distcore_core.io.temporaries import temporary_folder
 from distcore_core.progress import Progress
+from distcore_data.temporaries import temporary_folder
 
 LAYOUT = struct.Struct("<qqqdq")
 """sequence (0: nothing yet), done, total (-1: unknown), loss (NaN: none), rows per unit."""

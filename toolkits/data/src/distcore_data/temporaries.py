@@ -1,0 +1,84 @@
+"""Temporary folders and files in the system's temporary folder, and removing what killed processes left of a run.
+
+Their names are `distcore-<what>-<32 hex digits>`; the lock on each says whether anybody still works on it, as for those
+of `distcore_core.io.temporaries`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from distcore_core.io.locks import locked_if_free
+from distcore_core.io.temporaries import BESIDE, RANDOM, entries, held_folder, remove_if_abandoned, sweep
+
+IN_SYSTEM = re.compile(rf"distcore-[a-z]+-{RANDOM}")
+
+LOCK = ".lock"
+"""What holds a folder of a search, and of each trial."""
+
+
+@contextmanager
+def temporary_folder(what: str) -> Iterator[Path]:
+    """A folder of this user alone in the system's temporary folder, gone when the block ends.
+
+    Args:
+        what: Lower-case letters, for people: the folder is called `distcore-<what>-…`.
+    """
+
+    def name() -> Path:
+        return Path(tempfile.gettempdir(), f"distcore-{what}-{uuid.uuid4().hex}")
+
+    with held_folder(name) as path:
+        try:
+            path.chmod(0o700)
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def unnamed_file(what: str, folder: str | os.PathLike[str] | None = None) -> BinaryIO:
+    """A file without a name, to write and to read, gone with its last handle; nothing is buffered.
+
+    Args:
+        what: As for `temporary_folder`, if the file system gives no file without a name.
+        folder: Where it lies; None: the system's temporary folder.
+    """
+    place = Path(folder or tempfile.gettempdir())
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        handle = os.open(place, flags | os.O_TMPFILE, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
+            raise
+        path = place / f"distcore-{what}-{uuid.uuid4().hex}"
+        handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        path.unlink(missing_ok=True)
+    return cast(BinaryIO, os.fdopen(handle, "w+b", buffering=0))
+
+
+def sweep_tree(folder: Path) -> None:
+    """The same in a run's folder and all folders in it, and locks of those who died."""
+    sweep(folder)
+    for entry in entries(folder):
+        if entry.is_dir(follow_symlinks=False) and BESIDE.fullmatch(entry.name) is None:
+            sweep_tree(Path(entry.path))
+            lock = Path(entry.path, LOCK)
+            if lock.is_file():
+                with suppress(OSError), locked_if_free(lock):
+                    continue  # whoever holds it removes it at the end
+
+
+def sweep_system() -> None:
+    """Remove what this user's killed processes left in the system's temporary folder."""
+    for entry in entries(Path(tempfile.gettempdir())):
+        if IN_SYSTEM.fullmatch(entry.name):
+            remove_if_abandoned(Path(entry.path))
