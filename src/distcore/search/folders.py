@@ -10,7 +10,7 @@ from distcore.workflow.session import experiment_directory
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import remove_directory
-from distcore_core.io.locks import locked_if_free
+from distcore_data.locks import locked_if_free
 from distcore_data.temporaries import sweep_tree
 
 SEARCH = "search.json"

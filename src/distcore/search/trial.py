@@ -24,11 +24,11 @@ from distcore_core.contracts import JSON, TrainResult
 from distcore_core.errors import ArtifactError, TrainingError
 from distcore_core.io.atomic import remove_directory
 from distcore_core.io.digest import digest_file
-from distcore_core.io.locks import locked
 from distcore_data.artifact import NAME as MODEL_JSON
 from distcore_data.artifact import read_manifest
 from distcore_data.cache import Cache
 from distcore_data.dataset import Data
+from distcore_data.locks import locked
 from distcore_search.objective import Objective
 from distcore_search.records import ENDED, ROUNDS, SearchWork, begin_record, read_record, write_record
 

@@ -117,7 +117,7 @@ def alone_in(directory: Path) -> Iterator[None]:
     """Hold a run's folder: of two processes that train in it, each would remove what the other saves.
 
     Raises UserError where another one does."""
-    from distcore_core.io.locks import folder_if_free
+    from distcore_data.locks import folder_if_free
 
     if _is_other_rank():  # rank 0, another process, holds it for all of them
         yield

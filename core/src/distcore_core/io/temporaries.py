@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from distcore_core.io.locks import BUSY
-
 BUILDING = ".building-"
 """What stands between the final name and a random one in the name of a folder under construction."""
 
@@ -31,6 +29,9 @@ REMOVING = ".removing-"
 
 RANDOM = "[0-9a-f]{32}"
 BESIDE = re.compile(rf"\.(.+)\.{RANDOM}\.tmp|(.+)(?:{re.escape(BUILDING)}|{re.escape(REMOVING)}){RANDOM}", re.DOTALL)
+
+BUSY = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
+"""What the system says of a lock that somebody holds."""
 
 log = logging.getLogger("distcore")
 

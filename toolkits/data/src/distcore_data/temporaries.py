@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from distcore_core.io.locks import locked_if_free
 from distcore_core.io.temporaries import BESIDE, RANDOM, entries, held_folder, remove_if_abandoned, sweep
+from distcore_data.locks import locked_if_free
 
 IN_SYSTEM = re.compile(rf"distcore-[a-z]+-{RANDOM}")
 

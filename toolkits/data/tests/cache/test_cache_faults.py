@@ -21,9 +21,9 @@ import faulty_builds
 from faulty_builds import FORMATS, KEY, PATIENCE, Build, ended, forked, listing, shard, signed, until
 
 from distcore_core.errors import CacheError, DistcoreError, UserError
-from distcore_core.io.locks import locked, locked_if_free
 from distcore_data.arrow import from_numpy
 from distcore_data.cache import Cache
+from distcore_data.locks import locked, locked_if_free
 
 SCRIPT = faulty_builds.__file__
 build = Build("parquet")

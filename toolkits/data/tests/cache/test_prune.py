@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from faulty_builds import Build, ended, forked, listing, shard, until
 
 from distcore_core.errors import UserError
-from distcore_core.io.locks import locked
 from distcore_data.arrow import from_numpy
 from distcore_data.cache import Cache, Credentials, ensure_cache
 from distcore_data.cache import prune as pruning
@@ -23,6 +22,7 @@ from distcore_data.cache.listing import list_caches
 from distcore_data.cache.prune import Rules, prune
 from distcore_data.cache.repair import repair
 from distcore_data.cache.use import begin_use
+from distcore_data.locks import locked
 from distcore_data.stores import open_store
 from distcore_testing.buckets import BUCKET, Fault
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from distcore_core.errors import CacheError, StoreError, UserError
-from distcore_core.io.locks import is_held
 from distcore_data.cache.files import DAMAGED, CacheFiles
 from distcore_data.cache.local import LEFT_OVER
 from distcore_data.cache.manifest import FILE_NAME, MANIFEST, Manifest
 from distcore_data.cache.opening import damage_of
 from distcore_data.cache.remote import DEAD_AFTER, LEASE
 from distcore_data.cache.use import USED, users_here, users_there
+from distcore_data.locks import is_held
 from distcore_data.stores import Credentials, Stat, Store, open_store
 from distcore_data.stores.local import LocalStore
 

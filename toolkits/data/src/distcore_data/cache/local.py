@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from distcore_core.contracts import PluginRef
 from distcore_core.errors import CacheError
 from distcore_core.io.atomic import BUILDING, REMOVING, building_name, commit_directory, remove_directory
-from distcore_core.io.locks import locked, locked_if_free
 from distcore_core.io.os_errors import FULL, explained
 from distcore_data.cache.builder import ADVICE, CacheBuilder
 from distcore_data.cache.manifest import KEY, KEY_LENGTH, REBUILD
+from distcore_data.locks import locked, locked_if_free
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-BUSY = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
+from distcore_core.io.temporaries import BUSY
 
 
 @contextmanager
