@@ -39,12 +39,6 @@ class BinaryFeature(TabularFeature):
     kind = "binary"
     raw: Literal["category"] = "category"
 
-    def __init__(self, name: str, role: str, options: Any) -> None:
-        self.name = name
-        self.role = role
-        self.options = options
-        self.missing = options.preprocessing.missing_value_strategy
-
     def partial(self, values: pa.Array) -> Counts:
         """How often each spelling occurs in some rows."""
         return Counts.of(values)

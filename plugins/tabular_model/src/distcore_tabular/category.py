@@ -38,10 +38,7 @@ class CategoryFeature(TabularFeature):
     raw: Literal["category"] = "category"
 
     def __init__(self, name: str, role: str, options: Any) -> None:
-        self.name = name
-        self.role = role
-        self.options = options
-        self.missing = options.preprocessing.missing_value_strategy
+        super().__init__(name, role, options)
         self._vocabulary: tuple[JSON, pa.Array] | None = None
 
     def partial(self, values: pa.Array) -> Counts:

@@ -16,9 +16,13 @@ class TabularFeature(FeatureBase):
     kind: its type. block: plugins that its members must not be of."""
 
     kind: ClassVar[str]
-    role: str
-    options: Any
     block: tuple[str, ...] = ()
+
+    def __init__(self, name: str, role: str, options: Any) -> None:
+        self.name = name
+        self.role = role
+        self.options = options
+        self.missing = options.preprocessing.missing_value_strategy
 
     def encoder(self, metadata: JSON) -> Any:
         """The module of the encoder that the options name."""

@@ -38,10 +38,7 @@ class NumberFeature(TabularFeature):
     raw: Literal["number"] = "number"
 
     def __init__(self, name: str, role: str, options: Any) -> None:
-        self.name = name
-        self.role = role
-        self.options = options
-        self.missing = options.preprocessing.missing_value_strategy
+        super().__init__(name, role, options)
         strategies = (self.missing, options.preprocessing.outlier_strategy)
         self._ranks = options.preprocessing.normalization == "iq" or "fill_with_mode" in strategies
 

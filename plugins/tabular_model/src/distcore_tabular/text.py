@@ -7,7 +7,7 @@ One difference: a missing text, filled with <UNK>, is the one token <UNK>; Ludwi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,11 +41,6 @@ class TokenizedFeature(TabularFeature):
     """What texts and sets have in common: counting tokens, and what stands in for a missing value."""
 
     raw: Literal["number", "category", "string"] = "string"
-
-    def __init__(self, name: str, role: str, options: Any) -> None:
-        self.name = name
-        self.role = role
-        self.options = options
 
     def partial(self, values: pa.Array) -> TextState:
         """Counts of the tokens of some texts; missing ones are counted apart."""
