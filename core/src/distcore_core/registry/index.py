@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import chain
+from typing import Any
 
 from distcore_core.contracts import singular
 from distcore_core.errors import PluginConflict, PluginNotFound
@@ -126,14 +128,17 @@ def all_offers() -> dict[str, list[Offer]]:
     """{kind: every entry point of the group `distcore.<kind>`, blocked or not}, in one pass over the metadata.
 
     A kind is there that core does not know; a distribution that is found twice on sys.path is there once."""
-    entries, found = metadata.entry_points(), {}
-    for group in sorted(entries.groups):
-        if not group.startswith(GROUPS):
-            continue
-        kind, seen = group.removeprefix(GROUPS), dict[tuple[str, str, str], Offer]()
-        for entry in entries.select(group=group):
+    entries: Any = metadata.entry_points()
+    # Python 3.11 has them by group, and each `select` there goes through all of them.
+    flat = chain.from_iterable(dict.values(entries)) if isinstance(entries, dict) else entries
+    seen: dict[tuple[str, ...], Offer] = {}
+    for entry in flat:
+        if entry.group.startswith(GROUPS):
             name = entry.dist.name if entry.dist else "unknown"
             version = entry.dist.version if entry.dist else "?"
-            seen.setdefault((entry.name, name, entry.value), Offer(kind, entry.name, entry.value, name, version))
-        found[kind] = sorted(seen.values(), key=lambda offer: (offer.name, offer.distribution))
+            offer = Offer(entry.group.removeprefix(GROUPS), entry.name, entry.value, name, version)
+            seen.setdefault((offer.kind, offer.name, name, offer.value), offer)
+    found: dict[str, list[Offer]] = {}
+    for offer in sorted(seen.values(), key=lambda each: (each.kind, each.name, each.distribution)):
+        found.setdefault(offer.kind, []).append(offer)
     return found
