@@ -113,6 +113,9 @@ def _optimizer(value: Any) -> Any:
     return value
 
 
+MODELS = {"sgd": SGD, "adam": Adam, "adamw": AdamW, "rmsprop": RMSprop, "adagrad": Adagrad, "lbfgs": LBFGS}
+"""Of the toolkit's own optimizers."""
+
 Optimizer = Annotated[
     SGD | Adam | AdamW | RMSprop | Adagrad | LBFGS, Field(discriminator="type"), BeforeValidator(_optimizer)
 ]

@@ -1,6 +1,9 @@
-"""What distcore-torch offers: the section `trainer`."""
+"""What distcore-torch offers: the section `trainer`, and optimizers."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from distcore_core.plugin import hookimpl
 
@@ -8,9 +11,27 @@ DISTCORE_API = (1, 0)
 
 
 @hookimpl
-def distcore_config_section(name: str) -> type | None:
+def distcore_make_member(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any:
+    if kind != "optimizers":
+        return None
+    from distcore_torch.training.optim import builtin_optimizer
+
+    return builtin_optimizer(name, options, context["parameters"], context["learning_rate"])
+
+
+@hookimpl
+def distcore_options_model(kind: str, name: str) -> type | None:
+    if kind != "optimizers":
+        return None
+    from distcore_torch.optimizer_options import MODELS
+
+    return MODELS.get(name)
+
+
+@hookimpl
+def distcore_config_section(name: str, given: Any, plugins: Any) -> type | None:
     if name != "trainer":
         return None
-    from distcore_torch.train_options import TrainerOptions
+    from distcore_torch.train_options import options_model
 
-    return TrainerOptions
+    return options_model(given, plugins)

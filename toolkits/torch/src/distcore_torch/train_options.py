@@ -8,7 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, field_validator, model_validator
 
 from distcore_core.config.base_options import Count, Fraction, NonNegative, NotBoolean, Options, Whole
-from distcore_torch.optimizer_options import Adam, Optimizer
+from distcore_core.config.members import with_members
+from distcore_core.registry.manager import Plugins
+from distcore_torch.optimizer_options import MODELS, Adam, Optimizer
+from distcore_torch.roles import OPTIMIZER
 
 AUTO_BATCH_SIZE = 128
 """What `batch_size: auto` is, on every machine, so that the same config always makes the same batches."""
@@ -274,3 +277,8 @@ class TrainerOptions(Options):
         rows = min(AUTO_BATCH_SIZE, self.max_batch_size or AUTO_BATCH_SIZE) if per_worker == "auto" else per_worker
         evaluation = self.eval_batch_size if isinstance(self.eval_batch_size, int) else rows
         return BatchSizes(rows, 1 if accumulation == "auto" else accumulation, evaluation)
+
+
+def options_model(given: Any, plugins: Plugins) -> type[TrainerOptions]:
+    """The section's model, with the optimizer from outside that the config names."""
+    return with_members(TrainerOptions, "optimizer", given, OPTIMIZER, plugins, builtin=MODELS, shared=Options)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore_core.contracts import JSON, TrainJob
+from distcore_core.registry.manager import environment_plugins
 from distcore_data.stores.run_sync import CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ OPENER = "distcore_torch.training.open_job:open_job"
 
 def train_options(job: TrainJob) -> TrainerOptions:
     """The `trainer` section of the job's config."""
-    from distcore_torch.train_options import TrainerOptions
+    from distcore_torch.train_options import options_model
 
-    return TrainerOptions.model_validate(job.config.get("trainer", {}))
+    given = job.config.get("trainer", {})
+    return options_model(given, environment_plugins(job.plugins_block)).model_validate(given)
 
 
 def model_of(job: TrainJob) -> JSON:

@@ -10,6 +10,8 @@ import torch
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError
+from distcore_core.registry.manager import environment_plugins
+from distcore_torch.roles import OPTIMIZER
 
 CLASSES: dict[str, Any] = {
     "sgd": torch.optim.SGD,
@@ -30,8 +32,20 @@ Parameters = Sequence[torch.nn.Parameter]
 def make_optimizer(options: Any, parameters: Parameters, learning_rate: float) -> torch.optim.Optimizer:
     """The optimizer of the `trainer.optimizer` section for these parameters.
 
-    options: `type` and the arguments of torch's class, by the same names."""
-    name = options.type
+    options: `type` and the options of the member of the role `optimizers`."""
+    plugins = environment_plugins()
+    named = options if plugins.options_model(OPTIMIZER.kind, options.type) is not None else None
+    return plugins.make(OPTIMIZER, options.type, named, parameters=parameters, learning_rate=learning_rate)
+
+
+def builtin_optimizer(
+    name: str, options: Any, parameters: Parameters, learning_rate: float
+) -> torch.optim.Optimizer | None:
+    """The toolkit's own optimizer of a name, or None.
+
+    options: the arguments of torch's class, by the same names, and `type`."""
+    if name not in CLASSES:
+        return None
     arguments = options.model_dump(exclude={"type"})
     if name in FUSED and _can_fuse(name, parameters):
         arguments["fused"] = True
