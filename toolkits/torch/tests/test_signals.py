@@ -25,6 +25,16 @@ def send(number=signal.SIGTERM, after=0.0):
 """
 
 
+@pytest.fixture(autouse=True)
+def as_from_a_terminal():
+    """A shell that runs tests in the background has them ignore ctrl-C and SIGQUIT."""
+    before = {each: signal.signal(each, signal.SIG_DFL) for each in ENDING}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
 def program(text: str, seconds: float = 60, **options) -> subprocess.CompletedProcess:
     """The text as a program of its own, which must end by itself."""
     words = [sys.executable, "-c", BEGIN + textwrap.dedent(text)]

@@ -65,7 +65,7 @@ def test_a_round_without_a_finite_value_is_never_the_best():
 
 def test_where_no_round_has_a_value_the_model_is_the_last_steps(tmp_path, caplog, monkeypatch):
     loop, _, _ = loop_of(tmp_path)
-    monkeypatch.setattr(loop.goal, "value", lambda scores: None)
+    monkeypatch.setattr(loop.monitor, "value", lambda scores: None)
     finished = loop.run()
     assert finished.state.best == {}
     for name, each in finished.best_weights.items():
