@@ -196,7 +196,7 @@ def test_a_searchs_files_when_it_is_gone_on_with(tmp_path, searched, sweep, said
         )
         return found.best["name"], found.best["score"], digest(found.model / "weights.safetensors")
 
-    flips(results / paths.get(name, Path(name)), sweep.times(4, 200), sweep, said, outcome)
+    flips(results / paths.get(name, Path(name)), sweep.times(4, 500), sweep, said, outcome)
 
 
 def distcore_best(results: Path) -> str:

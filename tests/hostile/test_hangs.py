@@ -87,7 +87,7 @@ def test_a_stopped_rank_is_ended_after_hang_seconds_and_the_run_goes_on(place, s
     sweep.tried(f"SIGSTOP to one rank under {kind} with trainer.hang_seconds", 1, outcome)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["ddp", pytest.param("torchrun", marks=pytest.mark.slow), *CLUSTER])
 def test_the_last_hang_is_an_error_that_names_the_rank(place, sweep, begin, kind):
     run = begin(kind, ", hang_seconds: 8", retries=0)
     rank, process = run.stop_one(sweep.random)
@@ -96,8 +96,8 @@ def test_the_last_hang_is_an_error_that_names_the_rank(place, sweep, begin, kind
     found = re.search(r"The last checkpoint is (\S+); go on from it with --model_resume_path \S+", run.text)
     assert found, run.text
     assert found[1] in run.checkpoints()
-    if kind != "torchrun":  # which shows what became of each rank
-        assert "Traceback" not in run.text or kind == "horovodrun", run.text
+    if kind in ("ddp", "ray"):  # other launchers' own words come between
+        assert "Traceback" not in run.text
     sweep.tried(
         f"SIGSTOP to one rank under {kind} without retries", 1, "exit code 1, the rank and the checkpoint named"
     )

@@ -6,10 +6,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from tests.hostile.conftest import Sweep
+from tests.conftest import CONFIG
+from tests.hostile.eavesdropper import end
+from tests.hostile.test_network import SEARCH
+
+from distcore.workflow import ports
 
 TEMPORARY = re.compile(r"\.(building|removing)-|\.tmp$|(^|/)\.?lock$|\.lock$|^tmp/|\.parts(/|$)")
 KILLER = """
@@ -34,6 +39,8 @@ for each in functions:
 sys.exit(cli.main(sys.argv[4:]))
 """
 """The command line, killed at a chosen call of what makes, renames and forces files."""
+
+OUTCOME = "{} died of it and left {} temporaries; none was there after the next run"
 
 CALLS = {"experiment": 110, "predict": 30, "evaluate": 35, "report": 8}
 """About how many such calls a command makes."""
@@ -72,7 +79,7 @@ def swept(place, sweep, times: int, command: str, *more: object) -> None:
     sweep.tried(
         f"SIGKILL within `{command}`, then the same command again",
         times,
-        f"{deaths} died of it and left {left} temporaries; none was there after the next run",
+        OUTCOME.format(deaths, left),
     )
 
 
@@ -81,22 +88,79 @@ def test_a_killed_prediction(place, trained, sweep, command):
     swept(place, sweep, sweep.times(1, 5), command, "--model_path", trained)
 
 
-@pytest.fixture
-def seeded(request) -> Sweep:
-    """Random numbers that can be repeated, for tests that make no row of docs/reliability.md."""
-    return Sweep(request.node.nodeid)
+def test_a_killed_experiment(place, sweep):
+    swept(place, sweep, sweep.times(1, 20), "experiment")
 
 
-def test_a_killed_experiment(place, seeded):
-    swept(place, seeded, 1, "experiment")
-
-
-def test_a_killed_report(place, trained, seeded):
+def test_a_killed_report(place, trained, sweep):
     run = shutil.copytree(trained, place.folder / "run")
-    for _ in range(2):
-        killed(place, seeded.random.randrange(1 << 30), "report", str(run))
+    times, deaths, left = sweep.times(2, 20), 0, 0
+    for _ in range(times):
+        deaths += killed(place, sweep.random.randrange(1 << 30), "report", str(run))
+        left += len(litter(place))
         report_again(run)
         assert not litter(place)
+    sweep.tried("SIGKILL within `report`, then the same command again", times, OUTCOME.format(deaths, left))
+
+
+# ------------------------------------------------------------------ commands of several processes
+
+GROUPS = {
+    "a `train` of two ranks of ddp": (
+        "train",
+        "local, trainer: {type: data_parallel, num_workers: 2, use_gpu: false}",
+        "",
+    ),
+    "a search of two trials at once": ("hyperopt", "local", SEARCH.replace("trials: 1", "trials: 2")),
+}
+"""{what is killed: (command, backend, what else the config says)}."""
+
+
+@pytest.mark.parametrize("what", GROUPS)
+def test_a_killed_group(place, sweep, what):
+    """The process that was started, alone or with all that it has started, at a random moment."""
+    command, backend, more = GROUPS[what]
+    place.write(place.config, CONFIG.replace("backend: local", f"backend: {{type: {backend}}}") + more)
+    words = ["--config", place.folder / place.config]
+    since = time.monotonic()
+    whole = place.process(command, *words)
+    seconds = time.monotonic() - since
+    assert whole.code == 0, whole.err
+    assert not litter(place)
+    times, deaths, left = sweep.times(1, 30), 0, 0
+    for _ in range(times):
+        shutil.rmtree(place.folder / "results")
+        process = place.start(command, *words)
+        time.sleep(sweep.random.uniform(0.2, 0.95) * seconds)
+        started = ports.below(process.pid)
+        if sweep.random.random() < 0.5:
+            process.kill()
+        else:
+            end(process)
+        deaths += process.wait() != 0
+        process.communicate()
+        wait_for_the_end_of(started)
+        left += len(litter(place))
+        begun = next((place.folder / "results").glob("*/search.json"), None)  # else nobody could go on with it
+        again = place.process(command, *words, *(["--model_resume_path", begun.parent] if begun else []))
+        assert again.code == 0, again.err
+        assert not litter(place), again.err
+    sweep.tried(f"SIGKILL within {what}, then the same command again", times, OUTCOME.format(deaths, left))
+
+
+def wait_for_the_end_of(processes, seconds=120):
+    """Who lost the process that started it ends within seconds."""
+    deadline = time.monotonic() + seconds
+    while there := [each for each in processes if is_alive(each)]:
+        assert time.monotonic() < deadline, there
+        time.sleep(0.05)
+
+
+def is_alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def report_again(run: Path) -> None:

@@ -11,6 +11,9 @@ DATA = ("--dataset", "data.csv")
 COMMANDS = {
     "preprocess": (("preprocess", "--config", "config.yaml", *DATA), 60),
     "plan": (("plan", "--config", "config.yaml", *DATA), 40),
+    "plugins": (("plugins",), 60),
+    "train": (("train", "--config", "config.yaml", *DATA), 80),
+    "train with ddp": (("train", "--config", "ddp.yaml", *DATA), 60),
 }
 """{name: (words, how often under `make hostile`)}."""
 
@@ -35,7 +38,7 @@ def begin(place, words):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_ctrl_c_while_modules_load(sweep, place, command):
     config = (place.folder / "config.yaml").read_text()
-    ranks = "backend: {type: local, trainer: {type: ddp, num_workers: 2}}"
+    ranks = "backend: {type: local, trainer: {type: data_parallel, num_workers: 2}}"
     place.write("ddp.yaml", config.replace("backend: local", ranks))
     words, often = COMMANDS[command]
     since = time.monotonic()
