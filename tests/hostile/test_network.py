@@ -62,9 +62,13 @@ def test_nobody_gets_in(place, sweep, kind):
         beyond, marked = stranger.verdict()
     assert beyond == []
     assert not marked
-    what = {"local": "the trainer local", "search": "a search whose trials are ddp"}.get(kind, kind)
+    what = {
+        "local": "the trainer local",
+        "search": "a search whose trials are ddp",
+        "torchrun": "the ranks of torchrun",
+    }
     sweep.tried(
-        f"a look at everything that {what} listens on, and a pickle to each port from another address",
+        f"a look at everything that {what.get(kind, kind)} listens on, and a pickle to each port from another address",
         stranger.looks + stranger.attacks,
         f"{len(stranger.heard)} sockets, all on the loopback; nothing answered, nothing ran",
     )
