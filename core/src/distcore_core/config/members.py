@@ -27,6 +27,7 @@ def with_members(
     builtin: Collection[str],
     shared: type[BaseModel],
     prefix: str = "",
+    tag: str = "type",
 ) -> type[M]:
     """The model, whose section `field` takes the member from outside that the config names; else the model itself.
 
@@ -36,21 +37,21 @@ def with_members(
         builtin: Names of the members that the model knows itself.
         shared: The options that every member has beside its own.
         prefix: What the names of entry points have before those in the config (`number.`).
+        tag: The option that holds the name. Only for `type` does the bare name stand for the section.
 
     Raises:
         PluginError: Two distributions offer the name, or the one that does cannot be loaded.
     """
     if given is None:
-        return _with_all(model, field, role, plugins, builtin, shared, prefix)
+        return _with_all(model, field, role, plugins, builtin, shared, prefix, tag)
     section = given.get(field) if isinstance(given, Mapping) else None
-    name = section.get("type") if isinstance(section, Mapping) else section
+    name = section.get(tag) if isinstance(section, Mapping) else section if tag == "type" else None
     if not isinstance(name, str) or prefix + name not in plugins.names(role.kind):
         return model
     plugins.find(role.kind, prefix + name)
     if name in builtin:
         return model
-    member = _section(name, role, plugins, shared, prefix)
-    return _with(model, field, member)
+    return _with(model, field, _section(name, role, plugins, shared, prefix, tag), tag)
 
 
 def _with_all(
@@ -61,6 +62,7 @@ def _with_all(
     builtin: Collection[str],
     shared: type[BaseModel],
     prefix: str,
+    tag: str,
 ) -> type[M]:
     from distcore_core.errors import PluginError
 
@@ -69,27 +71,30 @@ def _with_all(
         short = name.removeprefix(prefix)
         if name.startswith(prefix) and short not in builtin:
             try:
-                found.append(_section(short, role, plugins, shared, prefix))
+                found.append(_section(short, role, plugins, shared, prefix, tag))
             except PluginError:  # told by `distcore plugins`
                 continue
-    return model if len(found) == 1 else _with(model, field, Union[tuple(found)])  # noqa: UP007 - made of values
+    return model if len(found) == 1 else _with(model, field, Union[tuple(found)], tag)  # noqa: UP007 - made of values
 
 
-def _section(name: str, role: Role[Any], plugins: Plugins, shared: type[BaseModel], prefix: str) -> type[BaseModel]:
+def _section(
+    name: str, role: Role[Any], plugins: Plugins, shared: type[BaseModel], prefix: str, tag: str
+) -> type[BaseModel]:
     own = plugins.options_model(role.kind, prefix + name)
-    fields: dict[str, Any] = {"type": (Literal[name], name)}
+    fields: dict[str, Any] = {tag: (Literal[name], name)}
     bases = (shared,) if own is None else (own, shared)
     doc = (own or shared).__doc__
     made: type[BaseModel] = create_model(f"{role.kind}.{prefix}{name}", __base__=bases, __doc__=doc, **fields)
     return made
 
 
-def _with(model: type[M], field: str, annotation: Any) -> type[M]:
+def _with(model: type[M], field: str, annotation: Any, tag: str) -> type[M]:
     """The model with another annotation of one field. `encoder: name` stands for `encoder: {type: name}`."""
     info = model.model_fields[field]
     changed = FieldInfo.from_annotated_attribute(annotation, info.default)
     changed.description, changed.default_factory = info.description, info.default_factory
-    changed.metadata = [*changed.metadata, BeforeValidator(_mapping)]
+    if tag == "type":
+        changed.metadata = [*changed.metadata, BeforeValidator(_mapping)]
     fields: dict[str, Any] = {field: (annotation, changed)}
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 

@@ -1,4 +1,4 @@
-"""What distcore-torch offers: the section `trainer`, and optimizers."""
+"""What distcore-torch offers: the section `trainer`, optimizers, and schedules of the learning rate."""
 
 from __future__ import annotations
 
@@ -12,20 +12,28 @@ DISTCORE_API = (1, 0)
 
 @hookimpl
 def distcore_make_member(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any:
-    if kind != "optimizers":
-        return None
-    from distcore_torch.training.optim import builtin_optimizer
+    if kind == "optimizers":
+        from distcore_torch.training.optim import builtin_optimizer
 
-    return builtin_optimizer(name, options, context["parameters"], context["learning_rate"])
+        return builtin_optimizer(name, options, context["parameters"], context["learning_rate"])
+    if kind == "schedules":
+        from distcore_torch.training.decays import builtin_schedule
+
+        return builtin_schedule(name, options, **context)
+    return None
 
 
 @hookimpl
 def distcore_options_model(kind: str, name: str) -> type | None:
-    if kind != "optimizers":
-        return None
-    from distcore_torch.optimizer_options import MODELS
+    if kind == "optimizers":
+        from distcore_torch.optimizer_options import MODELS
 
-    return MODELS.get(name)
+        return MODELS.get(name)
+    if kind == "schedules":
+        from distcore_torch.schedule_options import DECAYS
+
+        return DECAYS.get(name)
+    return None
 
 
 @hookimpl

@@ -11,7 +11,8 @@ from distcore_core.config.base_options import Count, Fraction, NonNegative, NotB
 from distcore_core.config.members import with_members
 from distcore_core.registry.manager import Plugins
 from distcore_torch.optimizer_options import MODELS, Adam, Optimizer
-from distcore_torch.roles import OPTIMIZER
+from distcore_torch.roles import OPTIMIZER, SCHEDULE
+from distcore_torch.schedule_options import DECAYS, LearningRateScheduler, Scheduling
 
 AUTO_BATCH_SIZE = 128
 """What `batch_size: auto` is, on every machine, so that the same config always makes the same batches."""
@@ -20,54 +21,7 @@ AUTO_LEARNING_RATE = 0.001
 """What `learning_rate: auto` is; Ludwig's default too."""
 
 
-# ------------------------------------------------------------------ learning rate, gradients
-
-
-class LearningRateScheduler(Options):
-    """How the learning rate changes over the run: warm-up, then decay; reductions on a plateau on top of both."""
-
-    ludwig_only: ClassVar[Mapping[str, Any]] = {
-        "max_lr": None,
-        "pct_start": 0.3,
-        "div_factor": 25.0,
-        "final_div_factor": 1e4,
-        "inverse_sqrt_warmup_steps": 4000,
-        "polynomial_power": 1.0,
-        "polynomial_end_lr": 0.0,
-        "wsd_warmup_fraction": 0.1,
-        "wsd_stable_fraction": 0.8,
-        "wsd_decay_fraction": 0.1,
-    }
-    read_with: ClassVar[Mapping[str, str]] = dict.fromkeys(ludwig_only, "decay")
-
-    decay: Literal["linear", "exponential", "cosine"] | None = Field(
-        None, description="linear: to 0 at the end of training; exponential: by decay_rate every decay_steps; cosine: "
-        "annealing with warm restarts every t_0 steps.",
-    )  # fmt: skip
-    decay_rate: Fraction = Field(0.96, description="Factor of the exponential decay.")
-    decay_steps: Count = Field(10_000, description="Steps in which the exponential decay multiplies by decay_rate.")
-    staircase: bool = Field(False, description="Exponential decay in jumps every decay_steps, not smoothly.")
-    reduce_on_plateau: Whole = Field(0, description="How often the learning rate may be reduced on a plateau.")
-    reduce_on_plateau_patience: Whole = Field(10, description="Evaluations without improvement before a reduction.")
-    reduce_on_plateau_rate: Fraction = Field(0.1, description="Factor of a reduction.")
-    reduce_eval_metric: str = Field("loss", description="Metric that is watched for a plateau.")
-    reduce_eval_split: Literal["training", "train", "validation", "test"] = Field(
-        "training", description="Split whose metric is watched."
-    )
-    warmup_evaluations: NonNegative = Field(0, description="Evaluation rounds of linear warm-up.")
-    warmup_fraction: Fraction = Field(0.0, description="Fraction of all steps of linear warm-up.")
-    t_0: Count | None = Field(None, description="Steps before the first cosine restart; default: a checkpoint's.")
-    t_mult: Count = Field(1, description="Each cosine period is this many times the one before.")
-    eta_min: Fraction = Field(0.0, description="Smallest learning rate of the cosine decay.")
-
-    @field_validator("decay", mode="before")
-    @classmethod
-    def _known_to_ludwig(cls, value: Any) -> Any:
-        if value in ("one_cycle", "inverse_sqrt", "polynomial", "wsd"):
-            raise ValueError(
-                f"{value!r} is known in Ludwig, but not carried out here; what is: linear, exponential, cosine"
-            )
-        return value
+# ------------------------------------------------------------------ gradients
 
 
 class GradientClipping(Options):
@@ -280,5 +234,7 @@ class TrainerOptions(Options):
 
 
 def options_model(given: Any, plugins: Plugins) -> type[TrainerOptions]:
-    """The section's model, with the optimizer from outside that the config names."""
-    return with_members(TrainerOptions, "optimizer", given, OPTIMIZER, plugins, builtin=MODELS, shared=Options)
+    """The section's model, with the optimizer and the schedule from outside that the config names."""
+    model = with_members(TrainerOptions, "optimizer", given, OPTIMIZER, plugins, builtin=MODELS, shared=Options)
+    section = "learning_rate_scheduler"
+    return with_members(model, section, given, SCHEDULE, plugins, builtin=DECAYS, shared=Scheduling, tag="decay")

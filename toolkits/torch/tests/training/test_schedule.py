@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LambdaLR, ReduceLROnPlateau, SequentialLR
 
-from distcore_torch.train_options import LearningRateScheduler
+from distcore_torch.schedule_options import LearningRateScheduler
 from distcore_torch.training.schedule import Plateau, Schedule, Shape, scaled
 
 BASE, TOTAL, ROUND = 0.01, 60, 7

@@ -2,6 +2,7 @@
 
 A schedule is a pure function of the step and of how often it was reduced, so a resumed run needs two numbers and a
 count. Ludwig builds it of torch's LambdaLR, SequentialLR and CosineAnnealingWarmRestarts; the values are the same.
+The decay is a member of the role `schedules`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from distcore_core.contracts import JSON
+from distcore_core.registry.manager import environment_plugins
+from distcore_torch.roles import SCHEDULE
 
 
 def scaled(learning_rate: float, scaling: str, workers: int) -> float:
@@ -41,7 +44,7 @@ class Shape:
 class Schedule:
     """The learning rate at each step.
 
-    options: the `learning_rate_scheduler` section (see `train_options.LearningRateScheduler`).
+    options: the `learning_rate_scheduler` section (see `schedule_options`).
     """
 
     def __init__(self, options: Any, shape: Shape) -> None:
@@ -50,12 +53,7 @@ class Schedule:
         self.warmup = max(
             options.warmup_fraction * shape.total_steps, options.warmup_evaluations * shape.steps_per_round
         )
-        self._decay: Callable[[float], float] = {
-            None: self._constant,
-            "linear": self._linear,
-            "exponential": self._exponential,
-            "cosine": self._cosine,
-        }[options.decay]
+        self._decay = make_decay(options, shape, self.warmup)
         self.reductions = 0
         self.constant = options.decay is None and self.warmup == 0
         """True: between evaluations the learning rate never changes, so the loop need not ask."""
@@ -69,33 +67,27 @@ class Schedule:
             rate = self._decay(step - math.ceil(self.warmup))
         return float(rate * self.options.reduce_on_plateau_rate**self.reductions)
 
-    # -------------------------------------------------------------- decays: step since the warm-up → learning rate
 
-    def _constant(self, step: float) -> float:
-        return self.shape.base
+def make_decay(options: Any, shape: Shape, warmup: float) -> Callable[[int], float]:
+    """The learning rate of each step after the warm-up, by the member that `decay` names.
 
-    def _linear(self, step: float) -> float:
-        left = self.shape.total_steps - self.warmup
-        return self.shape.base * max(0.0, (left - step) / max(1.0, left))
-
-    def _exponential(self, step: float) -> float:
-        """Ludwig's exponent starts at 1, so the first step is already decayed once."""
-        exponent = 1 + step / self.options.decay_steps
-        if self.options.staircase:
-            exponent = math.ceil(exponent)
-        return float(self.shape.base * self.options.decay_rate**exponent)
-
-    def _cosine(self, step: float) -> float:
-        """Annealing with warm restarts (Loshchilov and Hutter, 2017): period i has t_0 · t_mult^i steps."""
-        period, low = self.options.t_0 or max(1, self.shape.steps_per_round), self.options.eta_min
-        if self.options.t_mult == 1:
-            within = step % period
-        else:
-            within = step
-            while within >= period:
-                within -= period
-                period *= self.options.t_mult
-        return float(low + (self.shape.base - low) * (1 + math.cos(math.pi * within / period)) / 2)
+    Args:
+        options: The `learning_rate_scheduler` section.
+        warmup: Steps of warm-up, perhaps a fraction.
+    """
+    if options.decay is None:
+        return lambda step: shape.base
+    plugins = environment_plugins()
+    named = options if plugins.options_model(SCHEDULE.kind, options.decay) is not None else None
+    made: Callable[[int], float] = plugins.make(
+        SCHEDULE,
+        options.decay,
+        named,
+        learning_rate=shape.base,
+        steps=shape.total_steps - warmup,
+        steps_per_round=shape.steps_per_round,
+    )
+    return made
 
 
 class Plateau:
