@@ -1,4 +1,4 @@
-"""An encoder, a decoder and a loss from outside, in the features of the tabular model."""
+"""An encoder, a decoder, a loss and a combiner from outside, in the features of the tabular model."""
 
 import json
 import os
@@ -16,7 +16,8 @@ DISTCORE_API = (1, 0)
 def distcore_options_model(kind, name):
     import distcore_waves_parts as parts
 
-    return {"number.waves": parts.WavesOptions, "number.log_cosh": parts.LogCoshOptions}.get(name)
+    known = {"number.waves": parts.WavesOptions, "number.log_cosh": parts.LogCoshOptions, "gated": parts.GatedOptions}
+    return known.get(name)
 
 @hookimpl
 def distcore_make_member(kind, name, options, context):
@@ -28,6 +29,8 @@ def distcore_make_member(kind, name, options, context):
         return network.LogCosh(options)
     if (kind, name) == ("tabular.decoders", "number.mean"):
         return network.Mean(context["input_size"])
+    if (kind, name) == ("tabular.combiners", "gated"):
+        return network.Gated(options, **context)
 """
 
 PARTS = '''
@@ -41,6 +44,10 @@ class WavesOptions(BaseModel):
 class LogCoshOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
     scale: float = Field(1.0, gt=0, description="Errors are divided by it.")
+
+class GatedOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    width: int = Field(8, ge=1, description="Columns that the gate lets through.")
 '''
 
 NETWORK = """
@@ -64,6 +71,19 @@ class Mean(nn.Module):
     def forward(self, hidden):
         return self.linear(hidden).mean(-1)
 
+class Gated(nn.Module):
+    def __init__(self, options, input_size, sizes):
+        super().__init__()
+        assert sum(sizes.values()) == input_size, (sizes, input_size)
+        self.output_size, self.sizes = options.width, tuple(sizes.values())
+        self.gates = nn.Parameter(torch.zeros(len(sizes)))
+        self.linear = nn.Linear(input_size, options.width)
+
+    def forward(self, columns):
+        parts = columns.split(self.sizes, 1)
+        opened = [part * gate.sigmoid() for part, gate in zip(parts, self.gates)]
+        return self.linear(torch.cat(opened, 1))
+
 class LogCosh:
     def __init__(self, options):
         self.options = options
@@ -77,25 +97,34 @@ input_features:
   - name: age
     type: number
     encoder: {type: waves, frequencies: 6}
+  - {name: height, type: number}
 output_features:
   - name: amount
     type: number
     decoder: mean
     loss: {type: log_cosh, scale: 2, weight: 0.5}
+combiner: {type: gated, width: 5}
 trainer: {epochs: 2, batch_size: 32}
 backend: local
 """
 
-ENTRIES = {"encoders": "number.waves", "losses": "number.log_cosh", "decoders": "number.mean"}
+ENTRIES = {
+    "encoders": "number.waves",
+    "losses": "number.log_cosh",
+    "decoders": "number.mean",
+    "combiners": "gated",
+}
 
 
 @pytest.fixture
 def run(place, tmp_path):
-    """The command line beside a distribution that offers an encoder, a loss and a decoder."""
+    """The command line beside a distribution that offers an encoder, a loss, a decoder and a combiner."""
     install(tmp_path / "site", "distcore-waves", ENTRIES)
     (tmp_path / "site" / "distcore_waves_parts.py").write_text(PARTS)
     (tmp_path / "site" / "distcore_waves_network.py").write_text(NETWORK)
-    place.write("data.csv", "age,amount\n" + "".join(f"{n % 40},{(n * 7) % 40 / 3}\n" for n in range(300)))
+    place.write(
+        "data.csv", "age,height,amount\n" + "".join(f"{n % 40},{n % 9},{(n * 7) % 40 / 3}\n" for n in range(300))
+    )
     place.write("config.yaml", CONFIG)
 
     def command(*words, code=0):
@@ -132,6 +161,7 @@ def test_they_are_trained_saved_loaded_and_predict(place, run):
     run(*place.words("predict", "--model_path", place.results))
     weights = (place.results / "model" / "weights.safetensors").read_bytes()[:4096]
     assert b"phases" in weights
+    assert b"combiner.gates" in weights
     rows = json.loads(run("plugins", "--json"))
     listed = {(row["role"], row["name"], row["state"]) for row in rows if row["distribution"] == "distcore-waves"}
     assert listed == {(f"tabular.{kind}", entry, "ok") for kind, entry in ENTRIES.items()}
@@ -141,6 +171,7 @@ def test_their_options_are_in_the_schema(run):
     schema = run("schema")
     assert "How many frequencies there are." in schema
     assert "Errors are divided by it." in schema
+    assert "Columns that the gate lets through." in schema
 
 
 @pytest.mark.parametrize(
@@ -148,8 +179,9 @@ def test_their_options_are_in_the_schema(run):
     [
         ("frequencies: 6", "frequenzies: 6", 4, "unknown option 'frequenzies'; did you mean 'frequencies'?"),
         ("frequencies: 6", "frequencies: 0", 4, "should be greater than or equal to 1"),
-        ("scale: 2", "scale: much", 9, "scale: should be a valid number"),
-        ("weight: 0.5", "weight: -1", 9, "weight: should be greater than or equal to 0"),
+        ("scale: 2", "scale: much", 10, "scale: should be a valid number"),
+        ("width: 5", "with: 5", 11, "combiner.with: unknown option 'with'; did you mean 'width'?"),
+        ("weight: 0.5", "weight: -1", 10, "weight: should be greater than or equal to 0"),
         ("type: waves", "type: weaves", 4, "unknown type 'weaves'; known: dense, passthrough"),
     ],
 )

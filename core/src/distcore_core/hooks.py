@@ -64,8 +64,8 @@ def distcore_make_feature(name: str, column: str, role: str, options: Any, plugi
 
 
 @hookspec(firstresult=True)
-def distcore_make_model(name: str, options: Any) -> contracts.Model | None:
-    """Make the model `name`."""
+def distcore_make_model(name: str, options: Any, plugins: Any) -> contracts.Model | None:
+    """Make the model `name`. plugins: the `Plugins` that make it."""
 
 
 @hookspec(firstresult=True)

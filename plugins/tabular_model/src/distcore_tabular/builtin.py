@@ -1,4 +1,4 @@
-"""The plugin's own encoders, decoders and losses, by the names of their entry points."""
+"""The plugin's own encoders, decoders, losses and combiners, by the names of their entry points."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ def make(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any:
         return _decoder(feature, options, context["metadata"], context["input_size"])
     if kind == "tabular.losses":
         return _loss(feature, options)
+    if kind == "tabular.combiners" and name == "concat":
+        from distcore_tabular.layers import fc_stack
+
+        return fc_stack(context["input_size"], options, options.num_fc_layers, options.residual)
     return None
 
 

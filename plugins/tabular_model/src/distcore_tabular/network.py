@@ -1,4 +1,4 @@
-"""The network that the features declare: encoders side by side, the concat combiner, a decoder for each output.
+"""The network that the features declare: encoders side by side, a combiner, a decoder for each output.
 
 What makes it fast: columns that pass through are read as one strided view, and embeddings of one size lie in one table,
 so that many small lookups become one. Weights are still saved by feature, whatever shares a table.
@@ -15,8 +15,9 @@ from torch.nn import functional as F
 
 from distcore_core.contracts import Column, ModelBase
 from distcore_core.errors import ConfigError, ConfigIssue
+from distcore_core.registry.manager import environment_plugins
 from distcore_tabular.encoders import CategoryEmbed, Passthrough, lookup
-from distcore_tabular.layers import FCStack, fc_stack
+from distcore_tabular.roles import COMBINER
 
 if TYPE_CHECKING:
     from distcore_core.contracts import FeatureSet
@@ -30,10 +31,11 @@ def module_key(name: str) -> str:
 
 
 class TabularModel(ModelBase):
-    """The model `tabular`. options: combiner."""
+    """The model `tabular`. options: combiner. block: plugins that it must not be of."""
 
-    def __init__(self, options: TabularOptions) -> None:
+    def __init__(self, options: TabularOptions, block: tuple[str, ...] = ()) -> None:
         self.options = options
+        self.block = block
 
     def build(self, features: FeatureSet) -> nn.Module:
         """The network for the fitted features; the same weights for the same torch seed.
@@ -50,19 +52,23 @@ class TabularModel(ModelBase):
             feature.name: feature.network().encoder(features.metadata[feature.name]) for feature in features.inputs
         }
         inputs = Inputs(encoders, {name: features.columns[name] for name in encoders})
-        options = self.options.combiner
-        combiner = fc_stack(inputs.output_size, options, options.num_fc_layers, options.residual)
+        combiner = self._combiner(inputs)
         decoders = {
             feature.name: feature.network().decoder(features.metadata[feature.name], combiner.output_size)
             for feature in features.outputs
         }
         return TabularNetwork(inputs, combiner, decoders)
 
+    def _combiner(self, inputs: Inputs) -> Any:
+        options, plugins = self.options.combiner, environment_plugins(self.block)
+        named = options if plugins.options_model(COMBINER.kind, options.type) is not None else None
+        return plugins.make(COMBINER, options.type, named, input_size=inputs.output_size, sizes=inputs.sizes)
+
 
 class TabularNetwork(nn.Module):
     """forward(batch) → {output feature: logits, [B] or [B, classes]}."""
 
-    def __init__(self, encoders: Inputs, combiner: FCStack, decoders: Mapping[str, nn.Module]) -> None:
+    def __init__(self, encoders: Inputs, combiner: nn.Module, decoders: Mapping[str, nn.Module]) -> None:
         super().__init__()
         self.encoders = encoders
         self.combiner = combiner
@@ -93,7 +99,9 @@ class Inputs(nn.Module):
         self.shared: list[tuple[str, list[tuple[str, int, int]]]] = []
         # Where each feature's rows start. No buffers: DDP would broadcast them in every step.
         self.starts: list[torch.Tensor] = []
+        self.sizes: dict[str, int] = {}
         for group, names in _groups(encoders, columns).items():
+            self.sizes |= {name: cast("int", encoders[name].output_size) for name in names}
             batch_names = tuple(columns[name].name for name in names)
             if group[0] == "passthrough":
                 self.plan.append(("block", batch_names, None))

@@ -7,16 +7,19 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from distcore_core.config.base_options import Options
 from distcore_core.config.members import with_members
 from distcore_core.contracts import Role
 from distcore_core.registry.manager import Plugins
 from distcore_tabular import options, options_network, options_text
 from distcore_tabular import options_parts as parts
-from distcore_tabular.roles import DECODER, ENCODER, LOSS
+from distcore_tabular.roles import COMBINER, DECODER, ENCODER, LOSS
 
 
 class Section(NamedTuple):
-    """A part of a feature's options that names a member. builtin: names that the options know themselves."""
+    """A part of a feature's or a model's options that names a member.
+
+    builtin: names that the options know themselves."""
 
     field: str
     role: Role[Any]
@@ -41,6 +44,7 @@ CATEGORY_LOSSES: Table = {
     "poly": parts.PolyOptions,
 }
 TEXT_ENCODERS: Table = {"embed": options_text.TextEmbed, "parallel_cnn": options_text.ParallelCNN}
+COMBINERS: Table = {"concat": options_network.ConcatOptions}
 
 
 def _encoder(builtin: Table) -> tuple[Section, ...]:
@@ -53,6 +57,7 @@ def _output(decoders: Table, losses: Table) -> tuple[Section, ...]:
 
 
 SECTIONS: Mapping[tuple[str, str], tuple[Section, ...]] = {
+    ("tabular", ""): (Section("combiner", COMBINER, COMBINERS, Options),),
     ("number", "input"): _encoder(DENSE),
     ("binary", "input"): _encoder(DENSE),
     ("category", "input"): _encoder(CATEGORY_ENCODERS),
@@ -63,13 +68,19 @@ SECTIONS: Mapping[tuple[str, str], tuple[Section, ...]] = {
     ("category", "output"): _output({"classifier": parts.ClassifierOptions}, CATEGORY_LOSSES),
 }
 
+
+def prefix_of(name: str, role: str) -> str:
+    """What the names of members have before those in the config: of a feature, which has a role, its type."""
+    return f"{name}." if role else ""
+
+
 MODELS: dict[tuple[str, str, str], type[BaseModel]] = {
     **options.MODELS,
     **options_network.MODELS,
     **options_text.MODELS,
     **{
-        (section.role.kind, f"{feature}.{name}", ""): model
-        for (feature, _), sections in SECTIONS.items()
+        (section.role.kind, prefix_of(feature, role) + name, ""): model
+        for (feature, role), sections in SECTIONS.items()
         for section in sections
         for name, model in section.builtin.items()
     },
@@ -81,10 +92,12 @@ def model_of(kind: str, name: str, role: str = "") -> type[BaseModel] | None:
     return MODELS.get((kind, name, role))
 
 
-def with_members_of(model: type[BaseModel], feature: str, role: str, given: Any, plugins: Plugins) -> type[BaseModel]:
-    """A feature's model, whose encoder, decoder and loss may be of other plugins."""
-    for each in SECTIONS.get((feature, role), ()):
+def with_members_of(model: type[BaseModel], name: str, role: str, given: Any, plugins: Plugins) -> type[BaseModel]:
+    """The options of a feature, whose encoder, decoder and loss may be of other plugins; or of the model `tabular`,
+    whose combiner may be."""
+    for each in SECTIONS.get((name, role), ()):
+        known, prefix = each.builtin, prefix_of(name, role)
         model = with_members(
-            model, each.field, given, each.role, plugins, builtin=each.builtin, shared=each.shared, prefix=f"{feature}."
+            model, each.field, given, each.role, plugins, builtin=known, shared=each.shared, prefix=prefix
         )
     return model

@@ -28,11 +28,11 @@ def distcore_make_member(kind: str, name: str, options: Any, context: Mapping[st
 
 
 @hookimpl
-def distcore_make_model(name: str, options: Any) -> Any:
+def distcore_make_model(name: str, options: Any, plugins: Any) -> Any:
     if name == "tabular":
         from distcore_tabular.network import TabularModel
 
-        return TabularModel(options)
+        return TabularModel(options, tuple(sorted(plugins.block)))
     if name == "module":
         from distcore_tabular.module import ModuleModel
 

@@ -1,4 +1,5 @@
-"""The roles that the tabular model declares: what its features are made of. Names are `<feature type>.<name>`."""
+"""The roles that the tabular model declares: what its features are made of, by `<feature type>.<name>`,
+and combiners."""
 
 from __future__ import annotations
 
@@ -14,3 +15,8 @@ DECODER: Role[Any] = Role("tabular.decoders", MEMBER_HOOK, "decoder", object)
 
 LOSS: Role[Any] = Role("tabular.losses", MEMBER_HOOK, "loss", object)
 """Context: none. (logits, target, metadata) → the loss of each row, [B]."""
+
+COMBINER: Role[Any] = Role("tabular.combiners", MEMBER_HOOK, "combiner", object)
+"""Context: input_size, sizes. A torch.nn.Module from [B, input_size] to [B, output_size], with `output_size`.
+
+sizes: {input feature: how many columns its encoder gives}, in the order of the columns."""
