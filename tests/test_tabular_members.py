@@ -1,4 +1,4 @@
-"""An encoder, a decoder, a loss and a combiner from outside, in the features of the tabular model."""
+"""An encoder, a decoder, a loss, a metric and a combiner from outside, in the features of the tabular model."""
 
 import json
 import os
@@ -29,6 +29,8 @@ def distcore_make_member(kind, name, options, context):
         return network.LogCosh(options)
     if (kind, name) == ("tabular.decoders", "number.mean"):
         return network.Mean(context["input_size"])
+    if (kind, name) == ("tabular.metrics", "number.bias"):
+        return network.bias()
     if (kind, name) == ("tabular.combiners", "gated"):
         return network.Gated(options, **context)
 """
@@ -84,6 +86,26 @@ class Gated(nn.Module):
         opened = [part * gate.sigmoid() for part, gate in zip(parts, self.gates)]
         return self.linear(torch.cat(opened, 1))
 
+def bias():
+    import torchmetrics
+
+    class Bias(torchmetrics.Metric):
+        full_state_update, higher_is_better = False, False
+
+        def __init__(self):
+            super().__init__()
+            self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+            self.add_state("rows", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+        def update(self, output, target):
+            self.total += (output.double() - target.double()).sum()
+            self.rows += len(target)
+
+        def compute(self):
+            return self.total / self.rows
+
+    return Bias()
+
 class LogCosh:
     def __init__(self, options):
         self.options = options
@@ -102,6 +124,7 @@ output_features:
   - name: amount
     type: number
     decoder: mean
+    metrics: [bias]
     loss: {type: log_cosh, scale: 2, weight: 0.5}
 combiner: {type: gated, width: 5}
 trainer: {epochs: 2, batch_size: 32}
@@ -113,6 +136,7 @@ ENTRIES = {
     "losses": "number.log_cosh",
     "decoders": "number.mean",
     "combiners": "gated",
+    "metrics": "number.bias",
 }
 
 
@@ -158,7 +182,11 @@ def test_they_are_trained_saved_loaded_and_predict(place, run):
     config = json.loads((place.results / "description.json").read_text())["config"]
     assert config["input_features"][0]["encoder"] == {"type": "waves", "frequencies": 6}
     run(*place.words("evaluate", "--model_path", place.results))
-    run(*place.words("predict", "--model_path", place.results))
+    predictions = run(*place.words("predict", "--model_path", place.results))
+    assert "bias" not in predictions
+    scores = json.loads((place.results / "test_statistics.json").read_text())["amount"]
+    assert isinstance(scores["bias"], float)
+    assert {"loss", "mean_squared_error", "r2"} < scores.keys()
     weights = (place.results / "model" / "weights.safetensors").read_bytes()[:4096]
     assert b"phases" in weights
     assert b"combiner.gates" in weights
@@ -179,9 +207,10 @@ def test_their_options_are_in_the_schema(run):
     [
         ("frequencies: 6", "frequenzies: 6", 4, "unknown option 'frequenzies'; did you mean 'frequencies'?"),
         ("frequencies: 6", "frequencies: 0", 4, "should be greater than or equal to 1"),
-        ("scale: 2", "scale: much", 10, "scale: should be a valid number"),
-        ("width: 5", "with: 5", 11, "combiner.with: unknown option 'with'; did you mean 'width'?"),
-        ("weight: 0.5", "weight: -1", 10, "weight: should be greater than or equal to 0"),
+        ("[bias]", "[bias, byas]", 10, "metrics[1]: should be"),
+        ("scale: 2", "scale: much", 11, "scale: should be a valid number"),
+        ("width: 5", "with: 5", 12, "combiner.with: unknown option 'with'; did you mean 'width'?"),
+        ("weight: 0.5", "weight: -1", 11, "weight: should be greater than or equal to 0"),
         ("type: waves", "type: weaves", 4, "unknown type 'weaves'; known: dense, passthrough"),
     ],
 )

@@ -180,10 +180,11 @@ def cases(metrics):
     loss = lambda output, target: (output.reshape(len(target), -1)[:, 0] - target).abs()
     value, number = torch.randn(100), torch.randn(100)
     label, codes = (torch.rand(100) < 0.4).float(), torch.randint(0, 4, (100,), dtype=torch.int32)
+    fresh = lambda makers: {name: make() for name, make in makers.items()}
     return {
-        "number": (metrics.number(loss, True), value, number),
-        "binary": (metrics.binary(0.5, loss), value.sigmoid(), label),
-        "category": (metrics.category(4, 2, loss), torch.randn(100, 4).softmax(1), codes),
+        "number": (fresh(metrics.number(loss, True)), value, number),
+        "binary": (fresh(metrics.binary(0.5, loss)), value.sigmoid(), label),
+        "category": (fresh(metrics.category(4, 2, loss)), torch.randn(100, 4).softmax(1), codes),
         "many": ({"roc_auc": metrics.BinnedRocAuc(4)}, torch.randn(100, 4).softmax(1), codes),
     }
 """

@@ -188,10 +188,11 @@ def encoders_of(session: Session, data: Data) -> dict[str, Encoder]:
 
 
 def data_options(options: JSON) -> JSON:
-    """The part of a feature's options that its data depends on: what its network is made of changes no byte.
+    """The part of a feature's options that its data depends on: what its network is made of, and what is measured of
+    it, changes no byte.
 
     A plugin's own feature may have no `preprocessing` section; then all of its options count."""
-    network = ("encoder", "decoder")
+    network = ("encoder", "decoder", "metrics")
     return {name: value for name, value in options.items() if name not in network}
 
 

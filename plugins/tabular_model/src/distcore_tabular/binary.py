@@ -11,7 +11,7 @@ from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy, strings
 from distcore_tabular.columns import plain, truths
-from distcore_tabular.feature import TabularFeature
+from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, gather
 
@@ -238,12 +238,11 @@ class BinaryNetwork(MemberNetwork):
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """accuracy, precision, recall, specificity (all at the threshold), roc_auc, loss."""
-        from distcore_tabular import metrics
 
         def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             return self.loss(output.double().logit(1e-12), target, metadata)
 
-        return metrics.binary(self.feature.options.threshold, loss)
+        return self.feature.metrics(METRICS["binary"], metadata, loss)
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
         """The probability of true: [B]."""

@@ -1,4 +1,4 @@
-"""The plugin's own encoders, decoders, losses and combiners, by the names of their entry points."""
+"""The plugin's own encoders, decoders, losses, metrics and combiners, by the names of their entry points."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ def make(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any:
         return _decoder(feature, options, context["metadata"], context["input_size"])
     if kind == "tabular.losses":
         return _loss(feature, options)
+    if kind == "tabular.metrics":
+        return _metric(feature, short, **context)
     if kind == "tabular.combiners" and name == "concat":
         from distcore_tabular.layers import fc_stack
 
@@ -61,3 +63,13 @@ def _loss(feature: str, options: Any) -> Any:
 
 def _of_rows(rows: Any, options: Any, logits: Any, target: Any, metadata: Any) -> Any:
     return rows(logits, target, options)
+
+
+def _metric(kind: str, name: str, metadata: Mapping[str, Any], feature: Any, loss: Any) -> Any:
+    from distcore_tabular import losses, metrics
+
+    if kind == "number":
+        return metrics.number(loss, losses.is_root(feature.loss))[name]()
+    if kind == "binary":
+        return metrics.binary(feature.threshold, loss)[name]()
+    return metrics.category(metadata["vocab_size"], feature.top_k, loss)[name]()

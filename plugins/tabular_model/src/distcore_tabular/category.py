@@ -11,7 +11,7 @@ from distcore_core.contracts import JSON, Column
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy, strings
 from distcore_tabular.columns import null_mask
-from distcore_tabular.feature import TabularFeature
+from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.options import UNKNOWN
 from distcore_tabular.vocabulary import Counts, as_dictionary, clean, find, gather
@@ -163,12 +163,13 @@ class CategoryNetwork(MemberNetwork):
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """accuracy (mean over classes, as in Ludwig), accuracy_micro, hits_at_k, roc_auc (one against the rest)
         and loss."""
-        from distcore_tabular import metrics
 
         def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             return self.loss(output.clamp_min(1e-30).log(), target, metadata)
 
-        return metrics.category(metadata["vocab_size"], self.feature.options.top_k, loss)
+        few = metadata["vocab_size"] <= self.feature.options.top_k
+        names = [name for name in METRICS["category"] if name != "hits_at_k" or not few]
+        return self.feature.metrics(names, metadata, loss)
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
         """The probability of each class: [B, classes]."""

@@ -7,7 +7,15 @@ from typing import Any, ClassVar
 
 from distcore_core.contracts import JSON, FeatureBase, Role
 from distcore_core.registry.manager import environment_plugins
-from distcore_tabular.roles import DECODER, ENCODER, LOSS
+from distcore_tabular.roles import DECODER, ENCODER, LOSS, METRIC
+
+_ERRORS = ("mean_squared_error", "mean_absolute_error", "root_mean_squared_error")
+METRICS = {
+    "number": ("loss", *_ERRORS, "root_mean_squared_percentage_error", "mean_absolute_percentage_error", "r2"),
+    "binary": ("loss", "accuracy", "precision", "recall", "specificity", "roc_auc"),
+    "category": ("loss", "accuracy", "accuracy_micro", "roc_auc", "hits_at_k"),
+}
+"""What is measured of each type of output, whatever its config asks for."""
 
 
 class TabularFeature(FeatureBase):
@@ -35,6 +43,16 @@ class TabularFeature(FeatureBase):
     def loss(self) -> Any:
         """The loss that the options name: (logits, target, metadata) → [B]."""
         return self._member(LOSS, self.options.loss)
+
+    def metrics(self, names: Sequence[str], metadata: JSON, loss: Any) -> dict[str, Any]:
+        """Fresh metrics of these names, and of those that the options name beside them.
+
+        loss: (output, target) → the loss of each row, [B]."""
+        plugins = environment_plugins(self.block)
+        return {
+            name: plugins.make(METRIC, f"{self.kind}.{name}", metadata=metadata, feature=self.options, loss=loss)
+            for name in dict.fromkeys((*names, *self.options.metrics))
+        }
 
     def _member(self, role: Role[Any], options: Any, **context: Any) -> Any:
         plugins = environment_plugins(self.block)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from distcore_tabular.options_parts import NumberLossOptions
+
 TINY = 1e-12
 """Keeps the square root of an error of zero differentiable."""
 
@@ -45,8 +47,8 @@ def number_errors(prediction: torch.Tensor, target: torch.Tensor, options: Any) 
 
 
 def is_root(options: Any) -> bool:
-    """Whether the loss is the square root of a mean over rows."""
-    return bool(options.type.startswith("root_"))
+    """Whether the loss is the square root of a mean over rows: one of our own whose name says so."""
+    return isinstance(options, NumberLossOptions) and options.type.startswith("root_")
 
 
 def binary(logits: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:

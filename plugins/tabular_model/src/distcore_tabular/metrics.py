@@ -7,6 +7,7 @@ torchmetrics (1.5 s), so it is imported when metrics are asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -179,45 +180,47 @@ class BinnedRocAuc(Metric):
         return (area / pairs)[pairs > 0].mean().float()
 
 
-def number(loss: RowLoss, root: bool) -> Mapping[str, Metric]:
+Makers = Mapping[str, Callable[[], Metric]]
+"""{name: makes a fresh one}"""
+
+
+def number(loss: RowLoss, root: bool) -> Makers:
     """Metrics of a number, in encoded units as in Ludwig. loss: errors of rows; root: take the root of their mean."""
     return {
-        "loss": MeanLoss(loss, root),
-        "mean_squared_error": MeanSquared(),
-        "mean_absolute_error": MeanAbsolute(),
-        "root_mean_squared_error": MeanSquared(squared=False),
-        "root_mean_squared_percentage_error": MeanLoss(_squared_percentages, root=True),
-        "mean_absolute_percentage_error": MeanAbsolutePercentage(),
-        "r2": R2(),
+        "loss": partial(MeanLoss, loss, root),
+        "mean_squared_error": MeanSquared,
+        "mean_absolute_error": MeanAbsolute,
+        "root_mean_squared_error": partial(MeanSquared, squared=False),
+        "root_mean_squared_percentage_error": partial(MeanLoss, _squared_percentages, root=True),
+        "mean_absolute_percentage_error": MeanAbsolutePercentage,
+        "r2": R2,
     }
 
 
-def binary(threshold: float, loss: RowLoss) -> Mapping[str, Metric]:
+def binary(threshold: float, loss: RowLoss) -> Makers:
     """Metrics of a binary. loss: of rows, from probabilities."""
     return {
-        "loss": MeanLoss(loss),
-        "accuracy": Accuracy(threshold),
-        "precision": Precision(threshold),
-        "recall": Recall(threshold),
-        "specificity": Specificity(threshold),
-        "roc_auc": BinaryRocAuc(validate_args=False),
+        "loss": partial(MeanLoss, loss),
+        "accuracy": partial(Accuracy, threshold),
+        "precision": partial(Precision, threshold),
+        "recall": partial(Recall, threshold),
+        "specificity": partial(Specificity, threshold),
+        "roc_auc": partial(BinaryRocAuc, validate_args=False),
     }
 
 
-def category(classes: int, top_k: int, loss: RowLoss) -> Mapping[str, Metric]:
-    """Metrics of a category; hits_at_k where there are more than k classes. loss: of rows, from probabilities.
+def category(classes: int, top_k: int, loss: RowLoss) -> Makers:
+    """Metrics of a category; hits_at_k of more than k classes only. loss: of rows, from probabilities.
 
     accuracy and hits_at_k are means over classes, as in Ludwig; accuracy_micro is the share of rows."""
     common: dict[str, Any] = {"num_classes": classes, "ignore_index": NO_CLASS, "validate_args": False}
-    found: dict[str, Metric] = {
-        "loss": MeanLoss(loss, skip_negative=True),
-        "accuracy": MulticlassAccuracy(**common),
-        "accuracy_micro": MulticlassAccuracy(average="micro", **common),
-        "roc_auc": ClassRocAuc(classes) if classes <= EXACT_CLASSES else BinnedRocAuc(classes),
+    return {
+        "loss": partial(MeanLoss, loss, skip_negative=True),
+        "accuracy": partial(MulticlassAccuracy, **common),
+        "accuracy_micro": partial(MulticlassAccuracy, average="micro", **common),
+        "roc_auc": partial(ClassRocAuc if classes <= EXACT_CLASSES else BinnedRocAuc, classes),
+        "hits_at_k": partial(MulticlassAccuracy, top_k=top_k, **common),
     }
-    if classes > top_k:
-        found["hits_at_k"] = MulticlassAccuracy(top_k=top_k, **common)
-    return found
 
 
 def _squared_percentages(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy
-from distcore_tabular.feature import TabularFeature
+from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.number_statistics import NumberStatistics, doubles, fill_of, scaling
 from distcore_tabular.options_parts import HuberOptions, NumberLossOptions
@@ -147,7 +147,7 @@ class NumberNetwork(MemberNetwork):
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
         """Ludwig's, in encoded units, which are the original ones unless the output is normalised."""
-        from distcore_tabular import losses, metrics
+        from distcore_tabular import losses
 
         options = self.feature.options.loss
         own = isinstance(options, NumberLossOptions | HuberOptions)
@@ -155,7 +155,7 @@ class NumberNetwork(MemberNetwork):
         def errors(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             return losses.number_errors(output, target, options) if own else self.loss(output, target, metadata)
 
-        return metrics.number(errors, own and losses.is_root(options))
+        return self.feature.metrics(METRICS["number"], metadata, errors)
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
         """Values [B] in encoded units, clipped where the config says so (in original units)."""

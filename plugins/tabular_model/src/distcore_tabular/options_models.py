@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, create_model
 
 from distcore_core.config.base_options import Options
 from distcore_core.config.members import with_members
@@ -13,7 +13,7 @@ from distcore_core.contracts import Role
 from distcore_core.registry.manager import Plugins
 from distcore_tabular import options, options_network, options_text
 from distcore_tabular import options_parts as parts
-from distcore_tabular.roles import COMBINER, DECODER, ENCODER, LOSS
+from distcore_tabular.roles import COMBINER, DECODER, ENCODER, LOSS, METRIC
 
 
 class Section(NamedTuple):
@@ -100,4 +100,14 @@ def with_members_of(model: type[BaseModel], name: str, role: str, given: Any, pl
         model = with_members(
             model, each.field, given, each.role, plugins, builtin=known, shared=each.shared, prefix=prefix
         )
+    if role == "output" and isinstance(given, Mapping) and given.get("metrics"):
+        model = _with_metrics(model, prefix_of(name, role), plugins)
     return model
+
+
+def _with_metrics(model: type[BaseModel], prefix: str, plugins: Plugins) -> type[BaseModel]:
+    """The options, whose metrics are those that are installed for the type."""
+    known = tuple(name.removeprefix(prefix) for name in plugins.names(METRIC.kind) if name.startswith(prefix))
+    info = model.model_fields["metrics"]
+    fields: dict[str, Any] = {"metrics": (list[Literal[known]], Field([], description=info.description))}  # type: ignore[valid-type]
+    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)

@@ -20,3 +20,8 @@ COMBINER: Role[Any] = Role("tabular.combiners", MEMBER_HOOK, "combiner", object)
 """Context: input_size, sizes. A torch.nn.Module from [B, input_size] to [B, output_size], with `output_size`.
 
 sizes: {input feature: how many columns its encoder gives}, in the order of the columns."""
+
+METRIC: Role[Any] = Role("tabular.metrics", MEMBER_HOOK, "metric", object)
+"""Context: metadata, feature, loss. A fresh torchmetrics.Metric of (output, target), as `FeatureNetwork.metrics` gives.
+
+feature: options of the output feature. loss: (output, target) → its loss of each row, [B]."""
