@@ -229,3 +229,15 @@ def test_a_member_that_shadows_a_built_in_one_is_refused_by_both_names(place, ru
     assert "odd-dense 1.0" in said
     place.write("config.yaml", CONFIG + "plugins: {block: [odd-dense]}\n")
     run(*place.words("train"))
+
+
+def test_another_metric_reads_the_same_cache(place, run):
+    run(*place.words("preprocess"))
+    caches = set(place.folder.rglob("manifest.json"))
+    assert caches
+    place.write("config.yaml", CONFIG.replace("    metrics: [bias]\n", ""))
+    run(*place.words("preprocess"))
+    assert set(place.folder.rglob("manifest.json")) == caches
+    place.write("config.yaml", CONFIG.replace("type: number}", "type: number, preprocessing: {normalization: minmax}}"))
+    run(*place.words("preprocess"))
+    assert set(place.folder.rglob("manifest.json")) > caches
