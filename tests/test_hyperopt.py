@@ -183,9 +183,9 @@ def test_from_python_with_a_frame_and_a_listener(place, monkeypatch):
 
     original = session.under_way
 
-    def listened(session, extensions, view):
+    def listened(session, *others):
         session.plugins.listen(Heard(), "heard")
-        return original(session, extensions, view)
+        return original(session, *others)
 
     monkeypatch.setattr(session, "under_way", listened)
     monkeypatch.setenv("XDG_CACHE_HOME", str(place.folder / "home"))

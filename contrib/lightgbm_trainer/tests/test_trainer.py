@@ -123,5 +123,5 @@ def test_going_on_from_another_model_is_refused(tmp_path):
 def test_a_loss_that_lightgbm_does_not_have_is_refused_by_name(tmp_path):
     outputs = [{"name": "y", "type": "binary", "loss": "focal"}]
     config = trees(data.config(str(tmp_path / "cache"), output_features=outputs))
-    with pytest.raises(UserError, match=r"no loss 'focal', which 'y' asks for.*local or ddp"):
+    with pytest.raises(UserError, match=r"no loss 'focal', which 'y' asks for.*local or data_parallel"):
         distcore.train(config, data.table(), output_directory=tmp_path / "results")
