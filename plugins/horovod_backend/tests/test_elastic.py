@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 RECORDED = Path(__file__).with_name("recorded")
 JOBS = str(Path(__file__).with_name("process_group_jobs.py"))
 A, B = "localhost:1", "127.0.0.1:1"
-EPOCHS = 30
+EPOCHS, STEPS = 30, 7
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def elastic(launch, tiny):
     config["input_features"].append({"name": "z", "type": "number"})
     config["trainer"] = {
         "epochs": EPOCHS,
-        "steps_per_checkpoint": 3,  # of the 7 of an epoch: positions within an epoch
+        "steps_per_checkpoint": 3,  # of the STEPS of an epoch: positions within an epoch
         "effective_batch_size": 64,
         "learning_rate_scaling": "constant",
         "early_stop": -1,
@@ -85,14 +85,19 @@ class Elastic:
         names = [path.name for path in self.folder.glob("results/*/checkpoints/step-*")]
         return max((int(name.removeprefix("step-")) for name in names if name[5:].isdigit()), default=0)
 
+    def begun(self):
+        """How many batches of the run two ranks have begun, its position and not a count: some are repeated."""
+        return max(epoch * STEPS + step + 1 for _, epoch, step, _, world, *_ in self.records() if world == 2)
+
     def process_of(self, rank, world):
         """The process that trained as this rank last, among so many."""
         return [each[6] for each in self.records() if each[3:5] == (rank, world)][-1]
 
     def lose(self, process, rank):
-        """Kill a rank's process, a checkpoint after now."""
+        """Kill a rank's process, a checkpoint after now, in a batch that the checkpoint does not hold."""
         reached = self.steps()
         self.wait(process, lambda: self.steps() > reached)
+        self.wait(process, lambda: self.begun() > self.steps())
         victim = self.process_of(rank, 2)
         os.kill(victim, signal.SIGKILL)
         return victim
