@@ -90,7 +90,7 @@ def busy() -> float:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None, timeout: float = 1800) -> Figures:
-    """One run. Raises RuntimeError with what it said where it failed.
+    """One run. Raises RuntimeError with what it said if it failed.
 
     Beside what it emitted (several lines are kept as `parts`): `wall` seconds, `cpu` seconds of it and its children,
     `peak_mb`, and `others`: the cores that everything else on the machine used meanwhile."""

@@ -40,7 +40,7 @@ class Row:
     """One line of the table.
 
     ours, theirs: medians, in `unit`. value: what the target is about: the median over rounds of ours/theirs (or
-    theirs/ours, or a difference), with the smallest and largest in `low` and `high`. met: None where there is no target
+    theirs/ours, or a difference), with the smallest and largest in `low` and `high`. met: None if there is no target
     or the run was too small to judge. others: cores that everything else on the machine used meanwhile (median).
     """
 

@@ -4,7 +4,7 @@
         [--plain PYTHON] [--tensorflow PYTHON] [--ahead]
 
 A stage that is measured again takes the place of its older figures; the others stay, each with its own conditions.
-Exits with 1 where a stage could not be measured. Being behind a target is told, and is no failure.
+Exits with 1 if a stage could not be measured. Being behind a target is told, and is no failure.
 """
 
 from __future__ import annotations

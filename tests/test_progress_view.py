@@ -1,4 +1,4 @@
-"""Progress: plain lines where there is no terminal, bars where there is one, and the work never waits."""
+"""Progress: plain lines if there is no terminal, bars if there is one, and the work never waits."""
 
 import io
 import threading

@@ -84,7 +84,7 @@ LONGEST = 300
 
 
 def main() -> int:
-    """Core's size; 1 where it is more than core may be."""
+    """Core's size; 1 if it is more than core may be."""
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in CORE.rglob("*.py")}
     longest = max(lines, key=lambda path: lines[path])
     total = sum(lines.values())

@@ -26,7 +26,7 @@ def share(kind):
 
 
 def child(kind, first, count, folder):
-    """(what the child printed, or None where it died; the number of the mutation it was at; how it died)."""
+    """(what the child printed, or None if it died; the number of the mutation it was at; how it died)."""
     words = [sys.executable, "-m", "tests.hostile.mutated", kind, str(SEED), str(first), str(count), str(folder)]
     (folder / "at").write_text("-1")
     with open(folder / "said", "w+b") as said:

@@ -74,7 +74,7 @@ class UserError(DistcoreError):
 class ConfigIssue:
     """One thing wrong in a config.
 
-    line: 1-based line of the YAML text, or 0 where there is no text (a dict).
+    line: 1-based line of the YAML text, or 0 if there is no text (a dict).
     path: dotted path, such as `trainer.learning_rate` or `input_features[2].type`.
     message: what is wrong and what would be right.
     """

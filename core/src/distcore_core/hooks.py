@@ -175,7 +175,7 @@ def distcore_diagnose() -> list[tuple[str, bool, str]] | None:
 def run_started(command: str, config: Mapping[str, Any], directory: Path | None) -> None:
     """A command begins: its data are read and checked, its folder is made. Called in the process that the user started.
 
-    config: as resolved, without credentials. directory: the experiment's folder; None where the command has none.
+    config: as resolved, without credentials. directory: the experiment's folder; None if the command has none.
     For `predict` and `evaluate` the model is open and nothing else was looked at yet: the config is what the model
     knows of its own, and directory is where results will lie, which need not exist."""
 
@@ -223,4 +223,4 @@ def results_written(command: str, directory: Path) -> None:
 def run_finished(command: str, directory: Path | None, error: BaseException | None) -> None:
     """The command ended, well (error is None) or not. Called in the process that the user started.
 
-    directory: None where the command has no folder, or ended before it was made; `run_started` was then not called."""
+    directory: None if the command has no folder, or ended before it was made; `run_started` was then not called."""

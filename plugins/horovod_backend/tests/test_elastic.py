@@ -81,7 +81,7 @@ class Elastic:
         return sorted(found)
 
     def steps(self):
-        """The newest checkpoint's step, 0 where there is none."""
+        """The newest checkpoint's step, 0 if there is none."""
         names = [path.name for path in self.folder.glob("results/*/checkpoints/step-*")]
         return max((int(name.removeprefix("step-")) for name in names if name[5:].isdigit()), default=0)
 

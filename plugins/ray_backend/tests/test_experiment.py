@@ -57,7 +57,7 @@ def test_cache_and_weights_are_those_of_this_machine_also_where_a_rank_is_killed
 
 @pytest.mark.slow
 def test_cache_and_results_in_a_bucket_need_no_folder_that_nodes_share(place, two_here, monkeypatch, caplog):
-    """The weights are those of this machine, also where a rank is killed and another goes on from the bucket."""
+    """The weights are those of this machine, also if a rank is killed and another goes on from the bucket."""
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     make = run.train_job
 

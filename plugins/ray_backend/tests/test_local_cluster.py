@@ -1,4 +1,4 @@
-"""The cluster that is started where there is none: of this machine alone, locked, quiet, and gone afterwards."""
+"""The cluster that is started if there is none: of this machine alone, locked, quiet, and gone afterwards."""
 
 import json
 import os

@@ -11,7 +11,7 @@ from distcore_core.errors import UserError
 
 
 def config_of(arguments: Namespace) -> Any:
-    """The config's path, or its text as a document with lines; None where neither is given."""
+    """The config's path, or its text as a document with lines; None if neither is given."""
     if arguments.config and arguments.config_str:
         raise UserError("Both --config and --config_str were given. Give one of them.")
     if arguments.config_str:
@@ -22,7 +22,7 @@ def config_of(arguments: Namespace) -> Any:
 
 
 def data_of(arguments: Namespace) -> dict[str, Any]:
-    """The data arguments as keywords. Raises UserError where nothing, or too much, is given."""
+    """The data arguments as keywords. Raises UserError if nothing, or too much, is given."""
     given = [name for name in ("training_set", "validation_set", "test_set") if getattr(arguments, name)]
     if arguments.dataset and given:
         raise UserError(

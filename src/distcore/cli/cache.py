@@ -89,7 +89,7 @@ def show(arguments: Namespace) -> int:
 
 
 def verify(arguments: Namespace) -> int:
-    """Read every byte of each cache; 1 where a file is damaged, which is named."""
+    """Read every byte of each cache; 1 if a file is damaged, which is named."""
     from distcore_core.errors import CacheError, StoreError
     from distcore_data.cache import Cache, examine
     from distcore_data.cache.listing import list_caches
@@ -170,7 +170,7 @@ def _place(arguments: Namespace) -> tuple[str, Credentials | None]:
 
 
 def _chosen(entries: Sequence[Entry], keys: Sequence[str], place: str) -> list[Entry]:
-    """The entries whose keys begin so; all where nothing is named. Raises UserError for what none begins with."""
+    """The entries whose keys begin so; all if nothing is named. Raises UserError for what none begins with."""
     for key in keys:
         if not any(entry.key.startswith(key) for entry in entries):
             raise UserError(

@@ -55,7 +55,7 @@ def write_new(path: Path, text: str) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole. Raises UserError where it cannot be written."""
+    """Write a file whole. Raises UserError if it cannot be written."""
     from distcore_core.io.atomic import write_file
     from distcore_core.io.temporaries import sweep
 
@@ -92,7 +92,7 @@ def plugins(arguments: Namespace) -> int:
 
 
 def doctor(arguments: Namespace) -> int:
-    """Check the machine and each plugin's parts; exit code 1 where something is not well."""
+    """Check the machine and each plugin's parts; exit code 1 if something is not well."""
     from distcore.workflow.doctor import checks
 
     found = checks()

@@ -42,7 +42,7 @@ def load_config(
     random_seed: int | None = None,
     plugins: Plugins | None = None,
 ) -> RunConfig:
-    """Pass one. Raises ConfigError with every mistake (also those of pass two, where the first pass found any).
+    """Pass one. Raises ConfigError with every mistake (also those of pass two, if the first pass found any).
 
     source: path of a YAML or JSON file, a mapping, YAML text of several lines, or what a pass before gave.
     text: the YAML text itself; `source` is then its name. backend, random_seed: override what the config says.
@@ -63,7 +63,7 @@ def resolve(
     config: RunConfig, plugins: Plugins, defaults: Mapping[str, str] | None = None, backend: str | None = None
 ) -> RunConfig:
     """Pass two: every plugin's options validated by its own model. Raises ConfigError with every mistake, PluginError
-    where a plugin that is named cannot be used.
+    if a plugin that is named cannot be used.
 
     defaults: {"processor" | "loader" | "trainer": name} of the backend, for a section that gives options and no type;
     without it such a section is left as it is. backend: the one that was detected, where the config names none.

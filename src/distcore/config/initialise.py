@@ -227,7 +227,7 @@ def _are_dates(distinct: pa.Array) -> bool:
 
 
 def _members(distinct: pa.Array) -> int:
-    """How many members the values have if they are sets between commas, 0 where they are not."""
+    """How many members the values have if they are sets between commas, 0 if they are not."""
     commas = pc.count_substring(distinct, ",")
     if pc.mean(pc.greater(commas, 0)).as_py() < 0.3:
         return 0

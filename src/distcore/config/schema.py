@@ -173,7 +173,7 @@ class _Builder:
     # -------------------------------------------------------------- models
 
     def options(self, kind: str, name: str, role: str = "") -> JSON | None:
-        """A `$ref` to the options of a plugin; None where it cannot be used (in this role)."""
+        """A `$ref` to the options of a plugin; None if it cannot be used (in this role)."""
         key = ".".join(part for part in (kind, name, role) if part)
         if key not in self.defs:
             try:

@@ -20,7 +20,7 @@ CODES: dict[str, Split] = {"training": "train", "validation": "validation", "tes
 
 
 def check_objective(section: Section, objective: Objective, features: Features, cache: Cache, plugins: Plugins) -> None:
-    """Raises ConfigError, with the section's lines, where no trial could have the score that is asked for."""
+    """Raises ConfigError, with the section's lines, if no trial could have the score that is asked for."""
     from distcore_data.cache import open_cache
 
     with open_cache(cache, plugins) as reader:

@@ -26,7 +26,7 @@ FREE_TO_CHANGE = ("backend", "extensions", "plugins", SECTION)
 def folder_to_resume(
     root: str | Path, experiment: str, model: str, path: str | Path | None, resume: bool | None
 ) -> Path | None:
-    """The folder of the search to go on with. Raises UserError where it holds none."""
+    """The folder of the search to go on with. Raises UserError if it holds none."""
     if path is None and resume:
         base = Path(root) / f"{experiment}_{model}"
         return base if (base / SEARCH).is_file() else None
@@ -42,7 +42,7 @@ def folder_to_resume(
 
 @contextmanager
 def held_folder(going_on: Path | None, root: str | Path, experiment: str, model: str) -> Iterator[Path]:
-    """The search's folder, held by a lock. A fresh one is gone again where nothing was begun in it."""
+    """The search's folder, held by a lock. A fresh one is gone again if nothing was begun in it."""
     folder = going_on if going_on is not None else experiment_directory(root, experiment, model)
     try:
         with locked_if_free(folder / ".lock") as free:

@@ -20,7 +20,7 @@ BEFORE_RAY = ("serial", "parallel", "fiber")
 def upgrade_section(document: Document) -> list[str]:
     """Change the section in place; a note for each kind of change.
 
-    Raises ConfigError where two options say two things."""
+    Raises ConfigError if two options say two things."""
     work = Upgrade(document)
     work.wrap(EXECUTOR)
     _sampler(work)

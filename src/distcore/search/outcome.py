@@ -30,7 +30,7 @@ class SearchOutcome:
     """What `hyperopt` gives back.
 
     directory: the search's folder. trials: their records, best first: {"name", "parameters", "state", "score",
-    "rounds", "seconds", "error", "evaluation"}. model: the best trial's model folder; None where it was not saved.
+    "rounds", "seconds", "error", "evaluation"}. model: the best trial's model folder; None if it was not saved.
     metric: what the score is.
     """
 
@@ -41,7 +41,7 @@ class SearchOutcome:
 
     @property
     def best(self) -> JSON:
-        """The best trial's record. Raises TrainingError where no trial has a score."""
+        """The best trial's record. Raises TrainingError if no trial has a score."""
         if not self.trials or self.trials[0]["score"] is None:
             raise TrainingError(f"No trial of {self.directory} has a score.")
         return self.trials[0]
@@ -57,7 +57,7 @@ def collect(work: TrialWork) -> list[JSON]:
 def conclude(session: Session, work: TrialWork, section: JSON, skip: Any, interrupted: bool = False) -> SearchOutcome:
     """Write everything that a search leaves, also one that was interrupted.
 
-    Raises TrainingError, after that, where the best trial's model is damaged, or is not the one that had its score."""
+    Raises TrainingError, after that, if the best trial's model is damaged, or is not the one that had its score."""
     records, model, trouble = collect(work), None, None
     if "skip_save_model" not in skip and not interrupted:
         try:
@@ -99,7 +99,7 @@ def _result(work: TrialWork, record: JSON) -> JSON:
 
 
 def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
-    """The model of the best trial that has one, copied to the search's own folder; None where there is none."""
+    """The model of the best trial that has one, copied to the search's own folder; None if there is none."""
     for record in records:
         if record.get("score") is None:
             return None
@@ -116,7 +116,7 @@ def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
 
 
 def _delivered(source: Path, target: Path, record: JSON) -> Path:
-    """Copy a trial's model. Raises ArtifactError where the copy is not whole, or not of the record's score."""
+    """Copy a trial's model. Raises ArtifactError if the copy is not whole, or not of the record's score."""
     with DirectoryBuilder(target, replace=True) as made:
         try:
             shutil.copytree(source, made, dirs_exist_ok=True)

@@ -59,7 +59,7 @@ def hyperopt(
     model_resume_path: go on with the search in that folder: trials that ended are not repeated, one that was
     interrupted goes on from its last checkpoint. resume: the same for
     `<output_directory>/<experiment_name>_<model_name>`, where that holds a search. The other arguments: see `train`.
-    Raises ConfigError before anything is run where a value that could be tried does not resolve, TrainingError where
+    Raises ConfigError before anything is run if a value that could be tried does not resolve, TrainingError if
     every trial failed, Stopped (a KeyboardInterrupt) after ctrl-C or SIGTERM (the results so far are written).
     """
     data = picklable(Data(dataset, training_set, validation_set, test_set, data_format))
@@ -87,7 +87,7 @@ def hyperopt(
 
 
 def _document(config: Any, going_on: Path | None) -> Document:
-    """The config as a document; of the search to go on with, where none is given."""
+    """The config as a document; of the search to go on with, if none is given."""
     if config is None and going_on is not None:
         return document_of(read_sealed(going_on / SEARCH, CHANGED)["config"])
     return document_of(config)

@@ -131,7 +131,7 @@ class Candidate:
 def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[RunConfig]:
     """The resolved configs of the search's extremes, the first one first.
 
-    Raises ConfigError where one does not resolve, with the line of the bound or the category, and where a parameter
+    Raises ConfigError if one does not resolve, with the line of the bound or the category, and if a parameter
     changes nothing."""
     resolved: list[RunConfig] = []
     issues: dict[ConfigIssue, None] = {}

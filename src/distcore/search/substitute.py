@@ -79,7 +79,7 @@ def _features(values: Values) -> dict[str, KeyPath]:
 
 
 def _inside(section: Any, part: str) -> Any:
-    """The mapping under a key, made where there is none; `encoder: dense` becomes `encoder: {type: dense}`."""
+    """The mapping under a key, made if there is none; `encoder: dense` becomes `encoder: {type: dense}`."""
     found = section.get(part)
     if not isinstance(found, dict | list):
         section[part] = {"type": found} if isinstance(found, str) else {}

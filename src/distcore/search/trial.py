@@ -199,7 +199,7 @@ def check_model(folder: Path, record: JSON) -> None:
 
 
 def finish_stopped(work: TrialWork, record: JSON) -> bool:
-    """Write the model of a trial that was stopped, from its newest checkpoint; False where it has none.
+    """Write the model of a trial that was stopped, from its newest checkpoint; False if it has none.
 
     The record is given the model's digest."""
     from distcore_torch.training.checkpoint import list_checkpoints, load_newest

@@ -34,8 +34,8 @@ log = logging.getLogger("distcore")
 
 
 def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:
-    """Raise, before any work, where results cannot come into the folder: UserError where a file is in its place or
-    above, StoreError where the bucket cannot be read."""
+    """Raise, before any work, where results cannot come into the folder: UserError if a file is in its place or
+    above, StoreError if the bucket cannot be read."""
     if not isinstance(folder, Path):
         with suppress(FileNotFoundError):  # which a bucket that can be read says
             Mirror.at(folder, credentials).store.read(STARTED)
@@ -116,7 +116,7 @@ def _is_other_rank() -> bool:
 def alone_in(directory: Path) -> Iterator[None]:
     """Hold a run's folder: of two processes that train in it, each would remove what the other saves.
 
-    Raises UserError where another one does."""
+    Raises UserError if another one does."""
     from distcore_data.locks import folder_if_free
 
     if _is_other_rank():  # rank 0, another process, holds it for all of them
@@ -132,7 +132,7 @@ def alone_in(directory: Path) -> Iterator[None]:
 def alone_there(mirror: Mirror, fresh: bool = False) -> Iterator[None]:
     """The same in a bucket, where it may take half a minute to see that the process which held it is dead.
 
-    fresh: this process has claimed the folder, and the claim is given up where it cannot be held."""
+    fresh: this process has claimed the folder, and the claim is given up if it cannot be held."""
     from distcore_data.stores import lease as leases
 
     def say() -> None:

@@ -193,7 +193,7 @@ def _cached_rows(session: Session, cache: Cache) -> str | tuple[str, dict[str, i
 
 
 def _expected(session: Session, sizes: list[tuple[int | None, Size]]) -> dict[str, int | None]:
-    """About how many rows each split will have; None where only the data's values decide it."""
+    """About how many rows each split will have; None if only the data's values decide it."""
     preprocessing = session.config.preprocessing
     rows = sum(size.rows for _, size in sizes)
     share = preprocessing.sample_ratio
@@ -257,7 +257,7 @@ def _encoded_bytes(session: Session, table: pa.RecordBatch) -> float:
 
 
 def _bytes(data: Data) -> int | None:
-    """What the files take, or the frame; None where it lies elsewhere."""
+    """What the files take, or the frame; None if it lies elsewhere."""
     wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
     sizes = [_bytes_of(each) for each in wanted]
     return None if None in sizes else sum(size for size in sizes if size is not None)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def prepare(session: Session, data: Data) -> Cache:
     """The cache of this data under this config. A hit reads the data once, to digest it, and no more.
 
-    Raises DataError or UserError naming the place in the data, CacheError where the cache cannot be written."""
+    Raises DataError or UserError naming the place in the data, CacheError if the cache cannot be written."""
     from distcore_data.cache import Cache, ensure_cache
     from distcore_data.cache.repair import repair
     from distcore_data.cache.use import begin_use

@@ -21,7 +21,7 @@ START_SECONDS = 60.0
 
 
 def ask(offers: Sequence[Offer], question: str, seconds: float, block: Iterable[str]) -> list[dict[str, Any]]:
-    """What each plugin answers to one of QUESTIONS, in order; {"error": why} where it does not answer.
+    """What each plugin answers to one of QUESTIONS, in order; {"error": why} if it does not answer.
 
     seconds: for one plugin. block: names of plugins that the child must not use."""
     answers: list[dict[str, Any]] = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Location = str | Path
 ConfigLike = Location | Mapping[str, Any] | None
-"""None only where a run is gone on with."""
+"""None only if a run is gone on with."""
 
 OWN_EXTENSIONS = {"report": {"skip_save_report", "skip_save_hyperopt_statistics"}}
 """Extensions that runs and searches have without being asked, and what leaves each of them out."""
@@ -54,7 +54,7 @@ class TrainRequest:
 
     @property
     def data(self) -> Data:
-        """Raises UserError where nothing, or too much, is named."""
+        """Raises UserError if nothing, or too much, is named."""
         return Data(self.dataset, self.training_set, self.validation_set, self.test_set, self.data_format)
 
     @property
@@ -68,8 +68,8 @@ class TrainRequest:
         return folder_or_address(self.model_resume_path, "--model_resume_path") if self.model_resume_path else None
 
     def to_run(self) -> tuple[RunConfig, Mapping[str, Any] | None]:
-        """(the config, the weights of a model given from Python): of the run to go on with where no config is given;
-        with nobody who listens, and so nobody who logs, where no log is to be saved."""
+        """(the config, the weights of a model given from Python): of the run to go on with if no config is given;
+        with nobody who listens, and so nobody who logs, if no log is to be saved."""
         config, weights = results.config_to_resume(self.config, self.going_on), None
         if self.model is not None:
             config, weights = with_model(config, self.model, saved="skip_save_model" not in self.skip)
@@ -78,7 +78,7 @@ class TrainRequest:
         return config, weights
 
     def start(self, config: RunConfig) -> Path | ResultsStore | None:
-        """The model to start from. Raises ArtifactError, before any work, where there is no whole one."""
+        """The model to start from. Raises ArtifactError, before any work, if there is no whole one."""
         if self.model_load_path is None:
             return None
         from distcore_data.artifact import model_place

@@ -54,7 +54,7 @@ def write(session: Session, name: str, content: JSON, skip: Collection[str] = ()
 def write_json(path: Path, content: JSON) -> None:
     """Write one JSON file, sealed or vouched for, whole or not at all.
 
-    Raises TrainingError or UserError where it cannot be written."""
+    Raises TrainingError or UserError if it cannot be written."""
     with explained(path.parent, path.name, TrainingError, advice="choose another folder with --output_directory"):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -79,9 +79,9 @@ def predictions(path: Path | None, batches: Iterator[pa.RecordBatch], features: 
 
 
 def config_to_resume(config: Any, resume: Path | str | None) -> RunConfig:
-    """The config, or where none is given that of the run to go on with.
+    """The config, or if none is given that of the run to go on with.
 
-    Raises UserError where the folder holds no run, or what it was begun with is damaged."""
+    Raises UserError if the folder holds no run, or what it was begun with is damaged."""
     from distcore.config import load_config
 
     given = load_config(config) if config is not None or resume is None else None
@@ -96,7 +96,7 @@ def config_to_resume(config: Any, resume: Path | str | None) -> RunConfig:
 
 
 def _description(resume: Path | str, given: RunConfig | None) -> bytes:
-    """description.json of the run to go on with. Raises UserError where there is none."""
+    """description.json of the run to go on with. Raises UserError if there is none."""
     try:
         if isinstance(resume, Path):
             return read_bounded(resume / DESCRIPTION)
@@ -120,7 +120,7 @@ def brought_model(session: Session, model: Path) -> Path:
 
 
 def refuse_without_scores(found: TrainResult) -> None:
-    """Raise TrainingError where training ended without one finite number for an output feature: its model is none."""
+    """Raise TrainingError if training ended without one finite number for an output feature: its model is none."""
     last: dict[str, list[float | None]] = {}
     for outputs in found.statistics.values():
         for output, metrics in outputs.items():
@@ -143,7 +143,7 @@ def remove_model(session: Session, model: Path) -> None:
 
 
 def check_weights(place: Path | ResultsStore) -> None:
-    """Raise ArtifactError, before any work, where there is no whole model to start from (`--model_load_path`)."""
+    """Raise ArtifactError, before any work, if there is no whole model to start from (`--model_load_path`)."""
     from distcore_data.artifact import find_model, model_here, read_manifest
 
     if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():

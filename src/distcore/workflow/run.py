@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Outcome:
     """What `train` and `experiment` give back.
 
-    directory: the experiment's folder. model: its model folder, or None where it was not saved. Where results go to a
+    directory: the experiment's folder. model: its model folder, or None if it was not saved. Where results go to a
     bucket, these and `predictions` are addresses.
     training_statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
     test_statistics: {output feature: {metric: number}}, None for `train`.
@@ -373,7 +373,7 @@ def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
 
 
 def _of_some_rows(predictions: Iterator[pa.RecordBatch], evaluation: Evaluation) -> Iterator[pa.RecordBatch]:
-    """The predictions. Raises DataError after the last where no row was scored: metrics of nothing help nobody."""
+    """The predictions. Raises DataError after the last if no row was scored: metrics of nothing help nobody."""
     yield from predictions
     if not evaluation.rows:
         raise DataError(

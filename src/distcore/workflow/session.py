@@ -38,7 +38,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 class Session:
     """One command under way.
 
-    reason: why this backend. directory: the experiment's folder, where there is one. mirror: the bucket that it is
+    reason: why this backend. directory: the experiment's folder, if there is one. mirror: the bucket that it is
     copied to, where results go to one. built_cache: no cache was there.
     closing: what ends with the command, such as the use of its cache.
     """
@@ -238,7 +238,7 @@ def _named_gpus(gpus: Any) -> str:
 
 
 def check_gpus(gpus: Any, backend: Backend) -> None:
-    """Raise UserError where GPUs were named (`limited_gpus`) that the backend does not see."""
+    """Raise UserError if GPUs were named (`limited_gpus`) that the backend does not see."""
     named = [each for each in os.environ[VISIBLE].split(",") if each] if gpus is not None else []
     seen = backend.resources().gpus if named else 0
     if seen < len(named):

@@ -34,7 +34,7 @@ class Output:
     metadata: JSON
 
     def parameters(self) -> JSON:
-        """Objective, and classes where there are several."""
+        """Objective, and classes if there are several."""
         if self.kind == "binary":
             return {"objective": "binary"}
         if self.kind == "category":

@@ -142,7 +142,7 @@ class TreePredictor:
 
 
 def refuse_ragged(features: FeatureSet) -> None:
-    """Raise UserError where an input has no fixed width."""
+    """Raise UserError if an input has no fixed width."""
     ragged = [feature.name for feature in features.inputs if features.columns[feature.name].width is None]
     if ragged:
         raise UserError(

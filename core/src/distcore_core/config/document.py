@@ -36,7 +36,7 @@ class Document:
 
 
 def read_document(path: str | Path) -> Document:
-    """The document in a file. Raises ConfigError where it cannot be read as UTF-8 text or is no YAML mapping."""
+    """The document in a file. Raises ConfigError if it cannot be read as UTF-8 text or is no YAML mapping."""
     name = str(path)
     try:
         with open(path, "rb") as file:

@@ -26,7 +26,7 @@ class Upgrade:
         return value
 
     def section(self, path: KeyPath) -> dict[str, Any]:
-        """The mapping at a path; an empty one, that nobody keeps, where there is none."""
+        """The mapping at a path; an empty one, that nobody keeps, if there is none."""
         found = self.at(path)
         return found if isinstance(found, dict) else {}
 
@@ -64,7 +64,7 @@ class Upgrade:
             self.document.source_map.follow(value, path, (*path, "type"))
 
     def make(self, path: KeyPath) -> dict[str, Any] | None:
-        """The mapping at a path, made where there is none; None where something else is in the way."""
+        """The mapping at a path, made if there is none; None if something else is in the way."""
         value: Any = self.document.values
         for part in path:
             if isinstance(value, dict):

@@ -56,7 +56,7 @@ class WorkerGroup:
     use_gpu: give each rank its own GPU.
     min_ranks: fewest ranks to go on with where a backend can start the group smaller (or larger, up to `ranks`) after
         a loss; 0: always `ranks`.
-    rendezvous: {backend: "module:function"}, how ranks find each other there where it is not the backend's own way.
+    rendezvous: {backend: "module:function"}, how ranks find each other there if it is not the backend's own way.
         What the function is and gives is the backend's to say (its README does).
     hang_seconds: a rank without progress (`training.heartbeat`) for so long is ended as if it had died; None: it is
         only told of.

@@ -83,7 +83,7 @@ class Executor(Protocol):
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
         """{"at_once": trials beside each other, "algorithm": its name, "notes": […]}. Changes nothing, starts no trial.
 
-        Raises UserError for what it cannot carry out, and where the trials could wait for each other for ever."""
+        Raises UserError for what it cannot carry out, and if the trials could wait for each other for ever."""
         ...
 
     def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:

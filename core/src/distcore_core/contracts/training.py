@@ -133,7 +133,7 @@ class TrainJob:
     opener: "module:function" that `open` calls with the job, so that whoever makes the job says what opens it.
     loader: the loader to resolve in each worker.
     trainer: the `backend.trainer` reference with its validated options.
-    directory: the experiment's folder; None where nothing is to be saved. Where results go to a bucket, a folder of
+    directory: the experiment's folder; None if nothing is to be saved. Where results go to a bucket, a folder of
         this machine to work in.
     mirror: the bucket that what is written there is copied to, or None. `write_artifact` copies the model; a trainer
         that keeps checkpoints of its own copies them with `ResultsStore.put_folder` before it counts them as saved.

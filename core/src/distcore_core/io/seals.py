@@ -148,7 +148,7 @@ def read_sealed(
 
 
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a file. Raises ValueError where there are more than that, OSError as the system gave it."""
+    """The bytes of a file. Raises ValueError if there are more than that, OSError as the system gave it."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:

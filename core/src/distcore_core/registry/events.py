@@ -59,7 +59,7 @@ def _made(reference: Mapping[str, Any], plugins: Plugins) -> object:
 
 
 def _register(plugins: Plugins, name: str, extension: object) -> None:
-    """Raises PluginBroken where the extension listens to what is no event, or takes arguments that no event has."""
+    """Raises PluginBroken if the extension listens to what is no event, or takes arguments that no event has."""
     import pluggy
 
     listener = _Listener()

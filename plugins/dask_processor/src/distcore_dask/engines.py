@@ -80,7 +80,7 @@ class ThreadEngine:
 
 
 class DistributedEngine:
-    """A dask.distributed cluster that is there. Raises UserError where nobody answers at the address."""
+    """A dask.distributed cluster that is there. Raises UserError if nobody answers at the address."""
 
     remote = True
 

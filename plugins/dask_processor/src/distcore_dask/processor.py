@@ -135,7 +135,7 @@ class DaskProcessor:
         return key
 
     def _run(self, graph: Graph, key: str, hold: Sequence[str], marks: str | None) -> tuple[Any, list[Any]]:
-        """The graph's value. Raises CacheError where the engine fails: what tasks raise comes back as values."""
+        """The graph's value. Raises CacheError if the engine fails: what tasks raise comes back as values."""
         assert self._engine is not None, "scan comes first"
         with tasks.waiting_for(f"on {self._engine.name}", marks):
             return self._engine.run(graph, key, hold)

@@ -55,7 +55,7 @@ class SparseFile(io.RawIOBase):
         return True
 
     def part(self, start: int, stop: int) -> memoryview:
-        """Bytes [start, stop), zeros where nothing was written."""
+        """Bytes [start, stop), zeros if nothing was written."""
         found = memoryview(bytearray(stop - start))
         self.seek(start)
         self.readinto(found)

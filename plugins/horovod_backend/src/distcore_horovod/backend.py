@@ -1,4 +1,4 @@
-"""The backend `horovod`: a launcher's processes as one, or, where there is no launcher, groups on this machine."""
+"""The backend `horovod`: a launcher's processes as one, or, if there is no launcher, groups on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASKS = 4
 
 
 class Alone(BackendBase):
-    """No launcher: worker groups and tasks are the local backend's, with the trainer `horovod` where none is named."""
+    """No launcher: worker groups and tasks are the local backend's, with the trainer `horovod` if none is named."""
 
     name = "horovod"
     defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": "horovod"}

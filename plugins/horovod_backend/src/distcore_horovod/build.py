@@ -103,7 +103,7 @@ def cached_wheel(tools: Tools, cache: Path) -> Path | None:
 def build(tools: Tools, cache: Path, jobs: int, sdist: Path | None = None) -> Path:
     """Build the wheel, try it in a process of its own, and put it into the cache; returns its path.
 
-    jobs: compilers at a time. sdist: of the release, where there is no registry. Raises BuildError with the log."""
+    jobs: compilers at a time. sdist: of the release, if there is no registry. Raises BuildError with the log."""
     folder = cache / wheel_key(tools)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "build.log"

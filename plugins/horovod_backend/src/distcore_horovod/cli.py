@@ -46,7 +46,7 @@ def build(parsed: argparse.Namespace) -> int:
 
 
 def check() -> int:
-    """Say what the installed Horovod can do; 1 where something is wrong."""
+    """Say what the installed Horovod can do; 1 if something is wrong."""
     from distcore_horovod.diagnose import checks
 
     rows = checks()

@@ -183,7 +183,7 @@ class ElasticProcessGroup(ProcessGroup):
         self.regroup()
 
     def end(self) -> None:
-        """Let the followers go, also where one is lost meanwhile."""
+        """Let the followers go, also if one is lost meanwhile."""
         while not self.over:
             try:
                 super().end()

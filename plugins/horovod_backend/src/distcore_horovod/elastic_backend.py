@@ -58,7 +58,7 @@ class Elastic(Joined):
         return Watched(progress, self.process_group.changes)
 
     def taken_over(self) -> Path | str | None:
-        """Where the run lies that a lost leader began with this call. Raises UserError where it cannot be seen."""
+        """Where the run lies that a lost leader began with this call. Raises UserError if it cannot be seen."""
         if not self.process_group.inherited:
             return None
         directory = self.process_group.inherited.pop(0).directory
@@ -84,7 +84,7 @@ class Elastic(Joined):
                 raise KeyboardInterrupt
 
     def _planned(self, group: WorkerGroup) -> WorkerGroup:
-        """The group, with batches for the number of ranks that its run was begun with. Raises UserError where it could
+        """The group, with batches for the number of ranks that its run was begun with. Raises UserError if it could
         not go on."""
         if not group.arguments or not isinstance(group.arguments[0], TrainJob):
             return group
@@ -104,7 +104,7 @@ class Elastic(Joined):
 
 
 def run_elastic_part(process_group: ElasticProcessGroup, group: WorkerGroup) -> Any:
-    """This rank's part of the worker group. Raises Broken where ranks must meet again."""
+    """This rank's part of the worker group. Raises Broken if ranks must meet again."""
     from horovod.common.exceptions import HorovodInternalError
 
     from distcore_horovod.elastic import Run

@@ -20,7 +20,7 @@ class Failed:
     text: str
 
     def raised(self) -> NoReturn:
-        """Raise it, with the rank's traceback as a note where it is not one of ours."""
+        """Raise it, with the rank's traceback as a note if it is not one of ours."""
         if not isinstance(self.error, DistcoreError):
             self.error.add_note(f"In rank {self.rank}:\n{self.text}")
         raise self.error

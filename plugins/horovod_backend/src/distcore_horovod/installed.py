@@ -15,7 +15,7 @@ BUILD = "Build one that fits with: distcore-horovod build --install"
 
 @dataclass(frozen=True)
 class Found:
-    """version: of Horovod. torch: the one it was built for, or None where it has no torch support."""
+    """version: of Horovod. torch: the one it was built for, or None if it has no torch support."""
 
     version: str
     torch: str | None
@@ -62,7 +62,7 @@ def problem() -> str | None:
 
 
 def require() -> None:
-    """Raise UserError where Horovod cannot be used."""
+    """Raise UserError if Horovod cannot be used."""
     said = problem()
     if said is not None:
         raise UserError(said)

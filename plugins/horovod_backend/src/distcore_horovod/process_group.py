@@ -216,7 +216,7 @@ def share_memory_alone(environment: MutableMapping[str, str]) -> None:
 
 
 def refuse_without_mpi(said: Launched, hvd: Any) -> None:
-    """Raise UserError where an MPI started the processes and Horovod cannot or may not use it."""
+    """Raise UserError if an MPI started the processes and Horovod cannot or may not use it."""
     alone = f"would train {said.size} separate models"
     if said.by != "mpirun" or said.size == 1:
         return
@@ -233,7 +233,7 @@ def refuse_without_mpi(said: Launched, hvd: Any) -> None:
 
 
 def check_size(said: Launched, hvd: Any) -> None:
-    """Raise UserError where Horovod joined other ranks than the launcher started."""
+    """Raise UserError if Horovod joined other ranks than the launcher started."""
     if (hvd.rank(), hvd.size()) != (said.rank, said.size):
         raise UserError(
             f"{said.by} started rank {said.rank} of {said.size}, but Horovod says rank {hvd.rank()} of {hvd.size()}. "
@@ -263,7 +263,7 @@ def gathered(hvd: Any, value: Any, rank: int, size: int) -> list[Any]:
 
 
 def _dumped(value: Any, rank: int) -> bytes:
-    """The value for the leader; where it cannot travel, an error that says so."""
+    """The value for the leader; if it cannot travel, an error that says so."""
     try:
         return cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001 - becomes the rank's answer

@@ -146,7 +146,7 @@ def _scan(
 def _fold(
     process_group: ProcessGroup, partial: Callable[[Block], T], merge: Callable[[T, T], T], blocks: list[int]
 ) -> tuple[list[T], list[int]]:
-    """([the merged value], rows of each block) of this rank; ([], []) where it has no partitions."""
+    """([the merged value], rows of each block) of this rank; ([], []) if it has no partitions."""
     assert _part.local is not None
     first = blocks[process_group.rank]
     if first == blocks[process_group.rank + 1]:

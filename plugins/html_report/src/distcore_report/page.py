@@ -30,7 +30,7 @@ log = logging.getLogger("distcore")
 def write_report(directory: Path, output: str | Path | None = None, plugins: Plugins | None = None) -> Path:
     """Write the report of an experiment's folder; returns its path. Arguments: see `render`.
 
-    Raises UserError where the folder holds no experiment."""
+    Raises UserError if the folder holds no experiment."""
     from distcore_core.io.atomic import write_file
 
     path = Path(output) if output else directory / "report.html"
@@ -111,6 +111,6 @@ def style() -> str:
 
 
 def _read(path: Path) -> JSON:
-    """A file of the folder. Raises UserError where it was changed after it was written, or is damaged."""
+    """A file of the folder. Raises UserError if it was changed after it was written, or is damaged."""
     found: JSON = read_vouched(path, LEFT_OUT) if path.name in SCORES else read_sealed(path, LEFT_OUT)
     return found

@@ -46,7 +46,7 @@ Made = tuple[Piece, Batch, "torch.cuda.Event | None"]
 class PackedLoader:
     """Batches of one split for one rank. Packs the rows when batches are first asked for.
 
-    Raises ConfigError where there are more ranks than lanes, CacheError where the cache has no such column.
+    Raises ConfigError if there are more ranks than lanes, CacheError if the cache has no such column.
     """
 
     def __init__(self, request: LoadRequest, options: LoaderOptions) -> None:

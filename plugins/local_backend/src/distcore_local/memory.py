@@ -51,7 +51,7 @@ def _of_cgroups() -> list[int]:
 
 
 def _left(folder: Path, limit: str, usage: str, cached: str) -> list[int]:
-    """Limit less usage, not counting pages of files that the kernel would drop; nothing where there is no limit."""
+    """Limit less usage, not counting pages of files that the kernel would drop; nothing if there is no limit."""
     try:
         most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())

@@ -54,7 +54,7 @@ class SharedSum:
     """A `flat.Exchange` in shared memory.
 
     gather: shares values among the ranks (used once, to set up). patience: seconds to wait for the other ranks.
-    Raises OSError in every rank where any rank cannot map the memory."""
+    Raises OSError in every rank if any rank cannot map the memory."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ def table_of(block: pd.DataFrame) -> pa.RecordBatch:
 def read(
     index: int, partition: Partition, partial: Callable[[Block], Any], marks: str | None
 ) -> tuple[pd.DataFrame | None, tasks.Folded]:
-    """Task: the rows of a partition as a block, and their statistics. None where there are no rows, or it failed."""
+    """Task: the rows of a partition as a block, and their statistics. None if there are no rows, or it failed."""
     table = tasks.read(index, partition, marks)
     folded = tasks.fold(index, table, partial, marks)
     if isinstance(table, tasks.Failure) or folded.failure is not None or not table.num_rows:

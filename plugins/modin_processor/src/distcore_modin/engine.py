@@ -100,7 +100,7 @@ def _read_settings_anew() -> None:
 
 
 def _require_ray() -> None:
-    """Raises UserError where Modin was told to run on another engine in this process; Ray is its own default."""
+    """Raises UserError if Modin was told to run on another engine in this process; Ray is its own default."""
     from modin.config import Engine, StorageFormat
 
     for setting, wanted in ((Engine, "Ray"), (StorageFormat, "Pandas")):

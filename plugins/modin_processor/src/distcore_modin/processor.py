@@ -112,7 +112,7 @@ class ModinProcessor:
         self._blocks = dict(zip(filled, self._engine.blocks(self._frame), strict=True))
 
     def _values(self, references: Sequence[Any], marks: str | None) -> list[Any]:
-        """Results of tasks. Raises CacheError where Ray fails: what tasks raise comes back as values."""
+        """Results of tasks. Raises CacheError if Ray fails: what tasks raise comes back as values."""
         assert self._engine is not None
         with tasks.waiting_for("with Modin on Ray", marks):
             return self._engine.values(references)

@@ -171,7 +171,7 @@ def algorithm(options: LocalOptions, job: SearchJob) -> str:
 
 
 def sampler(options: LocalOptions, job: SearchJob, seed: int) -> optuna.samplers.BaseSampler:
-    """Raises UserError where the sampler needs a package that is not there."""
+    """Raises UserError if the sampler needs a package that is not there."""
     name, seed = algorithm(options, job), seed % (1 << 32)
     try:
         if name == "gp":

@@ -38,7 +38,7 @@ def limit(file_bytes: int) -> int:
 
 
 def check_footer(source: BinaryIO) -> int:
-    """The file's size. Raises ValueError where it is no Parquet, or its Arrow schema has an extension type."""
+    """The file's size. Raises ValueError if it is no Parquet, or its Arrow schema has an extension type."""
     size = source.seek(0, 2)
     tail = _read(source, max(size - 8, 0), 8)
     length = int.from_bytes(tail[:4], "little")
@@ -52,7 +52,7 @@ def check_footer(source: BinaryIO) -> int:
 
 
 def check_pages(source: BinaryIO, metadata: pq.FileMetaData, size: int) -> None:
-    """Raises ValueError where the pages claim more than the file can hold, or are none of ours."""
+    """Raises ValueError if the pages claim more than the file can hold, or are none of ours."""
     held = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
@@ -107,7 +107,7 @@ def _column(source: BinaryIO, at: int, end: int) -> int:
 
 
 def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """{field: value} of a Thrift struct, and where it ends. Raises IndexError where the data end before."""
+    """{field: value} of a Thrift struct, and where it ends. Raises IndexError if the data end before."""
     found: dict[int, Any] = {}
     field = 0
     while data[at]:

@@ -55,7 +55,7 @@ class AddressFile:
 def detect(environment: Mapping[str, str] = os.environ) -> Found | None:
     """The cluster that this process is in, that RAY_ADDRESS names, or that is alive on this machine; None: no such.
 
-    What RAY_ADDRESS names is believed here: whoever set it must hear where it does not answer, not train elsewhere."""
+    What RAY_ADDRESS names is believed here: whoever set it must hear if it does not answer, not train elsewhere."""
     if environment.get("RAY_JOB_ID") and environment.get("RAY_RAYLET_PID"):
         return Found(_plain(environment), "inside a Ray worker (RAY_JOB_ID and RAY_RAYLET_PID are set)", 90)
     named = environment.get("RAY_ADDRESS", "")

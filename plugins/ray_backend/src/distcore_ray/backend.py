@@ -32,7 +32,7 @@ class RayBackend(BackendBase):
         self._failed = False
 
     def resources(self) -> Resources:
-        """What the living nodes have. Nothing is started for it: where no cluster is to be joined, what this machine
+        """What the living nodes have. Nothing is started for it: if no cluster is to be joined, what this machine
         would give one."""
         if not self._is_elsewhere():
             return cluster.resources_here(self.options)

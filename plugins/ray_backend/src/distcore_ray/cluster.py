@@ -39,9 +39,9 @@ class Connection:
 
 
 def target(options: BackendOptions) -> Found | None:
-    """The cluster to join, or None where one is to be started here. Looks, and joins nothing.
+    """The cluster to join, or None if one is to be started here. Looks, and joins nothing.
 
-    Raises UserError where what was asked for is not there, or is no cluster's address."""
+    Raises UserError if what was asked for is not there, or is no cluster's address."""
     if options.address == "local":
         return None
     if options.address not in (None, "auto"):
@@ -114,7 +114,7 @@ def refuse_open(found: Found, options: BackendOptions) -> None:
 def connect(options: BackendOptions) -> Connection:
     """Join the cluster, or start one on this machine; says which in one line.
 
-    Raises UserError where what was named is not there or may not be used, DistcoreError where Ray gives up."""
+    Raises UserError if what was named is not there or may not be used, DistcoreError if Ray gives up."""
     if is_connected():
         import ray
 

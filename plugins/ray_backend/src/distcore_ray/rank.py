@@ -108,7 +108,7 @@ class _LogToWorker(logging.Handler):
 
 
 def main(descriptor: int) -> None:
-    """Run the worker group's function; the exit code is 0 where it was told how that ended."""
+    """Run the worker group's function; the exit code is 0 if it was told how that ended."""
     parents.die_with(os.getppid())
     connection = Connection(descriptor)
     orders: Orders = connection.recv()

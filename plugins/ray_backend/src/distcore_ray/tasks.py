@@ -25,7 +25,7 @@ AHEAD = 2
 def run(function: Callable[[Any], T], items: Sequence[Any], cpus: int) -> Iterator[T]:
     """function(item) for each item as Ray tasks; results in the order of the items.
 
-    Raises what the first failing task raised, or DistcoreError where tasks were lost again and again."""
+    Raises what the first failing task raised, or DistcoreError if tasks were lost again and again."""
     task = ray.remote(max_retries=LOST)(_call)
     shared = ray.put((Place.here(), packed(function)))
     waiting = iter(items)

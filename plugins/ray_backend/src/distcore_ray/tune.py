@@ -48,7 +48,7 @@ class TuneExecutor:
     # -------------------------------------------------------------- contracts.Executor
 
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
-        """Raises UserError, with the arithmetic, where trials would wait for each other's resources for ever."""
+        """Raises UserError, with the arithmetic, if trials would wait for each other's resources for ever."""
         found = at_once(self.options, job, _nodes(backend), need_of(self.options, job, backend))
         if job.variants is None:
             optuna_search()
@@ -73,7 +73,7 @@ class _Run:
         self.settled: set[str] = set()
 
     def run(self) -> None:
-        """Raises KeyboardInterrupt where the search was stopped before its end."""
+        """Raises KeyboardInterrupt if the search was stopped before its end."""
         numbers = self._numbers()
         if not numbers:
             return

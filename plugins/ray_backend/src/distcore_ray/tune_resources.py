@@ -24,7 +24,7 @@ NOWHERE = 1 << 30
 
 @dataclass(frozen=True)
 class Need:
-    """driver: what the trial itself holds. workers × each: what it asks for besides, while it holds that; 0 where it
+    """driver: what the trial itself holds. workers × each: what it asks for besides, while it holds that; 0 if it
     trains in its own process."""
 
     driver: Node
@@ -48,7 +48,7 @@ class Need:
 
 
 def need_of(options: TuneOptions, job: SearchJob, backend: Backend) -> Need:
-    """Of one trial. Raises UserError where the section and `backend.trainer` say two things."""
+    """Of one trial. Raises UserError if the section and `backend.trainer` say two things."""
     stated = options.cpu_resources_per_trial
     if not backend.distributed:
         gpus = options.gpu_resources_per_trial or 0.0
@@ -69,7 +69,7 @@ def need_of(options: TuneOptions, job: SearchJob, backend: Backend) -> Need:
 def at_once(options: TuneOptions, job: SearchJob, nodes: Sequence[Node], need: Need) -> int:
     """How many trials run beside each other on these nodes, wherever Ray puts what they hold.
 
-    Raises UserError where one does not fit, or fewer than are asked for."""
+    Raises UserError if one does not fit, or fewer than are asked for."""
     most = min(job.algorithm.get("max_concurrent") or job.trials, job.trials)
     fit = _fit(nodes, need, most)
     if fit < 1:
@@ -99,7 +99,7 @@ def _fit(nodes: Sequence[Node], need: Need, most: int) -> int:
 
 def _room(nodes: Sequence[Node], need: Need, trials: int) -> int:
     """Workers that the nodes hold once so many trials hold what they do for themselves, where that lies worst;
-    -1 where the nodes do not hold even that."""
+    -1 if the nodes do not hold even that."""
     many = trials * need.workers
     if not any(need.driver):
         return sum(times(node, need.each, many) for node in nodes)
@@ -140,7 +140,7 @@ def _too_much(nodes: Sequence[Node], need: Need, trials: int) -> str:
 
 
 def _together(each: str, kind: int, need: Need, trials: int) -> str:
-    """`3 trials at once × (0 for itself + 2 workers × 1 CPUs) = `; nothing where the sum says it all."""
+    """`3 trials at once × (0 for itself + 2 workers × 1 CPUs) = `; nothing if the sum says it all."""
     if trials > 1:
         return f"{trials} trials at once × ({each} {UNITS[kind]}) = "
     return f"{each} = " if need.workers else ""

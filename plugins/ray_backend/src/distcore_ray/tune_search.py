@@ -39,7 +39,7 @@ def _domain(axis: Axis) -> Any:
 
 
 def optuna_search() -> Any:
-    """Tune's OptunaSearch. Raises UserError where Optuna is not installed."""
+    """Tune's OptunaSearch. Raises UserError if Optuna is not installed."""
     try:
         import optuna
         from ray.tune.search.optuna import OptunaSearch

@@ -106,7 +106,7 @@ def _started(environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Conn
 def _watch(
     coordinator: Any, seat: Seat, process: subprocess.Popen[bytes], connection: Connection, watch: Watch
 ) -> None:
-    """Pass on what the rank says until it ends. Raises RankFailed where that was not well."""
+    """Pass on what the rank says until it ends. Raises RankFailed if that was not well."""
     numbers, logs, ending, told = None, list[tuple[Any, ...]](), None, 0.0
     watch.tell = lambda text: logs.append((logging.WARNING, text))
     while ending is None:

@@ -34,7 +34,7 @@ NODES_SECONDS = 3.0
 """How often it asks whether the nodes of its ranks are alive."""
 
 ROOM_TOLD_SECONDS, START_TOLD_SECONDS = 20.0, 90.0
-"""How long ranks may wait before that is said: for nodes that are not there, and to be started where there is room."""
+"""How long ranks may wait before that is said: for nodes that are not there, and to be started if there is room."""
 
 log = logging.getLogger("distcore")
 
@@ -43,7 +43,7 @@ def run(group: WorkerGroup, coordinator: Any, patience: float) -> list[Any]:
     """Run the worker group to its end; results in rank order.
 
     patience: seconds without room for the ranks after which to give up.
-    Raises what a rank raised where that is one of distcore's errors, else TrainingError naming rank, node and exit;
+    Raises what a rank raised if that is one of distcore's errors, else TrainingError naming rank, node and exit;
     Stopped after a ctrl-C or SIGTERM, once the ranks have saved a checkpoint (a second signal does not wait)."""
     refuse_impossible(group, ray.nodes())
     with temporary_folder("ray") as folder:

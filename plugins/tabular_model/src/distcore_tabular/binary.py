@@ -47,7 +47,7 @@ class BinaryFeature(TabularFeature):
         return left.merge(right)
 
     def finish(self, state: Counts) -> JSON:
-        """Raises DataError where there is no value, more than two, or an output has one class alone."""
+        """Raises DataError if there is no value, more than two, or an output has one class alone."""
         ranked, rows = state.ranked()
         if len(ranked) > 1000:
             raise self._too_many(ranked.slice(0, 3).to_pylist(), len(ranked))
@@ -211,7 +211,7 @@ def _true_number(values: list[float], fallback: float | None) -> float:
 
 
 def _true_label(values: list[str], fallback: str | None) -> str | None:
-    """Which of one or two strings is true; None where fallback_true_label is neither."""
+    """Which of one or two strings is true; None if fallback_true_label is neither."""
     if fallback is not None:
         return fallback if fallback in values or len(values) == 1 else None
     for value in values:

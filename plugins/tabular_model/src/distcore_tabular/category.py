@@ -49,7 +49,7 @@ class CategoryFeature(TabularFeature):
         return left.merge(right)
 
     def finish(self, state: Counts) -> JSON:
-        """The vocabulary. Raises DataError where there is no value, or an output has one class alone."""
+        """The vocabulary. Raises DataError if there is no value, or an output has one class alone."""
         ranked, counts = state.ranked()
         if not len(ranked):
             raise DataError(
@@ -130,7 +130,7 @@ def class_weights(name: str, weights: Any, labels: list[str], counts: list[int])
     """The weight of each class, scaled so that the mean over the rows the vocabulary was made of is 1.
 
     torch divides a batch's weighted loss by the batch's weights; with the mean weight of all rows instead, a row's loss
-    does not depend on its batch. Raises ConfigError where the weights do not fit the classes.
+    does not depend on its batch. Raises ConfigError if the weights do not fit the classes.
     """
     if not weights:
         return None

@@ -12,7 +12,7 @@ from distcore_data.arrow import TYPES
 
 
 def null_mask(values: pa.Array) -> np.ndarray | None:
-    """Which rows are null, bool [n]; None where none is."""
+    """Which rows are null, bool [n]; None if none is."""
     if not values.null_count:
         return None
     bits = np.frombuffer(values.buffers()[0], np.uint8)

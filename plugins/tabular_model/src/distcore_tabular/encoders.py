@@ -60,7 +60,7 @@ class Dense(nn.Module):
 class CategoryEmbed(nn.Module):
     """A learned vector for each category: [B] int32 codes in [0, num_classes) → [B, embedding_size].
 
-    The size is at most num_classes, as in Ludwig. Initialised uniformly in ±INITIAL (±INITIAL_FROZEN where it is not
+    The size is at most num_classes, as in Ludwig. Initialised uniformly in ±INITIAL (±INITIAL_FROZEN if it is not
     trained) unless told otherwise.
     """
 

@@ -58,7 +58,7 @@ INITIALIZERS: dict[str, Callable[..., torch.Tensor]] = {
 def initialize(tensor: torch.Tensor, initializer: str | Mapping[str, Any]) -> None:
     """Fill the tensor in place. initializer: a name, or {"type": name, …arguments of the torch.nn.init function}.
 
-    Raises ValueError naming the initializer where it does not fit (`constant` without `val`, `eye` on a bias)."""
+    Raises ValueError naming the initializer if it does not fit (`constant` without `val`, `eye` on a bias)."""
     arguments = {"type": initializer} if isinstance(initializer, str) else dict(initializer)
     name = arguments.pop("type")
     try:

@@ -90,7 +90,7 @@ def binary_weighted_cross_entropy(logits: torch.Tensor, target: torch.Tensor, op
 def softmax_cross_entropy(
     logits: torch.Tensor, target: torch.Tensor, options: Any, weights: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Cross entropy of a category, [B]; 0 where the target is negative (no class).
+    """Cross entropy of a category, [B]; 0 if the target is negative (no class).
 
     logits: [B, classes]; target: codes [B]; weights: of the classes, [classes]."""
     logits, target = logits.float(), target.long()

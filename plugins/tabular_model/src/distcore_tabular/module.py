@@ -3,7 +3,7 @@
     class Net(nn.Module):
         def __init__(self, features, width=64): ...     # `features` is given where the class asks for it
         def forward(self, batch):                       # batch["age"]: [B]; batch["words"]: a Ragged
-            return {"income": logits}                   # or the tensor alone, where there is one output
+            return {"income": logits}                   # or the tensor alone, if there is one output
 
 Saved are the class's import path, the options and the weights; nothing is pickled. Weights keep the class's own names.
 """
@@ -56,7 +56,7 @@ class ModuleModel(ModelBase):
         )
 
     def build(self, features: FeatureSet) -> nn.Module:
-        """The user's module, its output checked and named. Raises ConfigError where class or options are wrong."""
+        """The user's module, its output checked and named. Raises ConfigError if class or options are wrong."""
         kind = resolve(self.options.class_)
         arguments = dict(self.options.options)
         parameters = inspect.signature(kind).parameters
@@ -160,7 +160,7 @@ def describe(model: type[nn.Module] | nn.Module, saved: bool = True) -> tuple[JS
     """What a Python call that was given a class or an instance puts into the config, and the weights to start from.
 
     An instance is made again in each worker and when the model is loaded, so its class must need no arguments, or it
-    keeps them as `options`. Raises UserError where the class could not be found again: one made inside a function, or,
+    keeps them as `options`. Raises UserError if the class could not be found again: one made inside a function, or,
     if the model is to be saved, one of a script or notebook."""
     kind = model if isinstance(model, type) else type(model)
     path = f"{kind.__module__}:{kind.__qualname__}"

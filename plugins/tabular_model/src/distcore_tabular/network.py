@@ -40,7 +40,7 @@ class TabularModel(ModelBase):
     def build(self, features: FeatureSet) -> nn.Module:
         """The network for the fitted features; the same weights for the same torch seed.
 
-        Raises ConfigError where an output depends on another output."""
+        Raises ConfigError if an output depends on another output."""
         for index, feature in enumerate(features.outputs):
             if getattr(feature.options, "dependencies", None):
                 path = f"output_features[{index}].dependencies"

@@ -50,7 +50,7 @@ class NumberFeature(TabularFeature):
         return left.merge(right)
 
     def finish(self, state: NumberStatistics) -> JSON:
-        """Raises DataError where there is no value, or the values cannot be normalised as asked."""
+        """Raises DataError if there is no value, or the values cannot be normalised as asked."""
         options = self.options.preprocessing
         if not state.moments.count:
             raise DataError(

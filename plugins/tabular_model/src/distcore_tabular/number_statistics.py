@@ -24,7 +24,7 @@ from distcore_tabular.columns import null_mask, plain
 class NumberStatistics:
     """Of some rows. low, high: extremes (inf, -inf of no values). missing: rows without a value.
 
-    distinct: (values in ascending order [k], int64 counts [k]), or None where they are not kept."""
+    distinct: (values in ascending order [k], int64 counts [k]), or None if they are not kept."""
 
     moments: Moments = field(default_factory=Moments)
     low: float = math.inf
@@ -114,7 +114,7 @@ class NumberStatistics:
 
 
 def fill_of(strategy: str, constant: float, state: NumberStatistics) -> float | None:
-    """What a strategy fills with, in original units; None where neighbours fill, or the row is dropped."""
+    """What a strategy fills with, in original units; None if neighbours fill, or the row is dropped."""
     if strategy == "fill_with_const":
         return float(constant)
     if strategy == "fill_with_mean":
@@ -128,7 +128,7 @@ def scaling(normalization: str | None, metadata: JSON, filled: NumberStatistics,
     """{"shift", "scale"}, and for iq also the quartiles.
 
     zscore: mean and standard deviation (n - 1); minmax: minimum and range; iq: median and interquartile range. A
-    constant column has the scale 1, so that it is encoded as 0. Raises DataError where the values do not allow it."""
+    constant column has the scale 1, so that it is encoded as 0. Raises DataError if the values do not allow it."""
     shift, scale, quartiles = 0.0, 1.0, {}
     if normalization == "zscore":
         shift, scale = metadata["mean"], metadata["std"] or 1.0

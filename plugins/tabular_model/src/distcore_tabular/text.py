@@ -120,7 +120,7 @@ class TextFeature(TokenizedFeature):
 
     def finish(self, state: TextState) -> JSON:
         """{"idx2str": every word in the order of its code, "max_sequence_length", "fill": codes of a missing text,
-        "padding", "rows", "missing"}. Raises DataError where every text is missing."""
+        "padding", "rows", "missing"}. Raises DataError if every text is missing."""
         options = self.options.preprocessing
         state, fill = self.filled(state, options.unknown_symbol)
         special = [STOP, START, options.padding_symbol, options.unknown_symbol]

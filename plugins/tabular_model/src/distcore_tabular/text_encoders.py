@@ -23,7 +23,7 @@ DEFAULT_WIDTHS = (2, 3, 4, 5)
 
 
 def padded(column: Ragged, length: int, left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """A ragged column as a rectangle: codes [B, length] int64 (0 where nothing is) and which of them are tokens.
+    """A ragged column as a rectangle: codes [B, length] int64 (0 if nothing is) and which of them are tokens.
 
     Rows longer than `length` are cut behind it. left: fill short rows up on their left."""
     starts, lengths = column.offsets[:-1, None], column.offsets.diff()[:, None].clamp(max=length)

@@ -116,5 +116,5 @@ def find(labels: pa.Array, vocabulary: pa.Array, unknown: int) -> np.ndarray:
 
 
 def positions(labels: pa.Array, vocabulary: pa.Array, unknown: int) -> np.ndarray:
-    """Each label's position in the vocabulary, `unknown` where it is not in it: int32 [len(labels)]."""
+    """Each label's position in the vocabulary, `unknown` if it is not in it: int32 [len(labels)]."""
     return filled(pc.index_in(labels, value_set=vocabulary), unknown)

@@ -66,7 +66,7 @@ class Index:
                 yield first, min(first + self.block_rows, self.rows), number
 
     def block(self, source: BinaryIO, number: int) -> bytes:
-        """The records of a block. Raises ValueError where they are not there."""
+        """The records of a block. Raises ValueError if they are not there."""
         begin, end = self._offsets[number : number + 2]
         source.seek(begin)
         found = source.read(end - begin)

@@ -101,7 +101,7 @@ class Segment:
         self.mask += (b"\0" * 4 if spec.is_float else b"\x80" * spec.bytes) * spec.count
 
     def length(self, width: int, add: int, of: tuple[int, ...]) -> None:
-        """A length that follows ragged columns; a constant where there are none."""
+        """A length that follows ragged columns; a constant if there are none."""
         if not of:
             return self.raw(encoded(add))
         self.fields.append(Field(len(self.template), width, 1, None, add, of))

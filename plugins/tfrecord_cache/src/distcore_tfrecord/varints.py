@@ -43,7 +43,7 @@ def bytes_of(values: np.ndarray, width: int) -> list[np.ndarray]:
 
 
 def values_of(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """The values whose byte k is parts[k]. Raises ValueError where one is no `dtype`."""
+    """The values whose byte k is parts[k]. Raises ValueError if one is no `dtype`."""
     wide = np.dtype(np.uint64 if len(parts) > 4 else np.uint32)
     total = np.zeros(parts[0].shape, wide)
     for k, part in enumerate(parts):

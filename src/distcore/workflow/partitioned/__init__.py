@@ -134,7 +134,7 @@ def _in_order(
 
 
 def _say_how_to_go_on(store: Store, error: BaseException) -> None:
-    """Say that what is done is kept. Raises Stopped with that text where a signal stopped the work."""
+    """Say that what is done is kept. Raises Stopped with that text if a signal stopped the work."""
     if not store.done:
         return
     kept = f"{store.done} pieces are done and kept in {store.place}: run the same command again to go on from there."

@@ -62,7 +62,7 @@ def packed(found: Found) -> bytes:
 
 
 def unpacked(content: bytes) -> Found:
-    """The other way round. Raises DistcoreError where these are not the bytes that `packed` gave."""
+    """The other way round. Raises DistcoreError if these are not the bytes that `packed` gave."""
     body = memoryview(content)[HEX + 1 :]
     if not body or xxhash.xxh3_128_hexdigest(body).encode() != content[:HEX]:
         raise DistcoreError("What a task found about a piece is damaged. Run the same command again.")

@@ -48,7 +48,7 @@ class Store:
         return {each for each in self.files.list(f"{FOLDER}/") if each.startswith(f"{FOLDER}/{self.key}-")}
 
     def get(self, index: int) -> Found | None:
-        """What was found about a piece; None where it is not here, or is damaged."""
+        """What was found about a piece; None if it is not here, or is damaged."""
         try:
             return unpacked(self.files.read(self.name(index)))
         except FileNotFoundError:
@@ -60,7 +60,7 @@ class Store:
             return None
 
     def put(self, index: int, content: bytes) -> Found:
-        """Keep what `packed` gave. Raises TrainingError where the disk is full, DistcoreError for damaged bytes."""
+        """Keep what `packed` gave. Raises TrainingError if the disk is full, DistcoreError for damaged bytes."""
         found = unpacked(content)
         advice = "choose another folder with --output_directory"
         with explained(self.place, "the predictions", TrainingError, advice=advice):
@@ -77,8 +77,8 @@ class Store:
 def opened_store(output: Path, bucket: stores.Store | None, key: str) -> Iterator[Store]:
     """The store beside an output: in the bucket that this goes to, if it goes to one, else in its folder.
 
-    There it is for this process alone, and folders that it made are gone where nothing is left in them.
-    Raises UserError where another process works there."""
+    There it is for this process alone, and folders that it made are gone if nothing is left in them.
+    Raises UserError if another process works there."""
     if bucket is not None:
         store = Store(bucket, key)
         _tell_of_others(store)

@@ -42,7 +42,7 @@ _opening = threading.Lock()
 class Model:
     """A saved model for other processes. digest: sha256 of model.json, which holds those of the other files.
 
-    place: its absolute folder, or the bucket that every process copies it from. files: {name: content}, or None where
+    place: its absolute folder, or the bucket that every process copies it from. files: {name: content}, or None if
     they are too large to travel, or need not. block: names of plugins not to be used."""
 
     place: Path | ResultsStore
@@ -64,7 +64,7 @@ class Model:
         return cls(folder.absolute(), artifact.digest, files, trust, block)
 
     def open(self) -> Artifact:
-        """The model, open: once a process. Raises ArtifactError where this machine cannot have it."""
+        """The model, open: once a process. Raises ArtifactError if this machine cannot have it."""
         with _opening:
             if self.digest not in _opened:
                 found = self._opened_here()

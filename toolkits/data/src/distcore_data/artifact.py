@@ -77,7 +77,7 @@ def write_artifact(
 
     files: what the trainer saves, by file name. extra: what the trainer wants to read back (`manifest["extra"]`).
     Where the job's results lie in a bucket, it is copied there too.
-    Raises TrainingError where the disk is full; an older model is then as it was.
+    Raises TrainingError if the disk is full; an older model is then as it was.
     """
     with explained(directory, "the model", TrainingError), DirectoryBuilder(directory, replace=True) as folder:
         digests = {name: write_new_file(folder / name, content) for name, content in files.items()}
@@ -115,7 +115,7 @@ def open_artifact(
     """Check and open a model folder, or the experiment's folder around it: here or in a bucket.
 
     credentials: of the bucket; None: what the environment gives.
-    Raises ArtifactError where a file is missing, cut, swapped or foreign, or names a class that is not trusted."""
+    Raises ArtifactError if a file is missing, cut, swapped or foreign, or names a class that is not trusted."""
     patient_threads()
     plugins, place = plugins or Plugins(), model_place(path, credentials)
     with model_here(place) as found:
@@ -207,7 +207,7 @@ PARTS: Mapping[str, type] = {
 
 
 def _check_parts(path: Path, manifest: JSON) -> None:
-    """Raise ArtifactError where a part is missing or none of ours: a seal can be made by anybody."""
+    """Raise ArtifactError if a part is missing or none of ours: a seal can be made by anybody."""
     wrong = [name for name, kind in PARTS.items() if not isinstance(manifest.get(name), kind)]
     if not wrong:
         named = [("trainer", manifest["trainer"]), *(("extensions", each) for each in manifest["extensions"])]

@@ -43,14 +43,14 @@ def columns_of(table: pa.Table) -> list[Values]:
 def batch_of(columns: Sequence[Values]) -> pa.RecordBatch:
     """The columns as a batch of required fields, without a copy.
 
-    Raises ValueError where offsets do not fit the values: Arrow would read beyond them."""
+    Raises ValueError if offsets do not fit the values: Arrow would read beyond them."""
     arrays = [_array(column) for column in columns]
     fields = [pa.field(column.name, array.type, nullable=False) for column, array in zip(columns, arrays, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def row_range(start: int, stop: int | None, rows: int) -> tuple[int, int]:
-    """[start, stop) of a shard of so many rows; stop None is its end. Raises IndexError where it does not lie in it."""
+    """[start, stop) of a shard of so many rows; stop None is its end. Raises IndexError if it does not lie in it."""
     stop = rows if stop is None else stop
     if not 0 <= start <= stop <= rows:
         raise IndexError(f"rows [{start}, {stop}) of a shard of {rows}")

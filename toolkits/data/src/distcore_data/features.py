@@ -55,7 +55,7 @@ class Features:
 
     @classmethod
     def from_json(cls, saved: JSON, plugins: Plugins) -> Features:
-        """The fitted features that `as_json` wrote. Raises ArtifactError where a part is missing, or a plugin that is
+        """The fitted features that `as_json` wrote. Raises ArtifactError if a part is missing, or a plugin that is
         installed encodes otherwise than the one that fitted them."""
         try:
             _check_encoders(saved.get("encoders") or {}, plugins)
@@ -84,7 +84,7 @@ class Features:
         return {each["name"]: each["type"] for each in self.specifications}
 
     def raw(self, roles: Sequence[str] = ("input", "output")) -> dict[str, str]:
-        """{dataset column: how to read it}. Raises ConfigError where two features read one column in two ways."""
+        """{dataset column: how to read it}. Raises ConfigError if two features read one column in two ways."""
         wanted: dict[str, str] = {}
         for feature in (*(self.inputs if "input" in roles else ()), *(self.outputs if "output" in roles else ())):
             column = self.source_columns[feature.name]

@@ -16,7 +16,7 @@ def locked(path: str | os.PathLike[str], on_wait: Callable[[], None] | None = No
     """Hold the lock file `path`; made where it is missing, gone afterwards.
 
     on_wait: called once when another process (or thread) holds it, before waiting; ctrl-C ends the wait.
-    Raises OSError where the file cannot be made.
+    Raises OSError if the file cannot be made.
     """
     handle = _acquire(Path(path), on_wait, wait=True)
     assert handle is not None

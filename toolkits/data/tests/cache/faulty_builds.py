@@ -158,7 +158,7 @@ def count_down(number, then, calls):
 
 
 def killed_at(number, root, build, calls=EVERY):
-    """Build in a forked process that is killed at its number-th call of these; True where it got to its end before."""
+    """Build in a forked process that is killed at its number-th call of these; True if it got to its end before."""
 
     def work():
         count_down(number, lambda: os.kill(os.getpid(), signal.SIGKILL), calls)

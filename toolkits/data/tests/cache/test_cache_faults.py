@@ -97,7 +97,7 @@ echo "after: $(find {disk} | sort | tr '\\n' ' ')"
 
 
 def namespace():
-    """The command for a mount namespace of one's own, or None where the system allows none."""
+    """The command for a mount namespace of one's own, or None if the system allows none."""
     for command in (["unshare", "-m"], ["unshare", "-rm"]):
         mount = [*command, "mount", "-t", "tmpfs", "none", "/mnt"]
         if shutil.which("unshare") and subprocess.run(mount, capture_output=True).returncode == 0:

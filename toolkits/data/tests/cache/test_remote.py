@@ -437,7 +437,7 @@ def small(builder):
 
 def killed_at(number, before, proxy, ensure):
     """Build in a forked process that is killed when its number-th request that changes the bucket is about to reach the
-    store, or was carried out there. True where it got to its end before."""
+    store, or was carried out there. True if it got to its end before."""
     changes = []
     born = threading.Event()
     child = os.fork()

@@ -37,7 +37,7 @@ def by_arrow(text, raw=RAW, names=NAMES, delimiter=","):
 
 
 def numbers(texts):
-    """Each text as a number, by itself in a column: its bits, or None where it is not plain."""
+    """Each text as a number, by itself in a column: its bits, or None if it is not plain."""
     found = [read(f"{text}\n", (("x", "number"),), ("x",)) for text in texts]
     return [None if batch is None else bits(batch.column("x")[0].as_py()) for batch in found]
 

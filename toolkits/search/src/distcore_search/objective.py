@@ -37,7 +37,7 @@ class Objective:
         return f"{self.split} {self.metric} of {self.feature}"
 
     def of_round(self, metrics: Mapping[str, Any]) -> float | None:
-        """The value of a round's {split: {feature: {metric: value}}}; None where it has no finite one."""
+        """The value of a round's {split: {feature: {metric: value}}}; None if it has no finite one."""
         split = "validation" if self.split == "test" else self.split
         return finite(metrics.get(split, {}).get(self.feature, {}).get(self.metric))
 

@@ -47,7 +47,7 @@ class SearchWork:
 
 
 def read_record(folder: Path) -> JSON:
-    """A trial's record; {} where it was never begun. Raises UserError where it is not as it was written."""
+    """A trial's record; {} where it was never begun. Raises UserError if it is not as it was written."""
     advice = f"Remove the folder {folder} and go on with the search: this trial is run again."
     try:
         return read_sealed(folder / RECORD, advice)
@@ -67,7 +67,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def begin_record(work: SearchWork, name: str, raw: Mapping[str, Any]) -> JSON:
-    """The trial's record, written where there is none yet: a process that dies at once leaves a trial all the same."""
+    """The trial's record, written if there is none yet: a process that dies at once leaves a trial all the same."""
     folder = work.folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     record = read_record(folder)

@@ -43,7 +43,7 @@ class Space(Options):
         return raw
 
     def raw(self, value: Any) -> Any:
-        """The raw value of a config's value. Raises ValueError where the space does not have it."""
+        """The raw value of a config's value. Raises ValueError if the space does not have it."""
         axis = self.axis()
         if isinstance(value, bool) or not isinstance(value, int | float) or not axis.low <= value <= axis.high:
             raise ValueError(f"should be from {axis.low:g} to {axis.high:g}, not {value!r}")

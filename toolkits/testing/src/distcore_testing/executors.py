@@ -32,7 +32,7 @@ SECONDS = 0.05
 class ExecutorSuite:
     """Subclass with `name`, and `options` where needed.
 
-    backend: which backend the trials are beside, with backend_options. asked: False where the executor cannot choose
+    backend: which backend the trials are beside, with backend_options. asked: False if the executor cannot choose
     parameters one after another (`variants` are then always given). stops: an `executor.scheduler` that stops a trial
     whose first rounds are worse than the others'.
     """

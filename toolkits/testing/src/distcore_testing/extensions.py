@@ -22,7 +22,7 @@ from distcore_testing.app import app
 class ExtensionSuite:
     """Subclass with `name`, and `options` (or `options_in(folder)` where it writes into a folder).
 
-    events: some that it must listen to; empty where it only wraps factories.
+    events: some that it must listen to; empty if it only wraps factories.
     """
 
     name: str

@@ -105,7 +105,7 @@ def tiny_batch(rows: int, seed: int = 0) -> Batch:
 
 
 class TinyLoader:
-    """Global batches of a permutation for each epoch, cut over the ranks in unequal parts where they do not divide.
+    """Global batches of a permutation for each epoch, cut over the ranks in unequal parts if they do not divide.
 
     actions: {global step: what to call before its batch is given}. seen: rows given, batch by batch.
     """

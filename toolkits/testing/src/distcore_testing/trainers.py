@@ -28,7 +28,7 @@ class TrainerSuite:
     """Subclass with `name`, and `options` of `backend.trainer`.
 
     trainer: the `trainer` section of the config. outputs: what it can predict, of a binary y, a category k and a
-    number z. accuracy: what it must reach on y, where a constant reaches 0.6. deterministic: set it to False where one
+    number z. accuracy: what it must reach on y, where a constant reaches 0.6. deterministic: set it to False if one
     seed can give several models.
     """
 

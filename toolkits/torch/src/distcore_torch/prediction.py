@@ -122,7 +122,7 @@ def forward(
 
 
 def rows_of(batch_size: int | None) -> int:
-    """Rows of a forward pass. Raises UserError where the user asks for none."""
+    """Rows of a forward pass. Raises UserError if the user asks for none."""
     if batch_size is not None and batch_size < 1:
         raise UserError(f"batch_size is {batch_size}, but a batch has at least one row. Give --batch_size 1 or more.")
     return batch_size or ROWS
@@ -252,7 +252,7 @@ def _writer(file: Any, schema: pa.Schema) -> Any:
 def write_predictions(
     path: Path, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch], empty: pa.Schema
 ) -> int:
-    """Write predictions as Parquet, whole or not at all; returns the rows. empty: the schema where there are none."""
+    """Write predictions as Parquet, whole or not at all; returns the rows. empty: the schema if there are none."""
     rows = 0
 
     def fill(file: Any) -> None:

@@ -152,7 +152,7 @@ class Lanes:
 
 
 def owned(rank: Rank, lanes: int) -> range:
-    """The lanes of a rank. Raises ConfigError where there are more ranks than lanes."""
+    """The lanes of a rank. Raises ConfigError if there are more ranks than lanes."""
     if rank.world > lanes:
         need = 1 << (rank.world - 1).bit_length()
         message = f"{lanes} lanes cannot be shared by {rank.world} workers; set it to {need} or more"

@@ -2,7 +2,7 @@
 
 Within `with Stoppable():` the first of them raises `Stopped` in the main thread, or asks whoever would rather be asked
 (`training.interrupt.Interrupt`). Never while a module is being imported, which extension modules do not survive: it is
-raised once that is done. Raised where nobody can catch it (in a destructor, in a library that swallows everything), it
+raised once that is done. Raised if nobody can catch it (in a destructor, in a library that swallows everything), it
 comes again. A thread sees signals also while the main one waits in a library, and ends the process some seconds after a
 second signal, or once the time that a request was given is over.
 """

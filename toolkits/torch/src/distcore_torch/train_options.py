@@ -200,7 +200,7 @@ class TrainerOptions(Options):
     def batch_sizes(self, workers: int) -> BatchSizes:
         """Batch sizes for a number of workers, by Ludwig's rules; auto is a fixed number, never measured.
 
-        Raises ValueError where effective_batch_size cannot be shared out evenly over the workers."""
+        Raises ValueError if effective_batch_size cannot be shared out evenly over the workers."""
         per_worker, accumulation, effective = (
             self.batch_size,
             self.gradient_accumulation_steps,

@@ -1,4 +1,4 @@
-"""Scores: exact row weights, the same over any split of the rows, null where there is no value."""
+"""Scores: exact row weights, the same over any split of the rows, null if there is no value."""
 
 from itertools import pairwise
 

@@ -138,7 +138,7 @@ def ensure_cache(
     A hit is a manifest that is whole and files of the right size (contents are checked when they are read). A damaged
     cache is built anew as a whole, with a warning. When another process builds the same cache, waits for it and hits.
     `build` must call `builder.finish`; whatever it raises passes through, and nothing of its work stays.
-    Raises UserError where root cannot be written, CacheError where the disk is full, StoreError where a bucket fails;
+    Raises UserError if root cannot be written, CacheError if the disk is full, StoreError if a bucket fails;
     nothing is left in any case (of a bucket that does not even let delete: nothing that is ever read).
     """
     if not KEY.fullmatch(key):
@@ -168,8 +168,8 @@ def ensure_cache(
 
 
 def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:
-    """Open a committed cache. Raises CacheError where its manifest is missing, torn, foreign or names strange files,
-    StoreError where a bucket fails."""
+    """Open a committed cache. Raises CacheError if its manifest is missing, torn, foreign or names strange files,
+    StoreError if a bucket fails."""
     files = CacheFiles(open_store(cache.directory, cache.credentials), f"{cache.key}/")
     manifest = with_metadata(files, files.manifest(cache.key))
     if plugins is None:
@@ -183,7 +183,7 @@ def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:
 def examine(cache: Cache) -> tuple[int, list[str]]:
     """Read every byte of a cache and compare sha256; returns the bytes read, and of each damaged file what is wrong.
 
-    Raises CacheError where the manifest cannot be read, StoreError where a bucket fails."""
+    Raises CacheError if the manifest cannot be read, StoreError if a bucket fails."""
     files = CacheFiles(cache.store(), f"{cache.key}/")
     manifest, total, damaged = files.manifest(cache.key), 0, []
     files = files_of(files, manifest)

@@ -115,7 +115,7 @@ class CacheBuilder:
 
         columns: every encoded column. metadata: of each feature. source: {"digest", "rows"} of the raw data.
         rows: rows of each split, compared with what was written.
-        made_by: who encoded what. Raises CacheError where something is missing."""
+        made_by: who encoded what. Raises CacheError if something is missing."""
         self._check(self._files(), source, rows)
         content = encode_metadata(metadata)
         if len(content) > INLINE_BYTES:

@@ -87,7 +87,7 @@ class CacheFiles:
         return file
 
     def compare(self, file: BinaryIO, entry: FileEntry, found: str | None = None) -> None:
-        """Hash an open file, and leave it at its start. Raises CacheError where the bytes are others.
+        """Hash an open file, and leave it at its start. Raises CacheError if the bytes are others.
 
         found: the xxh3 of its bytes, if it was taken on their way."""
         where = self.where(entry)
@@ -115,7 +115,7 @@ class CacheFiles:
         """Drop what was fetched and not opened."""
 
     def note_damage(self, entry: FileEntry) -> None:
-        """Leave word for the run that repairs; where nothing can be written there, it must find out by itself."""
+        """Leave word for the run that repairs; if nothing can be written there, it must find out by itself."""
         if not self.notes:
             return
         with suppress(OSError, StoreError):

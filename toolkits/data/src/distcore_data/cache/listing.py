@@ -37,7 +37,7 @@ class Entry:
     """A cache, or what is left of one.
 
     state: of STATES; "foreign" is a folder with a name of ours and other contents, which is never touched.
-    rows: of all splits. bytes: of all its files. built, used: seconds since 1970, 0 where that is not known.
+    rows: of all splits. bytes: of all its files. built, used: seconds since 1970, 0 if that is not known.
     source: digest and rows of the data it was made of. users: processes that are seen to use it; in_use: whether any
     does. why: what is damaged or foreign. paths: names below the place that go when it is removed."""
 

@@ -12,7 +12,7 @@ from distcore_data.stores.local import LocalStore
 
 
 def damage_of(files: CacheFiles, key: str, metadata: bool = True) -> str | None:
-    """Why the cache cannot be used as it lies there; None: it can. Raises StoreError where that cannot be told.
+    """Why the cache cannot be used as it lies there; None: it can. Raises StoreError if that cannot be told.
 
     metadata: read those that lie in a file of their own, too: without them nothing else can be read, or repaired."""
     try:
@@ -28,7 +28,7 @@ def damage_of(files: CacheFiles, key: str, metadata: bool = True) -> str | None:
 
 
 def with_metadata(files: CacheFiles, manifest: Manifest) -> Manifest:
-    """The manifest with the metadata that lie beside it. Raises CacheError where these are damaged."""
+    """The manifest with the metadata that lie beside it. Raises CacheError if these are damaged."""
     if manifest.large is None:
         return manifest
     found = files_of(files, manifest)

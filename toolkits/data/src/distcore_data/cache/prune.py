@@ -50,7 +50,7 @@ def prune(
 ) -> list[Decision]:
     """Remove what the rules say from a path or an address; what became of each entry that was there.
 
-    dry_run: only tell. Raises UserError or StoreError where the place cannot be looked at or changed."""
+    dry_run: only tell. Raises UserError or StoreError if the place cannot be looked at or changed."""
     store = open_store(place, credentials)
     entries = list_caches(place, credentials)
     going = chosen(entries, rules, time.time() if dry_run or isinstance(store, LocalStore) else clock(store))

@@ -58,7 +58,7 @@ class CacheReader:
         """Rows [start, stop) of the split; columns: names, in this order (None: all, in the manifest's order).
 
         float32 or int32 arrays without nulls, FixedSizeList of them, or List<int32>.
-        Raises CacheError naming the file, where a shard is missing or damaged."""
+        Raises CacheError naming the file, if a shard is missing or damaged."""
         if not 0 <= start <= stop <= self.rows(split):
             raise IndexError(f"rows [{start}, {stop}) of {split}, which has {self.rows(split)}")
         names = self._names(columns)

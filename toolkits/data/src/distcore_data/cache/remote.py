@@ -93,7 +93,7 @@ def build_there(
 ) -> bool:
     """Build the cache whose manifest is to lie beside `files`. False: another builder's counts, and is whole.
 
-    Raises StoreError where the bucket fails or cannot decide between builders."""
+    Raises StoreError if the bucket fails or cannot decide between builders."""
     store = files.store
     with Lease(store, f"{key}/{LEASE}") as lease:
         if not lease.acquire(until=lambda: damage_of(files, key) is None, on_wait=on_wait):
@@ -126,7 +126,7 @@ def build_there(
 
 
 def _commit(store: Store, builder: BucketBuilder, damaged: bytes | None) -> bool:
-    """Put the manifest, if everything that it names is there; True where it counts.
+    """Put the manifest, if everything that it names is there; True if it counts.
 
     damaged: the bytes of a manifest whose files are not whole, which gives way if it still is the same."""
     if not builder.finished:

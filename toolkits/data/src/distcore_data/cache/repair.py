@@ -54,8 +54,8 @@ class Different(CacheError):
 def repair(cache: Cache, make: Make, plugins: Plugins | None = None) -> int:
     """Make again whatever files of the cache are missing or damaged; returns how many.
 
-    0 also where there is no cache, or none with a manifest: that is built as a whole. Raises what `make` raises,
-    CacheError where the disk is full, StoreError where a bucket fails."""
+    0 also if there is no cache, or none with a manifest: that is built as a whole. Raises what `make` raises,
+    CacheError if the disk is full, StoreError if a bucket fails."""
     store = cache.store()
     manifest, damaged = _damaged(cache)
     if not damaged:

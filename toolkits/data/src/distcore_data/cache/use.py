@@ -54,7 +54,7 @@ class Use:
 
 
 def begin_use(cache: Cache) -> Use | None:
-    """Use a cache from here on; None: it is not there (any more). Raises CacheError where its disk fails."""
+    """Use a cache from here on; None: it is not there (any more). Raises CacheError if its disk fails."""
     if cache.in_bucket:
         return BucketUse.begin(cache.store(), cache.key)
     try:
@@ -93,9 +93,9 @@ class FolderUse(Use):
 
 
 def locked_manifest(folder: Path, how: int) -> int | None:
-    """A handle of the manifest that lies in the folder, locked; None where there is none.
+    """A handle of the manifest that lies in the folder, locked; None if there is none.
 
-    how: LOCK_SH or LOCK_EX, with LOCK_NB where it should not wait; then BlockingIOError where others hold it."""
+    how: LOCK_SH or LOCK_EX, with LOCK_NB where it should not wait; then BlockingIOError if others hold it."""
     path = folder / MANIFEST
     while True:
         try:

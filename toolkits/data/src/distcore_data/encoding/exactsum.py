@@ -37,7 +37,7 @@ bits: the first slice ends 20 bits below the top, each further one 21 bits lower
 
 
 def total(values: Sequence[float]) -> float:
-    """The sum of a few doubles, rounded once; as floating-point addition has it where it is not finite."""
+    """The sum of a few doubles, rounded once; as floating-point addition has it if it is not finite."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):

@@ -31,7 +31,7 @@ def strategy(feature: Feature) -> str:
 
 @dataclass(frozen=True)
 class Ends:
-    """The first and last value of some rows of a column, each an array of one, or None where all are missing."""
+    """The first and last value of some rows of a column, each an array of one, or None if all are missing."""
 
     first: pa.Array | None = None
     last: pa.Array | None = None

@@ -157,7 +157,7 @@ def spread(ranks: np.ndarray, probabilities: tuple[float, float, float], dither:
 
 
 def parse_times(values: Sequence[Any]) -> list[int | None]:
-    """Nanoseconds since 1970 of each text or number, None where it is no time. Numbers are taken as they stand."""
+    """Nanoseconds since 1970 of each text or number, None if it is no time. Numbers are taken as they stand."""
     texts = pa.array([None if value is None else str(value) for value in values], pa.utf8())
     parsed = _parsed(texts)
     return parsed.to_pylist()

@@ -77,7 +77,7 @@ def checked_probabilities(probabilities: Sequence[float]) -> tuple[float, float,
 
 
 def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[Any]]:
-    """Codes [n] into the list of distinct values (None where values are missing). Numbers and texts are taken too."""
+    """Codes [n] into the list of distinct values (None if values are missing). Numbers and texts are taken too."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if column.num_chunks == 0:

@@ -57,7 +57,7 @@ class DelimitedPartition(DelimitedRange):
         return pa.record_batch(columns, names=[name for name, _ in self.raw])
 
     def _read_plainly(self, text: pa.Buffer, types: Mapping[str, pa.DataType]) -> pa.Table | None:
-        """As `parse`, but spellings and encoding are looked at in distinct values; None where it is not the same."""
+        """As `parse`, but spellings and encoding are looked at in distinct values; None if it is not the same."""
         try:
             table = self.parse(text, types, plain=True)
         except pa.ArrowInvalid:

@@ -146,7 +146,7 @@ def _sample(head: bytes, whole: bool, delimiter: str, quote: str) -> Iterator[tu
 
 
 def _sample_rows(head: bytes, whole: bool, delimiter: str, quote: str) -> list[list[str]]:
-    """The head's first records as fields; none where the delimiter is nowhere, which fits nothing either way."""
+    """The head's first records as fields; none if the delimiter is nowhere, which fits nothing either way."""
     if delimiter.encode() not in head:
         return []
     if quote.encode() not in head:

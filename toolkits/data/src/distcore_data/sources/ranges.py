@@ -36,8 +36,8 @@ THREADS = min(4, os.cpu_count() or 1)
 class Scan:
     """What one pass over a file found.
 
-    digest: of all its bytes. inside: for each stripe, 1 where it starts inside quotes. quoted: for each
-    stripe, 1 where it holds a quote. regular: whether `inside` can be trusted. unclosed: offset of the last quote,
+    digest: of all its bytes. inside: for each stripe, 1 if it starts inside quotes. quoted: for each
+    stripe, 1 if it holds a quote. regular: whether `inside` can be trusted. unclosed: offset of the last quote,
     where the file ends inside quotes.
     """
 
@@ -199,7 +199,7 @@ def _all_in(values: np.ndarray, allowed: bytes) -> bool:
 def cuts(path: str | Path, start: int, target_bytes: int, newline: bytes, found: Scan | None, quote: str) -> list[int]:
     """Increasing offsets from `start` to the file's end; each pair bounds whole records of about target_bytes.
 
-    found: the file's scan, whose `regular` must hold, or None where quotes have no meaning.
+    found: the file's scan, whose `regular` must hold, or None if quotes have no meaning.
     """
     with open(path, "rb", buffering=0) as text:
         size = os.fstat(text.fileno()).st_size

@@ -19,7 +19,7 @@ PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def finest(units: Iterable[str]) -> str:
-    """The finest of some units; "date" where there are none."""
+    """The finest of some units; "date" if there are none."""
     return max(units, key=UNITS.index, default="date")
 
 

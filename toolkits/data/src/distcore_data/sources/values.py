@@ -59,7 +59,7 @@ def typed(
     """The column as float64, dictionary<int32, utf8> or utf8, with nulls where values are missing.
 
     Every value of a dictionary occurs in the rows. unit: see `times.timestamp_text`. Raises DataError naming place and
-    column for the first value that is not a number or is infinite, where a number is asked for.
+    column for the first value that is not a number or is infinite, if a number is asked for.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

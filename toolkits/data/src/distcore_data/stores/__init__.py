@@ -54,7 +54,7 @@ def open_store(place: str | os.PathLike[str], credentials: Credentials | None = 
     """The store at a path or an address. Contacts nothing yet.
 
     A scheme's store is a member of the role `stores`. Raises UserError for an address that is no store's, or whose
-    package is not installed, PluginError where two offer it."""
+    package is not installed, PluginError if two offer it."""
     if not is_url(place):  # what every rank does needs no look at what is installed
         store = builtin("file", place, credentials)
         assert store is not None

@@ -91,7 +91,7 @@ def local_folder(place: str | os.PathLike[str]) -> Path | None:
 def folder_or_address(place: str | os.PathLike[str], what: str) -> Path | str:
     """Where results or models lie: a folder, or the address of one in a bucket. what: "--model_path", for messages.
 
-    Raises UserError, before anything is made, where an address is no store's or went through a `Path`."""
+    Raises UserError, before anything is made, if an address is no store's or went through a `Path`."""
     text = os.fspath(place)
     if FOLDER_LIKE_ADDRESS.match(text) and not SCHEME.match(text) and not os.path.exists(text):
         raise UserError(
@@ -109,7 +109,7 @@ def folder_or_address(place: str | os.PathLike[str], what: str) -> Path | str:
 def folder_only(place: str | os.PathLike[str], what: str, because: str) -> Path:
     """The folder that the place is. because: a sentence that says why it must be one.
 
-    Raises UserError, before anything is made, where it is the address of a bucket."""
+    Raises UserError, before anything is made, if it is the address of a bucket."""
     found = folder_or_address(place, what)
     if not isinstance(found, Path):
         raise UserError(f"{what} is {without_password(found)}, an address in a bucket. {because} Give a folder.")

@@ -67,7 +67,7 @@ def _by_botocore(files: Any, client: Any, path: str, start: int, stop: int) -> I
 
 @functools.lru_cache(maxsize=8)  # making one takes tenths of a second; fsspec keeps its filesystems likewise
 def _blocking_client(files: Any, connections: int, process: int) -> Any:
-    """A client of botocore with s3fs's options; None where these are for asyncio's client, or go with each request.
+    """A client of botocore with s3fs's options; None if these are for asyncio's client, or go with each request.
 
     process: whose connections they are; a fork must not use its parent's."""
     import botocore.session

@@ -48,7 +48,7 @@ def open_filesystem(address: str, kind: str, credentials: Credentials | None) ->
 
 
 def put_if_absent(files: Any, kind: str, path: str, content: bytes) -> None:
-    """Put an object on condition that there is none. Raises FileExistsError where there is one."""
+    """Put an object on condition that there is none. Raises FileExistsError if there is one."""
     if kind == "memory":
         with _memory:
             files.pipe_file(path, content, mode="create")
@@ -64,7 +64,7 @@ def put_if_absent(files: Any, kind: str, path: str, content: bytes) -> None:
 
 
 def modified(found: Mapping[str, Any]) -> float:
-    """Seconds since 1970 of an object's last change, by its filesystem's word for it; 0 where it has none."""
+    """Seconds since 1970 of an object's last change, by its filesystem's word for it; 0 if it has none."""
     for name in ("LastModified", "last_modified", "updated", "mtime", "created"):
         if found.get(name):
             return seconds(found[name])

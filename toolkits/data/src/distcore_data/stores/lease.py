@@ -72,7 +72,7 @@ class Lease:
 
         Which holder lives is seen within PATIENCE seconds: see `acquire_from_the_dead`.
 
-        on_wait: called once before waiting. Raises StoreError where the store cannot decide who holds it."""
+        on_wait: called once before waiting. Raises StoreError if the store cannot decide who holds it."""
         seen, since, waited = b"", time.monotonic(), False
         while not self.store.create(self.name, self._content(0)):
             if until():

@@ -73,7 +73,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status behind an error of whatever library, or None where no answer came."""
+    """The HTTP status behind an error of whatever library, or None if no answer came."""
     each: BaseException | None = error
     while each is not None and not isinstance(each, DistcoreError):
         if _of_network(each):  # aiohttp says 400 of a body that broke off

@@ -47,7 +47,7 @@ log = logging.getLogger("distcore")
 class Mirror:
     """A folder of results in a store. url: its address, for people. Pickles, credentials included, into a worker's job.
 
-    Raises StoreError, naming the object and the cause, where the store cannot be asked, after bounded retries."""
+    Raises StoreError, naming the object and the cause, if the store cannot be asked, after bounded retries."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -63,7 +63,7 @@ class Mirror:
     def begin(cls, root: str, name: str, credentials: Credentials | None = None) -> Mirror:
         """A fresh one at `<root>/<name>`, with a number behind it where something lies there: two runs share none.
 
-        Raises UserError where no object can have that name."""
+        Raises UserError if no object can have that name."""
         if not NAME.fullmatch(name) or "/" in name:
             raise UserError(
                 f"{name!r} cannot be the name of a folder in a bucket: give an --experiment_name and a --model_name of "
@@ -100,8 +100,8 @@ class Mirror:
     def get_folder(self, name: str, folder: Path, last: str) -> None:
         """Copy it to this machine, in place of what has the folder's name; nothing to do where it is the same already.
 
-        name: "" for the mirror itself. What came is for the reader to check. Raises FileNotFoundError where there is
-        none, TrainingError where this machine has no room for it."""
+        name: "" for the mirror itself. What came is for the reader to check. Raises FileNotFoundError if there is
+        none, TrainingError if this machine has no room for it."""
         prefix = f"{name}/" if name else ""
         wanted = self.store.read(prefix + last)
         if (folder / last).is_file() and (folder / last).read_bytes() == wanted:

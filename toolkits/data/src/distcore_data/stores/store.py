@@ -26,7 +26,7 @@ request that failed in their middle."""
 
 @dataclass(frozen=True)
 class Stat:
-    """An object as a listing shows it. modified: seconds since 1970 by the store's own clock; 0 where it tells none."""
+    """An object as a listing shows it. modified: seconds since 1970 by the store's own clock; 0 if it tells none."""
 
     bytes: int
     modified: float
@@ -61,7 +61,7 @@ def given_credentials(value: Any) -> Credentials | None:
 class Store(Protocol):
     """A folder of objects. url: where, without a secret, for people. Every call may come from any thread.
 
-    Raises StoreError naming the object and the cause where a bucket cannot be asked, after bounded retries; OSError
+    Raises StoreError naming the object and the cause if a bucket cannot be asked, after bounded retries; OSError
     from a local folder. Only FileNotFoundError means that there is no such object."""
 
     url: str
@@ -75,7 +75,7 @@ class Store(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """A whole object. Raises FileNotFoundError, and OSError where it has more than SMALL bytes."""
+        """A whole object. Raises FileNotFoundError, and OSError if it has more than SMALL bytes."""
         ...
 
     def open(self, name: str, size: int, seen: Seen | None = None) -> BinaryIO:
@@ -97,7 +97,7 @@ class Store(Protocol):
         """Store the bytes under a name that nothing has. True: these bytes are there now; False: others are.
 
         Of all who create one name exactly one gets True, however many try at once; so contents must differ between
-        processes that are to be told apart. Raises StoreError where the store cannot promise that."""
+        processes that are to be told apart. Raises StoreError if the store cannot promise that."""
         ...
 
     def delete(self, names: Iterable[str]) -> None: ...

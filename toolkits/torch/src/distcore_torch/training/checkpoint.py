@@ -56,7 +56,7 @@ def save(directory: Path, step: int, tensors: Mapping[str, torch.Tensor], state:
     """Write the checkpoint of a step and remove all but the newest `keep`; returns its folder.
 
     It becomes visible by one rename once every byte is on disk. Checkpoints of later steps (a run that fell back to an
-    earlier one has passed over them) are removed. Raises CheckpointError where the disk is full: older ones are intact.
+    earlier one has passed over them) are removed. Raises CheckpointError if the disk is full: older ones are intact.
     """
     final = directory / f"step-{step:08d}"
     with explained(directory, "the checkpoint", CheckpointError, advice="choose another --output_directory"):
@@ -93,7 +93,7 @@ _kept_against_our_will: set[Path] = set()
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
-    """The folders of checkpoints, newest first, whole or not; none where the directory is not there."""
+    """The folders of checkpoints, newest first, whole or not; none if the directory is not there."""
     if not directory.is_dir():
         return []
     found = [path for path in directory.iterdir() if NAME.fullmatch(path.name) and path.is_dir()]
@@ -103,7 +103,7 @@ def list_checkpoints(directory: Path) -> list[Path]:
 def load_newest(directory: Path, flaw: Callable[[Checkpoint], str] = lambda found: "") -> Checkpoint:
     """The newest checkpoint that is whole. Each damaged one before it is named in a warning.
 
-    flaw(checkpoint): what else speaks against one, or "". Raises CheckpointError where there is none, or none is whole.
+    flaw(checkpoint): what else speaks against one, or "". Raises CheckpointError if there is none, or none is whole.
     """
     found = list_checkpoints(directory)
     if not found:
@@ -138,7 +138,7 @@ def copy_to(mirror: ResultsStore, path: Path) -> None:
 
 
 def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
-    """Bring the newest whole checkpoint of a run's bucket into the folder; none where there is none.
+    """Bring the newest whole checkpoint of a run's bucket into the folder; none if there is none.
 
     Each damaged one before it is named in a warning."""
     found = [each for each in mirror.folders(CHECKPOINTS, MANIFEST) if NAME.fullmatch(each.rpartition("/")[2])]

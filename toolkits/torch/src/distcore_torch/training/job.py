@@ -41,5 +41,5 @@ def checkpoints_of(directory: Path) -> Path:
 
 
 def output_folder(job: TrainJob) -> Path:
-    """Where the model goes; a temporary folder where nothing is to be saved."""
+    """Where the model goes; a temporary folder if nothing is to be saved."""
     return job.directory or Path(tempfile.mkdtemp(prefix="distcore-model-"))

@@ -45,7 +45,7 @@ class Work:
     """What a rank trains with and where it writes.
 
     module: on the strategy's device. train: the loader of global batches. validation, train_in_order: loaders for
-    evaluation, or None. checkpoints: folder, or None where none are kept. mirror: the bucket that they are copied to
+    evaluation, or None. checkpoints: folder, or None if none are kept. mirror: the bucket that they are copied to
     before they count as saved, or None. identity: see `train_state.identity`.
     on_round(epoch, step, scores), on_checkpoint(step, path): told in rank 0 alone.
     """
@@ -111,7 +111,7 @@ class TrainLoop:
     # -------------------------------------------------------------- the story
 
     def run(self) -> Finished:
-        """Train to the end. Raises TrainingError where ranks disagree, Diverged where the weights are not finite, and
+        """Train to the end. Raises TrainingError if ranks disagree, Diverged if the weights are not finite, and
         Stopped after ctrl-C or SIGTERM (a checkpoint was saved, where checkpoints are)."""
         plan, state = self.work.plan, self.state
         self.progress.begin("train", plan.total_steps, "steps", plan.batch_rows)
@@ -272,7 +272,7 @@ class TrainLoop:
         return {name: each.detach().clone() for name, each in self.work.module.state_dict().items()}
 
     def save(self) -> Path | None:
-        """Save a checkpoint from rank 0; its folder there, None elsewhere and where none are kept."""
+        """Save a checkpoint from rank 0; its folder there, None elsewhere and if none are kept."""
         work, state = self.work, self.state
         if work.checkpoints is None:
             return None
@@ -306,7 +306,7 @@ class TrainLoop:
     def resume(self, directory: Path) -> None:
         """Go on from the newest whole checkpoint of a folder, which rank 0 reads for all.
 
-        Raises CheckpointError where none is whole, or it is of another run."""
+        Raises CheckpointError if none is whole, or it is of another run."""
         told = self.strategy.gather(self._attempt(directory) if self._first else None)[0]
         if isinstance(told, CheckpointError):
             raise told

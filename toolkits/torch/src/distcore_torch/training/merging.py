@@ -44,7 +44,7 @@ class MergedState:
                 parts.append(value)
 
     def into(self, metric: Any) -> None:
-        """Give a fresh metric what was added; nothing, where nothing was."""
+        """Give a fresh metric what was added; nothing, if nothing was."""
         for name, parts in self._parts.items():
             if name in self._lists:
                 setattr(metric, name, list(parts))

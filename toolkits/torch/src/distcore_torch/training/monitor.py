@@ -49,7 +49,7 @@ class Monitor:
         return f"{self.split} {self.metric} of {self.field}"
 
     def value(self, scores: JSON) -> float | None:
-        """The deciding value of a round; None where it has none."""
+        """The deciding value of a round; None if it has none."""
         return _value(scores, self.split, self.field, self.metric)
 
     def plateau_value(self, scores: JSON) -> float | None:

@@ -192,7 +192,7 @@ def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 def load_optimizer_state(optimizer: torch.optim.Optimizer, saved: JSON, tensors: Mapping[str, torch.Tensor]) -> None:
     """Give the optimizer what `optimizer_state` took; options and learning rate stay those it was made with.
 
-    Raises CheckpointError where the state is of other parameters."""
+    Raises CheckpointError if the state is of other parameters."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state = {int(index): _unflatten(each, tensors) for index, each in saved["state"].items()}
     for index, each in state.items():

@@ -34,7 +34,7 @@ class TrainPlan:
 
     @classmethod
     def of(cls, options: TrainerOptions, workers: int, rows: int) -> TrainPlan:
-        """Raises ConfigError where batch sizes cannot be shared by the workers."""
+        """Raises ConfigError if batch sizes cannot be shared by the workers."""
         try:
             sizes = options.batch_sizes(workers)
         except ValueError as error:

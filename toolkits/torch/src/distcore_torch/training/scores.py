@@ -83,7 +83,7 @@ class Scores:
         self.update({each.name: each.output(logits[each.name]) for each in self.outputs}, batch, logits)
 
     def compute(self, strategy: Strategy | None = None) -> JSON:
-        """{output feature: {metric: number or None}}, with `combined` for the loss of all; {} where there are no rows.
+        """{output feature: {metric: number or None}}, with `combined` for the loss of all; {} if there are no rows.
 
         strategy: of the worker group; every rank calls, rank 0 computes, and every rank gets its answer."""
         merged = MergedScores(self)
@@ -101,7 +101,7 @@ class Scores:
 
 
 class ScoresState(NamedTuple):
-    """Sums over some rows. outputs: (sum of losses or None where there were no logits, {metric: its state}) of each."""
+    """Sums over some rows. outputs: (sum of losses or None if there were no logits, {metric: its state}) of each."""
 
     rows: int
     outputs: list[tuple[float | None, dict[str, State]]]

@@ -63,7 +63,7 @@ class Strategy(Protocol):
 
 
 def choose_device(use_gpu: bool | Literal["auto"], local_rank: int) -> torch.device:
-    """The GPU of this process on its machine, or the CPU. Raises UserError where there is none and one is asked for."""
+    """The GPU of this process on its machine, or the CPU. Raises UserError if there is none and one is asked for."""
     available = torch.cuda.is_available() if use_gpu else False
     if available:
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
@@ -86,7 +86,7 @@ class SingleProcess:
         self.device = torch.device("cpu")
 
     def setup(self, rank: Rank) -> None:
-        """Raises UserError where there are other ranks: without one another they would train apart."""
+        """Raises UserError if there are other ranks: without one another they would train apart."""
         if rank.world > 1:
             raise UserError(
                 f"This process is rank {rank.index} of {rank.world}, but its trainer is one process. "

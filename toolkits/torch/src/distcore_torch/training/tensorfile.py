@@ -58,7 +58,7 @@ def tensor_writer(tensors: Mapping[str, torch.Tensor]) -> Callable[[BinaryIO], N
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """All tensors of a file, on the CPU. Raises `safetensors.SafetensorError` or OSError where it cannot be read."""
+    """All tensors of a file, on the CPU. Raises `safetensors.SafetensorError` or OSError if it cannot be read."""
     from safetensors.torch import load_file
 
     return load_file(path)

@@ -37,7 +37,7 @@ def build_module(reference: JSON, features: FeatureSet, plugins: Plugins, seed: 
 def start_from(module: torch.nn.Module, place: Path | ResultsStore) -> None:
     """Give the module the weights of a saved model (`--model_load_path`), or of one safetensors file.
 
-    Raises ArtifactError where they do not fit."""
+    Raises ArtifactError if they do not fit."""
     if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
         load_weights(module, _tensors(place), place)
         return
@@ -50,7 +50,7 @@ def start_from(module: torch.nn.Module, place: Path | ResultsStore) -> None:
 def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False) -> TorchPredictor:
     """The best weights of a model folder, ready to predict on the CPU (`TorchPredictor.to` moves it).
 
-    Raises ArtifactError where the folder is not whole, or names a class of the user's that is not trusted."""
+    Raises ArtifactError if the folder is not whole, or names a class of the user's that is not trusted."""
     from distcore_core.registry.manager import Plugins
 
     manifest = read_manifest(directory)
@@ -78,7 +78,7 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], where: Any) -> None:
-    """Raise ArtifactError where names or shapes are those of another model, or parameters are not finite."""
+    """Raise ArtifactError if names or shapes are those of another model, or parameters are not finite."""
     theirs = {name: list(getattr(each, "shape", [])) for name, each in weights.items()}
     ours = {name: list(getattr(each, "shape", [])) for name, each in module.state_dict().items()}
     differ = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))

@@ -61,7 +61,7 @@ class TorchTrainer(TrainerBase):
     # -------------------------------------------------------------- contracts.Trainer
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
-        """Workers, rows of a step, steps, epochs. Without a cache, for the rows that are expected; None where nobody
+        """Workers, rows of a step, steps, epochs. Without a cache, for the rows that are expected; None if nobody
         knows."""
         workers = self.workers(backend)
         options = train_options(job)
@@ -115,7 +115,7 @@ class TorchTrainer(TrainerBase):
         return self._run_gang(job, backend, workers, progress)
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
-        """The best weights as a predictor. Raises ArtifactError where the folder is not one that `fit` wrote."""
+        """The best weights as a predictor. Raises ArtifactError if the folder is not one that `fit` wrote."""
         from distcore_torch.training.torch_model import open_predictor
 
         return open_predictor(directory, features, trust=trust)
@@ -140,7 +140,7 @@ class TorchTrainer(TrainerBase):
         return self._given()[1] or self._default_workers(backend)
 
     def _given(self) -> tuple[int, int]:
-        """`num_workers` as (fewest, most): (0, n) for a fixed number, (0, 0) where it is not set."""
+        """`num_workers` as (fewest, most): (0, n) for a fixed number, (0, 0) if it is not set."""
         given = self.options.num_workers
         return (given[0], given[1]) if isinstance(given, list | tuple) else (0, given or 0)
 
