@@ -1,6 +1,7 @@
 """What nobody holds is removed, and nothing else: temporaries of the dead, of no living process and of no user."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,3 +180,24 @@ def test_a_file_without_a_name_leaves_none(place: Path, monkeypatch: pytest.Monk
             file.write(b"abc")
             file.seek(0)
             assert file.read() == b"abc"
+
+
+@pytest.mark.parametrize("when", ["made", "removed"])
+def test_ctrl_c_at_any_time_leaves_no_folder(tmp_path, monkeypatch, when):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    real, target = (Path.mkdir, (Path, "mkdir")) if when == "made" else (shutil.rmtree, (shutil, "rmtree"))
+    interrupts = [KeyboardInterrupt]
+
+    def interrupted(path, *arguments, **options):
+        if when == "made":
+            real(path, *arguments, **options)
+        if interrupts:
+            raise interrupts.pop()
+        if when == "removed":
+            real(path, *arguments, **options)
+
+    monkeypatch.setattr(*target, interrupted)
+    with pytest.raises(KeyboardInterrupt), temporary_folder("tried") as folder:
+        (folder / "file").write_text("of ours")
+    assert not interrupts
+    assert list(tmp_path.iterdir()) == []

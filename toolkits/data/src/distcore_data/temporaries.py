@@ -34,15 +34,29 @@ def temporary_folder(what: str) -> Iterator[Path]:
         what: Lower-case letters, for people: the folder is called `distcore-<what>-…`.
     """
 
-    def name() -> Path:
-        return Path(tempfile.gettempdir(), f"distcore-{what}-{uuid.uuid4().hex}")
+    made: list[Path] = []
 
-    with held_folder(name) as path:
-        try:
+    def name() -> Path:
+        made.append(Path(tempfile.gettempdir(), f"distcore-{what}-{uuid.uuid4().hex}"))
+        return made[-1]
+
+    try:  # from its name on: ctrl-C may come right after the folder was made
+        with held_folder(name) as path:
             path.chmod(0o700)
             yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+    finally:
+        _remove(made)
+
+
+def _remove(folders: list[Path]) -> None:
+    """Remove them, to the end also if ctrl-C comes meanwhile."""
+    try:
+        for each in folders:
+            shutil.rmtree(each, ignore_errors=True)
+    except BaseException:
+        for each in folders:
+            shutil.rmtree(each, ignore_errors=True)
+        raise
 
 
 def unnamed_file(what: str, folder: str | os.PathLike[str] | None = None) -> BinaryIO:
