@@ -1,20 +1,39 @@
 """Sections of a config that name a member of a role, such as `encoder: {type: dense}`: the model that also takes one
-from outside. Only the member that a config names is loaded."""
+from outside, and how the member is made. Only the member that a config names is loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 from pydantic import BaseModel, BeforeValidator, create_model
 from pydantic.fields import FieldInfo
 
 from distcore_core.contracts import Role
+from distcore_core.errors import PluginError
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
 
 M = TypeVar("M", bound=BaseModel)
+R = TypeVar("R")
+
+
+def make_named(plugins: Plugins, role: Role[R], name: str, section: Any, /, **context: Any) -> R:
+    """The member that a section of a config names, made with the section as its options if it takes any.
+
+    Args:
+        name: As an entry point offers it.
+        section: Validated, by the model of `with_members`.
+        context: What the role gives its members.
+
+    Raises:
+        PluginError: As `Plugins.make`.
+    """
+    options = section if plugins.options_model(role.kind, name) is not None else None
+    return plugins.make(role, name, options, **context)
 
 
 def with_members(
@@ -42,61 +61,55 @@ def with_members(
     Raises:
         PluginError: Two distributions offer the name, or the one that does cannot be loaded.
     """
+    members = _Members(role, plugins, shared, prefix, tag)
     if given is None:
-        return _with_all(model, field, role, plugins, builtin, shared, prefix, tag)
+        found: list[Any] = [model.model_fields[field].annotation, *members.loadable(builtin)]
+        return model if len(found) == 1 else members.taken_by(model, field, Union[tuple(found)])  # noqa: UP007
     section = given.get(field) if isinstance(given, Mapping) else None
     name = section.get(tag) if isinstance(section, Mapping) else section if tag == "type" else None
     if not isinstance(name, str) or prefix + name not in plugins.names(role.kind):
         return model
     plugins.find(role.kind, prefix + name)
-    if name in builtin:
-        return model
-    return _with(model, field, _section(name, role, plugins, shared, prefix, tag), tag)
+    return model if name in builtin else members.taken_by(model, field, members.section(name))
 
 
-def _with_all(
-    model: type[M],
-    field: str,
-    role: Role[Any],
-    plugins: Plugins,
-    builtin: Collection[str],
-    shared: type[BaseModel],
-    prefix: str,
-    tag: str,
-) -> type[M]:
-    from distcore_core.errors import PluginError
+@dataclass(frozen=True)
+class _Members:
+    """Those of a role, as a section takes them; the fields are arguments of `with_members`."""
 
-    found: list[Any] = [model.model_fields[field].annotation]
-    for name in plugins.names(role.kind):
-        short = name.removeprefix(prefix)
-        if name.startswith(prefix) and short not in builtin:
-            try:
-                found.append(_section(short, role, plugins, shared, prefix, tag))
-            except PluginError:  # told by `distcore plugins`
-                continue
-    return model if len(found) == 1 else _with(model, field, Union[tuple(found)], tag)  # noqa: UP007 - made of values
+    role: Role[Any]
+    plugins: Plugins
+    shared: type[BaseModel]
+    prefix: str
+    tag: str
 
+    def section(self, name: str) -> type[BaseModel]:
+        """The model of a section that names this member."""
+        own = self.plugins.options_model(self.role.kind, self.prefix + name)
+        fields: dict[str, Any] = {self.tag: (Literal[name], name)}
+        bases = (self.shared,) if own is None else (own, self.shared)
+        made: type[BaseModel] = create_model(
+            f"{self.role.kind}.{self.prefix}{name}", __base__=bases, __doc__=(own or self.shared).__doc__, **fields
+        )
+        return made
 
-def _section(
-    name: str, role: Role[Any], plugins: Plugins, shared: type[BaseModel], prefix: str, tag: str
-) -> type[BaseModel]:
-    own = plugins.options_model(role.kind, prefix + name)
-    fields: dict[str, Any] = {tag: (Literal[name], name)}
-    bases = (shared,) if own is None else (own, shared)
-    doc = (own or shared).__doc__
-    made: type[BaseModel] = create_model(f"{role.kind}.{prefix}{name}", __base__=bases, __doc__=doc, **fields)
-    return made
+    def loadable(self, builtin: Collection[str]) -> Iterator[type[BaseModel]]:
+        """The sections of all members from outside but those that are broken, which `distcore plugins` tells."""
+        for name in self.plugins.names(self.role.kind):
+            short = name.removeprefix(self.prefix)
+            if name.startswith(self.prefix) and short not in builtin:
+                with suppress(PluginError):
+                    yield self.section(short)
 
-
-def _with(model: type[M], field: str, annotation: Any, tag: str) -> type[M]:
-    """The model with another annotation of one field. `encoder: name` stands for `encoder: {type: name}`."""
-    info = model.model_fields[field]
-    changed = FieldInfo.from_annotated_attribute(annotation, info.default)
-    changed.description, changed.default_factory = info.description, info.default_factory
-    if tag == "type":
-        changed.metadata = [*changed.metadata, BeforeValidator(_mapping)]
-    fields: dict[str, Any] = {field: (annotation, changed)}
-    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
+    def taken_by(self, model: type[M], field: str, annotation: Any) -> type[M]:
+        """The model with another annotation of one field. `encoder: name` stands for `encoder: {type: name}`."""
+        info = model.model_fields[field]
+        changed = FieldInfo.from_annotated_attribute(annotation, info.default)
+        changed.description, changed.default_factory = info.description, info.default_factory
+        if self.tag == "type":
+            changed.metadata = [*changed.metadata, BeforeValidator(_mapping)]
+        fields: dict[str, Any] = {field: (annotation, changed)}
+        return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
 def _mapping(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from distcore_core.config.members import make_named
 from distcore_core.contracts import JSON, FeatureBase, Role
 from distcore_core.registry.manager import environment_plugins
 from distcore_tabular.roles import DECODER, ENCODER, LOSS, METRIC
@@ -55,10 +56,7 @@ class TabularFeature(FeatureBase):
         }
 
     def _member(self, role: Role[Any], options: Any, **context: Any) -> Any:
-        plugins = environment_plugins(self.block)
-        name = f"{self.kind}.{options.type}"
-        own: Any = plugins.options_model(role.kind, name)
-        return plugins.make(role, name, options if own is not None else None, **context)
+        return make_named(environment_plugins(self.block), role, f"{self.kind}.{options.type}", options, **context)
 
     @property
     def loss_weight(self) -> float:  # type: ignore[override]  # read-only here

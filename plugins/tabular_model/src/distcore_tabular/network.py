@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from distcore_core.config.members import make_named
 from distcore_core.contracts import Column, ModelBase
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_core.registry.manager import environment_plugins
@@ -61,8 +62,8 @@ class TabularModel(ModelBase):
 
     def _combiner(self, inputs: Inputs) -> Any:
         options, plugins = self.options.combiner, environment_plugins(self.block)
-        named = options if plugins.options_model(COMBINER.kind, options.type) is not None else None
-        return plugins.make(COMBINER, options.type, named, input_size=inputs.output_size, sizes=inputs.sizes)
+        context = {"input_size": inputs.output_size, "sizes": inputs.sizes}
+        return make_named(plugins, COMBINER, options.type, options, **context)
 
 
 class TabularNetwork(nn.Module):

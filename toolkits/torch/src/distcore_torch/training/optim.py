@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from distcore_core.config.members import make_named
 from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError
 from distcore_core.registry.manager import environment_plugins
@@ -34,8 +35,7 @@ def make_optimizer(options: Any, parameters: Parameters, learning_rate: float) -
 
     options: `type` and the options of the member of the role `optimizers`."""
     plugins = environment_plugins()
-    named = options if plugins.options_model(OPTIMIZER.kind, options.type) is not None else None
-    return plugins.make(OPTIMIZER, options.type, named, parameters=parameters, learning_rate=learning_rate)
+    return make_named(plugins, OPTIMIZER, options.type, options, parameters=parameters, learning_rate=learning_rate)
 
 
 def builtin_optimizer(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from distcore_core.config.members import make_named
 from distcore_core.contracts import JSON
 from distcore_core.registry.manager import environment_plugins
 from distcore_torch.roles import SCHEDULE
@@ -77,12 +78,11 @@ def make_decay(options: Any, shape: Shape, warmup: float) -> Callable[[int], flo
     """
     if options.decay is None:
         return lambda step: shape.base
-    plugins = environment_plugins()
-    named = options if plugins.options_model(SCHEDULE.kind, options.decay) is not None else None
-    made: Callable[[int], float] = plugins.make(
+    made: Callable[[int], float] = make_named(
+        environment_plugins(),
         SCHEDULE,
         options.decay,
-        named,
+        options,
         learning_rate=shape.base,
         steps=shape.total_steps - warmup,
         steps_per_round=shape.steps_per_round,
