@@ -39,6 +39,20 @@ def skips_of(arguments: Namespace) -> frozenset[str]:
     return frozenset(name for name, value in vars(arguments).items() if name.startswith("skip_save_") and value)
 
 
+RUN = ("backend", "random_seed", "gpus", "output_directory", "experiment_name", "model_name", "model_resume_path")
+
+
+def run_of(arguments: Namespace) -> dict[str, Any]:
+    """Config, data and whatever else `train`, `experiment` and `hyperopt` are all given, as keywords."""
+    return {
+        "config": config_of(arguments),
+        **data_of(arguments),
+        **{name: getattr(arguments, name) for name in RUN},
+        "skip": skips_of(arguments),
+        "view": shown(arguments.logging_level),
+    }
+
+
 def set_up_logging(level: str) -> None:
     """Plain lines on standard error. Raises UserError for a level that does not exist."""
     number = logging.getLevelNamesMapping().get(level.upper())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from distcore.cli.arguments import config_of, data_of, set_up_logging, shown, skips_of
+from distcore.cli.arguments import config_of, data_of, run_of, set_up_logging, shown, skips_of
 
 
 def experiment(arguments: Namespace) -> int:
@@ -56,20 +56,7 @@ def _fit(arguments: Namespace, command: str) -> int:
     from distcore.workflow import run
 
     set_up_logging(arguments.logging_level)
-    outcome = getattr(run, command)(
-        config_of(arguments),
-        **data_of(arguments),
-        backend=arguments.backend,
-        random_seed=arguments.random_seed,
-        gpus=arguments.gpus,
-        output_directory=arguments.output_directory,
-        experiment_name=arguments.experiment_name,
-        model_name=arguments.model_name,
-        model_load_path=arguments.model_load_path,
-        model_resume_path=arguments.model_resume_path,
-        skip=skips_of(arguments),
-        view=shown(arguments.logging_level),
-    )
+    outcome = getattr(run, command)(**run_of(arguments), model_load_path=arguments.model_load_path)
     if outcome.test_statistics is not None:
         print_scores(outcome.test_statistics)
     print(outcome.directory)
