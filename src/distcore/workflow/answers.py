@@ -1,19 +1,77 @@
-"""Every row of a dataset through a model in this process, for `predict` and `evaluate` (elsewhere: `pieces/`)."""
+"""`predict` and `evaluate`: every row of a dataset through a saved model, here or elsewhere (`partitioned/`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore_torch.prediction import Request, checked, encoded_stream, predicted, scored_batches
+from distcore.workflow import folders, results
+from distcore.workflow.model_session import ModelSession, open_model
+from distcore.workflow.requests import AnswerRequest
+from distcore_core.contracts import JSON
+from distcore_core.errors import DataError
+from distcore_torch.evaluation import Evaluation
+from distcore_torch.prediction import Request, checked, encoded_stream, predicted, rows_of, scored_batches
+from distcore_torch.signals import Stoppable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distcore.workflow.model_session import ModelSession
     from distcore_core.progress import Progress
-    from distcore_torch.evaluation import Evaluation
+
+
+def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
+    """(the predictions' file, the metrics: empty for `predict`)."""
+    output, credentials = asked.output, asked.opened_with
+    folders.check_place(output, credentials)
+    with Stoppable(), ExitStack() as stack:
+        directory, mirror = stack.enter_context(folders.answer_folder(output, credentials))
+        session = stack.enter_context(
+            open_model(
+                asked.command,
+                asked.model_path,
+                directory,
+                mirror=mirror,
+                credentials=credentials,
+                backend=asked.backend,
+                trust=asked.trust,
+                gpus=asked.gpus,
+                listen="skip_save_log" not in asked.skip,
+                view=asked.view,
+            )
+        )
+        path = None if "skip_save_predictions" in asked.skip else directory / results.PREDICTIONS
+        evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
+        answered = answered_here
+        if session.distributed:
+            from distcore.workflow.partitioned import answered_in_pieces as answered
+        request = Request(asked.dataset, asked.data_format, rows_of(asked.batch_size), decode=path is not None)
+        session.progress.begin(asked.command)
+        with answered(session, request, evaluation) as predictions:
+            if evaluation is not None:
+                predictions = _of_some_rows(predictions, evaluation)
+            rows = results.predictions(path, predictions, session.artifact.features)
+            statistics = evaluation.statistics() if evaluation is not None else {}
+            if evaluation is not None and "skip_save_eval_stats" not in asked.skip:
+                results.write_json(directory / "test_statistics.json", statistics)
+            if mirror is not None:  # before the pieces are given up
+                mirror.put_files(directory)
+        if path is None:
+            return None, statistics
+        session.plugins.manager.hook.predictions_written(path=path, rows=rows)
+        return path if mirror is None else mirror.store.where(path.name), statistics
+
+
+def _of_some_rows(predictions: Iterator[pa.RecordBatch], evaluation: Evaluation) -> Iterator[pa.RecordBatch]:
+    """The predictions. Raises DataError after the last if no row was scored: metrics of nothing help nobody."""
+    yield from predictions
+    if not evaluation.rows:
+        raise DataError(
+            "There is nothing to evaluate: each row lacks a value in a column whose missing_value_strategy is "
+            "drop_row, as a target's is by default. Give rows whose targets are known, or use `distcore predict`."
+        )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ fsspec URL, or any object with Arrow's PyCapsule interface (pandas, polars, pyar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,18 +18,15 @@ from distcore.workflow.prepare import check_storage, prepare
 from distcore.workflow.requests import AnswerRequest, ConfigLike, Location, TrainRequest, own_extensions
 from distcore.workflow.session import Session, describe, open_session
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
-from distcore_core.errors import DataError, TrainingError
+from distcore_core.errors import TrainingError
 from distcore_data.dataset import Data
 from distcore_torch.signals import Stoppable
 from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from distcore.workflow.loaded import LoadedModel
     from distcore_data.cache import Cache
     from distcore_data.stores.run_sync import Mirror
-    from distcore_torch.evaluation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -326,60 +323,9 @@ def evaluate(
 
 
 def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
-    """(the predictions' file, the metrics: empty for `predict`)."""
-    from distcore.workflow.answers import answered_here
-    from distcore.workflow.model_session import open_model
-    from distcore_torch.evaluation import Evaluation
-    from distcore_torch.prediction import Request, rows_of
+    from distcore.workflow.answers import answer
 
-    output, credentials = asked.output, asked.opened_with
-    folders.check_place(output, credentials)
-    with Stoppable(), ExitStack() as stack:
-        directory, mirror = stack.enter_context(folders.answer_folder(output, credentials))
-        session = stack.enter_context(
-            open_model(
-                asked.command,
-                asked.model_path,
-                directory,
-                mirror=mirror,
-                credentials=credentials,
-                backend=asked.backend,
-                trust=asked.trust,
-                gpus=asked.gpus,
-                listen="skip_save_log" not in asked.skip,
-                view=asked.view,
-            )
-        )
-        path = None if "skip_save_predictions" in asked.skip else directory / results.PREDICTIONS
-        evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
-        answered = answered_here
-        if session.distributed:
-            from distcore.workflow.partitioned import answered_in_pieces as answered
-        request = Request(asked.dataset, asked.data_format, rows_of(asked.batch_size), decode=path is not None)
-        session.progress.begin(asked.command)
-        with answered(session, request, evaluation) as predictions:
-            if evaluation is not None:
-                predictions = _of_some_rows(predictions, evaluation)
-            rows = results.predictions(path, predictions, session.artifact.features)
-            statistics = evaluation.statistics() if evaluation is not None else {}
-            if evaluation is not None and "skip_save_eval_stats" not in asked.skip:
-                results.write_json(directory / "test_statistics.json", statistics)
-            if mirror is not None:  # before the pieces are given up
-                mirror.put_files(directory)
-        if path is None:
-            return None, statistics
-        session.plugins.manager.hook.predictions_written(path=path, rows=rows)
-        return path if mirror is None else mirror.store.where(path.name), statistics
-
-
-def _of_some_rows(predictions: Iterator[pa.RecordBatch], evaluation: Evaluation) -> Iterator[pa.RecordBatch]:
-    """The predictions. Raises DataError after the last if no row was scored: metrics of nothing help nobody."""
-    yield from predictions
-    if not evaluation.rows:
-        raise DataError(
-            "There is nothing to evaluate: each row lacks a value in a column whose missing_value_strategy is "
-            "drop_row, as a target's is by default. Give rows whose targets are known, or use `distcore predict`."
-        )
+    return answer(asked)
 
 
 @told
