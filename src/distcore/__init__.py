@@ -12,7 +12,9 @@ used, so `import distcore` is cheap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from distcore_core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from distcore.search.outcome import SearchOutcome
@@ -33,16 +35,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("SearchOutcome", "hyperopt"):
-        from distcore.search import run as search
-
-        return getattr(search, name)
-    if name in __all__:
-        from distcore.workflow import run
-
-        return getattr(run, name)
-    raise AttributeError(f"module 'distcore' has no attribute {name!r}")
+__getattr__ = on_first_use(
+    __name__,
+    {name: "search.run" if name in ("SearchOutcome", "hyperopt") else "workflow.run" for name in __all__},
+)
 
 
 def __dir__() -> list[str]:

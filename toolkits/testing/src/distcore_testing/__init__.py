@@ -17,8 +17,9 @@ A suite is imported, and pytest with it, when it is first named.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from distcore_core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from distcore_testing.backends import BackendSuite
@@ -62,11 +63,13 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import pytest
+_find = on_first_use(__name__, _MODULES)
 
-    # A failing assert in a suite then shows its values, as one in a test file does.
-    pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES.values()))
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        import pytest
+
+        # A failing assert in a suite then shows its values, as one in a test file does.
+        pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES.values()))
+    return _find(name)
