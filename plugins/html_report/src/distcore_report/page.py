@@ -12,7 +12,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import PluginError, UserError
 from distcore_core.io.seals import read_sealed
 from distcore_core.io.temporaries import sweep
-from distcore_core.registry.manager import Plugins
+from distcore_core.registry.manager import Plugins, environment_plugins
 from distcore_report.roles import REPORT_SECTION, ReportSection
 from distcore_search.vouched import read_vouched
 
@@ -45,7 +45,7 @@ def render(directory: Path, plugins: Plugins | None = None) -> str:
     So is, with a warning and a line in the report, what is damaged or was changed by hand, and a section whose plugin
     is broken. plugins: those whose sections are drawn; by default all that are installed."""
     page = _Page(directory)
-    parts = page.parts(plugins or Plugins())
+    parts = page.parts(plugins or environment_plugins())
     if not parts:
         if page.troubles:
             raise UserError("\n".join(page.troubles))
