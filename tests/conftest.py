@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -145,6 +146,28 @@ class Place:
 
     def process(self, command: str, *more: object, **environment: str) -> Done:
         return self.finish(self.start(command, *more, **environment))
+
+    def beside(self, site: Path, *words: object, code: int = 0, **environment: str) -> str:
+        """What a command says that also sees the distributions in the folder `site`."""
+        done = self.finish(self.python("-m", "distcore", *map(str, words), PYTHONPATH=str(site), **environment))
+        assert done.code == code, done.out + done.err
+        return done.out + done.err
+
+    def weights(self, name: str) -> bytes:
+        """Of the run of that experiment name."""
+        return (self.folder / "results" / f"{name}_run" / "model" / "weights.safetensors").read_bytes()
+
+    def train_killed_and_resumed(self, site: Path) -> None:
+        """Train as the experiment `killed`: killed after its second checkpoint, then gone on with."""
+        killed = self.start("train", "--experiment_name", "killed", PYTHONPATH=str(site))
+        folder, deadline = self.folder / "results" / "killed_run", time.monotonic() + 300
+        while len(list(folder.glob("checkpoints/step-*/manifest.json"))) < 2 and time.monotonic() < deadline:
+            assert killed.poll() is None, killed.communicate()
+            time.sleep(0.02)
+        killed.kill()
+        self.finish(killed)
+        assert not (folder / "model").exists()
+        self.beside(site, *self.words("train", "--model_resume_path", folder))
 
     def listing(self) -> dict[str, str]:
         """{path: digest of the content, or "folder"} of all that lies here."""

@@ -1,9 +1,6 @@
 """A plugin that encodes otherwise after an upgrade: its caches are not used, its models not opened, and both are told."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -49,11 +46,7 @@ def upgraded(place, distribution, tmp_path):
         distribution(folder, "distcore-loud", source, kind="features", entry="loud", version=version)
 
         def run(command, *more, code=0):
-            words = [sys.executable, "-m", "distcore.cli.main", *place.words(command, *more)]
-            env = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-            done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=place.folder, timeout=300)
-            assert done.returncode == code, done.stdout + done.stderr
-            return done.stdout + done.stderr
+            return place.beside(folder, *place.words(command, *more), code=code)
 
         return run
 

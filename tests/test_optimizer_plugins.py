@@ -1,10 +1,5 @@
 """An optimizer from outside: trained, stopped, and resumed to the same bits."""
 
-import os
-import subprocess
-import sys
-import time
-
 import pytest
 
 PLUGIN = """
@@ -63,24 +58,10 @@ def site(place, distribution, tmp_path):
     return str(tmp_path / "site")
 
 
-def weights(folder):
-    return (folder / "model" / "weights.safetensors").read_bytes()
-
-
-def test_a_run_that_was_stopped_resumes_with_the_same_bits(place, site):
-    whole = place.process("train", "--experiment_name", "whole", PYTHONPATH=site)
-    assert whole.code == 0, whole.err
-    stopped = place.start("train", "--experiment_name", "stopped", PYTHONPATH=site)
-    folder, deadline = place.folder / "results" / "stopped_run", time.monotonic() + 300
-    while len(list(folder.glob("checkpoints/step-*/manifest.json"))) < 2 and time.monotonic() < deadline:
-        assert stopped.poll() is None, stopped.communicate()
-        time.sleep(0.02)
-    stopped.kill()
-    place.finish(stopped)
-    assert not (folder / "model").exists()
-    resumed = place.process("train", "--model_resume_path", folder, PYTHONPATH=site)
-    assert resumed.code == 0, resumed.err
-    assert weights(folder) == weights(place.folder / "results" / "whole_run")
+def test_a_run_that_was_killed_resumes_with_the_same_bits(place, site):
+    place.beside(site, *place.words("train", "--experiment_name", "whole"))
+    place.train_killed_and_resumed(site)
+    assert place.weights("killed") == place.weights("whole")
 
 
 def test_its_options_are_checked_by_line(place, site):
@@ -89,11 +70,4 @@ def test_its_options_are_checked_by_line(place, site):
     said = place.process("train", PYTHONPATH=site)
     assert said.code == 2
     assert "line 6: trainer.optimizer.memery: unknown option 'memery'; did you mean 'memory'?" in said.err
-    schema = subprocess.run(
-        [sys.executable, "-m", "distcore", "schema"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": site},
-        timeout=300,
-    )
-    assert "Share of the average that stays." in schema.stdout
+    assert "Share of the average that stays." in place.beside(site, "schema")

@@ -1,10 +1,6 @@
 """A schedule of the learning rate from outside: named by `decay`, trained, killed, and resumed to the same bits."""
 
 import json
-import os
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -51,46 +47,19 @@ def site(place, distribution, tmp_path):
     return str(tmp_path / "site")
 
 
-def weights(folder):
-    return (folder / "model" / "weights.safetensors").read_bytes()
-
-
 def test_a_run_that_was_killed_resumes_with_the_same_bits(place, site):
-    whole = place.process("train", "--experiment_name", "whole", PYTHONPATH=site)
-    assert whole.code == 0, whole.err
-    killed = place.start("train", "--experiment_name", "killed", PYTHONPATH=site)
-    folder, deadline = place.folder / "results" / "killed_run", time.monotonic() + 300
-    while len(list(folder.glob("checkpoints/step-*/manifest.json"))) < 2 and time.monotonic() < deadline:
-        assert killed.poll() is None, killed.communicate()
-        time.sleep(0.02)
-    killed.kill()
-    place.finish(killed)
-    assert not (folder / "model").exists()
-    resumed = place.process("train", "--model_resume_path", folder, PYTHONPATH=site)
-    assert resumed.code == 0, resumed.err
-    assert weights(folder) == weights(place.folder / "results" / "whole_run")
+    place.beside(site, *place.words("train", "--experiment_name", "whole"))
+    place.train_killed_and_resumed(site)
+    assert place.weights("killed") == place.weights("whole")
     config = (place.folder / place.config).read_text()
     place.write(place.config, config.replace("half_life: 7", "half_life: 70"))
-    other = place.process("train", "--experiment_name", "other", PYTHONPATH=site)
-    assert other.code == 0, other.err
-    assert weights(folder) != weights(place.folder / "results" / "other_run")
+    place.beside(site, *place.words("train", "--experiment_name", "other"))
+    assert place.weights("killed") != place.weights("other")
 
 
-def said(site, *words):
-    done = subprocess.run(
-        [sys.executable, "-m", "distcore", *words],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": site},
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_it_is_listed_and_its_options_are_in_the_schema(site):
-    assert "Steps in which the rate halves." in said(site, "schema")
-    rows = json.loads(said(site, "plugins", "--json"))
+def test_it_is_listed_and_its_options_are_in_the_schema(place, site):
+    assert "Steps in which the rate halves." in place.beside(site, "schema")
+    rows = json.loads(place.beside(site, "plugins", "--json"))
     listed = {row["name"]: row["state"] for row in rows if row["role"] == "schedules"}
     assert listed == dict.fromkeys(("linear", "exponential", "cosine", "halves"), "ok")
 

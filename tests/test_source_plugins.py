@@ -1,10 +1,7 @@
 """A data format from outside: fixed-width text, read by a distribution that is installed beside ours."""
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
@@ -91,11 +88,7 @@ class Installed:
         (self.folder / f"{package}_reader.py").write_text(READER.format(more=more))
 
     def run(self, *words, code=0, **environment) -> str:
-        command = [sys.executable, "-m", "distcore.cli.main", *map(str, words)]
-        env = {**os.environ, "PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1", **environment}
-        done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=self.place.folder, timeout=300)
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return self.place.beside(self.folder, *words, code=code, **environment)
 
 
 @pytest.fixture

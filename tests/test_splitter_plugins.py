@@ -1,9 +1,7 @@
 """A splitter from outside, with options of its own: rows by the first letter of a column."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
@@ -65,20 +63,7 @@ def run(place, distribution, tmp_path):
     source = SPLITTER.format(version=1)
     distribution(tmp_path / "site", "distcore-letters", source, kind="splitters", entry="letters")
 
-    def command(*words, code=0):
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "distcore.cli.main", *map(str, words)],
-            capture_output=True,
-            text=True,
-            env=environment,
-            cwd=place.folder,
-            timeout=300,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return command
+    return partial(place.beside, tmp_path / "site")
 
 
 def test_a_splitter_from_outside_splits_with_its_own_options(place, run, distribution, tmp_path):

@@ -1,8 +1,6 @@
 """A store from outside: objects in a database, by the scheme of an address that its distribution offers."""
 
-import os
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
@@ -87,20 +85,7 @@ def run(place, distribution, tmp_path):
     """The command line with a store for sqlite:// beside ours."""
     distribution(tmp_path / "site", "distcore-rows", STORE, kind="stores", entry="sqlite")
 
-    def command(*words, code=0, **environment):
-        ours = {"PYTHONPATH": str(tmp_path / "site"), "DATABASES": str(tmp_path), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "distcore.cli.main", *map(str, words)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **ours, **environment},
-            cwd=place.folder,
-            timeout=300,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return command
+    return partial(place.beside, tmp_path / "site", DATABASES=str(tmp_path))
 
 
 def test_a_cache_and_results_lie_where_the_scheme_of_outside_says(place, run):

@@ -1,9 +1,7 @@
 """An encoder, a decoder, a loss, a metric and a combiner from outside, in the features of the tabular model."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
@@ -151,20 +149,7 @@ def run(place, tmp_path):
     )
     place.write("config.yaml", CONFIG)
 
-    def command(*words, code=0):
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "distcore.cli.main", *map(str, words)],
-            capture_output=True,
-            text=True,
-            env=environment,
-            cwd=place.folder,
-            timeout=300,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return command
+    return partial(place.beside, tmp_path / "site")
 
 
 def install(site, name, entries):
