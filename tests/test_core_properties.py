@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcore_core.config.document import from_mapping, parse
+from distcore.config.yaml_document import from_mapping, parse
 from distcore_core.errors import ConfigError
 from distcore_core.io.digest import Digest, HashingFile
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore.config import RunConfig, load_config, resolve, with_overrides
-from distcore_core.config.document import parse
+from distcore.config.yaml_document import parse
 from distcore_core.errors import ConfigError
 from distcore_core.registry.manager import Plugins
 

@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
+from distcore.config.yaml_document import parse
 from distcore.search.section import read_section
-from distcore_core.config.document import parse
 from distcore_core.errors import ConfigError
 
 HEAD = """\

@@ -4,9 +4,9 @@ import textwrap
 
 import pytest
 
+from distcore.config.yaml_document import parse
 from distcore.search.section import check_candidates, read_section
 from distcore.search.substitute import substitute, target
-from distcore_core.config.document import parse
 from distcore_core.errors import ConfigError
 from distcore_core.registry.manager import Plugins
 

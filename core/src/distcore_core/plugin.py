@@ -13,7 +13,16 @@ release. API_VERSION is the version of this surface: a plugin written for (1, x)
 from __future__ import annotations
 
 from distcore_core import contracts, errors, hooks
-from distcore_core.contracts import *  # noqa: F403 - what is declared there is declared here, once
+
+# What is declared there is declared here, once; mypy reads an `__all__` no further than the module it is written in.
+from distcore_core.contracts.backends import *  # noqa: F403
+from distcore_core.contracts.caching import *  # noqa: F403
+from distcore_core.contracts.features import *  # noqa: F403
+from distcore_core.contracts.loading import *  # noqa: F403
+from distcore_core.contracts.roles import *  # noqa: F403
+from distcore_core.contracts.search import *  # noqa: F403
+from distcore_core.contracts.training import *  # noqa: F403
+from distcore_core.contracts.values import *  # noqa: F403
 from distcore_core.errors import *  # noqa: F403
 from distcore_core.hooks import hookimpl
 from distcore_core.progress import Progress

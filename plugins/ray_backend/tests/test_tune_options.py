@@ -2,8 +2,8 @@
 
 import pytest
 
+from distcore.config.yaml_document import parse
 from distcore.search.section import check_candidates, read_section
-from distcore_core.config.document import parse
 from distcore_core.contracts import EXECUTOR
 from distcore_core.errors import ConfigError
 from distcore_core.registry.manager import Plugins

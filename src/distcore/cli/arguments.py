@@ -15,7 +15,7 @@ def config_of(arguments: Namespace) -> Any:
     if arguments.config and arguments.config_str:
         raise UserError("Both --config and --config_str were given. Give one of them.")
     if arguments.config_str:
-        from distcore_core.config.document import parse
+        from distcore.config.yaml_document import parse
 
         return parse(arguments.config_str, "--config_str")
     return arguments.config

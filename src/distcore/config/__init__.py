@@ -89,7 +89,7 @@ def with_overrides(config: RunConfig, *, backend: str | None = None, random_seed
 
 def document_of(source: str | Path | Mapping[str, Any] | Document | None, text: str | None = None) -> Document:
     """The document of what `load_config` takes. Raises UserError if there is none, ConfigError if it cannot be read."""
-    from distcore_core.config.document import from_mapping, parse, read_document
+    from distcore.config.yaml_document import from_mapping, parse, read_document
 
     if text is not None:
         return parse(text, str(source) if isinstance(source, str | Path) else "config")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from distcore_core.config.document import STEP, KeyPath, SourceMap
 from distcore_core.config.issues import dotted
-from distcore_core.config.source_map import STEP, KeyPath, SourceMap
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_core.registry.index import DEFAULTS
 

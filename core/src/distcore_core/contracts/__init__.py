@@ -19,134 +19,22 @@ Shapes: n is rows of a dataset, B rows of a batch, W 32-bit words of one encoded
 
 from __future__ import annotations
 
-from distcore_core.contracts.backends import (
-    Backend,
-    BackendBase,
-    Detection,
-    ProgressChannel,
-    Rank,
-    Resources,
-    WorkerGroup,
-)
-from distcore_core.contracts.caching import (
-    CacheFormat,
-    Partition,
-    Processor,
-    ShardReader,
-    Source,
-    SourceBase,
-)
-from distcore_core.contracts.features import Feature, FeatureBase, FeatureNetwork, FeatureSet
-from distcore_core.contracts.loading import Batch, CachedRows, Loader, LoadRequest
-from distcore_core.contracts.roles import (
-    BACKEND,
-    CACHE_FORMAT,
-    COMMAND,
-    EXECUTOR,
-    EXTENSION,
-    FEATURE,
-    LOADER,
-    MEMBER_HOOK,
-    MODEL,
-    PROCESSOR,
-    ROLES,
-    SECTION,
-    TRAINER,
-    UPGRADE,
-    Command,
-    Role,
-)
-from distcore_core.contracts.roles import (
-    singular as singular,
-)
-from distcore_core.contracts.search import Axis, Executor, SearchJob
-from distcore_core.contracts.training import (
-    Model,
-    ModelBase,
-    OpenJob,
-    Predictor,
-    ResultsStore,
-    Trainer,
-    TrainerBase,
-    TrainJob,
-    TrainResult,
-)
-from distcore_core.contracts.values import (
-    JSON,
-    SPLITS,
-    Block,
-    CacheRef,
-    Column,
-    Credentials,
-    PluginRef,
-    ShardPlan,
-    Split,
-)
-from distcore_core.contracts.values import (
-    T as T,
-)
+from distcore_core.contracts import backends, caching, features, loading, roles, search, training, values
+from distcore_core.contracts.backends import *  # noqa: F403
+from distcore_core.contracts.caching import *  # noqa: F403
+from distcore_core.contracts.features import *  # noqa: F403
+from distcore_core.contracts.loading import *  # noqa: F403
+from distcore_core.contracts.roles import *  # noqa: F403
+from distcore_core.contracts.search import *  # noqa: F403
+from distcore_core.contracts.training import *  # noqa: F403
+from distcore_core.contracts.values import *  # noqa: F403
 
-__all__ = [
-    "API_VERSION",
-    "BACKEND",
-    "CACHE_FORMAT",
-    "COMMAND",
-    "EXECUTOR",
-    "EXTENSION",
-    "FEATURE",
-    "JSON",
-    "LOADER",
-    "MEMBER_HOOK",
-    "MODEL",
-    "PROCESSOR",
-    "ROLES",
-    "SECTION",
-    "SPLITS",
-    "TRAINER",
-    "UPGRADE",
-    "Axis",
-    "Backend",
-    "BackendBase",
-    "Batch",
-    "Block",
-    "CacheFormat",
-    "CacheRef",
-    "CachedRows",
-    "Column",
-    "Command",
-    "Credentials",
-    "Detection",
-    "Executor",
-    "Feature",
-    "FeatureBase",
-    "FeatureNetwork",
-    "FeatureSet",
-    "LoadRequest",
-    "Loader",
-    "Model",
-    "ModelBase",
-    "OpenJob",
-    "Partition",
-    "PluginRef",
-    "Predictor",
-    "Processor",
-    "ProgressChannel",
-    "Rank",
-    "Resources",
-    "ResultsStore",
-    "Role",
-    "SearchJob",
-    "ShardPlan",
-    "ShardReader",
-    "Source",
-    "SourceBase",
-    "Split",
-    "TrainJob",
-    "TrainResult",
-    "Trainer",
-    "TrainerBase",
-    "WorkerGroup",
-]
-
-API_VERSION = (1, 0)
-"""Version of these contracts. A plugin written for (1, x) works with every core (1, y >= x)."""
+__all__: list[str] = []
+__all__ += backends.__all__
+__all__ += caching.__all__
+__all__ += features.__all__
+__all__ += loading.__all__
+__all__ += roles.__all__
+__all__ += search.__all__
+__all__ += training.__all__
+__all__ += values.__all__

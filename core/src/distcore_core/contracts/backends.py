@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from distcore_core.progress import Progress
 
+__all__ = ["Backend", "BackendBase", "Detection", "ProgressChannel", "Rank", "Resources", "WorkerGroup"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:

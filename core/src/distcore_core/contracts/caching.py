@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+__all__ = ["CacheFormat", "Partition", "Processor", "ShardReader", "Source", "SourceBase"]
+
 
 @runtime_checkable
 class Partition(Protocol):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import torch
 
+__all__ = ["Feature", "FeatureBase", "FeatureNetwork", "FeatureSet"]
+
 
 @runtime_checkable
 class Feature(Protocol):

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import torch
 
+__all__ = ["Batch", "CachedRows", "LoadRequest", "Loader"]
+
 
 class Batch(Mapping[str, Any]):
     """B encoded rows: {column: float32 or int32 tensor [B] or [B, width], or a ragged column}."""

@@ -17,6 +17,25 @@ from distcore_core.contracts.training import Model, Trainer
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+__all__ = [
+    "BACKEND",
+    "CACHE_FORMAT",
+    "COMMAND",
+    "EXECUTOR",
+    "EXTENSION",
+    "FEATURE",
+    "LOADER",
+    "MEMBER_HOOK",
+    "MODEL",
+    "PROCESSOR",
+    "ROLES",
+    "SECTION",
+    "TRAINER",
+    "UPGRADE",
+    "Command",
+    "Role",
+]
+
 R = TypeVar("R")
 
 

@@ -12,6 +12,8 @@ from distcore_core.contracts.values import JSON
 if TYPE_CHECKING:
     from pathlib import Path
 
+__all__ = ["Axis", "Executor", "SearchJob"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:

@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
     from distcore_core.progress import Progress
 
+__all__ = [
+    "Model",
+    "ModelBase",
+    "OpenJob",
+    "Predictor",
+    "ResultsStore",
+    "TrainJob",
+    "TrainResult",
+    "Trainer",
+    "TrainerBase",
+]
+
 
 @runtime_checkable
 class ResultsStore(Protocol):

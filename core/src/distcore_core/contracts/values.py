@@ -9,6 +9,22 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = [
+    "API_VERSION",
+    "JSON",
+    "SPLITS",
+    "Block",
+    "CacheRef",
+    "Column",
+    "Credentials",
+    "PluginRef",
+    "ShardPlan",
+    "Split",
+]
+
+
+API_VERSION = (1, 0)
+"""Version of these contracts. A plugin written for (1, x) works with every core (1, y >= x)."""
 
 T = TypeVar("T")
 JSON = dict[str, Any]

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +33,6 @@ __all__ = [
     "REMOVING",
     "Digest",
     "DirectoryBuilder",
-    "Syncer",
     "building_name",
     "commit_directory",
     "digest_file",
@@ -47,17 +44,17 @@ __all__ = [
     "write_new_file",
 ]
 
-SYNCING, WAITING = 4, 32
-"""Files that are forced to disk at once, and those that may wait for it: each is an open file."""
-
 
 def write_new_file(
-    path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO], None], syncer: Syncer | None = None
+    path: str | os.PathLike[str],
+    content: bytes | Callable[[BinaryIO], None],
+    sync: Callable[[HashingFile], None] | None = None,
 ) -> Digest:
     """Write a file that nobody reads yet (it lies in a folder under construction) and force its bytes to disk.
 
     content: the bytes, or a function that writes them to the file it is given. Removed again if that fails.
-    syncer: forces them to disk later; the caller waits for it before anything says that the file is there."""
+    sync: takes the file to force it to disk and close it later; the caller waits for that before anything says that
+        the file is there."""
     file = HashingFile(path)
     try:
         if callable(content):
@@ -65,8 +62,8 @@ def write_new_file(
         else:
             file.write(content)
         digest = file.digest()
-        if syncer is not None:
-            syncer.add(file)
+        if sync is not None:
+            sync(file)
             return digest
         os.fsync(file.fileno())
     except BaseException:
@@ -75,49 +72,6 @@ def write_new_file(
         raise
     file.close()
     return digest
-
-
-class Syncer:
-    """Forces files to disk from threads of its own, while the next ones are made. For use from any thread."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(SYNCING, thread_name_prefix="distcore-sync")
-        self._room = threading.BoundedSemaphore(WAITING)
-        self._errors: list[BaseException] = []
-
-    def add(self, file: HashingFile) -> None:
-        """Take a file that is written; it is closed once it is on disk. Waits while many wait already.
-
-        Raises the error of one that could not be forced to disk before; this file is then still the caller's."""
-        self._raise()
-        self._room.acquire()
-        try:
-            self._pool.submit(self._sync, file)
-        except BaseException:
-            self._room.release()
-            raise
-
-    def wait(self) -> None:
-        """Return when every file is on disk and no other will be taken. Raises the error of the first that failed."""
-        self.close()
-        self._raise()
-
-    def close(self) -> None:
-        """Return when no thread works on any file."""
-        self._pool.shutdown()
-
-    def _sync(self, file: HashingFile) -> None:
-        try:
-            with file:
-                os.fsync(file.fileno())
-        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
-            self._errors.append(error)
-        finally:
-            self._room.release()
-
-    def _raise(self) -> None:
-        if self._errors:
-            raise self._errors[0]
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO], None]) -> Digest:

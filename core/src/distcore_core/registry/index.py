@@ -13,7 +13,7 @@ from importlib import metadata
 from itertools import chain
 from typing import Any
 
-from distcore_core.contracts import singular
+from distcore_core.contracts.roles import singular
 from distcore_core.errors import PluginConflict, PluginNotFound
 
 INSTALL_HINTS: Mapping[tuple[str, str], str] = {

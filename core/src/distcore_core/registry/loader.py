@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
 
-from distcore_core.contracts import API_VERSION, singular
+from distcore_core.contracts import API_VERSION
+from distcore_core.contracts.roles import singular
 from distcore_core.errors import PluginBroken, PluginIncompatible
 from distcore_core.registry.index import Offer
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pluggy
 
 from distcore_core import hooks
-from distcore_core.contracts import COMMAND, MEMBER_HOOK, UPGRADE, Detection, Role, singular
+from distcore_core.contracts import COMMAND, MEMBER_HOOK, UPGRADE, Detection, Role
+from distcore_core.contracts.roles import singular
 from distcore_core.errors import ConfigError, ConfigIssue, PluginBroken, UserError
 from distcore_core.registry.index import Installed, Offer
 from distcore_core.registry.loader import load

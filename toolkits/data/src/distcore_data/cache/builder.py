@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import CACHE_FORMAT, JSON, SPLITS, CacheFormat, Column, PluginRef, Split
 from distcore_core.errors import CacheError
-from distcore_core.io.atomic import Digest, Syncer, write_new_file
+from distcore_core.io.atomic import Digest, write_new_file
 from distcore_core.io.os_errors import explained
 from distcore_data.arrow import from_numpy
 from distcore_data.cache.manifest import (
@@ -26,6 +26,7 @@ from distcore_data.cache.manifest import (
     encode_metadata,
     file_name,
 )
+from distcore_data.cache.syncer import Syncer
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
@@ -152,7 +153,7 @@ class CacheBuilder:
         with explained(self.folder.parent, "the cache", advice=ADVICE):
             path.parent.mkdir(exist_ok=True)
             path.unlink(missing_ok=True)
-            return write_new_file(path, fill, self._syncer)
+            return write_new_file(path, fill, None if self._syncer is None else self._syncer.add)
 
     def _seal(self, manifest: bytes) -> None:
         """Everything is written and checked; this is the manifest."""

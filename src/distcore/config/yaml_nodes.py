@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from distcore_core.config.document import KeyPath, Place, SourceMap
 from distcore_core.config.issues import dotted
-from distcore_core.config.source_map import KeyPath, Place, SourceMap
 from distcore_core.errors import ConfigError, ConfigIssue
 
 MAX_DEPTH = 64

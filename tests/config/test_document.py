@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from distcore_core.config.document import from_mapping, parse, read_document
-from distcore_core.config.nodes import MAX_ALIASED
+from distcore.config.yaml_document import from_mapping, parse, read_document
+from distcore.config.yaml_nodes import MAX_ALIASED
 from distcore_core.errors import ConfigError
 
 
