@@ -1,0 +1,202 @@
+"""A 64-bit fingerprint of tensors: the same on every device, in any order, for any number of
+threads.
+
+A tensor's raw bytes, padded with zeros, are n words w[i] of 64 bits (little-endian). With B =
+BLOCK, and with K and M odd pseudo-random numbers of 64 bits (SplitMix64 of their index), its own
+fingerprint is
+
+    D = sum over i of w[i] · K[i mod B] · M[i div B]      modulo 2^64
+
+and that of many tensors is the sum over them of C + N · D, where C and the odd N are made from the
+tensor's name, type and shape by SHA-256. Sums of integers do not depend on order. An odd factor
+moves every changed bit to a changed sum, so one flipped bit is always seen; other changes are
+overlooked once in 2^64. It finds faults, and is no defence against forgers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+import torch
+
+BLOCK = 1 << 15
+"""Words that share a factor M; their factors K, 256 KiB, stay in the processor's cache."""
+
+SMALL = 1 << 12
+"""Tensors below as many words are laid side by side first: one product for all of them."""
+
+MASK = (1 << 64) - 1
+
+
+def hexadecimal(value: int) -> str:
+    """A fingerprint as 16 digits, as ledgers hold it."""
+    return f"{value & MASK:016x}"
+
+
+class Fingerprint:
+    """The fingerprint of these tensors, again and again: what is the same each time is made once.
+
+    Args:
+        tensors: (name, tensor) in any order. They may change in place; one whose memory is another
+        one's from now on
+            (`stands` tells) needs a new object.
+    """
+
+    def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self._tensors = list(tensors)
+        self._addresses = [each.data_ptr() for _, each in self._tensors]
+        groups: dict[torch.device, _Side] = {}
+        self._large: list[tuple[torch.Tensor, int]] = []
+        self._constant = 0
+        for name, tensor in self._tensors:
+            constant, factor = _of_name(name, tensor)
+            self._constant += constant
+            each = tensor.detach()
+            if each.numel() * each.element_size() >= 8 * SMALL and _aligned(each):
+                self._large.append((each.reshape(-1).view(torch.int64), factor))
+            elif each.numel():
+                groups.setdefault(each.device, _Side(each.device)).add(each, factor)
+        self._sides = list(groups.values())
+
+    @torch.no_grad()
+    def total(self) -> int:
+        """Of all tensors together. Waits for the device that they are on."""
+        found = self._constant
+        for words, factor in self._large:
+            found += factor * _own(words)
+        for side in self._sides:
+            found += side.total()
+        return found & MASK
+
+    @torch.no_grad()
+    def each(self) -> dict[str, int]:
+        """Of every tensor by itself: {name: fingerprint}; `total` is their sum modulo 2^64."""
+        found = {}
+        for name, tensor in self._tensors:
+            constant, factor = _of_name(name, tensor)
+            own = _own(_padded(tensor.detach())) if tensor.numel() else 0
+            found[name] = (constant + factor * own) & MASK
+        return found
+
+    def stands(self) -> bool:
+        """Whether every tensor still has the memory it had."""
+        return self._addresses == [each.data_ptr() for _, each in self._tensors]
+
+
+class _Side:
+    """Small tensors of one device, side by side in a buffer of whole words."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._tensors: list[torch.Tensor] = []
+        self._factors: list[int] = []
+        self._made: tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+
+    def add(self, tensor: torch.Tensor, factor: int) -> None:
+        self._tensors.append(tensor)
+        self._factors.append(factor)
+
+    def total(self) -> int:
+        if any(not each.is_contiguous() for each in self._tensors):  # no view shows their bytes in order
+            pairs = zip(self._tensors, self._factors, strict=True)
+            return sum(factor * _own(_padded(each)) for each, factor in pairs)
+        self._made = self._made or self._make()
+        parts, buffer, words, keys = self._made
+        torch.cat(parts, out=buffer)
+        return int(_dot(words, keys))
+
+    def _make(self) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
+        parts, keys = [], []
+        for tensor, factor in zip(self._tensors, self._factors, strict=True):
+            raw = tensor.reshape(-1).view(torch.uint8)
+            parts.append(raw)
+            if missing := -raw.numel() % 8:
+                parts.append(torch.zeros(missing, dtype=torch.uint8, device=self._device))
+            keys.append(_of_words(_words(raw.numel()), self._device) * _signed(factor))
+        together = torch.cat(keys)
+        buffer = torch.empty(8 * together.numel(), dtype=torch.uint8, device=self._device)
+        return parts, buffer, buffer.view(torch.int64), together
+
+
+def _own(words: torch.Tensor) -> int:
+    """D of int64 [n]."""
+    whole, rest = divmod(words.numel(), BLOCK)
+    keys, factors = _in_block(words.device), _of_blocks(whole + 1, words.device)
+    found = 0
+    if whole:
+        blocks = words[: whole * BLOCK].view(whole, BLOCK)
+        # torch multiplies matrices of integers on CPUs alone.
+        sums = torch.mv(blocks, keys) if words.device.type == "cpu" else (blocks * keys).sum(1)
+        found += int(_dot(sums, factors[:whole]))
+    if rest:
+        found += int(_dot(words[whole * BLOCK :], keys[:rest])) * int(factors[whole])
+    return found & MASK
+
+
+def _dot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.dot(one, other) if one.device.type == "cpu" else (one * other).sum()
+
+
+def _padded(tensor: torch.Tensor) -> torch.Tensor:
+    """The raw bytes as int64, without a copy if they are whole words in one piece."""
+    if _aligned(tensor):
+        return tensor.reshape(-1).view(torch.int64)
+    raw = tensor.contiguous().reshape(-1).view(torch.uint8)
+    padded = torch.zeros(8 * _words(raw.numel()), dtype=torch.uint8, device=raw.device)
+    padded[: raw.numel()] = raw
+    return padded.view(torch.int64)
+
+
+def _aligned(tensor: torch.Tensor) -> bool:
+    size = tensor.element_size()
+    return tensor.is_contiguous() and not (tensor.numel() * size % 8 or tensor.storage_offset() * size % 8)
+
+
+def _words(length: int) -> int:
+    return -(-length // 8)
+
+
+def _of_name(name: str, tensor: torch.Tensor) -> tuple[int, int]:
+    """(C, N) of a tensor."""
+    said = f"{name} {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    raw = hashlib.sha256(said.encode()).digest()
+    return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:16], "little") | 1
+
+
+# ------------------------------------------------------------------ the factors
+
+
+@cache
+def _odds(first: int, count: int, device: torch.device) -> torch.Tensor:
+    """The odd factors of `count` indices from `first` on: int64 [count].
+
+    SplitMix64 (Steele et al., 2014) of the index, with its lowest bit set."""
+    value = np.arange(first + 1, first + count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    odd = (value ^ (value >> np.uint64(31))) | np.uint64(1)
+    return torch.from_numpy(odd.view(np.int64)).to(device)
+
+
+def _in_block(device: torch.device) -> torch.Tensor:
+    """K[0], …, K[B - 1]."""
+    return _odds(0, BLOCK, device)
+
+
+def _of_blocks(count: int, device: torch.device) -> torch.Tensor:
+    """M[0], …, M[count - 1]."""
+    return _odds(BLOCK, count, device)
+
+
+def _of_words(count: int, device: torch.device) -> torch.Tensor:
+    """K · M of `count` words."""
+    blocks = -(-count // BLOCK)
+    return (_of_blocks(blocks, device)[:, None] * _in_block(device)).reshape(-1)[:count]
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as torch's int64 has them."""
+    return value - (1 << 64) if value >> 63 else value
