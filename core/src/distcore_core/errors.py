@@ -13,15 +13,15 @@
     ├── CacheError                a cache that cannot be written, or read back whole
     │   └── StoreError            a bucket that cannot be reached, or refuses
     ├── CheckpointError           no checkpoint can be read back whole
-    │   └── DifferentRun          it is of a run with another config or other data (also a UserError)
+    │   └── DifferentRun          of a run with another config or other data (also a UserError)
     └── TrainingError             training cannot go on (ranks disagree, a worker died)
         ├── RankLost              another rank was waited for in vain
-        └── Diverged              the weights are not finite any more; every other attempt would end so, too
+        └── Diverged              the weights are not finite any more; no other attempt would help
 
     KeyboardInterrupt
     └── Stopped                   ctrl-C, SIGTERM, SIGHUP or SIGQUIT; exit code 128 + the signal
     SystemExit
-    └── OtherRank                 this process was one of a launcher's, and its part is done; exit code 0
+    └── OtherRank                 one of a launcher's processes, whose part is done; exit code 0
 
 Every message is one or more complete sentences: the first says what was wrong and where, the last what to do.
 """

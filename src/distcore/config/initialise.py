@@ -100,7 +100,7 @@ def write_config(inputs: Sequence[Guess], outputs: Sequence[Guess], rows: int) -
 
 
 def _feature_line(guess: Guess) -> str:
-    """`- {name: age, type: number}  # why`, or the same as a comment where the column is left out."""
+    """`- {name: age, type: number}  # why`, or a comment if the column is left out."""
     if guess.type is None:
         return f"  # {_quoted(guess.name)} is left out: {guess.why}"
     parts = [f"name: {_quoted(guess.name)}", f"type: {guess.type}"]

@@ -11,9 +11,10 @@ JSON = dict[str, Any]
 INTRODUCTION = """\
 # Config reference
 
-Written by `make docs` from the models that validate configs; the same models make `distcore schema`. Names and defaults
-are Ludwig's. An option that is not here is an error that names the nearest one; an option of Ludwig's that is not
-carried out is an error that says so, unless it stands at Ludwig's default.
+Written by `make docs` from the models that validate configs; the same models make
+`distcore schema`. Names and defaults are Ludwig's. An option that is not here is an error that
+names the nearest one; an option of Ludwig's that is not carried out is an error that says so,
+unless it stands at Ludwig's default.
 
 A plugin is chosen by its name (`processor: dask`) or by a mapping with its name and its options
 (`processor: {type: dask, parallelism: 100}`).

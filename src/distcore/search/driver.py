@@ -86,9 +86,14 @@ class Search:
             log.info("%s", note)
         log.info(
             "%s: %s the %s; %d trials, %d at once, chosen by %s, run by the executor %s.",
-            directory, self.objective.goal, self.objective, job.trials, planned["at_once"], planned["algorithm"],
+            directory,
+            self.objective.goal,
+            self.objective,
+            job.trials,
+            planned["at_once"],
+            planned["algorithm"],
             self.executor.name,
-        )  # fmt: skip
+        )
         return self._run_trials(job, work)
 
     def _job(self, work: TrialWork, resume: bool) -> SearchJob:

@@ -21,9 +21,11 @@ class Hdf5Options(BaseModel):
         default=None, ge=1, le=9, description="Of gzip: 1 is the fastest and the default, 9 makes the smallest files."
     )
     chunk_rows: int | None = Field(
-        default=None, ge=1024, le=1 << 24, description="Of gzip: rows of a chunk, the least that is decoded at once; "
-        "65536 by default."
-    )  # fmt: skip
+        default=None,
+        ge=1024,
+        le=1 << 24,
+        description="Of gzip: rows of a chunk, the least that is decoded at once; 65536 by default.",
+    )
 
     @model_validator(mode="after")
     def _only_with_gzip(self) -> Hdf5Options:

@@ -20,7 +20,8 @@ import horovod.torch as hvd
 hvd.init()
 total = hvd.allreduce(torch.ones(4), op=hvd.Sum)
 print("FOUND" + json.dumps({
-    "size": hvd.size(), "sum": total.tolist(), "gloo": bool(hvd.gloo_built()), "mpi": bool(hvd.mpi_built()),
+    "size": hvd.size(), "sum": total.tolist(),
+    "gloo": bool(hvd.gloo_built()), "mpi": bool(hvd.mpi_built()),
     "nccl": bool(hvd.nccl_built()), "cuda": bool(hvd.cuda_built()),
 }))
 """

@@ -136,8 +136,11 @@ class ElasticProcessGroup(ProcessGroup):
             leave_process(1)
         self.launched = replace(
             self.launched,
-            rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size(),
-        )  # fmt: skip
+            rank=hvd.rank(),
+            size=hvd.size(),
+            local_rank=hvd.local_rank(),
+            local_size=hvd.local_size(),
+        )
         mine = Arrival(machine(), os.getpid(), self.runs, self._failure)
         return list(hvd.allgather_object(mine, name="distcore.arrivals"))
 

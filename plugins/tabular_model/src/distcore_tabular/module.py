@@ -1,9 +1,9 @@
 """The user's own network: `model: {type: module, class: "package.module:Net", options: {…}}`.
 
     class Net(nn.Module):
-        def __init__(self, features, width=64): ...     # `features` is given where the class asks for it
-        def forward(self, batch):                       # batch["age"]: [B]; batch["words"]: a Ragged
-            return {"income": logits}                   # or the tensor alone, if there is one output
+        def __init__(self, features, width=64): ...   # `features` is given if the class asks for it
+        def forward(self, batch):                     # batch["age"]: [B]; batch["words"]: a Ragged
+            return {"income": logits}                 # or the tensor alone, if there is one output
 
 Saved are the class's import path, the options and the weights; nothing is pickled. Weights keep the class's own names.
 """

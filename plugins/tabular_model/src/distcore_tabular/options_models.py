@@ -109,5 +109,6 @@ def _with_metrics(model: type[BaseModel], prefix: str, plugins: Plugins) -> type
     """The options, whose metrics are those that are installed for the type."""
     known = tuple(name.removeprefix(prefix) for name in plugins.names(METRIC.kind) if name.startswith(prefix))
     info = model.model_fields["metrics"]
-    fields: dict[str, Any] = {"metrics": (list[Literal[known]], Field([], description=info.description))}  # type: ignore[valid-type]
+    names: Any = list[Literal[known]]  # type: ignore[valid-type]
+    fields: dict[str, Any] = {"metrics": (names, Field([], description=info.description))}
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)

@@ -1,7 +1,8 @@
 """A real HTTP S3 for tests: moto's server, and between it and the client a proxy that makes faults when it is told to.
 
     with s3_server() as (proxy, client):
-        config["backend"] |= {"cache_dir": f"s3://{BUCKET}/cache", "cache_credentials": proxy.options()}
+        config["backend"]["cache_dir"] = f"s3://{BUCKET}/cache"
+        config["backend"]["cache_credentials"] = proxy.options()
         proxy.expect(Fault("503", "GET", "train/"))
 
 The proxy also lets one request change the bucket at a time: moto looks whether an object is there and then puts it,

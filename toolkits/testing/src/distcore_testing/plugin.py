@@ -24,7 +24,8 @@ import json, sys
 from distcore_core.registry.manager import Plugins
 module = Plugins().load({kind!r}, {name!r})
 found = getattr(module, "distcore_detect", lambda: None)()
-print("FOUND" + json.dumps([sorted({{name.partition(".")[0] for name in sys.modules}}), found and vars(found)]))
+packages = sorted({{name.partition(".")[0] for name in sys.modules}})
+print("FOUND" + json.dumps([packages, found and vars(found)]))
 """
 
 

@@ -3,12 +3,14 @@ storage goes through a `Store`, but for the build of a local one, whose folder i
 Results are made in a local folder, which a `mirror.Mirror` copies into a bucket.
 
     store = open_store("s3://bucket/cache", credentials)
-    store.list("<key>/")                              every object below: {name: Stat}
-    store.read("<key>/manifest.json")                 a small object, whole
-    store.open("<key>/<version>/train/00000.parquet", size)    a large one, as a local file that can be mapped
-    store.put(name, path); store.write(name, content)  an object from a file, or from bytes; replaces what was there
-    store.create(name, content)                       True for exactly one of all who ask for one name: what decides
-    store.delete(names)                               names that are gone already are fine
+    store.list("<key>/")                 every object below: {name: Stat}
+    store.read("<key>/manifest.json")    a small object, whole
+    store.open("<key>/<version>/train/00000.parquet", size)
+                                         a large one, as a local file that can be mapped
+    store.put(name, path)                an object from a file; replaces what was there
+    store.write(name, content)           the same from bytes
+    store.create(name, content)          True for exactly one of all who ask for one name: what decides
+    store.delete(names)                  names that are gone already are fine
 
 A name is a relative path of plain parts with slashes between. A store keeps no state between calls: what it said may be
 out of date when the next call is made, and only `create` decides anything between processes. For what must be seen to
