@@ -1,10 +1,27 @@
-"""Progress: plain lines if there is no terminal, bars if there is one, and the work never waits."""
+"""Progress: plain lines without a terminal, bars with one, a line a round, and the work never waits."""
 
 import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
-from distcore.workflow.progress_view import ProgressView, line_of
-from distcore_core.progress import Progress
+import pytest
+
+from distcore.workflow import progress_view
+from distcore.workflow.progress_text import closing, line_of, round_line
+from distcore.workflow.progress_view import ProgressView
+from distcore.workflow.training_log import read_log, training_log
+from distcore_core.progress import Progress, Round, Stage
+
+ROOT = Path(__file__).parent.parent
+PENGUINS = ROOT / "examples" / "penguins"
+PROGRAM = (sys.executable, "-m", "distcore")
 
 
 def test_a_plain_line_for_each_stage() -> None:
@@ -50,7 +67,7 @@ def test_none_draws_nothing() -> None:
 
 
 def test_line_without_rows_has_only_the_time() -> None:
-    assert line_of("report", 0, 1.25) == "report      1.2 s"
+    assert line_of(Stage("report", 0, 1.25, 1.0)) == "report      1.2 s"
 
 
 def test_the_library_draws_only_where_somebody_looks() -> None:
@@ -58,3 +75,148 @@ def test_the_library_draws_only_where_somebody_looks() -> None:
     with ProgressView(progress, "interactive", stream):
         progress.begin("train")
     assert stream.getvalue() == ""
+
+
+# ------------------------------------------------------------------ rounds
+
+
+def a_round(evaluation: int, value: float | None, best: float | None, at: int | None, **others) -> Round:
+    metrics = {
+        "training": {"sick": {"loss": 0.4}, "combined": {"loss": 0.4}},
+        "validation": {"sick": {"loss": 0.5, "roc_auc": value}, "combined": {"loss": 0.5}},
+    }
+    told = {
+        "evaluation": evaluation,
+        "epoch": float(evaluation),
+        "epochs": 30.0,
+        "step": evaluation * 10,
+        "metrics": metrics,
+        "split": "validation",
+        "feature": "sick",
+        "metric": "roc_auc",
+        "value": value,
+        "best": best,
+        "best_evaluation": at,
+        "patience_left": None if at is None else 5 - (evaluation - at),
+        "seconds": 1.0,
+    }
+    return Round(**{**told, **others})
+
+
+def test_a_round_is_one_line() -> None:
+    assert round_line(a_round(3, 0.8025, 0.8025, 3)) == (
+        "epoch 3/30   train loss 0.4000   validation loss 0.5000, roc_auc 0.8025   best so far"
+    )
+    assert round_line(a_round(4, 0.8, 0.8025, 3)).endswith("best 0.8025 at 3, patience 4")
+    assert round_line(a_round(1, None, None, None)).endswith("no finite roc_auc yet")
+    assert round_line(a_round(5, 0.9, 0.9, 5, epoch=2.5)).startswith("evaluation 5, epoch 2.50/30 ")
+
+
+def test_with_several_outputs_each_number_says_whose_it_is() -> None:
+    metrics = {"validation": {"a": {"loss": 1.0, "rmse": 82.25}, "b": {"loss": 2.0}, "combined": {"loss": 3.0}}}
+    line = round_line(a_round(1, 82.25, 82.25, 1, metrics=metrics, feature="a", metric="rmse"))
+    assert "validation combined loss 3.0000, a rmse 82.2500 " in line
+
+
+def test_the_end_says_how_it_came() -> None:
+    assert closing([a_round(11, 0.79, 0.8025, 6)]) == "stopped early at evaluation 11; best was 6 by roc_auc 0.8025"
+    assert closing([a_round(30, 0.79, 0.8025, 25)]) == "trained 30 epochs; best was 25 by roc_auc 0.8025"
+    assert closing([a_round(12, 0.79, 0.8025, 11)]) == "ended after 12 epochs; best was 11 by roc_auc 0.8025"
+    assert closing([]) == ""
+
+
+def test_a_long_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_view, "SILENCE", 0.3)
+    stream, progress = io.StringIO(), Progress()
+    with ProgressView(progress, "lines", stream):
+        progress.begin("train", total=3000, unit="steps", rows_per_unit=32)
+        progress.done = 120
+        until(lambda: stream.getvalue().count("step 120 of 3,000 (4 %)") > 1)
+        assert " left" in stream.getvalue()
+
+
+def until(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_the_log_of_a_resumed_run_holds_each_round_once(tmp_path: Path) -> None:
+    log = tmp_path / "training_log.jsonl"
+    for evaluations in ((1, 2, 3), (3, 4)):
+        progress = Progress()
+        with training_log(progress, tmp_path):
+            for evaluation in evaluations:
+                progress.tell(a_round(evaluation, 0.5, 0.5, 1))
+        log.write_text(log.read_text() + '{"evaluation": 9, "st')
+    assert [each["evaluation"] for each in read_log(log)] == [1, 2, 3, 4]
+
+
+# ------------------------------------------------------------------ as people see it
+
+
+def words(tmp_path: Path, backend: str = "local") -> list[str]:
+    """The command that trains on the penguins, whose cache then lies in the folder."""
+    config, data = tmp_path / "config.yaml", tmp_path / "penguins.csv"
+    text = (PENGUINS / "config.yaml").read_text()
+    config.write_text(text.replace("backend: local", f"backend: {backend}"))
+    shutil.copy(PENGUINS / "penguins.csv", data)
+    return [*PROGRAM, "train", "--config", str(config), "--dataset", str(data), "-od", str(tmp_path)]
+
+
+def test_a_pipe_gets_a_line_an_epoch_and_the_report_last(tmp_path: Path) -> None:
+    done = subprocess.run(words(tmp_path), capture_output=True, text=True, timeout=300, check=True)
+    lines = done.stderr.splitlines()
+    epochs = [line for line in lines if re.match(r"epoch \d+/40   train loss [\d.]+   validation loss ", line)]
+    log = read_log(tmp_path / "experiment_run" / "training_log.jsonl")
+    assert len(epochs) == len(log) > 2
+    assert [each["evaluation"] for each in log] == list(range(1, len(log) + 1))
+    best = log[-1]["best_evaluation"]
+    assert f"stopped early at evaluation {len(log)}; best was {best} by accuracy {log[-1]['best']:.4f}" in lines
+    assert lines[-1] == f"Report: {tmp_path / 'experiment_run' / 'report.html'}"
+    statistics = json.loads((tmp_path / "experiment_run" / "training_statistics.json").read_text())
+    accuracy = statistics["validation"]["species"]["accuracy"]
+    assert [each["metrics"]["validation"]["species"]["accuracy"] for each in log] == accuracy
+    assert "\x1b" not in done.stderr
+
+
+def test_workers_of_a_group_tell_their_rounds(tmp_path: Path) -> None:
+    section = "{type: local, trainer: {type: data_parallel, num_workers: 2}}"
+    done = subprocess.run(words(tmp_path, section), capture_output=True, text=True, timeout=300, check=True)
+    log = read_log(tmp_path / "experiment_run" / "training_log.jsonl")
+    assert len(re.findall(r"(?m)^epoch ", done.stderr)) == len(log) > 2
+    assert re.search(r"(?m)^stopped early at evaluation", done.stderr)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
+def test_a_terminal_shows_rounds_under_the_bar_and_never_a_false_100_percent(tmp_path: Path) -> None:
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    process = subprocess.Popen(words(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert process.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    bars = re.findall(r"train +\S+ +(\d+)%", text)
+    assert bars
+    assert max(map(int, bars)) < 100
+    last = text[text.rindex("train  ") :].splitlines()
+    assert last[1].startswith("epoch 1/40") or last[1].startswith("(")
+    assert any(line.startswith("stopped early at evaluation") for line in last)
+    assert last[-1].startswith("Report: ")

@@ -25,9 +25,9 @@ from distcore_core.contracts.training import *  # noqa: F403
 from distcore_core.contracts.values import *  # noqa: F403
 from distcore_core.errors import *  # noqa: F403
 from distcore_core.hooks import hookimpl
-from distcore_core.progress import Progress
+from distcore_core.progress import Progress, Round
 from distcore_core.registry.manager import Plugins
 
-__all__ = ["Plugins", "Progress", "hookimpl", "hooks"]
+__all__ = ["Plugins", "Progress", "Round", "hookimpl", "hooks"]
 __all__ += contracts.__all__
 __all__ += errors.__all__

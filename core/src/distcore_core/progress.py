@@ -1,12 +1,52 @@
 """How far a run is: a handful of fields that the work sets and that whoever draws it reads from another thread.
 
-The training loop stores a number; it never formats, prints or waits. `ProgressView` (progress_view.py) draws.
+The training loop stores a number; it never formats, prints or waits. The app's `ProgressView` draws.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Scores = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """An evaluation round. Pickles, and is a line of `training_log.jsonl` (`dataclasses.asdict`).
+
+    evaluation: its number, from 1. epoch: how many are done, of `epochs`. step: updates of the weights so far.
+    metrics: {split: {output feature: {metric: value or None}}}.
+    split, feature, metric: whose `value` picks the best round; None if this one has no finite value.
+    best, best_evaluation: the best so far; None before there is one.
+    patience_left: so many more without a better one end the training; None: it does not stop early.
+    seconds: since training began in this process.
+    """
+
+    evaluation: int
+    epoch: float
+    epochs: float
+    step: int
+    metrics: Scores
+    split: str
+    feature: str
+    metric: str
+    value: float | None
+    best: float | None
+    best_evaluation: int | None
+    patience_left: int | None
+    seconds: float
+
+
+class Stage(NamedTuple):
+    """One that has ended. share: of its total that was done; 1 if nobody knew the total."""
+
+    name: str
+    rows: int
+    seconds: float
+    share: float
 
 
 class Progress:
@@ -17,6 +57,7 @@ class Progress:
     note: anything short to be shown behind the bar.
     stop: whoever looks on (a progress channel that heard of a ctrl-C elsewhere) asks training to save a checkpoint and
         end; text: why, where whoever asks goes on from there by itself.
+    rounds: those of the training so far, each told by `tell`; on_round: who is called with each, and must not raise.
     """
 
     def __init__(self) -> None:
@@ -29,7 +70,9 @@ class Progress:
         self.stop: bool | str = False
         self.rows_per_unit = 1
         self.started = time.monotonic()
-        self.stages_finished: list[tuple[str, int, float]] = []
+        self.stages_finished: list[Stage] = []
+        self.rounds: list[Round] = []
+        self.on_round: list[Callable[[Round], Any]] = []
 
     def begin(self, stage: str, total: int | None = None, unit: str = "rows", rows_per_unit: int = 1) -> None:
         """A stage starts; the one before, if any, ends."""
@@ -41,5 +84,13 @@ class Progress:
     def end(self) -> None:
         """The stage under way is done."""
         if self.stage:
-            self.stages_finished.append((self.stage, self.done * self.rows_per_unit, time.monotonic() - self.started))
+            share = min(1.0, self.done / self.total) if self.total else 1.0
+            seconds = time.monotonic() - self.started
+            self.stages_finished.append(Stage(self.stage, self.done * self.rows_per_unit, seconds, share))
         self.stage = ""
+
+    def tell(self, found: Round) -> None:
+        """An evaluation round has ended."""
+        self.rounds.append(found)
+        for listener in self.on_round:
+            listener(found)

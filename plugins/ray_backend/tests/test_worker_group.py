@@ -127,6 +127,7 @@ def test_progress_and_log_lines_arrive_while_ranks_run(backend, caplog):
         )
     assert found == [40, None]
     assert shown.stages_finished[-1][:2] == ("train", 400)
+    assert shown.rounds == [ray_jobs.a_round(1), ray_jobs.a_round(2)]
     told = [each.getMessage() for each in caplog.records]
     assert "rank 0 has begun" in told
     assert "rank 0 is warned" in told

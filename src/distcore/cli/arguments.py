@@ -60,10 +60,20 @@ def set_up_logging(level: str) -> None:
         raise UserError(f"There is no logging level {level!r}. Levels: critical, error, warning, info, debug.")
     logger = logging.getLogger("distcore")
     logger.setLevel(number)
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _ToStandardError()
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.handlers[:] = [handler]
     logger.propagate = False
+
+
+class _ToStandardError(logging.Handler):
+    """Writes to what standard error is at that moment: lines come above the bars while these are drawn."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:  # noqa: BLE001 - what every handler does with what goes wrong in it
+            self.handleError(record)
 
 
 def shown(level: str) -> str:

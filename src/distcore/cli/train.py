@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from typing import Any
 
 from distcore.cli.arguments import config_of, data_of, run_of, set_up_logging, shown, skips_of
+
+log = logging.getLogger("distcore")
 
 
 def experiment(arguments: Namespace) -> int:
@@ -60,6 +63,8 @@ def _fit(arguments: Namespace, command: str) -> int:
     if outcome.test_statistics is not None:
         print_scores(outcome.test_statistics)
     print(outcome.directory)
+    if outcome.report is not None:
+        log.info("Report: %s", outcome.report)
     return 0
 
 

@@ -1,19 +1,25 @@
-"""Draw a run's progress: bars on a terminal and in Jupyter, a plain line a stage otherwise.
+"""Draw a run's progress: bars on a terminal and in Jupyter, plain lines otherwise.
 
 A thread reads the `Progress` a few times a second; the work itself never draws and never waits.
 """
 
 from __future__ import annotations
 
+import contextvars
 import sys
 import threading
 import time
-from typing import IO, Any
+from typing import IO
 
+from distcore.workflow.progress_bars import NotebookBars, TerminalBars, in_jupyter
+from distcore.workflow.progress_text import closing, line_of, round_line, status_of
 from distcore_core.progress import Progress
 
 PERIOD = 0.2
 """Seconds between two looks; reading the loss of a GPU run waits for the device, so this stays coarse."""
+
+SILENCE = 30.0
+"""Seconds without a line after which one says where the stage under way is."""
 
 
 class ProgressView:
@@ -25,16 +31,19 @@ class ProgressView:
     def __init__(self, progress: Progress, style: str = "auto", stream: IO[str] | None = None) -> None:
         self.progress = progress
         self.stream = stream or sys.stderr
-        interactive = self.stream.isatty() or _in_jupyter()
+        interactive = self.stream.isatty() or in_jupyter()
         self.bars = style == "bars" or (style in ("auto", "interactive") and interactive)
         self.drawing = style != "none" and (interactive or style != "interactive")
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._finished = 0
+        self._finished = self._rounds = 0
+        self._spoken = time.monotonic()
 
     def __enter__(self) -> ProgressView:
         if self.drawing:
-            self._thread = threading.Thread(target=self._draw, name="distcore-progress", daemon=True)
+            # A notebook's kernel finds the cell that output belongs to in the context.
+            draw = contextvars.copy_context().run
+            self._thread = threading.Thread(target=draw, args=(self._draw,), name="distcore-progress", daemon=True)
             self._thread.start()
         return self
 
@@ -49,80 +58,33 @@ class ProgressView:
         else:
             self._draw_lines()
 
+    def _draw_bars(self) -> None:
+        opened = NotebookBars.open(self.progress) if in_jupyter() else TerminalBars.open(self.progress, self.stream)
+        with opened as bars:
+            while not self._stop.wait(PERIOD):
+                bars.look()
+
     def _draw_lines(self) -> None:
         while not self._stop.wait(PERIOD):
-            self._print_finished()
-        self._print_finished()
+            self._print_news()
+        self._print_news()
 
-    def _print_finished(self) -> None:
-        """A line for each stage that ended since the last look."""
-        stages = self.progress.stages_finished
-        for stage, rows, seconds in stages[self._finished :]:
-            self.stream.write(line_of(stage, rows, seconds) + "\n")
-            self._finished += 1
+    def _print_news(self) -> None:
+        """A line for each round and each stage that ended since the last look, or after a long silence."""
+        ended = self.progress.stages_finished[self._finished :]
+        rounds = self.progress.rounds[self._rounds :]
+        for each in rounds:
+            self._print(round_line(each))
+        self._rounds += len(rounds)
+        for stage in ended:
+            self._print(line_of(stage))
+            if stage.name == "train" and (how := closing(self.progress.rounds)):
+                self._print(how)
+        self._finished += len(ended)
+        if self.progress.stage and time.monotonic() - self._spoken > SILENCE:
+            self._print(status_of(self.progress))
+
+    def _print(self, line: str) -> None:
+        self.stream.write(line + "\n")
         self.stream.flush()
-
-    def _draw_bars(self) -> None:
-        # rich costs tens of milliseconds to import; only a terminal pays for it.
-        from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bars
-
-        columns = (
-            TextColumn("{task.description:<11}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[loss]}"),
-        )
-        console = Console(file=self.stream, force_jupyter=_in_jupyter() or None)
-        with Bars(*columns, console=console, refresh_per_second=5) as bars:
-            task: Any = None
-            shown = ""
-            while not self._stop.wait(PERIOD):
-                progress = self.progress
-                self._finished = len(progress.stages_finished)
-                if not progress.stage:
-                    continue
-                if progress.stage != shown:
-                    if task is not None:
-                        bars.update(task, completed=bars.tasks[task].total or 1, total=bars.tasks[task].total or 1)
-                    shown = progress.stage
-                    task = bars.add_task(shown, total=progress.total, rate="", loss="")
-                bars.update(
-                    task, completed=progress.done, total=progress.total, rate=_rate(progress), loss=_loss(progress)
-                )
-            if task is not None:
-                bars.update(task, completed=bars.tasks[task].total or 1, total=bars.tasks[task].total or 1)
-
-
-def line_of(stage: str, rows: int, seconds: float) -> str:
-    """`train       42,000 rows in 3.1 s (13.5 k rows/s)`; without rows, only the time."""
-    if not rows:
-        return f"{stage:<11} {seconds:.1f} s"
-    return f"{stage:<11} {rows:,} rows in {seconds:.1f} s ({_short(rows / max(seconds, 1e-9))} rows/s)"
-
-
-def _rate(progress: Progress) -> str:
-    seconds = time.monotonic() - progress.started
-    rows = progress.done * progress.rows_per_unit
-    return f"{_short(rows / seconds)} rows/s" if rows and seconds > 0 else ""
-
-
-def _loss(progress: Progress) -> str:
-    loss = progress.loss
-    return "" if loss is None else f"loss {float(loss):.4f}"
-
-
-def _short(number: float) -> str:
-    for unit in ("", " k", " M", " G"):
-        if abs(number) < 1000:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g} T"
-
-
-def _in_jupyter() -> bool:
-    shell = sys.modules.get("IPython")
-    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
+        self._spoken = time.monotonic()

@@ -30,6 +30,9 @@ DESCRIPTION = "description.json"
 
 PREDICTIONS = "predictions.parquet"
 
+REPORT = "report.html"
+"""What the extension `report` writes."""
+
 SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
 """Files of Ludwig's shape: `digests.json` beside them vouches for them. All others hold a digest of themselves."""
 
@@ -131,6 +134,12 @@ def refuse_without_scores(found: TrainResult) -> None:
                 f"No score of {output} is finite at the end of training, so its model is of no use and is not kept. "
                 "Look at the trainer's options, and for extreme values in the data."
             )
+
+
+def written_report(session: Session, skip: Collection[str]) -> Path | None:
+    """The report, if this run wrote one; a resumed run that skips it has an older one."""
+    path = _directory(session) / REPORT
+    return path if "skip_save_report" not in skip and path.exists() else None
 
 
 def remove_model(session: Session, model: Path) -> None:

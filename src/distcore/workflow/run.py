@@ -17,6 +17,7 @@ from distcore.workflow.arguments import told
 from distcore.workflow.prepare import check_storage, prepare
 from distcore.workflow.requests import AnswerRequest, ConfigLike, Location, TrainRequest, own_extensions
 from distcore.workflow.session import Session, describe, open_session
+from distcore.workflow.training_log import training_log
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore_core.errors import TrainingError
 from distcore_data.dataset import Data
@@ -37,7 +38,7 @@ class Outcome:
     bucket, these and `predictions` are addresses.
     training_statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
     test_statistics: {output feature: {metric: number}}, None for `train`.
-    predictions: the file, or None.
+    predictions: the file, or None. report: the page that the extension `report` wrote, or None.
     """
 
     directory: Path | str
@@ -45,12 +46,14 @@ class Outcome:
     training_statistics: JSON = field(repr=False)
     test_statistics: JSON | None = None
     predictions: Path | str | None = None
+    report: Path | str | None = None
 
     def in_bucket(self, mirror: Mirror) -> Outcome:
         """The same, with the addresses of what lies in the mirror."""
         model = mirror.store.where(results.MODEL) if self.model is not None else None
         predictions = mirror.store.where(results.PREDICTIONS) if self.predictions is not None else None
-        return replace(self, directory=mirror.url, model=model, predictions=predictions)
+        report = mirror.store.where(results.REPORT) if self.report is not None else None
+        return replace(self, directory=mirror.url, model=model, predictions=predictions, report=report)
 
 
 @told
@@ -174,7 +177,8 @@ def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: 
     session.results_written()
     if "skip_save_model" in skip:
         results.remove_model(session, trained.model)
-    found = Outcome(session.directory, trained.model, trained.statistics, test, path)
+    report = results.written_report(session, skip)
+    found = Outcome(session.directory, trained.model, trained.statistics, test, path, report)
     return found if session.mirror is None else found.in_bucket(session.mirror)
 
 
@@ -206,7 +210,10 @@ def fit(session: Session, cache: Cache, load: Path | ResultsStore | None, resume
     """Fit a model on the cache's training split with the config's trainer.
 
     load: the model to start from. resume: go on from the checkpoints in the session's folder."""
-    result = session.make(TRAINER).fit(train_job(session, cache, load, resume, skip), session.backend, session.progress)
+    job = train_job(session, cache, load, resume, skip)
+    logged = None if "skip_save_training_statistics" in skip else session.directory
+    with training_log(session.progress, logged):
+        result = session.make(TRAINER).fit(job, session.backend, session.progress)
     try:
         results.refuse_without_scores(result)
     except TrainingError:

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-API_VERSION = (1, 0)
+API_VERSION = (1, 1)
 """Version of these contracts. A plugin written for (1, x) works with every core (1, y >= x)."""
 
 T = TypeVar("T")

@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from distcore_core.progress import Round
 from distcore_ray import session
 from distcore_torch.training.progress_channel import Numbers
 
@@ -44,10 +45,12 @@ class Failure:
 class News:
     """What the driver has not heard yet, but for `seats` and `failures`, which are all of them.
 
+    rounds: how many evaluation rounds were told; `Coordinator.rounds_from` gives them.
     stopped: the ranks ended because the user asked. results: of a group whose ranks have all ended, in rank order, as
     `shipping.packed` bytes (None of a rank that was stopped)."""
 
     numbers: Numbers | None = None
+    rounds: int = 0
     logs: list[tuple[int, str]] = field(default_factory=list)
     seats: list[Seat] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -65,6 +68,7 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.numbers: Numbers | None = None
+        self.rounds: list[Round] = []
         self.logs: list[tuple[int, str]] = []
         self.seats: list[Seat] = []
         self.failures: list[Failure] = []
@@ -78,11 +82,14 @@ class Coordinator:
         self.seats.append(seat)
         return True
 
-    def tell(self, seat: Seat, numbers: Numbers | None, logs: list[tuple[int, str]]) -> tuple[bool, bool]:
+    def tell(
+        self, seat: Seat, numbers: Numbers | None, logs: list[tuple[int, str]], rounds: list[Round]
+    ) -> tuple[bool, bool]:
         """What a rank says; (whether to stop at the next step, whether to leave at once)."""
         if numbers is not None and self.seats and seat.group == self.seats[-1].group:
             self.numbers = numbers
         self.logs += logs
+        self.rounds += rounds
         return self.stop_asked, self.abandoned
 
     def done(self, seat: Seat, value: Any, stopped: bool) -> None:
@@ -97,7 +104,11 @@ class Coordinator:
     def news(self) -> News:
         """For the driver."""
         told, self.logs = self.logs, []
-        return News(self.numbers, told, self.seats, self.failures, self.stopped, self._complete())
+        return News(self.numbers, len(self.rounds), told, self.seats, self.failures, self.stopped, self._complete())
+
+    def rounds_from(self, first: int) -> list[Round]:
+        """The evaluation rounds from this one on, counted from 0."""
+        return self.rounds[first:]
 
     def stop(self) -> None:
         """The user asks for a checkpoint and the end."""

@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
+import ray
+
 from distcore_core.progress import Progress
 from distcore_ray.coordinator import Following, News, open_coordinator
 from distcore_ray.rank import RankReporter
@@ -21,6 +23,7 @@ class RayProgressChannel:
         self.coordinator: Any = None
         self._stack = ExitStack()
         self._begun = False
+        self._rounds = 0
 
     def __enter__(self) -> RayProgressChannel:
         self.coordinator = self._stack.enter_context(open_coordinator())
@@ -39,6 +42,11 @@ class RayProgressChannel:
         if news.numbers is not None:
             news.numbers.show(self.progress, self._begun)
             self._begun = True
+        if news.rounds > self._rounds:
+            found = ray.get(self.coordinator.rounds_from.remote(self._rounds), timeout=Following.ANSWER_SECONDS)
+            self._rounds += len(found)
+            for each in found:
+                self.progress.tell(each)
 
     def _end(self) -> None:
         if self._begun:

@@ -2,7 +2,7 @@
 
     python -m distcore_ray.rank <descriptor of a socket to the worker>
 
-What it says goes through the socket as (what, …): ("numbers", Numbers), ("log", level, text), and in
+What it says goes through the socket as (what, …): ("numbers", Numbers), ("round", Round), ("log", level, text), and in
 the end one of ("result", value), ("stopped",), ("raised", text, the error where another attempt would meet it).
 """
 
@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -75,6 +76,7 @@ class RankReporter:
         if not _line:
             yield progress
             return
+        progress.on_round.append(partial(_line[0].say, "round"))
         over = threading.Event()
         thread = threading.Thread(target=_tell, args=(_line[0], progress, over), name="distcore-progress", daemon=True)
         thread.start()

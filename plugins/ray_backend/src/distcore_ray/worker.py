@@ -16,6 +16,7 @@ from typing import Any
 import ray
 
 from distcore_core.contracts import Rank
+from distcore_core.progress import Round
 from distcore_data.temporaries import temporary_folder
 from distcore_ray.coordinator import Failure, Seat
 from distcore_ray.rank import Orders
@@ -108,6 +109,7 @@ def _watch(
 ) -> None:
     """Pass on what the rank says until it ends. Raises RankFailed if that was not well."""
     numbers, logs, ending, told = None, list[tuple[Any, ...]](), None, 0.0
+    rounds: list[Round] = []
     watch.tell = lambda text: logs.append((logging.WARNING, text))
     while ending is None:
         try:
@@ -115,6 +117,8 @@ def _watch(
                 what, *rest = connection.recv()
                 if what == "numbers":
                     numbers = rest[0]
+                elif what == "round":
+                    rounds.append(rest[0])
                 elif what == "log":
                     logs.append(tuple(rest))
                 else:
@@ -126,9 +130,10 @@ def _watch(
             ending = ("hung", hung[1])
         now = time.monotonic()
         if ending is not None or now - told >= TELL_SECONDS:
-            stop, leave = ray.get(coordinator.tell.remote(seat, numbers, logs))
+            stop, leave = ray.get(coordinator.tell.remote(seat, numbers, logs, rounds))
             numbers, told = None, now
             logs.clear()
+            rounds.clear()
             if leave:
                 return
             if stop and ending is None:

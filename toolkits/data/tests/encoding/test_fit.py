@@ -230,7 +230,7 @@ def test_progress_counts_rows_twice(table, tmp_path):
     progress = Progress()
     build(tmp_path / "cache", table, progress=progress)
     progress.end()
-    assert [(stage, done) for stage, done, _ in progress.stages_finished] == [("read", 3000), ("encode", 3000)]
+    assert [each[:2] for each in progress.stages_finished] == [("read", 3000), ("encode", 3000)]
 
 
 # ------------------------------------------------------------------ what cannot be fitted

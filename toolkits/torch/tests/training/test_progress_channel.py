@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from distcore_core.progress import Progress
+from distcore_core.progress import Progress, Round
 from distcore_torch.training.progress_channel import FileProgressChannel, FileReporter
 
 
@@ -42,6 +42,25 @@ def test_the_last_numbers_arrive_of_a_stage_that_ended_between_two_looks():
         worker.done = 10
         worker.end()
     assert shown.stages_finished[0][:2] == ("train", 640)
+
+
+def test_rounds_arrive_each_once_and_in_order():
+    shown, heard = Progress(), []
+    shown.on_round.append(heard.append)
+    rounds = [a_round(number) for number in range(1, 40)]
+    with FileProgressChannel(shown) as progress_channel:
+        for part in (rounds[:20], rounds[20:]):  # a group that was started again
+            with progress_channel.reporter.reporting() as worker:
+                worker.begin("train", 10, "steps", 64)
+                for each in part:
+                    worker.tell(each)
+    assert shown.rounds == heard == rounds
+
+
+def a_round(number):
+    best = {"value": 0.1 * number, "best": 0.5, "best_evaluation": 1, "patience_left": None, "seconds": 0.25}
+    place = {"step": 10 * number, "split": "training", "feature": "größe", "metric": "loss"}
+    return Round(evaluation=number, epoch=number / 3, epochs=30.0, metrics={"training": {}}, **place, **best)
 
 
 def test_a_worker_that_cannot_open_the_file_goes_on(tmp_path):

@@ -20,6 +20,7 @@ from distcore_torch.training.heartbeat import COMPUTING, EVALUATING, LOADING, SA
 from distcore_torch.training.interrupt import Interrupt
 from distcore_torch.training.monitor import Monitor
 from distcore_torch.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
+from distcore_torch.training.round import round_of
 from distcore_torch.training.schedule import Plateau, Schedule, Shape
 from distcore_torch.training.scores import COMBINED, Scores, evaluate, import_metrics
 from distcore_torch.training.state import TrainState, check_identity
@@ -188,6 +189,8 @@ class TrainLoop:
         self.stepper.sums.zero_()
         self.save()
         self._stragglers.look(self.strategy, self.beat)
+        if self._first:
+            self.progress.tell(round_of(work.plan, self.options.early_stop, self.monitor, state, scores, self.progress))
         if self._first and work.on_round is not None:
             work.on_round(math.ceil(epoch), state.step, scores)
         return self._over()

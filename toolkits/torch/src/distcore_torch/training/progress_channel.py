@@ -1,22 +1,25 @@
 """A worker's progress in the process that the user started: a few numbers in a small file that both have mapped.
 
-The worker's loop sets attributes as ever; a thread on each side copies them a few times a second. A backend whose
-workers are on other machines has a progress channel of its own (`contracts.Backend`); `Numbers` is what travels.
+The worker's loop sets attributes as ever; a thread on each side copies them a few times a second. Evaluation rounds are
+lines of a second file. A backend whose workers are on other machines has a progress channel of its own
+(`contracts.Backend`); `Numbers` and `Round` are what travels.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from distcore_core.progress import Progress
+from distcore_core.progress import Progress, Round
 from distcore_data.temporaries import temporary_folder
 
 LAYOUT = struct.Struct("<qqqdq")
@@ -64,6 +67,8 @@ class FileProgressChannel:
         path = self._closing.enter_context(temporary_folder("progress")) / "numbers"
         self.reporter: Reporter = FileReporter(str(path))
         path.write_bytes(bytes(LAYOUT.size))
+        _rounds_of(path).touch()
+        self._rounds = self._closing.enter_context(_rounds_of(path).open(encoding="utf-8"))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), LAYOUT.size)
         self._over = threading.Event()
@@ -90,10 +95,25 @@ class FileProgressChannel:
                 numbers = Numbers(done, None if total < 0 else total, None if loss != loss else loss, rows)
                 numbers.show(self.progress, begun)
                 begun = True
+            self._tell_rounds()
             if last:
                 break
         if begun:
             self.progress.end()
+
+    def _tell_rounds(self) -> None:
+        """Tell the rounds whose lines are whole."""
+        while True:
+            start = self._rounds.tell()
+            line = self._rounds.readline()
+            if not line.endswith("\n"):
+                self._rounds.seek(start)
+                return
+            self.progress.tell(Round(**json.loads(line)))
+
+
+def _rounds_of(path: str | Path) -> Path:
+    return Path(path).with_suffix(".rounds")
 
 
 @dataclass(frozen=True)
@@ -113,6 +133,7 @@ class FileReporter:
             return
         memory = mmap.mmap(handle, LAYOUT.size)
         os.close(handle)
+        progress.on_round.append(self._write_round)
         over = threading.Event()
 
         def write() -> None:
@@ -135,3 +156,7 @@ class FileReporter:
             over.set()
             thread.join()
             memory.close()
+
+    def _write_round(self, found: Round) -> None:
+        with suppress(OSError), _rounds_of(self.path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(found)) + "\n")
