@@ -24,6 +24,15 @@ from distcore_tabular.options_parts import (
 
 PREDICTION = torch.tensor([1.0, -2.0, 0.5, 4.0])
 TARGET = torch.tensor([1.5, 2.0, 0.0, 4.0])
+PLAIN = {
+    "normalization": None,
+    "mean": 0.0,
+    "std": 1.0,
+    "shift": 0.0,
+    "scale": 1.0,
+    "standard": {"mean": 0.0, "std": 1.0},
+}
+"""Of a column whose codes, standard deviations and own units are the same."""
 
 
 def number_options(kind: str, **options: Any) -> Any:
@@ -41,7 +50,7 @@ def number_options(kind: str, **options: Any) -> Any:
 )
 def test_the_mean_of_the_rows_is_the_loss_and_has_its_gradient(kind: str, expected: torch.Tensor) -> None:
     prediction = PREDICTION.clone().requires_grad_()
-    rows = losses.number(prediction, TARGET, number_options(kind))
+    rows = losses.number(prediction, TARGET, number_options(kind), PLAIN)
     assert rows.shape == (4,)
     torch.testing.assert_close(rows.mean(), expected)
     rows.mean().backward()
@@ -50,27 +59,29 @@ def test_the_mean_of_the_rows_is_the_loss_and_has_its_gradient(kind: str, expect
         moved = [PREDICTION.double(), PREDICTION.double()]
         moved[0][index] += step
         moved[1][index] -= step
-        up, down = (losses.number(each, TARGET, number_options(kind)).mean().item() for each in moved)
+        up, down = (losses.number(each, TARGET, number_options(kind), PLAIN).mean().item() for each in moved)
         assert prediction.grad[index].item() == pytest.approx((up - down) / (2 * step), abs=2e-3)
 
 
 def test_percentages_are_of_the_target() -> None:
-    rows = losses.number(torch.tensor([3.0]), torch.tensor([2.0]), number_options("mean_absolute_percentage_error"))
+    rows = losses.number(
+        torch.tensor([3.0]), torch.tensor([2.0]), number_options("mean_absolute_percentage_error"), PLAIN
+    )
     assert rows.tolist() == [0.5]
     options = number_options("root_mean_squared_percentage_error")
-    assert losses.number(torch.tensor([3.0]), torch.tensor([2.0]), options).tolist() == pytest.approx([0.5])
-    zero = losses.number(torch.tensor([1.0]), torch.tensor([0.0]), options)
+    assert losses.number(torch.tensor([3.0]), torch.tensor([2.0]), options, PLAIN).tolist() == pytest.approx([0.5])
+    zero = losses.number(torch.tensor([1.0]), torch.tensor([0.0]), options, PLAIN)
     assert zero.item() == pytest.approx(1e4), "a target of zero counts as 1e-4, as in Ludwig"
 
 
 def test_a_root_of_no_error_has_a_finite_gradient() -> None:
     prediction = TARGET.clone().requires_grad_()
-    losses.number(prediction, TARGET, number_options("root_mean_squared_error")).mean().backward()
+    losses.number(prediction, TARGET, number_options("root_mean_squared_error"), PLAIN).mean().backward()
     assert torch.isfinite(prediction.grad).all()
 
 
 def test_huber_delta() -> None:
-    rows = losses.number(PREDICTION, TARGET, HuberOptions(delta=0.25))
+    rows = losses.number(PREDICTION, TARGET, HuberOptions(delta=0.25), PLAIN)
     torch.testing.assert_close(rows, F.huber_loss(PREDICTION, TARGET, reduction="none", delta=0.25))
 
 
@@ -135,7 +146,7 @@ def test_a_focal_loss_has_a_gradient_where_a_row_is_certain(gamma: float) -> Non
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_losses_are_float32_whatever_the_logits_are(dtype: torch.dtype) -> None:
     logits = PREDICTION.to(dtype)
-    assert losses.number(logits, TARGET, NumberLossOptions()).dtype == torch.float32
+    assert losses.number(logits, TARGET, NumberLossOptions(), PLAIN).dtype == torch.float32
     assert losses.binary_weighted_cross_entropy(logits, torch.ones(4), BinaryLossOptions()).dtype == torch.float32
     rows = losses.softmax_cross_entropy(logits[None], torch.tensor([2]), CategoryLossOptions())
     assert rows.dtype == torch.float32

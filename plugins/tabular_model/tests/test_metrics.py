@@ -18,6 +18,15 @@ from distcore_tabular.features import make
 from distcore_tabular.options_models import model_of
 
 ROWS = 300
+PLAIN = {
+    "normalization": None,
+    "mean": 0.0,
+    "std": 1.0,
+    "shift": 0.0,
+    "scale": 1.0,
+    "standard": {"mean": 0.0, "std": 1.0},
+}
+"""Of a number whose codes, standard deviations and own units are the same."""
 
 
 def network(kind: str, **options: Any) -> Any:
@@ -37,8 +46,7 @@ def test_number_metrics_are_scikit_learns() -> None:
     random = np.random.default_rng(0)
     target = random.normal(1000.0, 1.0, ROWS)
     output = target + random.normal(0.0, 0.5, ROWS)
-    metadata = {"normalization": None, "shift": 0.0, "scale": 1.0}
-    found = scored(network("number").metrics(metadata), torch.tensor(output), torch.tensor(target))
+    found = scored(network("number").metrics(PLAIN), torch.tensor(output), torch.tensor(target))
     mse = sk.mean_squared_error(target, output)
     expected = {
         "loss": mse,
@@ -59,10 +67,10 @@ def test_the_loss_of_a_root_does_not_depend_on_the_batches(kind: str) -> None:
     torch.manual_seed(0)
     output, target = torch.randn(ROWS), torch.randn(ROWS) + 3.0
     made = network("number", loss={"type": kind})
-    whole = scored(made.metrics({}), output, target, batches=1)
-    parts = scored(made.metrics({}), output, target, batches=7)
+    whole = scored(made.metrics(PLAIN), output, target, batches=1)
+    parts = scored(made.metrics(PLAIN), output, target, batches=7)
     assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-6)
-    assert whole["loss"] == pytest.approx(made.loss(output, target, {}).mean().item(), rel=1e-5)
+    assert whole["loss"] == pytest.approx(made.loss(output, target, PLAIN).mean().item(), rel=1e-5)
     assert whole["loss"] == pytest.approx(whole[kind], rel=1e-5)
 
 
@@ -124,7 +132,7 @@ def test_metrics_say_which_way_is_better() -> None:
     """Early stopping reads it."""
     category = {"vocab_size": 100, "class_weights": None}
     higher = {"accuracy", "accuracy_micro", "precision", "recall", "specificity", "roc_auc", "hits_at_k", "r2"}
-    for kind, metadata in (("number", {}), ("binary", {}), ("category", category)):
+    for kind, metadata in (("number", PLAIN), ("binary", {}), ("category", category)):
         for name, metric in network(kind).metrics(metadata).items():
             assert bool(metric.higher_is_better) == (name in higher), name
 

@@ -62,14 +62,15 @@ def _loss(feature: str, options: Any) -> Any:
 
 
 def _of_rows(rows: Any, options: Any, logits: Any, target: Any, metadata: Any) -> Any:
-    return rows(logits, target, options)
+    return rows(logits, target, options, metadata)
 
 
 def _metric(kind: str, name: str, metadata: Mapping[str, Any], feature: Any, loss: Any) -> Any:
     from distcore_tabular import losses, metrics
 
     if kind == "number":
-        return metrics.number(loss, losses.is_root(feature.loss))[name]()
+        spread = metadata["mean"], metadata["std"]
+        return metrics.number(loss, losses.is_root(feature.loss), *spread)[name]()
     if kind == "binary":
         return metrics.binary(feature.threshold, loss)[name]()
     return metrics.category(metadata["vocab_size"], feature.top_k, loss)[name]()

@@ -11,39 +11,51 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from distcore_core.contracts import JSON
 from distcore_tabular.options_parts import NumberLossOptions
+from distcore_tabular.units import own_of_standardised
 
+PERCENTAGES = ("mean_absolute_percentage_error", "root_mean_squared_percentage_error")
 TINY = 1e-12
 """Keeps the square root of an error of zero differentiable."""
 
 
-def number(prediction: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:
-    """Losses of numbers, [B]. prediction, target: [B] in encoded units.
+def number(prediction: torch.Tensor, target: torch.Tensor, options: Any, metadata: JSON) -> torch.Tensor:
+    """Losses of numbers, [B]. prediction, target: [B] in standard deviations from the mean.
 
     A root (root_mean_…) is of a batch, not of a row: a row's loss is then its squared error over the batch's root, so
     that the rows' mean, and its gradient, are those of the root.
     """
-    rows = number_errors(prediction, target, options)
+    rows = number_errors(prediction, target, options, metadata)
     if is_root(options):
         return rows / rows.mean().clamp_min(TINY).sqrt()
     return rows
 
 
-def number_errors(prediction: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:
-    """Errors of numbers, [B], before a root is taken; the mean over any rows is meaningful."""
+def number_errors(prediction: torch.Tensor, target: torch.Tensor, options: Any, metadata: JSON) -> torch.Tensor:
+    """Errors of numbers, [B], before a root is taken; the mean over any rows is meaningful.
+
+    Percentages are of the target's own values, and delta of huber is in encoded units, as in Ludwig.
+    """
     prediction, target = prediction.float(), target.float()
     kind = options.type
     if kind == "huber":
-        return F.huber_loss(prediction, target, reduction="none", delta=options.delta)
+        delta = options.delta / metadata["standard"]["std"]
+        return F.huber_loss(prediction, target, reduction="none", delta=delta)
     if kind == "mean_absolute_error":
         return (prediction - target).abs()
+    if kind in PERCENTAGES:
+        said, true = (own_of_standardised(each, metadata) for each in (prediction, target))
+        return _percentage_errors(said, true, kind).float()
+    return (prediction - target).square()
+
+
+def _percentage_errors(prediction: torch.Tensor, target: torch.Tensor, kind: str) -> torch.Tensor:
+    """prediction, target: [B] in the target's own units."""
     if kind == "mean_absolute_percentage_error":
         # The smallest denominator is that of torchmetrics, which Ludwig calls.
         return (prediction - target).abs() / target.abs().clamp_min(1.17e-6)
-    error = prediction - target
-    if kind == "root_mean_squared_percentage_error":
-        error = error / (target + 1e-4 * (target == 0))
-    return error.square()
+    return ((prediction - target) / (target + 1e-4 * (target == 0))).square()
 
 
 def is_root(options: Any) -> bool:
@@ -51,8 +63,8 @@ def is_root(options: Any) -> bool:
     return isinstance(options, NumberLossOptions) and options.type.startswith("root_")
 
 
-def binary(logits: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:
-    """Losses of a binary, [B]. logits: [B]; target: [B] of 0 and 1."""
+def binary(logits: torch.Tensor, target: torch.Tensor, options: Any, metadata: JSON | None = None) -> torch.Tensor:
+    """Losses of a binary, [B]. logits: [B]; target: [B] of 0 and 1. metadata is not needed."""
     if options.type != "focal":
         return binary_weighted_cross_entropy(logits, target, options)
     target = target.float()

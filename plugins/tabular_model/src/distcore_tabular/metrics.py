@@ -79,7 +79,17 @@ class MeanAbsolutePercentage(_Doubles, MeanAbsolutePercentageError):
 
 
 class R2(_Doubles, R2Score):
-    """Coefficient of determination; NaN of fewer than two rows, as in Ludwig."""
+    """Coefficient of determination; NaN of fewer than two rows, as in Ludwig.
+
+    mean, std: of the target. Sums of squares of values far from 0 say nothing about their spread, and torchmetrics
+    takes a spread below 1e-4 for none."""
+
+    def __init__(self, mean: float = 0.0, std: float = 1.0) -> None:
+        super().__init__()
+        self.mean, self.std = mean, std
+
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        super().update(*((each.double() - self.mean) / self.std for each in (output, target)))
 
     def compute(self) -> torch.Tensor:
         if self.total < 2:
@@ -184,8 +194,10 @@ Makers = Mapping[str, Callable[[], Metric]]
 """{name: makes a fresh one}"""
 
 
-def number(loss: RowLoss, root: bool) -> Makers:
-    """Metrics of a number, in encoded units as in Ludwig. loss: errors of rows; root: take the root of their mean."""
+def number(loss: RowLoss, root: bool, mean: float = 0.0, std: float = 1.0) -> Makers:
+    """Metrics of a number, in the units of what they are given.
+
+    loss: errors of rows; root: take the root of their mean. mean, std: of the target."""
     return {
         "loss": partial(MeanLoss, loss, root),
         "mean_squared_error": MeanSquared,
@@ -193,7 +205,7 @@ def number(loss: RowLoss, root: bool) -> Makers:
         "root_mean_squared_error": partial(MeanSquared, squared=False),
         "root_mean_squared_percentage_error": partial(MeanLoss, _squared_percentages, root=True),
         "mean_absolute_percentage_error": MeanAbsolutePercentage,
-        "r2": R2,
+        "r2": partial(R2, mean, std or 1.0),
     }
 
 

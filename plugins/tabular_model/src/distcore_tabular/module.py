@@ -5,6 +5,9 @@
         def forward(self, batch):                     # batch["age"]: [B]; batch["words"]: a Ragged
             return {"income": logits}                 # or the tensor alone, if there is one output
 
+Logits of a binary are log-odds, those of a category one for each class; a number's are standard deviations from the
+mean of the target, so that a network learns targets of any size alike.
+
 Saved are the class's import path, the options and the weights; nothing is pickled. Weights keep the class's own names.
 """
 

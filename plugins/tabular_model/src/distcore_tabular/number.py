@@ -13,7 +13,13 @@ from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy
 from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
-from distcore_tabular.number_statistics import NumberStatistics, doubles, fill_of, scaling
+from distcore_tabular.number_statistics import (
+    NumberStatistics,
+    doubles,
+    fill_of,
+    scaling,
+    standard,
+)
 from distcore_tabular.options_parts import HuberOptions, NumberLossOptions
 
 if TYPE_CHECKING:
@@ -28,7 +34,8 @@ CHUNK = 1 << 14
 class NumberFeature(TabularFeature):
     """The data half. Metadata: normalization, shift and scale (a value x is encoded as (x - shift) / scale, or as
     log1p(x)), fill (what a missing value becomes, in original units), and what was found: count, missing, mean, std
-    (n - 1), min, max, and q1, q2, q3 where they were needed; with an outlier_strategy also outlier: {low, high, fill}.
+    (n - 1), min, max, and q1, q2, q3 where they were needed; with an outlier_strategy also outlier: {low, high, fill};
+    of an output also standard: {mean, std} of its codes.
 
     As in Ludwig, statistics are of the column as it is after filling with a constant, the mean or the mode; values that
     come from neighbours (bfill, ffill) are not counted twice.
@@ -40,11 +47,12 @@ class NumberFeature(TabularFeature):
     def __init__(self, name: str, role: str, options: Any) -> None:
         super().__init__(name, role, options)
         strategies = (self.missing, options.preprocessing.outlier_strategy)
+        self._logs = role == "output" and options.preprocessing.normalization == "log1p"
         self._ranks = options.preprocessing.normalization == "iq" or "fill_with_mode" in strategies
 
     def partial(self, values: pa.Array) -> NumberStatistics:
         """Statistics of some rows. Raises DataError for an infinity."""
-        return NumberStatistics.of(values, self._ranks, self.name)
+        return NumberStatistics.of(values, self._ranks, self.name, logs=self._logs)
 
     def merge(self, left: NumberStatistics, right: NumberStatistics) -> NumberStatistics:
         return left.merge(right)
@@ -71,7 +79,10 @@ class NumberFeature(TabularFeature):
             # Where neighbours fill or rows are dropped none is left to fill, but for a column without any neighbour.
             "fill": mean if fill is None else fill,
         }
-        metadata |= scaling(options.normalization, metadata, filled, self.name)
+        target = self.role == "output"
+        metadata |= scaling(options.normalization, metadata, filled, self.name, target=target)
+        if target:
+            metadata["standard"] = standard(metadata, filled)
         if options.outlier_strategy is not None:
             reach = options.outlier_threshold * (metadata["std"] or 1.0)
             outlier = fill_of(options.outlier_strategy, options.fill_value, state)
@@ -131,7 +142,7 @@ def _normalise(values: np.ndarray, metadata: JSON, work: np.ndarray, out: np.nda
         values = work
     if metadata["normalization"] == "log1p":
         out[:] = np.log1p(values, out=work)
-    elif metadata["normalization"] is None:
+    elif metadata["normalization"] is None and not metadata["shift"]:
         out[:] = values
     else:
         np.subtract(values, metadata["shift"], out=work)
@@ -140,30 +151,48 @@ def _normalise(values: np.ndarray, metadata: JSON, work: np.ndarray, out: np.nda
 
 
 class NumberNetwork(MemberNetwork):
-    """The half that needs torch."""
+    """The half that needs torch.
+
+    Logits are in standard deviations from the mean of the target's codes, so that a network learns
+    a target of any size alike; the loss is in these units. Metrics are in the target's own.
+    """
 
     def __init__(self, feature: NumberFeature) -> None:
         self.feature = feature
 
+    def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
+        """Loss of each row, [B]. target: codes [B]."""
+        from distcore_tabular.units import standardised
+
+        return super().loss(logits, standardised(target, metadata), metadata)
+
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
-        """Ludwig's, in encoded units, which are the original ones unless the output is normalised."""
+        """Ludwig's, in the target's own units; `loss` as the loss that is trained on."""
         from distcore_tabular import losses
+        from distcore_tabular.units import in_own_units, standardised
 
         options = self.feature.options.loss
         own = isinstance(options, NumberLossOptions | HuberOptions)
 
         def errors(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            return losses.number_errors(output, target, options) if own else self.loss(output, target, metadata)
+            if not own:
+                return self.loss(standardised(output, metadata), target, metadata)
+            pair = standardised(output, metadata), standardised(target, metadata)
+            return losses.number_errors(*pair, options, metadata)
 
-        return self.feature.metrics(METRICS["number"], metadata, errors)
+        found = self.feature.metrics(METRICS["number"], metadata, errors)
+        return {name: metric if name == "loss" else in_own_units(metric, metadata) for name, metric in found.items()}
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
         """Values [B] in encoded units, clipped where the config says so (in original units)."""
-        values = logits.float()
+        from distcore_tabular.units import codes_of
+
+        values = codes_of(logits.float(), metadata)
         if self.feature.options.clip is None:
             return values
         bounds = np.empty(2, np.float32)
-        _normalise(np.array(self.feature.options.clip), {**metadata, "outlier": None}, np.empty(2), bounds)
+        unclipped = {**metadata, "outlier": None}
+        _normalise(np.array(self.feature.options.clip), unclipped, np.empty(2), bounds)
         return values.clamp(float(bounds[0]), float(bounds[1]))
 
     def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:

@@ -19,27 +19,37 @@ from distcore_core.errors import DataError
 from distcore_data.encoding.exactsum import Moments
 from distcore_tabular.columns import null_mask, plain
 
+FAR = 1000.0
+"""Standard deviations between a target's mean and 0 from which its codes are shifted: float32 has
+24 bits, and 10 of them would say where all values lie."""
+
+CONSTANT = 2.0**-24
+"""Of a constant target: its unit, as a share of its size; what float32 cannot tell apart."""
+
 
 @dataclass(frozen=True, eq=False)
 class NumberStatistics:
     """Of some rows. low, high: extremes (inf, -inf of no values). missing: rows without a value.
 
-    distinct: (values in ascending order [k], int64 counts [k]), or None if they are not kept."""
+    distinct: (values in ascending order [k], int64 counts [k]), or None if they are not kept.
+    logs: moments of log1p of the values above -1, or None if they are not kept."""
 
     moments: Moments = field(default_factory=Moments)
     low: float = math.inf
     high: float = -math.inf
     missing: int = 0
     distinct: tuple[np.ndarray, np.ndarray] | None = None
+    logs: Moments | None = None
 
     @classmethod
-    def of(cls, values: pa.Array, ranks: bool, name: str) -> NumberStatistics:
-        """Statistics of a float64 array; NaN is missing. ranks: keep the distinct values.
+    def of(cls, values: pa.Array, ranks: bool, name: str, *, logs: bool = False) -> NumberStatistics:
+        """Statistics of a float64 array; NaN is missing. ranks: keep the distinct values;
+        logs: the moments of log1p too.
 
         Raises DataError for an infinity, naming the column."""
         numbers, null = doubles(values)
         try:
-            return cls._of(numbers, null, ranks)
+            return cls._of(numbers, null, ranks, logs)
         except ValueError:
             if np.isinf(numbers if null is None else numbers[~null]).any():
                 raise DataError(
@@ -47,25 +57,27 @@ class NumberStatistics:
                     "Correct the value, or leave it empty to have it treated as missing."
                 ) from None
             nan = np.isnan(numbers)
-            return cls._of(numbers, nan if null is None else nan | null, ranks)
+            return cls._of(numbers, nan if null is None else nan | null, ranks, logs)
 
     @classmethod
-    def _of(cls, numbers: np.ndarray, null: np.ndarray | None, ranks: bool) -> NumberStatistics:
+    def _of(cls, numbers: np.ndarray, null: np.ndarray | None, ranks: bool, logs: bool) -> NumberStatistics:
         """Raises ValueError for NaN and infinity."""
         missing = 0 if null is None else int(np.count_nonzero(null))
         if missing == len(numbers):
-            return cls(missing=missing, distinct=_counted(numbers[:0]) if ranks else None)
+            distinct = _counted(numbers[:0]) if ranks else None
+            return cls(missing=missing, distinct=distinct, logs=Moments() if logs else None)
         if null is not None and missing:
             # A value that is there stands in for the missing ones, and is taken out of the sums again.
             stand_in = numbers[np.argmin(null)]
-            present = numbers[~null] if ranks else numbers
+            present = numbers[~null] if ranks or logs else numbers
             numbers = np.where(null, stand_in, numbers)
             moments = _plus(Moments.of(numbers), stand_in, -missing)
         else:
             present, moments = numbers, Moments.of(numbers)
         # Adding zero makes -0.0 and 0.0, which compare equal, one value.
         low, high = float(numbers.min()) + 0.0, float(numbers.max()) + 0.0
-        return cls(moments, low, high, missing, _counted(present + 0.0) if ranks else None)
+        distinct = _counted(present + 0.0) if ranks else None
+        return cls(moments, low, high, missing, distinct, _log_moments(present) if logs else None)
 
     def merge(self, other: NumberStatistics) -> NumberStatistics:
         """The statistics of both."""
@@ -78,6 +90,7 @@ class NumberStatistics:
             max(self.high, other.high),
             self.missing + other.missing,
             distinct,
+            None if self.logs is None or other.logs is None else self.logs.merge(other.logs),
         )
 
     def filled(self, value: float) -> NumberStatistics:
@@ -87,8 +100,12 @@ class NumberStatistics:
         distinct = None
         if self.distinct is not None:
             distinct = _merged(self.distinct, (np.array([value + 0.0]), np.array([self.missing])))
+        logs = self.logs
+        if logs is not None and value > -1.0:
+            logs = _plus(logs, float(np.log1p(value)), self.missing)
         return replace(
             self,
+            logs=logs,
             moments=_plus(self.moments, value, self.missing),
             low=min(self.low, value),
             high=max(self.high, value),
@@ -124,10 +141,19 @@ def fill_of(strategy: str, constant: float, state: NumberStatistics) -> float | 
     return None
 
 
-def scaling(normalization: str | None, metadata: JSON, filled: NumberStatistics, name: str) -> JSON:
+def scaling(
+    normalization: str | None,
+    metadata: JSON,
+    filled: NumberStatistics,
+    name: str,
+    *,
+    target: bool = False,
+) -> JSON:
     """{"shift", "scale"}, and for iq also the quartiles.
 
-    zscore: mean and standard deviation (n - 1); minmax: minimum and range; iq: median and interquartile range. A
+    None: a target that lies so far from 0 that float32 would lose its differences is shifted by
+    its mean. zscore: mean and standard deviation (n - 1); minmax: minimum and range; iq: median and
+    interquartile range. A
     constant column has the scale 1, so that it is encoded as 0. Raises DataError if the values do not allow it."""
     shift, scale, quartiles = 0.0, 1.0, {}
     if normalization == "zscore":
@@ -142,6 +168,8 @@ def scaling(normalization: str | None, metadata: JSON, filled: NumberStatistics,
                 f"Column {name!r}: half of the values are {q2!r}, so the interquartile range is 0 and iq cannot "
                 "divide by it. Choose another preprocessing.normalization, such as zscore."
             )
+    elif normalization is None and target and abs(metadata["mean"]) > FAR * metadata["std"]:
+        shift = metadata["mean"]
     elif normalization == "log1p" and metadata["min"] <= -1.0:
         raise DataError(
             f"Column {name!r}: the smallest value is {metadata['min']!r}, and log1p is defined above -1 alone. "
@@ -159,6 +187,27 @@ def doubles(values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
     if values.type != pa.float64():
         values = values.cast(pa.float64())
     return plain(values), null_mask(values)
+
+
+def standard(metadata: JSON, filled: NumberStatistics) -> JSON:
+    """{"mean", "std"} of a target's codes: what a network predicts is in these units.
+
+    Outliers count as they were. The units of a constant target are so small that whatever a network
+    says, that constant is predicted.
+    metadata: normalization, mean, std, shift and scale of the column. filled: its statistics."""
+    if metadata["normalization"] == "log1p":
+        assert filled.logs is not None
+        mean, std = filled.logs.mean(), filled.logs.std(ddof=1)
+    else:
+        mean = (metadata["mean"] - metadata["shift"]) / metadata["scale"]
+        std = metadata["std"] / metadata["scale"]
+    if not std > 0.0:  # one value, or the NaN of one row
+        std = CONSTANT * (abs(metadata["mean"] / metadata["scale"]) or 1.0)
+    return {"mean": mean, "std": std}
+
+
+def _log_moments(present: np.ndarray) -> Moments:
+    return Moments.of(np.log1p(present[present > -1.0]))
 
 
 def _plus(moments: Moments, value: float, times: int) -> Moments:

@@ -89,7 +89,9 @@ class NumberOutputPreprocessing(NumberPreprocessing):
         Literal["fill_with_const", "fill_with_mode", "fill_with_mean", "bfill", "ffill", "drop_row"], OldSpelling
     ] = Field("drop_row", description="What a missing value becomes.")
     normalization: Annotated[Literal["zscore", "minmax", "log1p", "iq"] | None, BeforeValidator(_none_word)] = Field(
-        None, description="As for an input; losses and metrics are of the normalised values, predictions are not."
+        None,
+        description="As for an input. Metrics and predictions are in the target's own units whatever it is, the loss "
+        "in standard deviations of what it gives.",
     )
 
 

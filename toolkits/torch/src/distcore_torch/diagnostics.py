@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.types as pt
 
 from distcore_core.contracts import JSON
 from distcore_data.encoding.exactsum import exact_sum
@@ -76,7 +77,7 @@ class Classes:
 
 
 class Residuals:
-    """Histogram of prediction − truth, in encoded units."""
+    """Histogram of prediction − truth, in the target's own units."""
 
     def __init__(self) -> None:
         self.parts: list[NDArray[np.float64]] = []
@@ -106,10 +107,11 @@ class Residuals:
 
 class Diagnostics:
     """One drawing for each output feature. A feature whose metadata lists labels (Ludwig's `idx2str`, or `bool2str` for
-    false and true) has classes; any other has residuals, in encoded units."""
+    false and true) has classes; any other has residuals, in its own units."""
 
     def __init__(self, features: Features) -> None:
         self.features = features
+        self.networks = {feature.name: feature.network() for feature in features.outputs}
         self.drawings: dict[str, Classes | Residuals] = {}
         for feature in features.outputs:
             metadata = features.metadata[feature.name]
@@ -124,7 +126,15 @@ class Diagnostics:
                 known = target >= 0
                 drawing.update(output[known], target[known].astype(np.int64))
             else:
-                drawing.update(output.astype(np.float64), target.astype(np.float64))
+                drawing.update(self._decoded(name, output), self._decoded(name, target))
+
+    def _decoded(self, name: str, codes: NDArray[Any]) -> NDArray[np.float64]:
+        """Codes of an output without classes [B] as its predictions are told; as they are, if those are no numbers."""
+        predictions = self.networks[name].predictions(codes, self.features.metadata[name])
+        column = predictions.column(f"{name}_predictions")
+        numbers = pt.is_floating(column.type) or pt.is_integer(column.type)
+        values: NDArray[np.float64] = (column.to_numpy(zero_copy_only=False) if numbers else codes).astype(np.float64)
+        return values
 
     def state(self) -> dict[str, Arrays]:
         """{output feature: its drawing's arrays}, of the rows seen so far."""

@@ -1,0 +1,61 @@
+"""The three units of a number target: standard deviations (logits), codes (the cache), its own (people).
+
+All is elementwise, so a row's bits do not depend on the rows beside it, nor on the number of workers. Whole values are
+moved in float64: in float32 a target far from 0 would lose its last digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from distcore_core.contracts import JSON
+
+
+def standardised(codes: torch.Tensor, metadata: JSON) -> torch.Tensor:
+    """Codes [B] as standard deviations from the mean, float32 [B]."""
+    mean, std = metadata["standard"]["mean"], metadata["standard"]["std"]
+    if mean == 0.0 and std == 1.0:
+        return codes.float()
+    return ((codes.double() - mean) / std).float()
+
+
+def codes_of(logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
+    """Standard deviations from the mean [B] as codes, float32 [B]."""
+    mean, std = metadata["standard"]["mean"], metadata["standard"]["std"]
+    if mean == 0.0 and std == 1.0:
+        return logits
+    return (logits.double() * std + mean).float()
+
+
+def own(codes: torch.Tensor, metadata: JSON) -> torch.Tensor:
+    """Codes [B] in the target's own units, float64 [B]."""
+    codes = codes.double()
+    if metadata["normalization"] == "log1p":
+        return codes.expm1()
+    return codes * metadata["scale"] + metadata["shift"]
+
+
+def own_of_standardised(values: torch.Tensor, metadata: JSON) -> torch.Tensor:
+    """Standard deviations from the mean [B] in the target's own units, float64 [B]."""
+    mean, std = metadata["standard"]["mean"], metadata["standard"]["std"]
+    return own(values.double() * std + mean, metadata)
+
+
+def in_own_units(metric: Any, metadata: JSON) -> Any:
+    """The metric, which from now on is updated with values in the target's own units."""
+    metric.update = _Decoded(metric.update, metadata)
+    return metric
+
+
+class _Decoded:
+    """`Metric.update` behind the decoding of what it is given: codes [B], twice."""
+
+    def __init__(self, update: Callable[..., None], metadata: JSON) -> None:
+        self.update = update
+        self.metadata = metadata
+
+    def __call__(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        self.update(own(output, self.metadata), own(target, self.metadata))
