@@ -12,6 +12,7 @@ from distcore_core.errors import CacheError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.encoding.splits import GivenSplitter, make_splitter
 from distcore_data.encoding.splitter import Splitter
+from distcore_data.features import shown
 from distcore_data.roles import OWN, SPLITTER
 
 if TYPE_CHECKING:
@@ -177,13 +178,13 @@ def key_of(session: Session, data: Data, source: Source, raw: dict[str, str], gi
 def encoders_of(session: Session, data: Data) -> dict[str, Encoder]:
     """{"feature number": who encodes it, …}, the cache format, and who reads and splits the data, unless that is
     the toolkit's own: CACHE_VERSION tells its versions apart."""
-    found = {f"feature {name}": each for name, each in session.features.encoders.items()}
+    found = {shown(key): each for key, each in session.features.encoders.items()}
     name = format_of(session).name
     found[f"cache format {name}"] = session.plugins.encoder("caches", name)
-    splitter, shown = session.config.preprocessing.split.type, SPLITTER.singular
+    splitter = session.config.preprocessing.split.type
     divided = session.plugins.encoder(SPLITTER.kind, splitter)
     if data.dataset is not None and divided.distribution != OWN:
-        found[f"{shown} {splitter}"] = divided
+        found[f"{SPLITTER.singular} {splitter}"] = divided
     return found | data.readers(session.plugins)
 
 

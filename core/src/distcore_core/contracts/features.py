@@ -24,6 +24,7 @@ class Feature(Protocol):
 
     missing: the strategy for missing values, by Ludwig's names; "": it has none.
     loss_weight: an output's share of the summed loss. default_metric: by which an output's weights are kept.
+    encoded_by: what else decides its encoded bytes: (role's kind, name) of each, such as a tokenizer.
 
     `partial`, `merge` and `finish` must give the same bits for any partition of the rows and any order of merging.
     Inherit from `FeatureBase`, which has the members that most need not think of.
@@ -41,6 +42,9 @@ class Feature(Protocol):
 
     @property
     def default_metric(self) -> str: ...
+
+    @property
+    def encoded_by(self) -> Sequence[tuple[str, str]]: ...
 
     def labels(self, metadata: JSON) -> Sequence[str] | None:
         """Names of an output's classes, in the order of their codes; None: it has none."""
@@ -80,6 +84,7 @@ class FeatureBase:
     missing: str = ""
     loss_weight: float = 1.0
     default_metric: str = "loss"
+    encoded_by: Sequence[tuple[str, str]] = ()
 
     def labels(self, metadata: JSON) -> Sequence[str] | None:
         """It has no classes."""

@@ -1,4 +1,4 @@
-"""The plugin's own encoders, decoders, losses, metrics and combiners, by the names of their entry points."""
+"""The plugin's own encoders, decoders, losses, metrics, combiners and tokenizers, by entry point."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ def make(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any:
         return _loss(feature, options)
     if kind == "tabular.metrics":
         return _metric(feature, short, **context)
+    if kind == "tabular.tokenizers":
+        from distcore_tabular.tokenizers import TOKENIZERS
+
+        return TOKENIZERS.get(name)
     if kind == "tabular.combiners" and name == "concat":
         from distcore_tabular.layers import fc_stack
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, Field, create_model
 
@@ -13,7 +13,7 @@ from distcore_core.contracts import Role
 from distcore_core.registry.manager import Plugins
 from distcore_tabular import options, options_network, options_text
 from distcore_tabular import options_parts as parts
-from distcore_tabular.roles import COMBINER, DECODER, ENCODER, LOSS, METRIC
+from distcore_tabular.roles import COMBINER, DECODER, ENCODER, LOSS, METRIC, TOKENIZER
 
 
 class Section(NamedTuple):
@@ -100,9 +100,31 @@ def with_members_of(model: type[BaseModel], name: str, role: str, given: Any, pl
         model = with_members(
             model, each.field, given, each.role, plugins, builtin=known, shared=each.shared, prefix=prefix
         )
+    if (name, role) in (("text", "input"), ("set", "input")):
+        model = _with_tokenizers(model, given, plugins)
     if role == "output" and isinstance(given, Mapping) and given.get("metrics"):
         model = _with_metrics(model, prefix_of(name, role), plugins)
     return model
+
+
+def _with_tokenizers(model: type[BaseModel], given: Any, plugins: Plugins) -> type[BaseModel]:
+    """The options, whose `preprocessing.tokenizer` may be of another plugin."""
+    inside = None if given is None else given.get("preprocessing", {}) if isinstance(given, Mapping) else {}
+    info = model.model_fields["preprocessing"]
+    known: Any = info.annotation
+    changed = with_members(
+        known,
+        "tokenizer",
+        inside if given is None or inside is not None else {},
+        TOKENIZER,
+        plugins,
+        builtin=get_args(options_text.TokenizerName),
+        shared=Options,
+    )
+    if changed is known:
+        return model
+    fields: dict[str, Any] = {"preprocessing": (changed, changed.model_validate({}))}
+    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
 def _with_metrics(model: type[BaseModel], prefix: str, plugins: Plugins) -> type[BaseModel]:

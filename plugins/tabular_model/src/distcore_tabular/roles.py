@@ -21,6 +21,13 @@ COMBINER: Role[Any] = Role("tabular.combiners", MEMBER_HOOK, "combiner", object)
 
 sizes: {input feature: how many columns its encoder gives}, in the order of the columns."""
 
+TOKENIZER: Role[Any] = Role("tabular.tokenizers", MEMBER_HOOK, "tokenizer", object)
+"""Context: none. (texts) → their tokens.
+
+texts: a pyarrow.LargeStringArray without nulls, lowered already if the config says so. Tokens: a list array of strings
+with a row for each text, whose empty strings count for nothing; or `tokenizers.Tokens`, as the built-in ones give.
+Row by row: the tokens of a text depend on that text alone. Texts and sets have one and the same tokenizers."""
+
 METRIC: Role[Any] = Role("tabular.metrics", MEMBER_HOOK, "metric", object)
 """Context: metadata, feature, loss. A fresh torchmetrics.Metric of (output, target), as `FeatureNetwork.metrics` gives.
 

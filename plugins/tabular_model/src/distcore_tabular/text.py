@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from distcore_core.config.members import make_named
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
+from distcore_core.registry.manager import environment_plugins
 from distcore_tabular import tokenizers
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.options_text import START, STOP, UNKNOWN
+from distcore_tabular.roles import TOKENIZER
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +54,7 @@ class TokenizedFeature(TabularFeature):
             int(tokens.lengths.max(initial=0)),
             len(values),
             values.null_count,
-            tokenizers.count(tokenizers.tokenize(values, "untokenized")) if by_mode else None,
+            tokenizers.count(tokenizers.tokenize(values, tokenizers.untokenized)) if by_mode else None,
         )
 
     def merge(self, left: TextState, right: TextState) -> TextState:
@@ -67,8 +70,21 @@ class TokenizedFeature(TabularFeature):
         )
 
     def tokens(self, values: pa.Array) -> tokenizers.Tokens:
-        options = self.options.preprocessing
-        return tokenizers.tokenize(values, options.tokenizer, options.lowercase)
+        section = self.options.preprocessing.tokenizer
+        plugins = environment_plugins(self.block)
+        tokenizer = make_named(plugins, TOKENIZER, self.tokenizer, section)
+        return tokenizers.tokenize(values, tokenizer, self.options.preprocessing.lowercase)
+
+    @property
+    def tokenizer(self) -> str:
+        """The name of the one that the options name."""
+        section = self.options.preprocessing.tokenizer
+        return section if isinstance(section, str) else str(section.type)
+
+    @property
+    def encoded_by(self) -> tuple[tuple[str, str], ...]:  # type: ignore[override]  # read-only here
+        """The tokenizer."""
+        return ((TOKENIZER.kind, self.tokenizer),)
 
     def filled(self, state: TextState, unknown: str) -> tuple[TextState, list[str]]:
         """The state with missing values counted as what stands in for them, and the tokens of that: [unknown] where

@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distcore_core.errors import PluginBroken
+
 SPACE = r"\p{Z}\x09-\x0d\x1c-\x1f\x{85}"
 """Inside of an RE2 class: what Python's str.isspace calls a space (bidirectional WS, B, S, and category Z)."""
 WORD = r"\p{L}\p{N}_"
@@ -38,10 +40,11 @@ class Tokens(NamedTuple):
         return np.diff(self.offsets)
 
 
-def tokenize(texts: pa.Array, tokenizer: str, lowercase: bool = False) -> Tokens:
-    """The tokens of each text; a missing text has none. tokenizer: a name in TOKENIZERS."""
+def tokenize(texts: pa.Array, tokenizer: Callable[[pa.Array], Tokens | pa.Array], lowercase: bool = False) -> Tokens:
+    """The tokens of each text; a missing text has none. tokenizer: as `roles.TOKENIZER`."""
     present = texts.drop_null().cast(pa.large_string())
-    tokens = TOKENIZERS[tokenizer](pc.utf8_lower(present) if lowercase else present)
+    found = tokenizer(pc.utf8_lower(present) if lowercase else present)
+    tokens = found if isinstance(found, Tokens) else _of_lists(_checked(found, len(present)))
     if len(present) == len(texts):
         return tokens
     lengths = np.zeros(len(texts), np.int64)
@@ -94,12 +97,13 @@ def _characters(texts: pa.Array) -> Tokens:
     return _encoded(characters, np.searchsorted(starts, offsets - first))
 
 
-def _untokenized(texts: pa.Array) -> Tokens:
+def untokenized(texts: pa.Array) -> Tokens:
+    """Each text as the one token that it is."""
     return _encoded(texts, np.arange(len(texts) + 1))
 
 
 def _stripped(texts: pa.Array) -> Tokens:
-    return _untokenized(pc.utf8_trim_whitespace(texts))
+    return untokenized(pc.utf8_trim_whitespace(texts))
 
 
 TOKENIZERS: dict[str, Callable[[pa.Array], Tokens]] = {
@@ -108,10 +112,27 @@ TOKENIZERS: dict[str, Callable[[pa.Array], Tokens]] = {
     "characters": _characters,
     "underscore": _underscore,
     "comma": _comma,
-    "untokenized": _untokenized,
+    "untokenized": untokenized,
     "stripped": _stripped,
 }
 """What is carried out of Ludwig's tokenizers, by Ludwig's names."""
+
+
+def _checked(lists: object, texts: int) -> pa.Array:
+    """What a tokenizer from outside gave, as lists of large strings without nulls."""
+    lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
+    if not isinstance(lists, pa.Array) or not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
+        given = lists.type if isinstance(lists, pa.Array) else type(lists).__name__
+        raise PluginBroken(
+            f"A tokenizer gave {given} for texts; it should give a list array of strings, a row for "
+            "each text. Report this to its authors."
+        )
+    if len(lists) != texts or lists.null_count or lists.flatten().null_count:
+        raise PluginBroken(
+            f"A tokenizer gave {len(lists)} rows for {texts} texts, or nulls among them; it should "
+            "give each text a list of strings. Report this to its authors."
+        )
+    return lists.cast(pa.large_list(pa.large_string()))
 
 
 def _of_lists(lists: pa.Array) -> Tokens:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import FEATURE, JSON, Column, Feature
+from distcore_core.contracts.roles import singular
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue
 from distcore_core.registry.manager import Encoder
 
@@ -26,7 +27,8 @@ class Features:
 
     source_columns: {feature name: name of the column in the dataset}.
     specifications: what `from_json` needs to make the same features again.
-    encoders: {type: who encodes it}.
+    encoders: {type: who encodes it}, and {"kind:name": who offers it} of the members of other distributions that their
+        encoded bytes depend on (`Feature.encoded_by`).
     """
 
     inputs: Sequence[Feature]
@@ -109,17 +111,33 @@ class Features:
             made[each["role"]].append(feature)
         sources = {each["name"]: each["column"] for each in specifications}
         encoders = {each["type"]: plugins.encoder("features", each["type"]) for each in specifications}
+        own = {(each.distribution, each.data) for each in encoders.values()}
+        features = [*made["input"], *made["output"]]
+        for kind, name in sorted({pair for each in features for pair in each.encoded_by}):
+            encoder = plugins.encoder(kind, name)
+            if (encoder.distribution, encoder.data) not in own:  # that version is there already
+                encoders[f"{kind}:{name}"] = encoder
         return cls(tuple(made["input"]), tuple(made["output"]), sources, list(specifications), encoders=encoders)
 
 
 def _check_encoders(saved: Mapping[str, Mapping[str, str]], plugins: Plugins) -> None:
     """Compare who fitted the features with who encodes now. Raises ArtifactError naming both."""
-    for name, each in saved.items():
-        then, now = Encoder(**each), plugins.encoder("features", name)
+    for key, each in saved.items():
+        kind, _, name = key.rpartition(":")
+        then, now = Encoder(**each), plugins.encoder(kind or "features", name)
+        of_type = f"{name} features of this model were fitted with {then.who}"
+        of_member = f"features of this model were encoded by {kind} {name!r} of {then.who}"
+        what = of_member if kind else of_type
         if (then.distribution, then.data) != (now.distribution, now.data):
             raise ArtifactError(
-                f"The {name} features of this model were fitted with {then.who}, and {now.who} encodes otherwise. "
-                f"Install {then.distribution}=={then.version}, or train again."
+                f"The {what}, and {now.who} encodes otherwise. Install "
+                f"{then.distribution}=={then.version}, or train again."
             )
         if then.version != now.version:
-            log.warning("The %s features of this model were fitted with %s; %s encodes alike.", name, then.who, now.who)
+            log.warning("The %s; %s encodes alike.", what, now.who)
+
+
+def shown(key: str) -> str:
+    """A key of `Features.encoders` for people: `feature number`, `tokenizer bpe`."""
+    kind, _, name = key.rpartition(":")
+    return f"{singular(kind or FEATURE.kind)} {name}"
