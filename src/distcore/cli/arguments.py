@@ -11,14 +11,22 @@ from distcore_core.errors import UserError
 
 
 def config_of(arguments: Namespace) -> Any:
-    """The config's path, or its text as a document with lines; None if neither is given."""
+    """The config's path, or its text as a document with lines; with what `--set` changes; None if none is given."""
     if arguments.config and arguments.config_str:
         raise UserError("Both --config and --config_str were given. Give one of them.")
+    given = arguments.config
     if arguments.config_str:
         from distcore.config.yaml_document import parse
 
-        return parse(arguments.config_str, "--config_str")
-    return arguments.config
+        given = parse(arguments.config_str, "--config_str")
+    if not arguments.set:
+        return given
+    if given is None and getattr(arguments, "model_resume_path", None):
+        raise UserError("--set changes a config: give the one that the run was begun with (--config) as well.")
+    from distcore.config import document_of
+    from distcore.config.overrides import override
+
+    return override(document_of(given), arguments.set)
 
 
 def data_of(arguments: Namespace) -> dict[str, Any]:
@@ -28,10 +36,17 @@ def data_of(arguments: Namespace) -> dict[str, Any]:
         raise UserError(
             f"Both --dataset and --{given[0]} were given. Give one dataset to be split, or the sets, not both."
         )
-    return {
-        name: getattr(arguments, name)
-        for name in ("dataset", "training_set", "validation_set", "test_set", "data_format")
-    }
+    names = ("training_set", "validation_set", "test_set", "data_format")
+    return {"dataset": dataset_of(arguments), **{name: getattr(arguments, name) for name in names}}
+
+
+def dataset_of(arguments: Namespace) -> Any:
+    """The dataset's path; of `-` that of a copy of standard input, which is gone when this process ends."""
+    if arguments.dataset != "-":
+        return arguments.dataset
+    from distcore.cli.standard_input import spooled
+
+    return spooled(arguments.data_format)
 
 
 def skips_of(arguments: Namespace) -> frozenset[str]:

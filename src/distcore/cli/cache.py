@@ -33,6 +33,7 @@ class CacheCommand:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Its actions, each with its options."""
+        flags.examples(parser, "cache list --dataset data.csv", "cache prune --cache_dir .distcore_cache --help")
         actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
         for name, text, fill in ACTIONS:
             action = actions.add_parser(name, help=text, description=text, allow_abbrev=False)

@@ -13,11 +13,24 @@ def flag(parser: Any, name: str, *short: str, **options: Any) -> None:
     parser.add_argument(*short, f"--{name}", *([f"--{dashed}"] if dashed != name else []), dest=name, **options)
 
 
+def examples(parser: argparse.ArgumentParser, *lines: str) -> None:
+    """End the help with commands to copy."""
+    parser.epilog = "\n".join(["examples:", *(f"  distcore {line}" for line in lines)])
+
+
 def config(parser: argparse.ArgumentParser) -> None:
     """What every command that has a config takes."""
     group = parser.add_argument_group("config")
-    flag(group, "config", "-c", metavar="FILE", help="the YAML config")
+    flag(group, "config", "-c", metavar="FILE", help="the YAML config; --config may be left out")
     flag(group, "config_str", "-cs", metavar="YAML", help="the config as text")
+    flag(
+        group,
+        "set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="set one option of the config, such as trainer.epochs=3; may be given again",
+    )
     flag(group, "backend", "-b", metavar="NAME", help="where to run; overrides the config")
     flag(group, "random_seed", "-rs", type=int, metavar="N", help="seed of every random number (default: 42)")
     flag(group, "logging_level", "-l", default="info", metavar="LEVEL", help="critical, error, warning, info or debug")
@@ -30,7 +43,7 @@ def data(parser: argparse.ArgumentParser) -> None:
         group,
         "dataset",
         metavar="PATH",
-        help="dataset to be split: csv, tsv, parquet, json lines, feather; path or URL",
+        help="dataset to be split: csv, tsv, parquet, json lines, feather; path, URL or - (standard input)",
     )
     flag(group, "training_set", metavar="PATH", help="training set, where the split is given")
     flag(group, "validation_set", metavar="PATH", help="validation set")
@@ -125,6 +138,14 @@ def train(parser: argparse.ArgumentParser) -> None:
     flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the run in this experiment folder")
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
     skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
+    command = parser.prog.rpartition(" ")[2]
+    examples(
+        parser,
+        f"{command} config.yaml data.csv",
+        f"{command} config.yaml data.csv --set trainer.epochs=3 --set trainer.learning_rate=0.01",
+        f"{command} -c config.yaml --training_set train.csv --validation_set valid.csv --test_set test.csv",
+        f"{command} config.yaml data.csv --backend ray --model_resume_path results/experiment_run",
+    )
 
 
 def model(parser: argparse.ArgumentParser) -> None:
@@ -152,18 +173,25 @@ def predict(parser: argparse.ArgumentParser) -> None:
     """Of `predict`."""
     model(parser)
     skip(parser, ["skip_save_predictions", "skip_save_log"])
+    examples(
+        parser,
+        "predict --model_path results/experiment_run --dataset new.csv",
+        "grep -v test new.csv | distcore predict -m results/experiment_run --dataset -",
+    )
 
 
 def evaluate(parser: argparse.ArgumentParser) -> None:
     """Of `evaluate`."""
     model(parser)
     skip(parser, ["skip_save_predictions", "skip_save_eval_stats", "skip_save_log"])
+    examples(parser, "evaluate --model_path results/experiment_run --dataset test.csv")
 
 
 def preprocess(parser: argparse.ArgumentParser) -> None:
     """Of `preprocess`."""
     config(parser)
     data(parser)
+    examples(parser, "preprocess config.yaml data.csv")
 
 
 def plan(parser: argparse.ArgumentParser) -> None:
@@ -172,6 +200,7 @@ def plan(parser: argparse.ArgumentParser) -> None:
     data(parser)
     flag(parser, "json", action="store_true", help="print JSON")
     flag(parser, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
+    examples(parser, "plan config.yaml data.csv", "plan config.yaml data.csv --backend ray --json")
 
 
 def init(parser: argparse.ArgumentParser) -> None:
@@ -188,19 +217,34 @@ def init(parser: argparse.ArgumentParser) -> None:
     )
     flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")
     flag(parser, "data_format", metavar="FORMAT")
+    examples(parser, "init --dataset data.csv --target price --output config.yaml")
 
 
 def plugins(parser: argparse.ArgumentParser) -> None:
     """Of `plugins`."""
     flag(parser, "json", action="store_true", help="print JSON, an object a row")
     flag(parser, "timeout", type=float, default=10.0, metavar="SECONDS", help="deadline for one plugin's import")
+    examples(parser, "plugins", "plugins --json")
 
 
 def doctor(parser: argparse.ArgumentParser) -> None:
     """Of `doctor`."""
     flag(parser, "json", action="store_true", help="print JSON")
+    examples(parser, "doctor")
 
 
 def schema(parser: argparse.ArgumentParser) -> None:
     """Of `schema`."""
     flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")
+    examples(parser, "schema --output schema.json")
+
+
+def completion(parser: argparse.ArgumentParser) -> None:
+    """Of `completion`."""
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="whose script to print")
+    examples(
+        parser,
+        "completion bash > ~/.local/share/bash-completion/completions/distcore",
+        'completion zsh > "${fpath[1]}/_distcore"',
+        "completion fish > ~/.config/fish/completions/distcore.fish",
+    )

@@ -32,10 +32,11 @@ def plan(arguments: Namespace) -> int:
 
 def init(arguments: Namespace) -> int:
     """Write a commented config by looking at the data."""
+    from distcore.cli.arguments import dataset_of
     from distcore.config.initialise import suggest
     from distcore_data.sources.registry import sample
 
-    text = suggest(sample(arguments.dataset, rows=50_000, format=arguments.data_format), arguments.target)
+    text = suggest(sample(dataset_of(arguments), rows=50_000, format=arguments.data_format), arguments.target)
     if arguments.output is None:
         print(text, end="")
     else:

@@ -104,12 +104,27 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     if unsupported is not None:
         command.error(unsupported)
     parsed, left = parser.parse_known_args(words)
+    left = _without_names(left, parsed)
     if left:
         _refuse(left, command)
     if not getattr(parsed, "run", None):
         parser.print_help()
         parser.exit(2)
     return parsed
+
+
+def _without_names(words: list[str], parsed: argparse.Namespace) -> list[str]:
+    """The words without those that `distcore train config.yaml data.csv` names without an option, which go into what
+    was parsed: a config, then a dataset."""
+    if any(word.startswith("-") and word != "-" for word in words) or not hasattr(parsed, "config_str"):
+        return words
+    left = list(words)
+    if left and not parsed.config and not parsed.config_str and left[0].endswith((".yaml", ".yml", ".json")):
+        parsed.config = left.pop(0)
+    given = [parsed.dataset, parsed.training_set, parsed.validation_set, parsed.test_set]
+    if left and not any(given):
+        parsed.dataset = left.pop(0)
+    return left
 
 
 def _refuse(words: Sequence[str], command: argparse.ArgumentParser) -> NoReturn:
@@ -121,7 +136,22 @@ def _refuse(words: Sequence[str], command: argparse.ArgumentParser) -> NoReturn:
     if not first.startswith("-"):
         command.error(f"{first!r} is one word too many")
     near = difflib.get_close_matches(first, known, n=1)
-    command.error(f"{command.prog} has no option {first}.{f' Did you mean {near[0]}?' if near else ''}")
+    hint = f" Did you mean {near[0]}?" if near else ""
+    if "--set" in known:
+        hint = _of_config(first, words) or hint
+    command.error(f"{command.prog} has no option {first}.{hint}")
+
+
+def _of_config(option: str, words: Sequence[str]) -> str:
+    """How to give an option of the config, such as `--epochs 5`; empty for what is none."""
+    from distcore.config.overrides import belongs_to
+
+    path = belongs_to(option.lstrip("-").replace("-", "_"))
+    if path is None:
+        return ""
+    said = [word for word in words if word.startswith(f"{option}=")]
+    value = said[0].partition("=")[2] if said else next(iter(words[words.index(option) + 1 :]), "…")
+    return f" It is the config's: write --set {path}={'…' if value.startswith('-') else value}."
 
 
 def build_parser(offered: Offered | None = None) -> Parser:
@@ -144,6 +174,7 @@ def build_parser(offered: Offered | None = None) -> Parser:
         if command is not None:
             inner.add_argument("--debug", action="store_true", help="show tracebacks")
             command.add_arguments(inner)
+            inner.formatter_class = argparse.RawDescriptionHelpFormatter
             inner.set_defaults(run=command.run)
     return parser
 
@@ -184,6 +215,7 @@ COMMANDS: Mapping[str, Command] = {
     "init": _Own("write a commented config by looking at data", flags.init, "inspect", "init"),
     "plugins": _Own("list the installed plugins and their state", flags.plugins, "inspect", "plugins"),
     "doctor": _Own("check the machine and each plugin's parts", flags.doctor, "inspect", "doctor"),
+    "completion": _Own("print a shell's completion script", flags.completion, "completion", "completion"),
     "schema": _Own("print the JSON Schema of what is installed", flags.schema, "inspect", "schema"),
 }
 ALIASES = {"evaluate": ["test"]}
@@ -203,6 +235,20 @@ class Offered(NamedTuple):
 
     name: str
     command: Command
+
+
+def offered_commands() -> list[Offered]:
+    """Every command that an installed plugin offers; one that cannot be made is left out."""
+    from distcore_core.errors import PluginError
+    from distcore_core.registry.manager import Plugins
+
+    plugins, found = Plugins(), []
+    for name in plugins.names(COMMAND.kind):
+        try:
+            found.append(Offered(name, plugins.make(COMMAND, name)))
+        except PluginError:
+            continue
+    return found
 
 
 def _is_own(words: Sequence[str]) -> bool:

@@ -30,6 +30,10 @@ class HyperoptCommand:
         skips = [name for name in flags.SKIPS if name != "skip_save_predictions"]
         flags.skip(parser, ["skip_save_hyperopt_statistics", *skips])
 
+        flags.examples(
+            parser, "hyperopt config.yaml data.csv", "hyperopt config.yaml data.csv --set hyperopt.goal=minimize"
+        )
+
     def run(self, arguments: Namespace) -> int:
         """Search the space of the config's hyperopt section, and print the trials, best first."""
         from distcore.cli.table import table

@@ -6,7 +6,7 @@ import logging
 from argparse import Namespace
 from typing import Any
 
-from distcore.cli.arguments import config_of, data_of, run_of, set_up_logging, shown, skips_of
+from distcore.cli.arguments import config_of, data_of, dataset_of, run_of, set_up_logging, shown, skips_of
 
 log = logging.getLogger("distcore")
 
@@ -71,9 +71,10 @@ def _fit(arguments: Namespace, command: str) -> int:
 def _model(arguments: Namespace) -> dict[str, Any]:
     """Arguments of `run.predict` and `run.evaluate`."""
     set_up_logging(arguments.logging_level)
-    where = ("model_path", "dataset", "data_format", "output_directory", "credentials")
+    where = ("model_path", "data_format", "output_directory", "credentials")
     names = (*where, "batch_size", "backend", "gpus", "trust")
-    return {**{name: getattr(arguments, name) for name in names}, "view": shown(arguments.logging_level)}
+    given = {name: getattr(arguments, name) for name in names}
+    return {**given, "dataset": dataset_of(arguments), "view": shown(arguments.logging_level)}
 
 
 def print_scores(statistics: dict[str, Any]) -> None:

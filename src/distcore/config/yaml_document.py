@@ -7,7 +7,9 @@ string keys, lists, strings, numbers, booleans and None. Scalars mean what they 
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ def read_document(path: str | Path) -> Document:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise _refuse(name, "there is no such file. Check the path, which is relative to the working folder.") from None
+        raise _refuse(name, f"there is no such file. {_near(Path(path))}") from None
     except IsADirectoryError:
         raise _refuse(name, "this is a folder, not a config. Name the YAML file inside it.") from None
     except OSError as error:
@@ -86,6 +88,16 @@ def from_mapping(values: Mapping[Any, Any], source: str = "config") -> Document:
         raise ConfigError([source_map.issue(path, message)], source)
 
     return Document(copy(values, ()), source, source_map, raw)
+
+
+def _near(path: Path) -> str:
+    """What to do about a path that is not there."""
+    if not path.parent.is_dir():
+        return f"There is no folder {path.parent} either. Check the path, which is relative to the working folder."
+    near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
+    if near:
+        return f"Did you mean {path.parent / near[0]}?"
+    return "Check the path, which is relative to the working folder."
 
 
 # ------------------------------------------------------------------ bytes to text, errors to ours

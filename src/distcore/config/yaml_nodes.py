@@ -1,7 +1,11 @@
-"""From YAML's nodes to plain values and their places; nothing is constructed from a tag, and aliases are bounded."""
+"""From YAML's nodes to plain values and their places; nothing is constructed from a tag, and aliases are bounded.
+
+`${ENV:NAME}` in a text is what the environment says; alone and unquoted it is read as YAML reads what stands there.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -16,6 +20,7 @@ MAX_ALIASED = 100_000
 """How many values aliases (`*name`) may add to what is written out; it bounds the memory of an alias bomb."""
 
 _TAG = "tag:yaml.org,2002:"
+VARIABLE = re.compile(r"\$\{ENV:([^}]*)\}")
 _SCALARS = frozenset({"null", "bool", "int", "float", "str", "timestamp", "value"})
 
 
@@ -110,6 +115,8 @@ class Reader:
                 into.setdefault(name, value)
 
     def _scalar(self, node: yaml.ScalarNode, kind: str, path: KeyPath) -> Any:
+        if kind == "str" and "${ENV:" in node.value:
+            node, kind = self._from_environment(node, path)
         if kind in ("str", "value"):
             return str(node.value)
         self.raw[path] = str(node.value)
@@ -123,6 +130,23 @@ class Reader:
         except (ValueError, KeyError):
             raise self.refuse(node, path, f"{node.value!r} is no {kind}. Correct it, or remove the tag.") from None
         return None if kind == "null" else str(node.value)
+
+    def _from_environment(self, node: yaml.ScalarNode, path: KeyPath) -> tuple[yaml.ScalarNode, str]:
+        """The scalar with its variables replaced, and its kind."""
+
+        def value_of(found: re.Match[str]) -> str:
+            name = found.group(1)
+            if name not in os.environ:
+                message = f"the environment variable {name!r} is not set. Set it, or write the value here."
+                raise self.refuse(node, path, message)
+            return os.environ[name]
+
+        alone = node.style is None and VARIABLE.fullmatch(node.value)
+        text = VARIABLE.sub(value_of, node.value)
+        tag = self.loader.resolve(yaml.ScalarNode, text, (True, False)) if alone else _TAG + "str"
+        kind = tag.removeprefix(_TAG)
+        made = yaml.ScalarNode(tag, text, node.start_mark, node.end_mark)
+        return made, kind if kind in _SCALARS else "str"
 
     def _enter(self, node: yaml.Node, path: KeyPath) -> None:
         if id(node) in self.open:

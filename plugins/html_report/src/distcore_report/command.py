@@ -20,6 +20,7 @@ class ReportCommand:
         parser.add_argument("directory", metavar="DIR", help="the experiment's folder, or its address in a bucket")
         parser.add_argument("--output", "-o", metavar="FILE", help="default: report.html in that folder")
         parser.add_argument("--credentials", metavar="FILE", help="JSON: what the bucket is opened with")
+        parser.epilog = "examples:\n  distcore report results/experiment_run"
 
     def run(self, arguments: Namespace) -> int:
         """Write it, and print where it lies."""
