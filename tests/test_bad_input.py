@@ -581,7 +581,7 @@ def test_no_pickle_lies_in_what_is_written(place):
     files = [path for path in place.folder.rglob("*") if path.is_file()]
     assert any(path.suffix == ".safetensors" for path in files)
     for path in files:
-        assert path.suffix in (".csv", ".yaml", ".json", ".parquet", ".safetensors", ".html"), path
+        assert path.suffix in (".csv", ".yaml", ".json", ".parquet", ".safetensors", ".html", ".jsonl"), path
         assert path.read_bytes()[:2] not in (b"\x80\x04", b"\x80\x05", b"\x80\x02", b"PK"), path
 
 

@@ -45,7 +45,7 @@ def _put(document: Document, steps: list[str], given: Document, shown: str) -> N
         path = (*path, key)
         if at == len(steps) - 1:
             break
-        inner = around[key] if isinstance(around, list) else around.get(key)
+        inner = around[key] if not isinstance(around, dict) else around.get(key)
         if inner is None:
             inner = {}
             document.source_map[path] = Place(0, (shown,))
