@@ -130,8 +130,12 @@ class Place:
         return self.finish(self.python("-c", INTERRUPTED, stage, *self.words(command, *more)))
 
     def python(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        return self.program(sys.executable, *words, **environment)
+
+    def program(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """A program in a process of its own, in its own session."""
         return subprocess.Popen(
-            [sys.executable, *words],
+            words,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

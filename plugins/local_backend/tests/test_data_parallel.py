@@ -54,6 +54,20 @@ def global_batches(ranks, run):
     return [[row for part in step for row in part] for step in steps]
 
 
+EXACT = {
+    "shared memory": TinyRun({**FIXED, "exact": True}, dropout=0.3, norm=True),
+    "gloo": TinyRun({**FIXED, "exact": True}, dropout=0.3, norm=True),
+}
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_exact_training_ends_with_the_same_bits_on_any_number_of_ranks(world):
+    one = group(worker_group_jobs.several, EXACT, ranks=1)[0]["gloo"]
+    for rank in group(worker_group_jobs.several, EXACT, ranks=world):
+        for run in EXACT:
+            assert (rank[run]["digest"], rank[run]["state"]) == (one["digest"], one["state"]), run
+
+
 @pytest.mark.parametrize(("world", "run"), PAIRS)
 def test_every_number_of_ranks_sees_the_same_global_batches(worlds, world, run):
     one = global_batches(worlds[1], run)

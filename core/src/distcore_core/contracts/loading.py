@@ -27,6 +27,11 @@ class Batch(Mapping[str, Any]):
     def rows(self) -> int:
         """B."""
 
+    @property
+    def part_rows(self) -> Sequence[int]:
+        """Rows of each part, in turn, if the request asked for parts."""
+        return ()
+
     @abstractmethod
     def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
         """The same rows on a device."""
@@ -59,6 +64,8 @@ class LoadRequest:
 
     reader: the open cache. columns: which encoded columns, in the config's order.
     batch_size: rows of a GLOBAL batch (over all ranks). shuffle: False gives the rows in order, cut evenly over ranks.
+    parts: the global batch is cut into so many, a power of two, and rank r of n gets parts r·parts // n and on, whole;
+    a part's rows are the same for every n. 0: any even cut will do.
     device: where batches should arrive; scratch: folder for a packed file when the split is not held in memory.
     """
 
@@ -69,6 +76,7 @@ class LoadRequest:
     seed: int
     rank: Rank = field(default_factory=Rank)
     shuffle: bool = True
+    parts: int = 0
     device: str = "cpu"
     scratch: str | None = None
 

@@ -6,7 +6,9 @@ that Horovod's users mean. What travels may be scaled and shortened on its way, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +16,7 @@ import torch
 from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError, UserError
 from distcore_horovod import rendezvous
+from distcore_torch.training.exact.exchange import Shares, SlicedTree, TreeExchange
 from distcore_torch.training.flat import Exchange
 from distcore_torch.training.plain import check_size, packed, unpacked
 from distcore_torch.training.strategy import FlatStrategy, choose_device
@@ -108,6 +111,21 @@ class HorovodStrategy(FlatStrategy):
         if self.options.op == "adasum" and self.rank.world > 1:
             return AdaptiveSum(buffer, sizes, self.rank.world, str(dtype))
         return WireSum(buffer, sum(sizes), Wire.of(self.options, self.rank.world), self.rank.world, str(dtype))
+
+    def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
+        options = self.options
+        if self.rank.world == 1:
+            return super().tree_exchange(numel, dtype, parts)
+        plain = {"op": "average", "compression": "none", "gradient_predivide_factor": 1.0}
+        changed = [name for name, value in plain.items() if getattr(options, name) != value]
+        if changed:
+            raise UserError(
+                f"trainer.exact goes without backend.trainer.{' and '.join(changed)}: what comes of it depends on the "
+                "number of workers. Remove it, or set trainer.exact to false."
+            )
+        shares = Shares(self.rank, parts)
+        name = f"distcore.tree.{dtype}"
+        return SlicedTree(shares, numel, dtype, self.device, partial(_to_all, name), partial(_from_all, name))
 
     def teardown(self) -> None:
         super().teardown()
@@ -210,3 +228,16 @@ def _summed(values: torch.Tensor, name: str) -> None:
         values.copy_(held)
     else:
         hvd.allreduce_(values, op=hvd.Sum, name=name)
+
+
+def _to_all(name: str, values: torch.Tensor, sent: Sequence[int], _: Sequence[int]) -> torch.Tensor:
+    import horovod.torch as hvd
+
+    found, _counts = hvd.alltoall(values, torch.tensor(list(sent)), name=f"{name}.slices")
+    return found
+
+
+def _from_all(name: str, values: torch.Tensor) -> torch.Tensor:
+    import horovod.torch as hvd
+
+    return hvd.allgather(values, name=f"{name}.gather")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from distcore_core.contracts import Rank
-from distcore_local import shared_memory
+from distcore_local.shared_memory import SharedSum, possible
 from distcore_torch.training import meeting
+from distcore_torch.training.exact.exchange import Shares, SlicedTree, TreeExchange
+from distcore_torch.training.exact.tree import Total
 from distcore_torch.training.flat import Exchange
 from distcore_torch.training.plain import check_size, packed, unpacked
 from distcore_torch.training.strategy import FlatStrategy, choose_device
@@ -76,19 +80,50 @@ class DataParallel(FlatStrategy):
         return parts
 
     def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
-        world = self.rank.world
-        local_world = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
-        if self.device.type == "cpu" and world > 1 and shared_memory.possible(world, numel, dtype, local_world):
-            try:
-                return shared_memory.SharedSum(
-                    self.rank.index, world, numel, dtype, self.gather, patience=self.patience
-                )
-            except OSError as error:
-                log.info("Gradients go through gloo: shared memory cannot be used (%s).", error)
-        return super().exchange(numel, dtype)
+        shared = self._shared(numel, dtype, None) if self.rank.world > 1 else None
+        return shared or super().exchange(numel, dtype)
+
+    def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
+        if self.rank.world == 1:
+            return super().tree_exchange(numel, dtype, parts)
+        shares = Shares(self.rank, parts)
+        shared = self._shared(numel, dtype, shares)
+        if shared is not None:
+            return shared
+        return SlicedTree(shares, numel, dtype, self.device, _all_to_all, self._all_gather)
+
+    def _all_gather(self, values: torch.Tensor) -> torch.Tensor:
+        found = values.new_empty(self.rank.world * values.numel())
+        dist.all_gather_into_tensor(found, values)
+        return found
+
+    def _shared(self, numel: int, dtype: torch.dtype, shares: Shares | None) -> SharedSum | None:
+        """The exchange in shared memory; None if there can be none. shares: of exact training."""
+        rank, local_world = self.rank, int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+        laid = [1] * rank.world if shares is None else [len(each) for each in shares.of]
+        if self.device.type != "cpu" or not possible(rank.world, numel, dtype, local_world, sum(laid)):
+            return None
+        add = None if shares is None else partial(_along_the_tree, shares, Total(shares.parts))
+        try:
+            return SharedSum(
+                rank.index, rank.world, numel, dtype, self.gather, patience=self.patience, laid=laid, add=add
+            )
+        except OSError as error:
+            log.info("Gradients go through gloo: shared memory cannot be used (%s).", error)
+            return None
 
     def teardown(self) -> None:
         super().teardown()
         if self._owns and dist.is_initialized():
             dist.destroy_process_group()
             self._owns = False
+
+
+def _all_to_all(values: torch.Tensor, sent: Sequence[int], received: Sequence[int]) -> torch.Tensor:
+    found = values.new_empty(sum(received))
+    dist.all_to_all_single(found, values, list(received), list(sent))
+    return found
+
+
+def _along_the_tree(shares: Shares, total: Total, slots: torch.Tensor) -> torch.Tensor:
+    return total(dict(zip(shares.all, slots, strict=True)))

@@ -7,7 +7,7 @@ batches, made ahead by a thread → batches, which are views of a piece. In orde
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from distcore_local.transfer import Transfer
 from distcore_local.windows import Buffers, Deal, Piece, shuffled
 from distcore_torch.batch import Batch, Layout, Ragged
 from distcore_torch.sampler import Lanes, Window, owned
+from distcore_torch.sampler import share as share_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +53,7 @@ class PackedLoader:
     def __init__(self, request: LoadRequest, options: LoaderOptions) -> None:
         self._request, self._options = request, options
         self._lanes = Lanes(request.reader.rows(request.split), options.lanes)
-        self._mine = owned(request.rank, options.lanes)
+        self._mine = owned(request.rank, options.lanes, request.parts)
         self._layout = _layout(request)
         self._row_bytes = max(1, 4 * self._layout.words + self._ragged_bytes())
         self._store: Store | None = None
@@ -98,6 +99,7 @@ class PackedLoader:
             self._layout.words,
             self._layout.ragged,
             self._steps_in_piece(share),
+            len(share_of(request.rank, request.parts)),
         )
         store = self._store = self._store or self._packed(deal)
         buffers, self._buffers = self._buffers or Buffers(deal), None
@@ -154,13 +156,15 @@ class PackedLoader:
         store.finish()
         steps = np.arange(first, last)
         whole = np.minimum((steps + 1) * size, rows) - steps * size
-        starts = steps * size + whole * rank.index // rank.world
-        sizes = whole * (rank.index + 1) // rank.world - whole * rank.index // rank.world
+        parts = self._request.parts
+        mine, of = (share_of(rank, parts), parts) if parts else (range(rank.index, rank.index + 1), rank.world)
+        cuts = whole[:, None] * np.arange(mine.start, mine.stop + 1) // of
+        starts, sizes = steps * size + cuts[:, 0], cuts[:, -1] - cuts[:, 0]
         matrix, lists = store.matrix, store.lists
         if rank.world > 1:
             own = runs(starts - begin, sizes)
             matrix, lists = matrix.take(own, axis=0), {name: column.take(own) for name, column in lists.items()}
-        return Piece(matrix, lists, sizes.tolist(), starts.tolist())
+        return Piece(matrix, lists, sizes.tolist(), starts.tolist(), np.diff(cuts).tolist() if parts else [])
 
     # -------------------------------------------------------------- both
 
@@ -213,15 +217,16 @@ def _layout(request: LoadRequest) -> Layout:
 def _cut(piece: Piece, whole: Batch) -> Iterator[Batch]:
     """The batches of a piece, as views."""
     layout, starts = whole.layout, piece.starts or [0] * len(piece.sizes)
+    part_rows: Sequence[Sequence[int]] = piece.part_rows or [()] * len(piece.sizes)
     matrices = whole.packed.split(piece.sizes)
     if not whole.ragged:
-        for matrix, start in zip(matrices, starts, strict=True):
-            yield Batch(matrix, layout, None, start)
+        for matrix, start, rows in zip(matrices, starts, part_rows, strict=True):
+            yield Batch(matrix, layout, None, start, rows)
         return
     ends = np.cumsum([0, *piece.sizes])
     ragged = {name: _cut_ragged(piece.lists[name], ends, column) for name, column in whole.ragged.items()}
-    for index, (matrix, start) in enumerate(zip(matrices, starts, strict=True)):
-        yield Batch(matrix, layout, {name: columns[index] for name, columns in ragged.items()}, start)
+    for index, (matrix, start, rows) in enumerate(zip(matrices, starts, part_rows, strict=True)):
+        yield Batch(matrix, layout, {name: columns[index] for name, columns in ragged.items()}, start, rows)
 
 
 def _cut_ragged(lists: Lists, ends: np.ndarray, column: Ragged) -> list[Ragged]:

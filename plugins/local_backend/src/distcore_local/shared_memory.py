@@ -15,7 +15,7 @@ import mmap
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,20 +41,30 @@ MOST_AT_ONCE = 1.0
 """Seconds that count between two looks at most: a process that was stopped meanwhile has not waited."""
 
 
-def possible(world: int, numel: int, dtype: torch.dtype, local_world: int) -> bool:
-    """Whether ranks can exchange this buffer in shared memory.
+def possible(world: int, numel: int, dtype: torch.dtype, local_world: int, slots: int = 0) -> bool:
+    """Whether ranks can exchange this buffer in shared memory. slots: how many they lay; 0: one each.
 
     All must be on one machine, and its processor must publish writes in order (x86: total store order)."""
-    size = 2 * world * numel * dtype.itemsize
+    size = 2 * (slots or world) * numel * dtype.itemsize
     ordered = platform.machine() in ("x86_64", "AMD64") and platform.system() == "Linux"
     return ordered and local_world == world and world <= MOST_RANKS and size <= MOST_BYTES
 
 
 class SharedSum:
-    """A `flat.Exchange` in shared memory.
+    """A `flat.Exchange` in shared memory, and a `TreeExchange` of exact training.
 
-    gather: shares values among the ranks (used once, to set up). patience: seconds to wait for the other ranks.
-    Raises OSError in every rank if any rank cannot map the memory."""
+    Args:
+        rank, world: Which rank this is, of how many.
+        numel, dtype: Of a slot.
+        gather: Shares values among the ranks (used once, to set up).
+        patience: Seconds to wait for the other ranks.
+        laid: How many slots each rank lays its numbers into.
+        add: Makes the sum of all slots, [slots, numel], in memory that this rank may change; None: of one slot
+            each, rank after rank.
+
+    Raises:
+        OSError: In every rank, if any rank cannot map the memory.
+    """
 
     def __init__(
         self,
@@ -65,9 +75,14 @@ class SharedSum:
         gather: Callable[[Any], list[Any]],
         *,
         patience: float = PATIENCE_SECONDS,
+        laid: Sequence[int] = (),
+        add: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
         self._rank, self._world, self._round, self._patience = rank, world, 0, patience
-        size = HEADER + 2 * world * numel * dtype.itemsize
+        laid = laid or [1] * world
+        self._mine = slice(sum(laid[:rank]), sum(laid[: rank + 1]))
+        self._add = add or self._in_rank_order
+        size = HEADER + 2 * sum(laid) * numel * dtype.itemsize
         self._memory, failure = _mapped(rank, size, gather)
         failures = [each for each in gather(failure) if each is not None]
         if failures:
@@ -75,18 +90,25 @@ class SharedSum:
         assert self._memory is not None
         self._counters = memoryview(self._memory)[:HEADER].cast("q")
         raw = np.frombuffer(self._memory, np.uint8, offset=HEADER)
-        self._slots = torch.from_numpy(raw).view(dtype).view(2, world, numel)
+        self._slots = torch.from_numpy(raw).view(dtype).view(2, sum(laid), numel)
         self._total = torch.zeros(numel, dtype=dtype)
 
     def slot(self) -> torch.Tensor:
+        """Where this rank writes for the next sum, if it is one slot."""
+        return self.slots()[0]
+
+    def slots(self) -> list[torch.Tensor]:
         """Where this rank writes for the next sum."""
-        return self._slots[self._round % 2][self._rank]
+        return list(self._slots[self._round % 2][self._mine])
 
     def sum(self) -> torch.Tensor:
         """Wait for all ranks, and add. Raises RankLost naming the ranks that did not come."""
         slots = self._slots[self._round % 2]
         self._round += 1
         self._wait()
+        return self._add(slots)
+
+    def _in_rank_order(self, slots: torch.Tensor) -> torch.Tensor:
         torch.add(slots[0], slots[1], out=self._total)
         for other in range(2, self._world):
             self._total += slots[other]

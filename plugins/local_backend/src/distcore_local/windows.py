@@ -17,17 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class Piece:
-    """The rows of successive batches. matrix: int32 [n, W]; sizes: of each batch; starts: of batches in order."""
+    """The rows of successive batches.
+
+    matrix: int32 [n, W]; sizes: of each batch; starts: of batches in order; part_rows: of each batch's parts, if it has
+    any."""
 
     matrix: NDArray[np.int32]
     lists: dict[str, Lists]
     sizes: list[int]
     starts: list[int] = field(default_factory=list)
+    part_rows: list[list[int]] = field(default_factory=list)
 
     def copy(self) -> Piece:
         """The same rows in memory of its own."""
         lists = {name: Lists(column.values.copy(), column.offsets.copy()) for name, column in self.lists.items()}
-        return Piece(self.matrix.copy(), lists, self.sizes, self.starts)
+        return Piece(self.matrix.copy(), lists, self.sizes, self.starts, self.part_rows)
 
     def after(self, steps: int) -> Piece:
         """The piece without its first batches."""
@@ -35,7 +39,13 @@ class Piece:
             return self
         skip, rows = sum(self.sizes[:steps]), len(self.matrix)
         lists = {name: column.slice(skip, rows) for name, column in self.lists.items()}
-        return Piece(self.matrix[skip:], lists, self.sizes[steps:], self.starts[steps:])
+        return Piece(
+            self.matrix[skip:],
+            lists,
+            self.sizes[steps:],
+            self.starts[steps:],
+            self.part_rows[steps:],
+        )
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,7 @@ class Deal:
     """What a rank's shuffled epochs have in common.
 
     mine: the rank's lanes; the store holds their rows and no others. words: W. ragged: names of the ragged columns.
-    steps_in_piece: batches of a piece.
+    steps_in_piece: batches of a piece. parts: how many the rank's lanes make up; 0: batches are not cut into parts.
     """
 
     lanes: Lanes
@@ -54,6 +64,7 @@ class Deal:
     words: int
     ragged: tuple[str, ...]
     steps_in_piece: int
+    parts: int = 0
 
     @property
     def first_row(self) -> int:
@@ -145,7 +156,9 @@ def shuffled(store: Store, deal: Deal, epoch: int, start: int, buffers: Buffers)
         # Row after row of the piece: for each batch, from each lane, the run of rows that it takes.
         matrix = flat.take(runs((taken[:-1] - taken[0] + at + bases).ravel(), counts.ravel()), axis=0)
         parts = [stream.advance(count) for stream, count in zip(streams, totals, strict=True)]
-        yield Piece(matrix, _interleaved(deal.ragged, parts, taken, counts), counts.sum(1).tolist())
+        lists = _interleaved(deal.ragged, parts, taken, counts)
+        rows = counts.reshape(len(counts), deal.parts, -1).sum(2).tolist() if deal.parts else []
+        yield Piece(matrix, lists, counts.sum(1).tolist(), part_rows=rows)
 
 
 def _streams(store: Store, deal: Deal, epoch: int, start: int, buffers: Buffers) -> list[LaneRows]:

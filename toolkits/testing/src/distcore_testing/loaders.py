@@ -14,12 +14,15 @@ from distcore_testing.app import app
 
 
 class LoaderSuite:
-    """Subclass with `name`, and the `variants` of options that must all give the same batches."""
+    """Subclass with `name`, and the `variants` of options that must all give the same batches.
+
+    parts: whether the loader cuts batches into parts, which exact training needs."""
 
     name: str
     variants: tuple[Mapping[str, Any], ...] = ({},)
     batch_size = 48
     worlds: tuple[int, ...] = (2, 3, 4)
+    parts: bool = True
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -102,6 +105,38 @@ class LoaderSuite:
             (only,) = self.batches(reader, world, batch_size=4096)
             assert np.array_equal(np.sort(only), np.sort(self.rows(reader)))
 
+    @pytest.mark.parametrize("shuffle", [True, False])
+    def test_parts_have_the_same_rows_for_any_number_of_ranks(self, reader: Any, shuffle: bool) -> None:
+        if not self.parts:
+            pytest.skip("the loader cuts no parts, so exact training refuses it")
+        one = self.part_rows(reader, 1, shuffle)
+        assert all(len(batch) == 4 for batch in one)
+        for world in self.worlds:
+            found = self.part_rows(reader, world, shuffle)
+            assert all(_equal(a, b) for a, b in zip(found, one, strict=True)), f"{world} ranks"
+
+    def part_rows(self, reader: Any, world: int, shuffle: bool) -> list[list[Any]]:
+        """The `z` of each of four parts of each global batch."""
+        from distcore_core.contracts import LoadRequest, Rank
+        from distcore_core.registry.manager import Plugins
+
+        ranks = []
+        for index in range(world):
+            request = LoadRequest(
+                reader=reader,
+                split="train",
+                columns=list(reader.columns),
+                batch_size=self.batch_size,
+                seed=7,
+                rank=Rank(index=index, world=world, local_rank=index),
+                shuffle=shuffle,
+                parts=4,
+            )
+            loader = Plugins().make(LOADER, self.name, self.variants[0], request=request)
+            ranks.append([_parts(batch) for batch in loader.batches(0)])
+            loader.close()
+        return [[part for batch in batches for part in batch] for batches in zip(*ranks, strict=True)]
+
     def test_every_column_comes_with_its_row(self, reader: Any) -> None:
         """Codes and ragged columns too."""
         from distcore_core.contracts import LoadRequest
@@ -120,6 +155,12 @@ class LoaderSuite:
             for index, number in enumerate(numbers):
                 assert tags[offsets[index] : offsets[index + 1]].tolist() == wanted[number]
         loader.close()
+
+
+def _parts(batch: Any) -> list[Any]:
+    cuts = np.cumsum(batch.part_rows)
+    assert cuts[-1] == batch.rows
+    return np.split(batch["z"].numpy().copy(), cuts[:-1])
 
 
 def _equal(found: list[Any], expected: list[Any]) -> bool:

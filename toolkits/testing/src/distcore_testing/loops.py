@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from distcore_core.contracts import JSON, Column, FeatureBase, Rank
 from distcore_core.progress import Progress
 from distcore_torch.batch import Batch, Layout
+from distcore_torch.sampler import share
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.determinism import weights_digest
 from distcore_torch.training.loop import TrainLoop, Work
@@ -107,13 +108,22 @@ def tiny_batch(rows: int, seed: int = 0) -> Batch:
 class TinyLoader:
     """Global batches of a permutation for each epoch, cut over the ranks in unequal parts if they do not divide.
 
+    parts: into how many a global batch is cut, each of which one rank has whole; 0: it is cut over the ranks.
     actions: {global step: what to call before its batch is given}. seen: rows given, batch by batch.
     """
 
-    def __init__(self, data: Batch, batch_rows: int, rank: Rank, shuffle: bool = True, seed: int = 0) -> None:
+    def __init__(
+        self, data: Batch, batch_rows: int, rank: Rank, shuffle: bool = True, seed: int = 0, parts: int = 0
+    ) -> None:
+        self.parts = parts
         self.data, self.batch_rows, self.rank, self.shuffle, self.seed = data, batch_rows, rank, shuffle, seed
         self.actions: dict[int, Any] = {}
         self.seen: list[list[int]] = []
+
+    @property
+    def _share(self) -> range:
+        """Which parts are this rank's."""
+        return share(self.rank, self.parts or self.rank.world)
 
     @property
     def steps(self) -> int:
@@ -123,15 +133,18 @@ class TinyLoader:
         order = np.arange(self.data.rows)
         if self.shuffle:
             order = np.random.default_rng([self.seed, epoch]).permutation(order)
-        rank, world = self.rank.index, self.rank.world
+        world = self.rank.world
         for step in range(start, self.steps):
             action = self.actions.get(epoch * self.steps + step)
             if action is not None:
                 action()
             rows = order[step * self.batch_rows : (step + 1) * self.batch_rows]
-            mine = rows[len(rows) * rank // world : len(rows) * (rank + 1) // world]
+            cuts = np.arange(len(self._share) + 1) + self._share.start
+            cuts = len(rows) * cuts // (self.parts or world)
+            mine = rows[cuts[0] : cuts[-1]]
             self.seen.append(mine.tolist())
-            yield Batch(self.data.packed[torch.from_numpy(mine)], self.data.layout)
+            part_rows = np.diff(cuts).tolist() if self.parts else []
+            yield Batch(self.data.packed[torch.from_numpy(mine)], self.data.layout, part_rows=part_rows)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -188,7 +201,8 @@ def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, 
     with torch.random.fork_rng():
         torch.manual_seed(1 + rank.index)  # rank 0's weights are what all get
         module = TinyNet(run.dropout, run.norm)
-    loader = TinyLoader(tiny_batch(run.rows), plan.batch_rows, rank, options.should_shuffle)
+    parts = options.parts if options.exact else 0
+    loader = TinyLoader(tiny_batch(run.rows), plan.batch_rows, rank, options.should_shuffle, parts=parts)
     if rank.index in run.kill:
         loader.actions[run.kill[rank.index]] = lambda: _die_once(run)
     if run.perturb is not None and run.perturb[0] == rank.index:
@@ -198,11 +212,12 @@ def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, 
         module,
         TinyFeatures(),
         loader,
-        TinyLoader(validation, plan.evaluation_rows, rank, shuffle=False) if run.validation_rows else None,
-        TinyLoader(loader.data, plan.evaluation_rows, rank, False) if options.evaluate_training_set else None,
+        TinyLoader(validation, plan.evaluation_rows, rank, False, parts=parts) if run.validation_rows else None,
+        TinyLoader(loader.data, plan.evaluation_rows, rank, False, parts=parts)
+        if options.evaluate_training_set
+        else None,
         plan,
         seed=3,
-        lane=rank.index,
         checkpoints=Path(run.checkpoints) if run.checkpoints else None,
         identity={"config": {}, "cache": "", "seed": 3, "global_batch_rows": plan.batch_rows, "loader": {}},
         on_round=lambda epoch, step, scores: events.append(("round", epoch, step, sorted(scores))),

@@ -63,22 +63,33 @@ class Layout:
 class Batch(contracts.Batch):
     """B rows. batch["age"] is a float32 or int32 view [B] (or [B, width]), or a `Ragged`.
 
-    packed: int32 [B, W]. start: position of the first row in the split, for batches in row order.
+    packed: int32 [B, W]. start: position of the first row in the split, for batches in row order. part_rows: see
+    `contracts.Batch`.
     """
 
-    __slots__ = ("layout", "packed", "ragged", "start")
+    __slots__ = ("_part_rows", "layout", "packed", "ragged", "start")
 
     def __init__(
-        self, packed: torch.Tensor, layout: Layout, ragged: Mapping[str, Ragged] | None = None, start: int = 0
+        self,
+        packed: torch.Tensor,
+        layout: Layout,
+        ragged: Mapping[str, Ragged] | None = None,
+        start: int = 0,
+        part_rows: Sequence[int] = (),
     ) -> None:
         self.packed = packed
         self.layout = layout
         self.ragged = ragged or {}
         self.start = start
+        self._part_rows = part_rows
 
     @property
     def rows(self) -> int:
         return self.packed.shape[0]
+
+    @property
+    def part_rows(self) -> Sequence[int]:
+        return self._part_rows
 
     def __getitem__(self, name: str) -> torch.Tensor | Ragged:
         slot = self.layout.slots.get(name)
@@ -110,7 +121,8 @@ class Batch(contracts.Batch):
             name: Ragged(*(part.to(device, non_blocking=non_blocking) for part in column))
             for name, column in self.ragged.items()
         }
-        return Batch(self.packed.to(device, non_blocking=non_blocking), self.layout, ragged, self.start)
+        packed = self.packed.to(device, non_blocking=non_blocking)
+        return Batch(packed, self.layout, ragged, self.start, self.part_rows)
 
     def part(self, start: int, stop: int) -> Batch:
         """Rows [start, stop), as views."""
@@ -119,3 +131,18 @@ class Batch(contracts.Batch):
             first, last = int(column.offsets[start]), int(column.offsets[stop])
             ragged[name] = Ragged(column.values[first:last], column.offsets[start : stop + 1] - first)
         return Batch(self.packed[start:stop], self.layout, ragged, self.start + start)
+
+    def copy(self) -> Batch:
+        """The same rows in memory of their own.
+
+        Kernels may add in another order in memory that begins elsewhere; what torch allocates begins alike."""
+        ragged = {name: Ragged(*(part.clone() for part in column)) for name, column in self.ragged.items()}
+        packed = self.packed.clone(memory_format=torch.contiguous_format)
+        return Batch(packed, self.layout, ragged, self.start, self.part_rows)
+
+    def parts(self) -> Iterator[Batch]:
+        """Its parts in turn, as `part_rows` says, each as `copy` gives it; parts without rows too."""
+        start = 0
+        for rows in self.part_rows:
+            yield self.part(start, start + rows).copy()
+            start += rows

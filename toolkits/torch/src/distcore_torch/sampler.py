@@ -151,13 +151,31 @@ class Lanes:
         return after - before
 
 
-def owned(rank: Rank, lanes: int) -> range:
-    """The lanes of a rank. Raises ConfigError if there are more ranks than lanes."""
-    if rank.world > lanes:
-        need = 1 << (rank.world - 1).bit_length()
-        message = f"{lanes} lanes cannot be shared by {rank.world} workers; set it to {need} or more"
+def share(rank: Rank, things: int) -> range:
+    """Which of neighbouring things a rank has: as evenly as can be."""
+    return range(rank.index * things // rank.world, (rank.index + 1) * things // rank.world)
+
+
+def owned(rank: Rank, lanes: int, parts: int = 0) -> range:
+    """The lanes of a rank.
+
+    Args:
+        rank: Which one, of how many.
+        lanes: How many there are.
+        parts: If lanes are dealt as so many parts, each whole; 0: one by one.
+
+    Raises:
+        ConfigError: If there are more ranks, or more parts, than lanes.
+    """
+    if max(rank.world, parts) > lanes:
+        need = 1 << (max(rank.world, parts) - 1).bit_length()
+        what = f"{parts} parts" if parts > lanes else f"{rank.world} workers"
+        message = f"{lanes} lanes cannot be shared by {what}; set it to {need} or more"
         raise ConfigError([ConfigIssue(0, "backend.loader.lanes", message)])
-    return range(rank.index * lanes // rank.world, (rank.index + 1) * lanes // rank.world)
+    if not parts:
+        return share(rank, lanes)
+    mine = share(rank, parts)
+    return range(mine.start * lanes // parts, mine.stop * lanes // parts)
 
 
 def steps(rows: int, batch_size: int) -> int:

@@ -138,6 +138,17 @@ class TrainerOptions(Options):
     checkpoints_per_epoch: Whole = Field(0, description="Checkpoints and evaluations an epoch; 0: one.")
     evaluate_training_set: bool = Field(False, description="Evaluate the whole training split too, in its own pass.")
     compile: bool = Field(False, description="torch.compile the model.")
+    exact: bool = Field(
+        False,
+        description="The same bits of weights, optimizer state and statistics for every number of workers, threads and "
+        "every backend: a batch is computed in `parts`. batch_size, gradient_accumulation_steps and learning_rate are "
+        "then those of the run, whatever the number of workers. On CPUs.",
+    )
+    parts: Count = Field(
+        8,
+        description="With exact: into how many parts a global batch is cut, a power of two; at most so many workers. "
+        "Another number gives other bits.",
+    )
     grace_seconds: NonNegative = Field(
         30.0, description="Seconds to save a checkpoint in after SIGTERM, before the process ends without it."
     )
@@ -167,6 +178,13 @@ class TrainerOptions(Options):
         effective, accumulation = self.effective_batch_size, self.gradient_accumulation_steps
         if self.steps_per_checkpoint and self.checkpoints_per_epoch:
             raise ValueError("steps_per_checkpoint and checkpoints_per_epoch are both set; keep one of them")
+        if self.parts & (self.parts - 1):
+            raise ValueError(f"parts {self.parts} must be a power of two (1, 2, 4, 8, …)")
+        if self.exact and self.compile:
+            raise ValueError(
+                "exact and compile are both true, but a compiled model may add in another order for another number "
+                "of rows; keep one of them"
+            )
         if effective == "auto":
             return self
         for name, part in (("batch_size", self.batch_size), ("gradient_accumulation_steps", accumulation)):

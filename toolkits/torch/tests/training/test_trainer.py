@@ -15,8 +15,10 @@ from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, t
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training import checkpoint
 from distcore_torch.training.determinism import weights_digest
+from distcore_torch.training.gradients import slices
 from distcore_torch.training.plan import TrainPlan
-from distcore_torch.training.step import Stepper, random_key, slices
+from distcore_torch.training.random_numbers import random_key
+from distcore_torch.training.step import Stepper
 from distcore_torch.training.strategy import SingleProcess
 
 OPTIONS = {
@@ -152,7 +154,7 @@ def test_the_users_random_numbers_are_left_alone():
 def stepper(net, options=None, micro_rows=1000, strategy=None):
     made = TrainerOptions.model_validate({"optimizer": "sgd", "gradient_clipping": None, **(options or {})})
     strategy = strategy or SingleProcess()
-    return Stepper(net, TinyFeatures(), made, strategy, learning_rate=1.0, micro_rows=micro_rows, seed=0, lane=0)
+    return Stepper(net, TinyFeatures(), made, strategy, learning_rate=1.0, micro_rows=micro_rows, seed=0)
 
 
 def net(**options):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import torch
 from distcore_core.contracts import JSON, FeatureSet, Loader
 from distcore_core.errors import CheckpointError, TrainingError
 from distcore_torch.training import checkpoint
-from distcore_torch.training.determinism import check_weights, own_random_numbers, quiet_collector
+from distcore_torch.training.determinism import check_weights, one_thread, own_random_numbers, quiet_collector
 from distcore_torch.training.finite import Watch, of_loss
 from distcore_torch.training.heartbeat import COMPUTING, EVALUATING, LOADING, SAVING, heartbeat
 from distcore_torch.training.interrupt import Interrupt
@@ -22,7 +23,7 @@ from distcore_torch.training.monitor import Monitor
 from distcore_torch.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
 from distcore_torch.training.round import round_of
 from distcore_torch.training.schedule import Plateau, Schedule, Shape
-from distcore_torch.training.scores import COMBINED, Scores, evaluate, import_metrics
+from distcore_torch.training.scores import COMBINED, Scores, compute, evaluate, evaluate_parts, import_metrics
 from distcore_torch.training.state import TrainState, check_identity
 from distcore_torch.training.step import Stepper
 from distcore_torch.training.stragglers import Stragglers
@@ -58,7 +59,6 @@ class Work:
     train_in_order: Loader | None
     plan: TrainPlan
     seed: int
-    lane: int = 0
     checkpoints: Path | None = None
     mirror: ResultsStore | None = None
     identity: JSON = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Finished:
 
 
 class TrainLoop:
-    """One rank's loop. Every rank of the worker group runs it with the same options; only loaders and lane differ."""
+    """One rank's loop. Every rank of the worker group runs it with the same options; only loaders differ."""
 
     def __init__(self, work: Work, options: TrainerOptions, strategy: Strategy, progress: Progress) -> None:
         self.beat = heartbeat()
@@ -92,7 +92,6 @@ class TrainLoop:
             learning_rate=plan.learning_rate,
             micro_rows=plan.micro_rows,
             seed=work.seed,
-            lane=work.lane,
         )
         shape = Shape(plan.learning_rate, plan.total_steps, plan.steps_per_round)
         self.schedule = Schedule(options.learning_rate_scheduler, shape)
@@ -124,6 +123,7 @@ class TrainLoop:
             Interrupt(self.options.grace_seconds, self._last_words) as interrupt,
             quiet_collector(),
             own_random_numbers(self.strategy.device),
+            one_thread() if self.options.exact else nullcontext(),
         ):
             set_learning_rate(self.stepper.optimizer, self.schedule.rate(state.step))
             # A checkpoint of a ctrl-C right before a round leaves that round to us.
@@ -236,21 +236,25 @@ class TrainLoop:
         return scores
 
     def _evaluate(self, loader: Loader, split: str) -> JSON:
-        scores = Scores(self.work.features, split=split)
+        parts = [Scores(self.work.features, split=split) for _ in self.stepper.sums]
+        module, autocast = self.work.module, self.stepper.losses.autocast
         with self.beat.during(EVALUATING):
             batches = self.beat.each(iter(loader.batches(0)), EVALUATING, EVALUATING)
-            evaluate(self.work.module, batches, scores, self.stepper.autocast)
-            return scores.compute(self.strategy)
+            if self.options.exact:
+                evaluate_parts(module, batches, parts, autocast)
+            else:
+                evaluate(module, batches, parts[0], autocast)
+            return compute(parts, self.strategy)
 
     def _training_losses(self) -> JSON:
         """Mean losses of the steps since the last round, as the weights changed under them."""
-        ranks = self.strategy.gather(self.stepper.sums.tolist())
+        parts = self._sums()
         if not self.state.rows:
             return {}
         result: JSON = {}
         combined = 0.0
         for index, feature in enumerate(self.work.features.outputs):
-            loss = sum(rank[index] for rank in ranks) / self.state.rows
+            loss = sum(part[index] for part in parts) / self.state.rows
             if not math.isfinite(loss) and self._first:
                 said = of_loss(feature.name, loss, self._since(), self.state.step)
                 log.warning("%s; the weights are finite, so training goes on.", said)
@@ -258,9 +262,13 @@ class TrainLoop:
             combined += self.monitor.weights[feature.name] * loss
         return {**result, COMBINED: {"loss": combined if math.isfinite(combined) else None}}
 
+    def _sums(self) -> list[list[float]]:
+        """Losses summed over rows since the last round, [parts][outputs], in the order of the ranks."""
+        return [part for rank in self.strategy.gather(self.stepper.sums.tolist()) for part in rank]
+
     def _check_finite(self) -> None:
         """Raise Diverged, in every rank, where the weights or the optimizer's state of one are not finite."""
-        self.watch.check(self._since(), self.state.step, self.stepper.sums.tolist())
+        self.watch.check(self._since(), self.state.step, self.stepper.sums.sum(0).tolist())
 
     def _since(self) -> int:
         """The step of the last round, or of the one before where this is the step of one."""
@@ -279,11 +287,11 @@ class TrainLoop:
         work, state = self.work, self.state
         if work.checkpoints is None:
             return None
-        sums = self.strategy.gather(self.stepper.sums.tolist())
+        sums = self._sums()
         if not self._first:
             return None
         optimizer, tensors = optimizer_state(self.stepper.optimizer)
-        scaler = self.stepper.scaler
+        scaler = self.stepper.losses.scaler
         saved = {
             "identity": work.identity,
             "train": state.as_json(),
@@ -325,17 +333,25 @@ class TrainLoop:
         load_optimizer_state(self.stepper.optimizer, saved["optimizer"], parts["optimizer"])
         self.plateau.restore(saved["plateau"])
         self.schedule.reductions = self.plateau.reductions
-        if self.stepper.scaler is not None and saved["scaler"] is not None:
-            self.stepper.scaler.load_state_dict(saved["scaler"])
+        scaler = self.stepper.losses.scaler
+        if scaler is not None and saved["scaler"] is not None:
+            scaler.load_state_dict(saved["scaler"])
         self.best_weights = parts["weights" if saved["best_is_last"] else "best"] if self._first else {}
-        rank, ranks = self.strategy.rank.index, saved["sums"]
-        if len(ranks) != self.strategy.rank.world:  # another number of ranks: rank 0 takes all
-            ranks = [[sum(column) for column in zip(*ranks, strict=True)]] if rank == 0 else []
-        if rank < len(ranks):
-            self.stepper.sums.copy_(torch.tensor(ranks[rank], dtype=torch.float64))
+        self.stepper.gradients.settle()
+        self._take_sums(saved["sums"])
         mirror = self.work.mirror
         where = found.path if mirror is None else mirror.where(f"{directory.name}/{found.path.name}")
         log.info("Going on after step %d (%s).", state.step, where)
+
+    def _take_sums(self, parts: list[list[float]]) -> None:
+        """Take this rank's of the sums that were saved."""
+        rank, own = self.strategy.rank, len(self.stepper.sums)
+        first = sum(self.strategy.gather(own)[: rank.index])
+        if len(parts) != sum(self.strategy.gather(own)):  # another number of ranks: rank 0 takes all
+            parts, first = [[sum(column) for column in zip(*parts, strict=True)]], rank.index
+        mine = parts[first : first + own]
+        if mine:
+            self.stepper.sums[: len(mine)] = torch.tensor(mine, dtype=torch.float64)
 
     def _attempt(self, directory: Path) -> tuple[Any, ...] | CheckpointError:
         """A checkpoint's fields, or why there is none, so that every rank can raise the same."""

@@ -36,10 +36,15 @@ class TrainPlan:
     def of(cls, options: TrainerOptions, workers: int, rows: int) -> TrainPlan:
         """Raises ConfigError if batch sizes cannot be shared by the workers."""
         try:
-            sizes = options.batch_sizes(workers)
+            sizes = options.batch_sizes(1 if options.exact else workers)
         except ValueError as error:
             raise ConfigError([ConfigIssue(0, "trainer.effective_batch_size", str(error))]) from error
-        batch_rows = sizes.per_worker * sizes.accumulation * workers
+        if options.exact:  # the run is the same for any number of workers, so it is planned as for one
+            batch_rows = sizes.per_worker * sizes.accumulation
+            scale, evaluation = 1, sizes.evaluation * options.parts
+        else:
+            batch_rows = sizes.per_worker * sizes.accumulation * workers
+            scale, evaluation = workers, sizes.evaluation * workers
         per_epoch = max(1, -(-rows // batch_rows))
         total = options.train_steps or options.epochs * per_epoch
         per_round = options.steps_per_checkpoint or max(1, per_epoch // max(1, options.checkpoints_per_epoch))
@@ -49,11 +54,11 @@ class TrainPlan:
             sizes.per_worker,
             sizes.accumulation,
             batch_rows,
-            sizes.evaluation * workers,
+            evaluation,
             per_epoch,
             total,
             min(per_round, total),
-            scaled(options.base_learning_rate, options.learning_rate_scaling, workers),
+            scaled(options.base_learning_rate, options.learning_rate_scaling, scale),
         )
 
     def rows_of(self, step_in_epoch: int) -> int:

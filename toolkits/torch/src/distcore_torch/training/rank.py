@@ -52,7 +52,6 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
             train_in_order=loaders.make("train", plan.evaluation_rows) if options.evaluate_training_set else None,
             plan=plan,
             seed=job.seed,
-            lane=rank.index,
             checkpoints=job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None,
             mirror=job.mirror,
             identity=identity(job, plan.batch_rows),
@@ -91,6 +90,8 @@ class _Loaders:
         stack: ExitStack,
     ) -> None:
         self.job, self.reader, self.strategy = job, reader, strategy
+        options = train_options(job)
+        self.parts = options.parts if options.exact else 0
         self.plugins, self.stack = plugins, stack
         self.columns = [each.name for each in (*features.inputs, *features.outputs)]
 
@@ -106,6 +107,7 @@ class _Loaders:
                 index=self.strategy.rank.index, world=self.strategy.rank.world, local_rank=self.strategy.rank.local_rank
             ),
             shuffle=shuffle,
+            parts=self.parts,
             device=str(self.strategy.device),
         )
         loader: Loader = self.plugins.make(LOADER, self.job.loader.name, self.job.loader.options, request=request)

@@ -11,8 +11,8 @@ import logging
 import math
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -86,14 +86,11 @@ class Scores:
         """{output feature: {metric: number or None}}, with `combined` for the loss of all; {} if there are no rows.
 
         strategy: of the worker group; every rank calls, rank 0 computes, and every rank gets its answer."""
+        if strategy is not None:
+            return compute([self], strategy)
         merged = MergedScores(self)
-        if strategy is None:
-            merged.add(self.state())
-            return merged.compute()
-        for state in strategy.gather(self.state()):
-            merged.add(ScoresState(*state))
-        found: JSON = strategy.gather(merged.compute() if strategy.rank.index == 0 else None)[0]
-        return found
+        merged.add(self.state())
+        return merged.compute()
 
     def state(self) -> ScoresState:
         """What was summed so far, on the CPU: `MergedScores` puts states together."""
@@ -250,6 +247,16 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def compute(parts: Sequence[Scores], strategy: Strategy) -> JSON:
+    """The metrics over all ranks, as `Scores.compute`. parts: of this rank, in order."""
+    merged = MergedScores(parts[0])
+    for rank in strategy.gather([tuple(each.state()) for each in parts]):
+        for state in rank:
+            merged.add(ScoresState(*state))
+    found: JSON = strategy.gather(merged.compute() if strategy.rank.index == 0 else None)[0]
+    return found
+
+
 def evaluate(
     module: torch.nn.Module,
     batches: Iterable[Batch],
@@ -259,19 +266,44 @@ def evaluate(
     """Run a torch model over batches and add them to the scores; the module is left in the mode it was in.
 
     autocast: makes the context of the forward pass (mixed precision)."""
+    with _evaluating(module, autocast) as forward:
+        for batch in batches:
+            if batch.rows:
+                scores.update_logits(forward(batch), batch)
+    return scores
+
+
+def evaluate_parts(
+    module: torch.nn.Module,
+    batches: Iterable[Any],
+    parts: Sequence[Scores],
+    autocast: Callable[[], Any] | None = None,
+) -> None:
+    """As `evaluate`, each part of a batch by itself, with scores of its own: so no part knows its neighbours.
+
+    batches: of distcore_torch, with `part_rows`."""
+    with _evaluating(module, autocast) as forward:
+        for batch in batches:
+            for scores, part in zip(parts, batch.parts(), strict=True):
+                if part.rows:
+                    scores.update_logits(forward(part), part)
+
+
+@contextmanager
+def _evaluating(
+    module: torch.nn.Module, autocast: Callable[[], Any] | None
+) -> Iterator[Callable[[Batch], Mapping[str, torch.Tensor]]]:
+    """The module's forward pass in evaluation mode."""
+
+    def forward(batch: Batch) -> Mapping[str, torch.Tensor]:
+        with nullcontext() if autocast is None else autocast():
+            found: Mapping[str, torch.Tensor] = module(batch)
+        return found
+
     training = module.training
     module.eval()
     try:
         with torch.inference_mode():
-            for batch in batches:
-                if not batch.rows:
-                    continue
-                if autocast is None:
-                    logits = module(batch)
-                else:
-                    with autocast():
-                        logits = module(batch)
-                scores.update_logits(logits, batch)
+            yield forward
     finally:
         module.train(training)
-    return scores

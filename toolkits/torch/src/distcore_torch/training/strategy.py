@@ -13,6 +13,7 @@ import torch
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import UserError
+from distcore_torch.training.exact.exchange import GatheredTree, OwnTree, Shares, TreeExchange
 from distcore_torch.training.flat import Exchange, FlatGroup, InPlace, flat_groups
 from distcore_torch.training.heartbeat import WAITING, Heartbeat
 
@@ -45,6 +46,10 @@ class Strategy(Protocol):
         """Sum the gradients over the ranks, in place, to the same bits everywhere; a missing gradient counts as zeros.
 
         Returns whether any rank wants to stop; every rank gets the same answer."""
+        ...
+
+    def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
+        """Where the ranks' branches of a flat buffer of this size are added along the tree of exact training."""
         ...
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
@@ -101,6 +106,9 @@ class SingleProcess:
     def reduce(self, stop: bool = False) -> bool:
         return stop
 
+    def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
+        return OwnTree(numel, dtype, self.device)
+
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         return values
 
@@ -143,16 +151,24 @@ class FlatStrategy(ABC):
         """Where a flat buffer of this size is summed; a subclass may know a faster way."""
         return InPlace(torch.zeros(numel, dtype=dtype, device=self.device), self.all_reduce)
 
+    def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
+        """A subclass may know a way that sends less."""
+        if self.rank.world == 1:
+            return OwnTree(numel, dtype, self.device)
+        shares = Shares(self.rank, parts)
+        return GatheredTree(shares, numel, dtype, self.device, self.all_reduce)
+
     def prepare(self, module: torch.nn.Module) -> None:
         self._close()
         for tensor in [*module.parameters(), *module.buffers()]:
             self._copy_from_first(tensor)
         self._groups = flat_groups(module)
-        self._exchanges = [self.exchange(group.numel, group.dtype) for group in self._groups]
         self._reductions = 0
 
     @torch.no_grad()
     def reduce(self, stop: bool = False) -> bool:
+        if not self._exchanges:
+            self._exchanges = [self.exchange(group.numel, group.dtype) for group in self._groups]
         asked = False
         self._reductions += 1
         for group, exchange in zip(self._groups, self._exchanges, strict=True):
@@ -213,6 +229,10 @@ class Waiting:
         with self._beat.during(WAITING):
             return self._strategy.reduce(stop)
 
+    def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
+        with self._beat.during(WAITING):
+            return _WaitingTree(self._strategy.tree_exchange(numel, dtype, parts), self._beat)
+
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         with self._beat.during(WAITING):
             return self._strategy.sum(values)
@@ -223,3 +243,15 @@ class Waiting:
 
     def teardown(self) -> None:
         self._strategy.teardown()
+
+
+class _WaitingTree:
+    """A `TreeExchange` whose heartbeat says so while it waits for the other ranks."""
+
+    def __init__(self, exchange: TreeExchange, beat: Heartbeat) -> None:
+        self._exchange, self._beat = exchange, beat
+        self.slots, self.close = exchange.slots, exchange.close
+
+    def sum(self) -> torch.Tensor:
+        with self._beat.during(WAITING):
+            return self._exchange.sum()

@@ -1,0 +1,144 @@
+"""Gradients that are the same bits for every number of workers: computed part by part, added along one tree.
+
+A part's rows run through forward and backward pass by themselves, with random numbers of their own, so nothing that is
+computed for a part knows how many parts its rank has. The sums over parts are the tree's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from distcore_core.contracts import Batch
+from distcore_core.errors import TrainingError, UserError
+from distcore_torch.sampler import share
+from distcore_torch.training.exact.groups import PartGroup, part_groups
+from distcore_torch.training.exact.tree import branches
+from distcore_torch.training.gradients import slices
+from distcore_torch.training.random_numbers import random_key
+
+if TYPE_CHECKING:
+    from distcore_torch.train_options import TrainerOptions
+    from distcore_torch.training.losses import Losses
+    from distcore_torch.training.strategy import Strategy
+
+
+class PartGradients:
+    """`Gradients` of the parts of a global batch.
+
+    Args:
+        module: On the CPU, prepared by the strategy.
+        losses: Of the module.
+        options: Of the `trainer` section: `parts`.
+        strategy: Of this rank, set up.
+        micro_rows: Most rows of one forward pass; a larger part is accumulated in pieces.
+        seed: Of the run; random numbers of a step are keyed by it, the step and the part.
+
+    Raises:
+        UserError: If there are more ranks than parts, or the device is no CPU.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        losses: Losses,
+        options: TrainerOptions,
+        strategy: Strategy,
+        *,
+        micro_rows: int,
+        seed: int,
+    ) -> None:
+        rank = strategy.rank
+        if rank.world > options.parts:
+            need = 1 << (rank.world - 1).bit_length()
+            raise UserError(
+                f"trainer.parts {options.parts} cannot be shared by {rank.world} workers. "
+                f"Set it to {need}, which is another run, or use fewer workers."
+            )
+        if strategy.device.type != "cpu":
+            raise UserError(
+                f"trainer.exact holds on CPUs, and this rank has {strategy.device}. "
+                "Set backend.trainer.use_gpu to false, or trainer.exact to false."
+            )
+        self._losses, self._strategy, self._micro_rows = losses, strategy, micro_rows
+        self._parts, self._seed = options.parts, seed
+        self._mine = share(rank, options.parts)
+        self._branches = branches(self._mine)
+        self.sums = torch.zeros(len(self._mine), losses.count, dtype=torch.float64)
+        self._loss = torch.zeros(len(self._mine), dtype=torch.float64)
+        self._groups: list[PartGroup] = part_groups(module)
+        for group in self._groups:
+            group.prepare(strategy.tree_exchange(group.numel, group.dtype, options.parts))
+
+    def backward(self, batch: Batch, scale: float, step: int, *, counts: bool = True) -> torch.Tensor | float:
+        sums = self.sums if counts else torch.zeros_like(self.sums)
+        self._check(batch)
+        parts = iter(batch.parts())  # type: ignore[attr-defined]  # a batch of distcore_torch has them
+        place = 0
+        for number, branch in enumerate(self._branches):
+            slots = [group.exchange.slots()[number] for group in self._groups]
+            for index in range(branch.size):
+                part = next(parts)
+                self._loss[place] = self._part(part, scale, step, place, sums[place])
+                self._lay(slots, branch.size, index, part.rows > 0)
+                place += 1
+            if branch.size > 1:
+                for group, slot in zip(self._groups, slots, strict=True):
+                    group.adder.take(slot)
+        return self._loss.sum()
+
+    def reduce(self, stop: bool) -> bool:
+        asked = False
+        for group in self._groups:
+            for slot in group.exchange.slots():
+                slot[-1] = float(stop)
+            asked |= group.spread(self._parts)
+        return asked
+
+    def global_loss(self) -> torch.Tensor:
+        ranks = self._strategy.gather(self._loss.tolist())
+        return torch.tensor(sum(part for rank in ranks for part in rank), dtype=torch.float64)
+
+    def settle(self) -> None:
+        for group in self._groups:
+            group.settle()
+
+    def close(self) -> None:
+        for group in self._groups:
+            group.exchange.close()
+
+    # -------------------------------------------------------------- inside
+
+    def _check(self, batch: Batch) -> None:
+        """Raise TrainingError if the batch is not cut into this rank's parts."""
+        sizes = list(batch.part_rows)
+        if len(sizes) != len(self._mine) or sum(sizes) != batch.rows:
+            raise TrainingError(
+                f"trainer.exact needs a loader that cuts batches into parts; this one gave {sizes} for "
+                f"{len(self._mine)} parts of {batch.rows} rows. Choose another backend.loader, or set "
+                "trainer.exact to false."
+            )
+
+    def _part(self, part: Batch, scale: float, step: int, place: int, sums: torch.Tensor) -> torch.Tensor | float:
+        """Forward and backward pass of one part; adds its sums of losses, and returns its loss."""
+        loss: torch.Tensor | float = 0.0
+        if not part.rows:
+            return loss
+        torch.default_generator.manual_seed(random_key(self._seed, step, self._mine[place]))
+        for piece in (part,) if part.rows <= self._micro_rows else slices(part, self._micro_rows):
+            found = [rows.sum() for rows in self._losses.rows(piece)]
+            loss = loss + self._losses.backward(found, scale)
+            sums += (found[0] if len(found) == 1 else torch.stack(found)).detach()
+        return loss
+
+    def _lay(self, slots: list[torch.Tensor], size: int, index: int, rows: bool) -> None:
+        """Add what the part's pass has left to the sum of its branch."""
+        for group, slot in zip(self._groups, slots, strict=True):
+            leaf = slot if size == 1 else group.adder.leaf()
+            if rows:
+                group.collect(leaf)
+            else:
+                group.nothing(leaf)
+            if size > 1:
+                group.adder.add(leaf, index)

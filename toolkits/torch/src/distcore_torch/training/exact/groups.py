@@ -1,0 +1,117 @@
+"""Gradients and changes of buffers side by side in flat leaves, one group a dtype.
+
+Beside the gradients of its parameters a leaf holds how the part changed the buffers (batch norm's running
+statistics), from what all parts began with. After a step every buffer has moved by the mean of the parts' changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from distcore_torch.training.exact.exchange import TreeExchange
+from distcore_torch.training.exact.tree import Adder
+
+
+class PartGroup:
+    """Trainable parameters and buffers that travel as numbers of one dtype; the last number is the stop flag.
+
+    Args:
+        dtype: Of the parameters.
+        parameters: Trainable ones.
+        buffers: Floating-point ones of this dtype.
+        counters: Buffers of whole numbers, which travel as this dtype.
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        parameters: Sequence[torch.nn.Parameter],
+        buffers: Sequence[torch.Tensor],
+        counters: Sequence[torch.Tensor],
+    ) -> None:
+        self.dtype = dtype
+        self.parameters = list(parameters)
+        self.buffers, self.counters = list(buffers), list(counters)
+        self._agreed = [each.detach().clone() for each in (*buffers, *counters)]
+        self._shapes = [each.shape for each in (*parameters, *buffers, *counters)]
+        self._sizes = [each.numel() for each in (*parameters, *buffers, *counters)]
+        self.numel = sum(self._sizes) + 1
+
+    def prepare(self, exchange: TreeExchange) -> None:
+        """Take the way to the other ranks; nothing is sent yet."""
+        self.exchange = exchange
+        self.adder = Adder(self.numel, exchange.slots()[0])
+
+    def settle(self) -> None:
+        """Take the buffers as they are now as what all parts begin with."""
+        for buffer, agreed in zip((*self.buffers, *self.counters), self._agreed, strict=True):
+            agreed.copy_(buffer)
+
+    def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """A flat leaf as tensors of the shapes of parameters, buffers and counters."""
+        parts = flat[:-1].split(self._sizes)
+        return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+    def collect(self, leaf: torch.Tensor) -> None:
+        """Lay what a part's backward pass left into the leaf, and make parameters and buffers ready for the next."""
+        views = self.views(leaf)
+        leaf[-1] = 0.0
+        targets, sources = [], []
+        for parameter, view in zip(self.parameters, views, strict=False):
+            if parameter.grad is None:
+                view.zero_()
+            else:
+                targets.append(view)
+                sources.append(parameter.grad)
+            parameter.grad = None
+        if targets:
+            torch._foreach_copy_(targets, sources)
+        self.collect_buffers(views[len(self.parameters) :])
+
+    def collect_buffers(self, views: Sequence[torch.Tensor]) -> None:
+        """Lay the changes of the buffers into their views of a leaf, and take them back."""
+        for buffer, agreed, view in zip((*self.buffers, *self.counters), self._agreed, views, strict=True):
+            view.copy_(buffer - agreed)
+            buffer.copy_(agreed)
+
+    def nothing(self, leaf: torch.Tensor) -> None:
+        """Lay what a part without rows has: zeros."""
+        leaf.zero_()
+
+    def spread(self, parts: int) -> bool:
+        """Give parameters the sum as their gradients and buffers the mean change; whether some rank wants to stop."""
+        total = self.exchange.sum()
+        # A zero's sign would tell whether a part had no gradient or zeros.
+        total.add_(0.0)
+        views = self.views(total)
+        for parameter, view in zip(self.parameters, views, strict=False):
+            parameter.grad = view
+        count = len(self.parameters)
+        for place, buffer in enumerate((*self.buffers, *self.counters)):
+            change, agreed = views[count + place] / parts, self._agreed[place]
+            agreed.add_(change if place < len(self.buffers) else change.ceil().to(agreed.dtype))
+            buffer.copy_(agreed)
+        return bool(total[-1] > 0)
+
+
+def part_groups(module: torch.nn.Module) -> list[PartGroup]:
+    """One group a dtype, the same in every rank for the same module; whole numbers travel with the first."""
+    parameters = [each for each in module.parameters() if each.requires_grad]
+    buffers = [each for each in module.buffers() if each.is_floating_point()]
+    counters = [
+        each
+        for each in module.buffers()
+        if not each.is_floating_point() and not each.is_complex() and each.dtype != torch.bool
+    ]
+    dtypes = sorted({each.dtype for each in (*parameters, *buffers)}, key=str)
+    return [
+        PartGroup(
+            dtype,
+            [each for each in parameters if each.dtype == dtype],
+            [each for each in buffers if each.dtype == dtype],
+            counters if place == 0 else [],
+        )
+        for place, dtype in enumerate(dtypes)
+    ]

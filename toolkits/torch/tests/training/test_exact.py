@@ -1,0 +1,388 @@
+"""Exact training: one tree for every number of ranks, and whatever would let their number show is seen."""
+
+import threading
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distcore_core.contracts import Rank
+from distcore_core.errors import TrainingError, UserError
+from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, tiny_loop
+from distcore_torch.batch import Batch
+from distcore_torch.sampler import share
+from distcore_torch.train_options import TrainerOptions
+from distcore_torch.training.determinism import one_thread, weights_digest
+from distcore_torch.training.exact import groups
+from distcore_torch.training.exact.exchange import GatheredTree, Shares, SlicedTree
+from distcore_torch.training.exact.gradients import PartGradients
+from distcore_torch.training.exact.tree import Adder, Total, branches, tree_sum
+from distcore_torch.training.plan import TrainPlan
+from distcore_torch.training.step import Stepper
+from distcore_torch.training.strategy import FlatStrategy, SingleProcess
+
+PARTS = st.sampled_from([1, 2, 4, 8, 16, 32])
+
+
+# ------------------------------------------------------------------ the tree
+
+
+@given(PARTS, st.data())
+def test_branches_are_whole_and_few(parts, data):
+    world = data.draw(st.integers(1, parts))
+    for index in range(world):
+        mine = share(Rank(index=index, world=world), parts)
+        found = branches(mine)
+        assert [leaf for each in found for leaf in range(each.start, each.start + each.size)] == [*mine]
+        assert all(each.start % each.size == 0 and each.size & (each.size - 1) == 0 for each in found)
+        assert len(found) <= max(1, 2 * (len(mine).bit_length() - 1) + 1)
+        if world & (world - 1) == 0:
+            assert len(found) == 1
+
+
+@given(PARTS, st.data())
+def test_the_sum_has_the_same_bits_however_the_leaves_are_shared(parts, data):
+    world = data.draw(st.integers(1, parts))
+    torch.manual_seed(parts)
+    leaves = [torch.randn(5) * 10.0 ** (index % 13 - 6) for index in range(parts)]
+    expected, sums, total = tree_sum(leaves), {}, Total(parts)
+    for branch in Shares(Rank(world=world), parts).all:
+        adder = Adder(5, leaves[0])
+        for place in range(branch.size):
+            leaf = adder.leaf()
+            leaf.copy_(leaves[branch.start + place])
+            adder.add(leaf, place)
+        sums[branch] = torch.empty(5)
+        adder.take(sums[branch])
+    kept = {branch: each.clone() for branch, each in sums.items()}
+    for _ in range(2):
+        assert torch.equal(total(sums), expected)
+    assert all(torch.equal(sums[branch], each) for branch, each in kept.items())
+
+
+def test_another_order_of_the_leaves_is_another_sum():
+    """So the tests above can fail."""
+    torch.manual_seed(0)
+    leaves = [torch.randn(100) for _ in range(8)]
+    assert not torch.equal(tree_sum(leaves), sum(leaves))
+    assert not torch.equal(tree_sum(leaves), tree_sum([leaves[0], *leaves[2:], leaves[1]]))
+
+
+# ------------------------------------------------------------------ ranks as threads
+
+
+class Meeting:
+    """The collectives of ranks that are threads of this process."""
+
+    def __init__(self, world):
+        self.world, self.barrier = world, threading.Barrier(world, timeout=60)
+        self.laid = [None] * world
+        self.sent = 0
+
+    def swap(self, rank, value):
+        """Every rank's value."""
+        self.laid[rank] = value
+        self.barrier.wait()
+        found = list(self.laid)
+        self.barrier.wait()
+        return found
+
+
+class Threaded(FlatStrategy):
+    """A strategy over threads; `sliced`: exact training through slices, else through `all_reduce` alone."""
+
+    def __init__(self, meeting, index, sliced=False):
+        super().__init__()
+        self.meeting, self.sliced = meeting, sliced
+        self.rank = Rank(index=index, world=meeting.world)
+
+    def setup(self, rank):
+        """They have met."""
+
+    def all_reduce(self, values):
+        values.copy_(torch.stack(self.meeting.swap(self.rank.index, values.clone())).sum(0).to(values.dtype))
+
+    def gather(self, value):
+        return self.meeting.swap(self.rank.index, value)
+
+    def tree_exchange(self, numel, dtype, parts):
+        if not self.sliced or self.rank.world == 1:
+            return super().tree_exchange(numel, dtype, parts)
+        shares = Shares(self.rank, parts)
+        return SlicedTree(shares, numel, dtype, self.device, self._to_all, self._from_all)
+
+    def _to_all(self, values, sent, received):
+        ranks = self.meeting.swap(self.rank.index, values.split(list(sent)))
+        self.meeting.sent += values.nbytes - sent[self.rank.index] * values.itemsize
+        found = torch.cat([each[self.rank.index] for each in ranks])
+        assert found.numel() == sum(received)
+        return found
+
+    def _from_all(self, values):
+        self.meeting.sent += values.nbytes * (self.rank.world - 1)
+        return torch.cat(self.meeting.swap(self.rank.index, values.clone()))
+
+
+def in_threads(world, work, sliced=False):
+    """What `work(strategy)` gives for each rank; the first error of a rank is raised."""
+    meeting, found, errors = Meeting(world), [None] * world, []
+
+    def one(index):
+        try:
+            found[index] = work(Threaded(meeting, index, sliced))
+        except BaseException as error:
+            errors.append(error)
+            meeting.barrier.abort()
+
+    threads = [threading.Thread(target=one, args=(index,)) for index in range(world)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    if errors:
+        raise next((each for each in errors if not isinstance(each, threading.BrokenBarrierError)), errors[0])
+    return found, meeting
+
+
+@pytest.mark.parametrize("world", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("kind", [GatheredTree, SlicedTree])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_every_exchange_gives_the_trees_sum_to_every_rank(world, kind, dtype):
+    torch.manual_seed(1)
+    leaves = [torch.randn(2, 37).to(dtype) * 10.0 ** (index - 4) for index in range(8)]
+
+    def work(strategy):
+        exchange = strategy.tree_exchange(37, dtype, 8)
+        assert isinstance(exchange, kind)
+        found = []
+        for step in range(2):
+            mine = branches(share(strategy.rank, 8))
+            for slot, branch in zip(exchange.slots(), mine, strict=True):
+                slot.copy_(tree_sum([each[step] for each in leaves[branch.start : branch.start + branch.size]]))
+            found.append(exchange.sum().clone())
+        return torch.stack(found)
+
+    found, _ = in_threads(world, work, sliced=kind is SlicedTree)
+    assert all(torch.equal(each, tree_sum(leaves)) for each in found)
+
+
+@pytest.mark.parametrize("world", [2, 4, 8])
+def test_a_power_of_two_of_ranks_sends_what_a_ring_sends(world):
+    numel = 8000
+
+    def work(strategy):
+        strategy.tree_exchange(numel, torch.float32, 8).sum()
+
+    _, meeting = in_threads(world, work, sliced=True)
+    assert meeting.sent / world == 2 * (world - 1) / world * numel * 4
+
+
+# ------------------------------------------------------------------ steps
+
+STEPS = 6
+
+
+def run(world, *, sliced=False, module=None, micro_rows=1000, rows=90, **options):
+    """The digest of weights and buffers after some steps, equal in all ranks, and the sums of losses by part."""
+    made = TrainerOptions.model_validate({"optimizer": "adam", "exact": True, **options})
+    batches = [tiny_batch(rows - 7 * step, seed=step) for step in range(STEPS)]
+
+    def work(strategy):
+        return steps(strategy, made, module or net, batches, micro_rows)
+
+    with one_thread(), torch.random.fork_rng():
+        found = [work(SingleProcess())] if world == 1 else in_threads(world, work, sliced)[0]
+    assert len({digest for digest, _ in found}) == 1
+    return found[0][0], [part for _, parts in found for part in parts]
+
+
+GENERATOR = threading.RLock()
+"""Torch's random numbers are of the process, and ranks are threads here: one of them at a time."""
+
+
+def net():
+    return TinyNet(dropout=0.3, norm=True)
+
+
+def unnormed():
+    return TinyNet(dropout=0.3)
+
+
+def steps(strategy, options, make, batches, micro_rows):
+    with GENERATOR:
+        torch.manual_seed(0)
+        module = make()
+    strategy.prepare(module)
+    made = Stepper(module, TinyFeatures(), options, strategy, learning_rate=0.01, micro_rows=micro_rows, seed=5)
+    if isinstance(made.gradients, PartGradients):
+        made.gradients._part = holding(made.gradients._part)
+    for step, batch in enumerate(batches):
+        made.step(parted(batch, strategy.rank, options.parts), batch.rows, step, False)
+    state = tuple(int(each) for each in module.buffers() if not each.is_floating_point())
+    return (weights_digest(module), state), made.sums.tolist()
+
+
+def holding(function):
+    def held(*arguments):
+        with GENERATOR:
+            return function(*arguments)
+
+    return held
+
+
+def parted(batch, rank, parts):
+    cuts = [batch.rows * cut // parts for cut in range(parts + 1)]
+    mine = share(rank, parts)
+    rows = [cuts[part + 1] - cuts[part] for part in mine]
+    own = batch.part(cuts[mine.start], cuts[mine.stop])
+    return Batch(own.packed, own.layout, part_rows=rows)
+
+
+CASES = {
+    "dropout and norm": {},
+    "accumulated": {"micro_rows": 5, "module": unnormed},
+    "clipped": {"gradient_clipping": {"clipglobalnorm": 0.1}},
+    "penalty": {"regularization_lambda": 0.1, "regularization_type": "l1_l2"},
+    "fewer rows than parts": {"rows": 42, "module": unnormed},
+    "bf16": {"use_mixed_precision": True},
+    "lbfgs": {"optimizer": {"type": "lbfgs", "max_iter": 3}, "module": unnormed},
+    "sixteen parts": {"parts": 16, "module": unnormed},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("world", [2, 3, 5, 8])
+def test_steps_end_with_the_same_bits_on_any_number_of_ranks(case, world):
+    expected = run(1, **CASES[case])
+    assert run(world, sliced=bool(world % 2), **CASES[case]) == expected
+
+
+def test_a_step_is_counted_once_by_batch_norm_whatever_the_parts():
+    (_, (counted,)), _ = run(3)
+    assert counted == STEPS
+
+
+def test_another_number_of_parts_is_another_run():
+    assert run(1, parts=4) != run(1, parts=8)
+
+
+# ------------------------------------------------------------------ mutants: each of these would be seen
+
+
+def in_rank_order(monkeypatch):
+    monkeypatch.setattr(Total, "__call__", lambda self, sums: sum(each.clone() for each in sums.values()))
+
+
+def dropout_by_rank(monkeypatch):
+    make = PartGradients.__init__
+
+    def by_rank(self, module, losses, options, strategy, **more):
+        make(self, module, losses, options, strategy, **more)
+        self._mine = [strategy.rank.index] * len(self._mine)
+
+    monkeypatch.setattr(PartGradients, "__init__", by_rank)
+
+
+def parts_by_rank(monkeypatch):
+    """A rank cuts what it has by itself: boundaries move with the number of ranks."""
+    cut = parted
+
+    def moved(batch, rank, parts):
+        own = cut(batch, rank, parts)
+        last = [0] * (len(own.part_rows) - 1)
+        return Batch(own.packed, own.layout, part_rows=[own.rows, *last])
+
+    monkeypatch.setattr(f"{__name__}.parted", moved)
+
+
+def statistics_in_order_of_arrival(monkeypatch):
+    """What a part leaves is what the next one begins with."""
+    collect = groups.PartGroup.collect_buffers
+
+    def arriving(self, views):
+        kept = [each.clone() for each in (*self.buffers, *self.counters)]
+        collect(self, views)
+        for buffer, each in zip((*self.buffers, *self.counters), kept, strict=True):
+            buffer.copy_(each)
+
+    monkeypatch.setattr(groups.PartGroup, "collect_buffers", arriving)
+
+
+def norm_over_a_ranks_rows(monkeypatch):
+    def whole(self, batch, scale, step, *, counts=True):
+        first = Batch(batch.packed, batch.layout)
+        self._part(first, scale, step, 0, self.sums[0])
+        for number, branch in enumerate(self._branches):
+            for index in range(branch.size):
+                slots = [group.exchange.slots()[number] for group in self._groups]
+                self._lay(slots, branch.size, index, number == index == 0)
+            if branch.size > 1:
+                for group, slot in zip(self._groups, slots, strict=True):
+                    group.adder.take(slot)
+        return 0.0
+
+    monkeypatch.setattr(PartGradients, "backward", whole)
+
+
+MUTANTS = (
+    in_rank_order,
+    dropout_by_rank,
+    parts_by_rank,
+    statistics_in_order_of_arrival,
+    norm_over_a_ranks_rows,
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_fault_in_the_construction_is_seen(mutant, monkeypatch):
+    mutant(monkeypatch)
+    expected, _ = run(1)
+    assert any(run(world)[0] != expected for world in (2, 3)), "the fault does not show"
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def test_more_ranks_than_parts_are_refused():
+    strategy = SingleProcess()
+    strategy.rank = Rank(index=0, world=9)
+    options = TrainerOptions.model_validate({"exact": True})
+    with pytest.raises(UserError, match=r"trainer\.parts 8 cannot be shared by 9 workers\. Set it to 16"):
+        Stepper(net(), TinyFeatures(), options, strategy, learning_rate=1.0, micro_rows=8, seed=0)
+
+
+def test_a_device_that_is_no_cpu_is_refused():
+    strategy = SingleProcess()
+    strategy.device = torch.device("meta")
+    options = TrainerOptions.model_validate({"exact": True})
+    with pytest.raises(UserError, match=r"trainer\.exact holds on CPUs"):
+        Stepper(net(), TinyFeatures(), options, strategy, learning_rate=1.0, micro_rows=8, seed=0)
+
+
+def test_a_loader_without_parts_is_refused():
+    options = TrainerOptions.model_validate({"exact": True})
+    stepper = Stepper(net(), TinyFeatures(), options, SingleProcess(), learning_rate=1.0, micro_rows=8, seed=0)
+    with pytest.raises(TrainingError, match=r"needs a loader that cuts batches into parts"):
+        stepper.step(tiny_batch(16), 16, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"parts": 6}, "parts 6 must be a power of two"), ({"exact": True, "compile": True}, "exact and compile")],
+)
+def test_options_that_do_not_go_together(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrainerOptions.model_validate(options)
+
+
+def test_the_plan_is_that_of_one_worker_whatever_their_number():
+    options = TrainerOptions.model_validate({"exact": True, "batch_size": 50, "learning_rate": 0.1})
+    plans = [TrainPlan.of(options, workers, 1001) for workers in (1, 3, 7)]
+    assert {(plan.batch_rows, plan.learning_rate, plan.evaluation_rows) for plan in plans} == {(50, 0.1, 400)}
+
+
+def test_torchs_threads_are_left_as_they_were():
+    before = torch.get_num_threads()
+    tiny_loop(TinyRun({"epochs": 1, "exact": True}), SingleProcess())[0].run()
+    assert torch.get_num_threads() == before
