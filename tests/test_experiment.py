@@ -20,6 +20,7 @@ from distcore_core.errors import UserError
 FILES = {
     "description.json",
     "training_log.jsonl",
+    "ledger.jsonl",
     "training_statistics.json",
     "test_statistics.json",
     "test_diagnostics.json",

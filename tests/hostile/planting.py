@@ -1,6 +1,7 @@
 """Runs of a tiny network in which NaN or infinity is planted; importable, so that ranks of a worker group can do it."""
 
 import math
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -83,7 +84,8 @@ def tried(rank, case, strategy):
         except Diverged:
             outcome = "Diverged"
         except TrainingError as error:
-            outcome = "ranks differ" if "differ from those" in str(error) else str(error)
+            seen = re.search(r"differs? (from the others )?in |changed by itself", str(error))
+            outcome = "ranks differ" if seen else str(error)
         else:
             outcome = "finished"
             assert not not_finite(finished.best_weights.items())

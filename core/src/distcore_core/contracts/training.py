@@ -62,6 +62,10 @@ class ResultsStore(Protocol):
         """Delete a folder, the file that makes it one first."""
         ...
 
+    def put_file(self, name: str, path: Path) -> None:
+        """Copy a file, in place of what had the name."""
+        ...
+
     def put_files(self, folder: Path) -> None:
         """Copy the files of a run's folder that were not put yet, but for checkpoints and models."""
         ...

@@ -23,6 +23,7 @@ from distcore_torch.batch import Batch, Layout
 from distcore_torch.sampler import share
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.determinism import weights_digest
+from distcore_torch.training.ledger import LEDGER
 from distcore_torch.training.loop import TrainLoop, Work
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.strategy import SingleProcess, Strategy
@@ -219,6 +220,7 @@ def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, 
         plan,
         seed=3,
         checkpoints=Path(run.checkpoints) if run.checkpoints else None,
+        ledger=Path(run.checkpoints) / LEDGER if run.checkpoints else None,
         identity={"config": {}, "cache": "", "seed": 3, "global_batch_rows": plan.batch_rows, "loader": {}},
         on_round=lambda epoch, step, scores: events.append(("round", epoch, step, sorted(scores))),
         on_checkpoint=lambda step, path: events.append(("checkpoint", step, path.name)),

@@ -149,6 +149,12 @@ class TrainerOptions(Options):
         description="With exact: into how many parts a global batch is cut, a power of two; at most so many workers. "
         "Another number gives other bits.",
     )
+    ledger_steps: Whole = Field(
+        10,
+        description="Steps between two entries of ledger.jsonl, the fingerprints of the weights. Workers "
+        "compare their weights and optimizer state as often, and stop at a difference. 0: no ledger, and workers "
+        "are compared at evaluations alone.",
+    )
     grace_seconds: NonNegative = Field(
         30.0, description="Seconds to save a checkpoint in after SIGTERM, before the process ends without it."
     )

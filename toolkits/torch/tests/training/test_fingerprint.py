@@ -110,3 +110,21 @@ def test_it_tells_if_a_tensor_has_moved():
     assert found.stands()
     parameter.data = torch.randn(4)
     assert not found.stands()
+
+
+@pytest.mark.parametrize("name", [name for name, each in some().items() if each.element_size() == 4 and each.numel()])
+@pytest.mark.parametrize("bit", [0, 30, 31])
+def test_it_tells_what_has_changed_since_the_last_time(name, bit):
+    tensors = some()
+    found = Fingerprint(tensors.items())
+    found.total()
+    found.total()
+    assert found.changed() == []
+    number = tensors[name].numel() - 1
+    tensors[name].view(-1).view(torch.int32)[number] ^= -(1 << 31) if bit == 31 else 1 << bit
+    found.total()
+    large = ("large", "many blocks")  # of these the place is not known
+    assert [each.split(" (bit")[0] for each in found.changed()] == [name]
+    assert name in large or found.changed() == [f"{name} (bit {bit} of number {number})"]
+    found.total()
+    assert found.changed() == []

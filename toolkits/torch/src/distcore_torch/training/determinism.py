@@ -1,4 +1,4 @@
-"""What keeps a run honest and even: ranks compare their weights, random numbers are its own, the collector is rare."""
+"""What keeps a run even: random numbers of its own, a collector that is rare."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ import gc
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
-
-from distcore_core.errors import TrainingError
-
-if TYPE_CHECKING:
-    from distcore_torch.training.strategy import Strategy
 
 
 @torch.no_grad()
@@ -25,21 +19,6 @@ def weights_digest(module: torch.nn.Module) -> str:
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def check_weights(module: torch.nn.Module, strategy: Strategy, step: int) -> None:
-    """Compare the ranks' weights. Raises TrainingError naming the ranks that differ from most (or rank 0)."""
-    if strategy.rank.world == 1:
-        return
-    digests = strategy.gather(weights_digest(module))
-    common = max(digests, key=digests.count)
-    others = [rank for rank, digest in enumerate(digests) if digest != common]
-    if others:
-        raise TrainingError(
-            f"After step {step} the weights of rank {', '.join(map(str, others))} differ from those of the others: "
-            "the ranks have trained apart. Look for code that uses random numbers or the rank in the model; "
-            "the last checkpoint is from before."
-        )
 
 
 @contextmanager

@@ -49,27 +49,25 @@ class Fingerprint:
         self._tensors = list(tensors)
         self._addresses = [each.data_ptr() for _, each in self._tensors]
         groups: dict[torch.device, _Side] = {}
-        self._large: list[tuple[torch.Tensor, int]] = []
+        self._large: list[tuple[str, torch.Tensor, int]] = []
+        self._found: tuple[list[int], list[int]] = [], []
         self._constant = 0
         for name, tensor in self._tensors:
             constant, factor = _of_name(name, tensor)
             self._constant += constant
             each = tensor.detach()
             if each.numel() * each.element_size() >= 8 * SMALL and _aligned(each):
-                self._large.append((each.reshape(-1).view(torch.int64), factor))
+                self._large.append((name, each.reshape(-1).view(torch.int64), factor))
             elif each.numel():
-                groups.setdefault(each.device, _Side(each.device)).add(each, factor)
+                groups.setdefault(each.device, _Side(each.device)).add(name, each, factor)
         self._sides = list(groups.values())
 
     @torch.no_grad()
     def total(self) -> int:
         """Of all tensors together. Waits for the device that they are on."""
-        found = self._constant
-        for words, factor in self._large:
-            found += factor * _own(words)
-        for side in self._sides:
-            found += side.total()
-        return found & MASK
+        now = [factor * _own(words) for _, words, factor in self._large]
+        self._found = now, self._found[0]
+        return (self._constant + sum(now) + sum(side.total() for side in self._sides)) & MASK
 
     @torch.no_grad()
     def each(self) -> dict[str, int]:
@@ -81,44 +79,74 @@ class Fingerprint:
             found[name] = (constant + factor * own) & MASK
         return found
 
+    def changed(self) -> list[str]:
+        """What is another one than at the `total` before the last: names of tensors.
+
+        If it is a single bit, and of a small tensor, its place is told too: `w (bit 31 of number
+        7)`."""
+        now, before = self._found
+        names = [name for (name, _, _), one, other in zip(self._large, now, before, strict=False) if one != other]
+        return [*names, *(each for side in self._sides for each in side.changed())]
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
     def stands(self) -> bool:
         """Whether every tensor still has the memory it had."""
         return self._addresses == [each.data_ptr() for _, each in self._tensors]
 
 
 class _Side:
-    """Small tensors of one device, side by side in a buffer of whole words."""
+    """Small tensors of one device, side by side in a buffer of whole words: this time's and the last
+    time's."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._tensors: list[torch.Tensor] = []
-        self._factors: list[int] = []
-        self._made: tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self._members: list[tuple[str, torch.Tensor, int]] = []
+        self._parts: list[torch.Tensor] = []
+        self._keys = torch.zeros(0, dtype=torch.int64)
+        self._now = self._before = torch.zeros(0, dtype=torch.uint8)
 
-    def add(self, tensor: torch.Tensor, factor: int) -> None:
-        self._tensors.append(tensor)
-        self._factors.append(factor)
+    def add(self, name: str, tensor: torch.Tensor, factor: int) -> None:
+        self._members.append((name, tensor, factor))
 
     def total(self) -> int:
-        if any(not each.is_contiguous() for each in self._tensors):  # no view shows their bytes in order
-            pairs = zip(self._tensors, self._factors, strict=True)
-            return sum(factor * _own(_padded(each)) for each, factor in pairs)
-        self._made = self._made or self._make()
-        parts, buffer, words, keys = self._made
-        torch.cat(parts, out=buffer)
-        return int(_dot(words, keys))
+        if any(not each.is_contiguous() for _, each, _ in self._members):  # no view has their bytes in order
+            return sum(factor * _own(_padded(each)) for _, each, factor in self._members)
+        if not self._parts:
+            self._lay_out()
+        self._now, self._before = self._before, self._now
+        torch.cat(self._parts, out=self._now)
+        return int(_dot(self._now.view(torch.int64), self._keys))
 
-    def _make(self) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
-        parts, keys = [], []
-        for tensor, factor in zip(self._tensors, self._factors, strict=True):
+    def changed(self) -> list[str]:
+        found, start = [], 0
+        if not self._parts:
+            return []
+        differ = (self._now ^ self._before).cpu()
+        for name, tensor, _ in self._members:
+            size = tensor.element_size()
+            here = differ[start : start + tensor.numel() * size]
+            places = here.nonzero().flatten().tolist()
+            if places:
+                value = int(here[places[0]])
+                one = len(places) == 1 and value & (value - 1) == 0
+                bit = 8 * (places[0] % size) + value.bit_length() - 1
+                found.append(f"{name} (bit {bit} of number {places[0] // size})" if one else name)
+            start += 8 * _words(tensor.numel() * size)
+        return found
+
+    def _lay_out(self) -> None:
+        keys = []
+        for _, tensor, factor in self._members:
             raw = tensor.reshape(-1).view(torch.uint8)
-            parts.append(raw)
+            self._parts.append(raw)
             if missing := -raw.numel() % 8:
-                parts.append(torch.zeros(missing, dtype=torch.uint8, device=self._device))
+                self._parts.append(torch.zeros(missing, dtype=torch.uint8, device=self._device))
             keys.append(_of_words(_words(raw.numel()), self._device) * _signed(factor))
-        together = torch.cat(keys)
-        buffer = torch.empty(8 * together.numel(), dtype=torch.uint8, device=self._device)
-        return parts, buffer, buffer.view(torch.int64), together
+        self._keys = torch.cat(keys)
+        self._now = torch.zeros(8 * self._keys.numel(), dtype=torch.uint8, device=self._device)
+        self._before = self._now.clone()
 
 
 def _own(words: torch.Tensor) -> int:

@@ -15,15 +15,17 @@ import torch
 from distcore_core.contracts import JSON, FeatureSet, Loader
 from distcore_core.errors import CheckpointError, TrainingError
 from distcore_torch.training import checkpoint
-from distcore_torch.training.determinism import check_weights, one_thread, own_random_numbers, quiet_collector
+from distcore_torch.training.determinism import one_thread, own_random_numbers, quiet_collector
 from distcore_torch.training.finite import Watch, of_loss
 from distcore_torch.training.heartbeat import COMPUTING, EVALUATING, LOADING, SAVING, heartbeat
 from distcore_torch.training.interrupt import Interrupt
+from distcore_torch.training.ledger import Ledger
 from distcore_torch.training.monitor import Monitor
 from distcore_torch.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
 from distcore_torch.training.round import round_of
 from distcore_torch.training.schedule import Plateau, Schedule, Shape
 from distcore_torch.training.scores import COMBINED, Scores, compute, evaluate, evaluate_parts, import_metrics
+from distcore_torch.training.sentinel import Sentinel
 from distcore_torch.training.state import TrainState, check_identity
 from distcore_torch.training.step import Stepper
 from distcore_torch.training.stragglers import Stragglers
@@ -46,9 +48,10 @@ Weights = dict[str, torch.Tensor]
 class Work:
     """What a rank trains with and where it writes.
 
-    module: on the strategy's device. train: the loader of global batches. validation, train_in_order: loaders for
-    evaluation, or None. checkpoints: folder, or None if none are kept. mirror: the bucket that they are copied to
-    before they count as saved, or None. identity: see `train_state.identity`.
+    module: on the strategy's device. train: the loader of global batches. validation,
+    train_in_order: loaders for evaluation, or None. checkpoints: folder, or None if none are kept.
+    ledger: file, or None. mirror: the bucket that these are copied to before a checkpoint counts as
+    saved, or None. identity: see `train_state.identity`.
     on_round(epoch, step, scores), on_checkpoint(step, path): told in rank 0 alone.
     """
 
@@ -60,6 +63,7 @@ class Work:
     plan: TrainPlan
     seed: int
     checkpoints: Path | None = None
+    ledger: Path | None = None
     mirror: ResultsStore | None = None
     identity: JSON = field(default_factory=dict)
     on_round: Callable[[int, int, JSON], Any] | None = None
@@ -80,7 +84,7 @@ class TrainLoop:
 
     def __init__(self, work: Work, options: TrainerOptions, strategy: Strategy, progress: Progress) -> None:
         self.beat = heartbeat()
-        strategy = Waiting(strategy, self.beat)
+        ranks, strategy = strategy, Waiting(strategy, self.beat)
         self.work, self.options, self.strategy, self.progress = work, options, strategy, progress
         plan = work.plan
         strategy.prepare(work.module)
@@ -104,6 +108,11 @@ class TrainLoop:
         self.best_weights: Weights = {}
         self._stragglers = Stragglers()
         self._first = strategy.rank.index == 0
+        kept = self._first and work.ledger is not None and options.ledger_steps
+        self.ledger = Ledger(work.ledger) if kept and work.ledger is not None else None
+        self.sentinel = Sentinel(
+            work.module, self.stepper.optimizer, ranks, options.ledger_steps, self.beat, self.ledger
+        )
         self.watch = Watch(
             work.module, self.stepper.optimizer, strategy, [feature.name for feature in work.features.outputs]
         )
@@ -124,6 +133,7 @@ class TrainLoop:
             quiet_collector(),
             own_random_numbers(self.strategy.device),
             one_thread() if self.options.exact else nullcontext(),
+            self.sentinel.watching(state.step),
         ):
             set_learning_rate(self.stepper.optimizer, self.schedule.rate(state.step))
             # A checkpoint of a ctrl-C right before a round leaves that round to us.
@@ -146,6 +156,7 @@ class TrainLoop:
             asked = stepper.step(batch, rows, state.step, bool(interrupt.asked or progress.stop))
             state.rows += rows
             state.advance(plan.steps_per_epoch)
+            self.sentinel.stepped(state.step)
             self.beat.stepped()
             progress.done = state.step
             progress.loss = stepper.last_loss
@@ -160,8 +171,8 @@ class TrainLoop:
                 f"The loader ended after {state.step_in_epoch} of {plan.steps_per_epoch} batches of epoch "
                 f"{state.epoch}. Report this to the loader's authors."
             )
-        if state.round_step != state.step:
-            check_weights(self.work.module, self.strategy, state.step)
+        if state.round_step != state.step and not self.options.ledger_steps:
+            self.sentinel.look(state.step)
         return False
 
     def _over(self) -> bool:
@@ -171,7 +182,7 @@ class TrainLoop:
     def _round(self) -> bool:
         """Evaluate, remember the best, save a checkpoint; True: training is over."""
         state, work = self.state, self.work
-        check_weights(work.module, self.strategy, state.step)
+        self.sentinel.look(state.step)
         self._check_finite()
         state.round_step = state.step
         scores = self._scores()
@@ -287,9 +298,14 @@ class TrainLoop:
         work, state = self.work, self.state
         if work.checkpoints is None:
             return None
+        self.sentinel.look(state.step, saving=True)
         sums = self._sums()
         if not self._first:
             return None
+        if self.ledger is not None:
+            self.ledger.write(self.ledger.waiting())
+            if work.mirror is not None:
+                work.mirror.put_file(self.ledger.path.name, self.ledger.path)
         optimizer, tensors = optimizer_state(self.stepper.optimizer)
         scaler = self.stepper.losses.scaler
         saved = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from distcore_data.features import Features
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL
 from distcore_torch.training.checkpoint import copy_newest_from, list_checkpoints
 from distcore_torch.training.job import checkpoints_of, model_of, output_folder, train_options
+from distcore_torch.training.ledger import LEDGER
 from distcore_torch.training.loop import Finished, TrainLoop, Work
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.state import identity
@@ -53,6 +54,7 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
             plan=plan,
             seed=job.seed,
             checkpoints=job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None,
+            ledger=job.directory / LEDGER if job.directory else None,
             mirror=job.mirror,
             identity=identity(job, plan.batch_rows),
             on_round=partial(_tell_round, plugins, job.directory),
@@ -71,6 +73,8 @@ def _where_to_go_on(job: TrainJob) -> Path | None:
     """This run's own checkpoints (a worker group that was started again), else those it was told to resume."""
     if job.mirror is not None and job.directory is not None:
         copy_newest_from(job.mirror, job.directory / CHECKPOINTS)
+        with suppress(FileNotFoundError):
+            job.mirror.get_file(LEDGER, job.directory / LEDGER)
     if job.save_checkpoints and job.directory is not None and list_checkpoints(job.directory / CHECKPOINTS):
         return job.directory / CHECKPOINTS
     return checkpoints_of(job.resume) if job.resume is not None else None

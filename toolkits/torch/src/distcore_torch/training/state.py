@@ -14,7 +14,7 @@ from distcore_core.errors import DifferentRun
 if TYPE_CHECKING:
     from distcore_core.contracts import TrainJob
 
-FREE_TO_CHANGE = ("epochs", "train_steps", "early_stop", "compile", "eval_batch_size", "grace_seconds")
+FREE_TO_CHANGE = ("epochs", "train_steps", "early_stop", "compile", "eval_batch_size", "grace_seconds", "ledger_steps")
 """Options of `trainer` that a resumed run may have otherwise: they say how long, or how fast, not what."""
 
 NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")

@@ -1,0 +1,89 @@
+"""What a rank computes with: recorded in the ledger, because other bits may come of another
+processor or torch.
+
+Nothing here imports torch before it is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from distcore_core.contracts import JSON
+
+CPUINFO = Path("/proc/cpuinfo")
+
+SAID: dict[str, str] = {
+    "torch": "torch",
+    "torch_build": "build of torch (torch.__config__.show())",
+    "blas": "BLAS library",
+    "python": "Python",
+    "instruction_set": "instruction set of the processor",
+    "processor": "processor",
+    "device": "device",
+    "threads": "number of threads",
+}
+"""Facts, by the words that people read, the most likely cause of other bits first."""
+
+TELLING = ("torch", "torch_build", "instruction_set", "device")
+"""Facts that a run which goes on is warned of, if they are others."""
+
+
+def rank_facts(device: str) -> JSON:
+    """What this process computes with on this device. Imports torch."""
+    import torch
+
+    return {
+        **torch_facts(),
+        "python": platform.python_version(),
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor(),
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
+        "threads": torch.get_num_threads(),
+    }
+
+
+@cache
+def torch_facts() -> JSON:
+    """Version, build and BLAS library of torch."""
+    import torch
+
+    shown = torch.__config__.show()
+    named = re.search(r"BLAS_INFO=(\w+)", shown)
+    build = hashlib.sha256(shown.encode()).hexdigest()
+    return {"torch": torch.__version__, "torch_build": build, "blas": named[1] if named else "unknown"}
+
+
+@cache
+def processor() -> str:
+    """Vendor and model of the processor, as the system tells them."""
+    try:
+        text = CPUINFO.read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = dict(re.findall(r"^(vendor_id|model name)\s*:\s*(.*)$", text, re.MULTILINE))
+    return " ".join(found.values()) or platform.machine()
+
+
+def of_group(ranks: Sequence[JSON]) -> JSON:
+    """The facts of all ranks: each as what all have in common, or as a list in rank order."""
+    together: JSON = {"workers": len(ranks)}
+    for name in ranks[0]:
+        values = [each[name] for each in ranks]
+        together[name] = values[0] if all(each == values[0] for each in values) else values
+    return together
+
+
+def changes(before: JSON, now: JSON) -> list[str]:
+    """`torch was 2.12.0 and is 2.13.0`, for each telling fact that is another one."""
+    differ = [name for name in TELLING if name in before and before[name] != now.get(name)]
+    return [f"the {SAID[name]} was {_short(before[name])} and is {_short(now.get(name))}" for name in differ]
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return f"{text[:12]}…" if re.fullmatch(r"[0-9a-f]{64}", text) else text
