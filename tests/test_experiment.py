@@ -99,7 +99,7 @@ def test_a_second_experiment_gets_a_number_and_the_first_stays_as_it_was(place):
 
 SKIPS = {
     "skip_save_training_description": {"description.json"},
-    "skip_save_training_statistics": {"training_statistics.json", "training_log.jsonl"},
+    "skip_save_training_statistics": {"training_statistics.json", "training_log.jsonl", "ledger.jsonl"},
     "skip_save_model": {"model"},
     "skip_save_progress": {"checkpoints"},
     "skip_save_predictions": {"predictions.parquet"},

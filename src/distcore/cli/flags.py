@@ -78,7 +78,7 @@ DATA_FORMAT = "auto (default), csv, tsv, parquet, jsonl, feather, or what is ins
 
 SKIPS = {
     "skip_save_training_description": (["-sstd"], "description.json"),
-    "skip_save_training_statistics": (["-ssts"], "training_statistics.json"),
+    "skip_save_training_statistics": (["-ssts"], "training_statistics.json and ledger.jsonl"),
     "skip_save_model": (["-ssm"], "the model"),
     "skip_save_progress": (["-ssp"], "checkpoints; a run that is stopped cannot be resumed"),
     "skip_save_log": (["-ssl"], "what extensions log"),

@@ -237,6 +237,7 @@ def train_job(
         resume=session.directory if resume else None,
         initial_weights=load,
         save_checkpoints="skip_save_progress" not in skip,
+        save_statistics="skip_save_training_statistics" not in skip,
         plugins_block=tuple(session.plugins.block),
         mirror=session.mirror,
     )

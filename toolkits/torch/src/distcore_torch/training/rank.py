@@ -54,7 +54,7 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
             plan=plan,
             seed=job.seed,
             checkpoints=job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None,
-            ledger=job.directory / LEDGER if job.directory else None,
+            ledger=job.directory / LEDGER if job.save_statistics and job.directory else None,
             mirror=job.mirror,
             identity=identity(job, plan.batch_rows),
             on_round=partial(_tell_round, plugins, job.directory),
