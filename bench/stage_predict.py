@@ -32,7 +32,7 @@ Encoded = Iterator[tuple[np.ndarray, np.ndarray]]
 def ours(folder: Path, rows: Path, out: Path) -> Path:
     import distcore
 
-    found = distcore.predict(str(folder / "model"), str(rows), output_directory=str(out))
+    found = distcore.predict(str(folder / "model"), str(rows), output_directory=str(out), overwrite=True)
     assert found is not None
     return found
 

@@ -276,7 +276,10 @@ def test_other_data_another_model_or_other_options_do_not_take_these_pieces(tmp_
     for arguments in ({"dataset": changed}, {"model_path": trained}, {"batch_size": 100}):
         elsewhere.unlink()
         distcore.predict(
-            **{"model_path": model, "dataset": wide} | arguments, output_directory=out, backend="elsewhere"
+            **{"model_path": model, "dataset": wide} | arguments,
+            output_directory=out,
+            backend="elsewhere",
+            overwrite=True,
         )
         assert len(tasks(elsewhere)) == len(before)
         assert pieces(out) == before

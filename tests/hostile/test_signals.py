@@ -131,6 +131,7 @@ def test_other_commands(sweep, place, trained, command):
     """What it makes is whole, or not there; run again, it makes the same bytes."""
     place.write("config.yaml", SEARCH if command == "hyperopt" else LOCAL)
     words = place.words(command, *(["--model_path", trained] if command in ("predict", "evaluate") else []))
+    words += ["--overwrite"] if command == "predict" else []
     if command == "report":
         shutil.copytree(trained, place.results)
         words = ["report", str(place.results)]

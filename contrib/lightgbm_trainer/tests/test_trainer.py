@@ -47,7 +47,7 @@ def test_a_config_for_a_network_trains_trees_by_one_line(penguins, capsys):
     assert json.loads((run / "model" / "model.json").read_text())["trainer"]["type"] == "lightgbm"
     assert (run / "model" / "trees-0.txt").read_text().startswith("tree\n")
     assert main(["evaluate", "--model_path", str(run), *words, "-l", "error"]) == 0
-    assert main(["predict", "--model_path", str(run), *words, "-l", "error"]) == 0
+    assert main(["predict", "--model_path", str(run), *words, "-l", "error", "--overwrite"]) == 0
     predictions = pyarrow.parquet.read_table(folder / "predictions.parquet")
     assert predictions.num_rows == 344
     (run / "report.html").unlink()

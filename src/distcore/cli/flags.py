@@ -172,10 +172,28 @@ def model(parser: argparse.ArgumentParser) -> None:
 def predict(parser: argparse.ArgumentParser) -> None:
     """Of `predict`."""
     model(parser)
+    group = parser.add_argument_group("predictions")
+    flag(
+        group,
+        "output_file",
+        "-o",
+        metavar="FILE",
+        help="FILE.csv or FILE.parquet; default: predictions.parquet in --output_directory",
+    )
+    flag(
+        group,
+        "keep",
+        "-k",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column of the dataset to put before the predictions, such as a key; may be given again",
+    )
+    flag(group, "overwrite", action="store_true", help="replace predictions that are there")
     skip(parser, ["skip_save_predictions", "skip_save_log"])
     examples(
         parser,
-        "predict --model_path results/experiment_run --dataset new.csv",
+        "predict --model_path results/experiment_run --dataset new.csv --output_file new_predictions.csv --keep id",
         "grep -v test new.csv | distcore predict -m results/experiment_run --dataset -",
     )
 

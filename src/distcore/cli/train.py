@@ -50,7 +50,8 @@ def predict(arguments: Namespace) -> int:
     """Predictions of a model on a dataset."""
     from distcore.workflow import run
 
-    path = run.predict(**_model(arguments), skip=skips_of(arguments))
+    asked = {name: getattr(arguments, name) for name in ("output_file", "keep", "overwrite")}
+    path = run.predict(**_model(arguments), **asked, skip=skips_of(arguments))
     print(path if path is not None else "Predictions were computed and, as asked, not saved.")
     return 0
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.workflow import folders, results
+from distcore.workflow.kept import Kept, kept_columns
 from distcore.workflow.model_session import ModelSession, open_model
 from distcore.workflow.requests import AnswerRequest
 from distcore_core.contracts import JSON
@@ -42,7 +43,9 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
                 view=asked.view,
             )
         )
-        path = None if "skip_save_predictions" in asked.skip else directory / results.PREDICTIONS
+        path = None if "skip_save_predictions" in asked.skip else directory / asked.file_name
+        if path is not None and asked.command == "predict" and not asked.overwrite:
+            folders.refuse_to_overwrite(path, mirror)
         evaluation = Evaluation(session.artifact.features) if asked.command == "evaluate" else None
         answered = answered_here
         if session.distributed:
@@ -52,7 +55,11 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
         with answered(session, request, evaluation) as predictions:
             if evaluation is not None:
                 predictions = _of_some_rows(predictions, evaluation)
-            rows = results.predictions(path, predictions, session.artifact.features)
+            kept: Kept | None = None
+            if asked.keep and path is not None:
+                kept = stack.enter_context(kept_columns(session.artifact, request, asked.keep))
+                predictions = kept.beside(predictions)
+            rows = results.predictions(path, predictions, session.artifact.features, kept)
             statistics = evaluation.statistics() if evaluation is not None else {}
             if evaluation is not None and "skip_save_eval_stats" not in asked.skip:
                 results.write_json(directory / "test_statistics.json", statistics)

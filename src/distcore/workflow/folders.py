@@ -167,6 +167,16 @@ def answer_folder(place: Path | str, credentials: Credentials | None) -> Iterato
         mirror.put_files(folder)
 
 
+def refuse_to_overwrite(path: Path, mirror: Mirror | None) -> None:
+    """Raise UserError, before any work, if predictions lie there already."""
+    there = path.exists() if mirror is None else path.name in mirror.store.list()
+    if there:
+        shown = path if mirror is None else mirror.store.where(path.name)
+        raise UserError(
+            f"{shown} exists and was left as it is. Give another --output_file or --output_directory, or --overwrite."
+        )
+
+
 @contextmanager
 def put_at_the_end(mirror: Mirror, folder: Path) -> Iterator[None]:
     """Put into the bucket what the block leaves in the folder; what stops the block matters more than the bucket."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore.workflow import results
+from distcore_core.errors import UserError
 from distcore_data.dataset import Data
 from distcore_data.stores import Credentials, given_credentials
 from distcore_data.stores.addresses import folder_or_address
@@ -104,11 +105,27 @@ class AnswerRequest:
     skip: Collection[str] = frozenset()
     view: str = "interactive"
     credentials: Any = field(default=None, repr=False)
+    output_file: Location | None = None
+    keep: Sequence[str] = ()
+    overwrite: bool = False
 
     @property
     def output(self) -> Path | str:
         """The folder of the results, or the address of one in a bucket. Raises UserError."""
-        return folder_or_address(self.output_directory, "--output_directory")
+        folder, slash, _ = str(self.output_file or "").rpartition("/")
+        if slash:
+            return folder_or_address(folder or "/", "--output_file")
+        return folder_or_address(self.output_directory if self.output_file is None else ".", "--output_directory")
+
+    @property
+    def file_name(self) -> str:
+        """Of the predictions, whose ending says how they are written. Raises UserError for another one."""
+        if self.output_file is None:
+            return results.PREDICTIONS
+        name = str(self.output_file).rpartition("/")[2]
+        if not name.endswith((".csv", ".parquet")) or name.startswith("."):
+            raise UserError(f"--output_file {self.output_file}: name a file that ends in .csv or .parquet.")
+        return name
 
     @property
     def opened_with(self) -> Credentials | None:

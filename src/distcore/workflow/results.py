@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from distcore.config import RunConfig
+    from distcore.workflow.kept import Kept
     from distcore.workflow.session import Session
     from distcore_core.contracts import TrainResult
     from distcore_data.cache import Cache
@@ -69,13 +70,20 @@ def write_json(path: Path, content: JSON) -> None:
             raise UserError(f"{path} cannot be written as JSON: {error}. Use plain, finite values.") from error
 
 
-def predictions(path: Path | None, batches: Iterator[pa.RecordBatch], features: Features) -> int:
-    """Write predictions to the path, or only compute them where it is None; returns the rows that were written."""
+def predictions(
+    path: Path | None, batches: Iterator[pa.RecordBatch], features: Features, kept: Kept | None = None
+) -> int:
+    """Write predictions to the path, or only compute them where it is None; returns the rows that were written.
+
+    kept: the columns of the dataset that come before them."""
     from distcore_torch.prediction import empty_schema, finite_or_told, write_predictions
 
     batches = finite_or_told(batches)
     if path is not None:
-        return write_predictions(path, batches, empty_schema(features))
+        empty = empty_schema(features)
+        if kept is not None:
+            empty = kept.before(empty)
+        return write_predictions(path, batches, empty)
     for _ in batches:
         continue
     return 0

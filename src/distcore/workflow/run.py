@@ -282,13 +282,22 @@ def predict(
     skip: Collection[str] = frozenset(),
     view: str = "interactive",
     credentials: Any = None,
+    output_file: Location | None = None,
+    keep: Sequence[str] = (),
+    overwrite: bool = False,
 ) -> Path | str | None:
     """Predict every row of a dataset, in its order, into `<output_directory>/predictions.parquet`.
 
-    Arguments: see `evaluate`.
+    Args: as for `evaluate`, and:
+        output_file: Written in place of that; its ending, .csv or .parquet, says how.
+        keep: Columns of the dataset that come before the predictions, such as a key.
+        overwrite: Replace a file that is there.
 
     Returns:
         The file, or its address in a bucket; None if predictions are not to be saved.
+
+    Raises:
+        UserError: The file is there, and is not to be replaced.
     """
     return _answer(AnswerRequest(command="predict", **locals()))[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -240,8 +241,32 @@ def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(kept)
 
 
-def _writer(file: Any, schema: pa.Schema) -> Any:
-    """A Parquet writer. Looking for equal probabilities, of which there are few, would take most of its time."""
+class _CsvWriter:
+    """Lines of text; what is a list in a column is JSON there."""
+
+    def __init__(self, file: Any, schema: pa.Schema) -> None:
+        from pyarrow import csv
+
+        self._lists = [at for at, each in enumerate(schema) if pt.is_nested(each.type)]
+        for at in self._lists:
+            schema = schema.set(at, pa.field(schema[at].name, pa.string()))
+        self._writer = csv.CSVWriter(file, schema)
+
+    def write_table(self, table: pa.Table) -> None:
+        for at in self._lists:
+            texts = [None if each is None else json.dumps(each) for each in table.column(at).to_pylist()]
+            table = table.set_column(at, table.schema[at].name, pa.array(texts, pa.string()))
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _writer(file: Any, schema: pa.Schema, suffix: str) -> Any:
+    """A writer of CSV, or of Parquet: looking for equal probabilities, of which there are few, would take most of its
+    time."""
+    if suffix == ".csv":
+        return _CsvWriter(file, schema)
     import pyarrow.parquet as pq
 
     return pq.ParquetWriter(
@@ -252,7 +277,9 @@ def _writer(file: Any, schema: pa.Schema) -> Any:
 def write_predictions(
     path: Path, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch], empty: pa.Schema
 ) -> int:
-    """Write predictions as Parquet, whole or not at all; returns the rows. empty: the schema if there are none."""
+    """Write predictions as Parquet, or as CSV if the path ends so, whole or not at all; returns the rows.
+
+    empty: the schema if there are none."""
     rows = 0
 
     def fill(file: Any) -> None:
@@ -263,14 +290,14 @@ def write_predictions(
             # A thread encodes a row group while the next one is predicted.
             with ThreadPoolExecutor(1, thread_name_prefix="distcore-write") as thread:
                 for table in _grouped(batches):
-                    writer = writer or _writer(file, table.schema)
+                    writer = writer or _writer(file, table.schema, path.suffix)
                     if under_way is not None:
                         under_way.result()
                     under_way = thread.submit(writer.write_table, table)
                     rows += table.num_rows
             if under_way is not None:
                 under_way.result()
-            writer = writer or _writer(file, empty)
+            writer = writer or _writer(file, empty, path.suffix)
         finally:
             if writer is not None:
                 writer.close()
