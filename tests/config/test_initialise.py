@@ -41,7 +41,20 @@ COLUMNS: dict[str, tuple[object, str | None]] = {
     "horsepower": (some("?", *map(str, range(50, 120))), "number"),
     "price": (pa.array([DICE.randint(1, 10**4) for _ in range(ROWS)]).cast(pa.decimal128(19, 0)), "number"),
     "review": ([" ".join(DICE.choices(WORDS, k=9)) for _ in range(ROWS)], "text"),
-    "title": ([f"{DICE.choice('ABCDEF')}ook {number}" for number in range(ROWS)], "text"),
+    "title": ([f"{DICE.choice('ABCDEF')}ook {number}" for number in range(ROWS)], "set"),
+    "age": (some("missing", "not available", "-", *map(str, range(18, 90))), "number"),
+    "hour": (some(*range(10)), "category"),
+    "hourOfDay": (some(*range(10)), "category"),
+    "month_number": (some(*range(1, 13)), "category"),
+    "hours": (some(*range(10)), "number"),
+    "month": ([DICE.randint(1, 2000) for _ in range(ROWS)], "number"),
+    "decimal_comma": ([f"{DICE.randint(0, 99)},{number % 100:02}" for number in range(ROWS)], None),
+    "thousands": ([f"{DICE.randint(1, 99)},{DICE.randint(100, 999)}" for _ in range(ROWS)], None),
+    "cost": ([f"${DICE.random():.2f}" for _ in range(ROWS)], None),
+    "euros": ([f"{DICE.randint(0, 99)} €" for _ in range(ROWS)], None),
+    "share": ([f"{DICE.random():.1f}%" for _ in range(ROWS)], None),
+    "plane": ([f"N{DICE.randint(0, 70)}" for _ in range(ROWS)], None),
+    "carrier": (some(*[f"C{number}" for number in range(40)], *["AA", "UA"] * 40), "category"),
     "genres": ([", ".join(DICE.sample(["drama", "comedy", "science fiction", "kids"], 2)) for _ in range(ROWS)], "set"),
     "user_id": (DICE.sample(range(10**6), ROWS), None),
     "UserId": (DICE.sample(range(10**6), ROWS), None),
@@ -54,6 +67,7 @@ COLUMNS: dict[str, tuple[object, str | None]] = {
     "day": ([datetime.date(2020, 1, 1 + number % 28) for number in range(ROWS)], None),
     "when": ([datetime.datetime(2020, 1, 1 + number % 28) for number in range(ROWS)], None),
     "us_date": ([f"{DICE.randint(1, 12)}/{DICE.randint(1, 28)}/2020" for _ in range(ROWS)], None),
+    "few_days": (some("2020-01-01", "2021-01-01", "2022-01-01"), "category"),
     "stamp": ([f"2020-01-{DICE.randint(10, 28)} 10:00:{DICE.randint(10, 59)}" for _ in range(ROWS)], None),
     "vector": ([[1.0, 2.0]] * ROWS, None),
     "picture": ([bytes([number]) for number in range(ROWS)], None),
@@ -152,6 +166,97 @@ def test_any_column_name_survives(names: list[str]) -> None:
     table = pa.table({**columns, "visits": COLUMNS["visits"][0], "target": TARGET})
     config = load_config(suggest(table, "target"))
     assert {each.column for each in config.input_features} == {*columns, "visits"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("age", "numbers, and 'missing', 'not available', '-' for missing"),
+        ("hour", "0 to 9 go round, as a clock does"),
+        ("decimal_comma", "its numbers have decimal commas"),
+        ("thousands", "its numbers have commas between thousands"),
+        ("cost", "its numbers have currency signs"),
+        ("euros", "its numbers have currency signs"),
+        ("share", "its numbers have percent signs"),
+        ("plane", "none of its"),
+        ("carrier", "42 values, of which 2 are in 10 rows and more"),
+        ("review", "9 words on average"),
+        ("title", "2 words on average"),
+        ("town", "3 values; "),
+        ("height", " to "),
+    ],
+)
+def test_every_choice_says_why(name: str, said: str) -> None:
+    table = pa.table({name: COLUMNS[name][0], "other": COLUMNS["visits"][0], "target": TARGET})
+    text = suggest(table, "target").partition("input_features:")[2]
+    assert said in text.partition(name)[2].partition("\n")[0]
+
+
+def test_a_target_that_no_number_reads_is_an_error_that_says_what_to_write() -> None:
+    table = pa.table({"height": COLUMNS["height"][0], "cost": COLUMNS["cost"][0]})
+    with pytest.raises(DataError, match=r"currency signs, such as '\$.*write \$12.50 as 12.50"):
+        suggest(table, "cost")
+
+
+def test_texts_are_embedded_and_rare_values_are_one() -> None:
+    names = ("review", "carrier")
+    table = pa.table({**{name: COLUMNS[name][0] for name in names}, "target": TARGET})
+    review, carrier = read(suggest(table, "target")).input_features
+    assert review.options["encoder"]["type"] == "embed"
+    assert carrier.options["preprocessing"]["most_common"] == 2
+
+
+def sets(**changes: object) -> dict[str, pa.Table]:
+    """A training set and a test set. changes: columns of the test set."""
+    rows = {"height": COLUMNS["height"][0], "visits": COLUMNS["visits"][0], "target": TARGET}
+    return {"training_set": pa.table(rows), "test_set": pa.table({**rows, **changes})}
+
+
+def test_sets_that_are_given_are_not_split_again() -> None:
+    text = suggest(sets(), "target")
+    assert "split" not in text
+    assert f"for about {ROWS} rows to train on" in text
+
+
+def test_every_set_is_looked_at() -> None:
+    """Numbers in one and texts in another are texts; a spelling of missing in the test set is declared."""
+    words = pa.array(["n.a.", *map(str, range(ROWS - 1))])
+    config = read(suggest(sets(visits=words), "target"))
+    assert types(suggest(sets(visits=words), "target"))["visits"] == "number"
+    assert "n.a." in (config.preprocessing.csv.null_values or ())
+    labels = some("a few", "many", "none of them")
+    assert types(suggest(sets(visits=labels), "target"))["visits"] == "category"
+
+
+def test_a_column_that_one_set_does_not_have_is_left_out() -> None:
+    given = sets()
+    given["test_set"] = given["test_set"].drop_columns("visits")
+    text = suggest(given, "target")
+    assert "# visits is left out: the test set does not have it" in text
+    assert "visits" not in types(text)
+
+
+def test_trees() -> None:
+    table = pa.table({**{name: COLUMNS[name][0] for name in ("height", "review")}, "target": TARGET})
+    text = suggest(table, "target", "trees")
+    config = load_config(text)
+    assert config.backend.trainer is not None
+    assert config.backend.trainer.type == "lightgbm"
+    assert "combiner" not in text
+    assert "# review is left out: it looks like a text, and trees split on one value a row" in text
+
+
+@pytest.mark.parametrize(("rows", "size"), [(20, 8), (1000, 16), (4000, 64), (9000, 128), (90_000, 1024)])
+def test_batches_grow_with_the_rows(rows: int, size: int) -> None:
+    table = pa.table({"height": [each / 7 for each in range(rows)], "target": ["a", "b"] * (rows // 2)})
+    config = load_config(suggest(table, "target"))
+    assert config.trainer.batch_size == size
+    assert config.trainer.validation_metric == "loss"
+
+
+def test_the_editor_is_told_the_schema() -> None:
+    first, *_ = suggest(pa.table({"a": COLUMNS["height"][0], "target": TARGET}), "target").splitlines()
+    assert first == "# yaml-language-server: $schema=distcore.schema.json"
 
 
 def test_the_example_dataset() -> None:

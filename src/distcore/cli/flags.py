@@ -223,7 +223,14 @@ def plan(parser: argparse.ArgumentParser) -> None:
 
 def init(parser: argparse.ArgumentParser) -> None:
     """Of `init`."""
-    flag(parser, "dataset", required=True, metavar="PATH", help="the data to look at")
+    data(parser)
+    flag(
+        parser,
+        "model",
+        choices=("network", "trees"),
+        default="network",
+        help="what to train: a neural network, or gradient-boosted trees (needs distcore-lightgbm)",
+    )
     flag(
         parser,
         "target",
@@ -234,8 +241,11 @@ def init(parser: argparse.ArgumentParser) -> None:
         help="what to predict; may be given again",
     )
     flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")
-    flag(parser, "data_format", metavar="FORMAT")
-    examples(parser, "init --dataset data.csv --target price --output config.yaml")
+    examples(
+        parser,
+        "init --dataset data.csv --target price --output config.yaml",
+        "init --training_set train.csv --test_set test.csv --target price --model trees",
+    )
 
 
 def plugins(parser: argparse.ArgumentParser) -> None:

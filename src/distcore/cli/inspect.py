@@ -32,16 +32,22 @@ def plan(arguments: Namespace) -> int:
 
 def init(arguments: Namespace) -> int:
     """Write a commented config by looking at the data."""
-    from distcore.cli.arguments import dataset_of
+    from distcore.cli.arguments import data_of
     from distcore.config.initialise import suggest
+    from distcore_core.errors import UserError
     from distcore_data.sources.registry import sample
 
-    text = suggest(sample(dataset_of(arguments), rows=50_000, format=arguments.data_format), arguments.target)
+    given = {name: path for name, path in data_of(arguments).items() if path and name != "data_format"}
+    if not given:
+        raise UserError("No data was given. Give --dataset, or --training_set and what lies beside it.")
+    tables = {name: sample(path, rows=50_000, format=arguments.data_format) for name, path in given.items()}
+    text = suggest(tables, arguments.target, arguments.model)
     if arguments.output is None:
         print(text, end="")
     else:
         write_new(Path(arguments.output), text)
-        command = f"distcore experiment --config {arguments.output} --dataset {arguments.dataset}"
+        data = " ".join(f"--{name} {getattr(arguments, name)}" for name in given)
+        command = f"distcore experiment --config {arguments.output} {data}"
         print(f"Wrote {arguments.output}. Train with: {command}")
     return 0
 

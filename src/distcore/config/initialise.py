@@ -3,100 +3,127 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from distcore.config.guess import Guess, guess
 from distcore_core.errors import DataError
 from distcore_data.sources.options import NULL_VALUES
 
-TRUE_AND_FALSE = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}, {"1", "0"}, {"on", "off"})
-ID_WORDS = ("id", "uuid", "guid", "key", "index", "rownum", "row")
-FEW = 10
-"""A whole-number target with at most this many values is predicted as classes."""
-
-TEXT_WORDS = 4.0
-"""Mean words of a value from which a column is text."""
+Model = Literal["network", "trees"]
+SCHEMA = "distcore.schema.json"
+DATASET = "dataset"
+"""How one dataset that is to be split is called, beside the names of sets that are split already."""
 
 
-@dataclass(frozen=True)
-class Guess:
-    """What a column seems to be. type: None leaves it out. why: one line for people. nulls: texts that mean missing."""
-
-    name: str
-    type: str | None
-    why: str
-    preprocessing: tuple[tuple[str, str], ...] = ()
-    nulls: tuple[str, ...] = ()
-
-
-def suggest(table: pa.Table, targets: Sequence[str] | str) -> str:
+def suggest(tables: Mapping[str, pa.Table] | pa.Table, targets: Sequence[str] | str, model: Model = "network") -> str:
     """The text of a config for the columns of a sample.
 
-    table: the first rows, with the types that Arrow infers. targets: the columns to predict. Raises DataError for a
-    target that is not there, has one value only, or cannot be predicted.
+    Args:
+        tables: the first rows, with the types that Arrow infers: one table to be split, or {"training_set": table, …}.
+        targets: the columns to predict.
+        model: what is to be trained: a network, or gradient-boosted trees.
+
+    Raises:
+        DataError: for a target that is not there, has one value only, or cannot be predicted; if no column is left.
     """
-    wanted = [targets] if isinstance(targets, str) else list(targets)
+    sets = {DATASET: tables} if isinstance(tables, pa.Table) else dict(tables)
+    table = _joined(list(sets.values()))
+    wanted = list(dict.fromkeys([targets] if isinstance(targets, str) else targets))
     for target in wanted:
         if target not in table.column_names:
             near = difflib.get_close_matches(target, table.column_names, n=1)
             hint = f"Did you mean {near[0]!r}? " if near else ""
             raise DataError(f"There is no column {target!r}. {hint}Columns: {', '.join(table.column_names)}.")
-    outputs = [_output(name, table[name]) for name in dict.fromkeys(wanted)]
-    inputs = [_guess(name, table[name]) for name in table.column_names if name not in wanted]
-    if not any(guess.type for guess in inputs):
+    outputs = [_output(name, table[name]) for name in wanted]
+    inputs = [_input(name, table[name], sets, model) for name in table.column_names if name not in wanted]
+    if not any(each.type for each in inputs):
         raise DataError(
             "No column is left to predict from: every other column is constant, an identifier, a date or empty. "
             "Write the config by hand, starting from `input_features: [{name: ..., type: ...}]`."
         )
-    return write_config(inputs, outputs, table.num_rows)
+    rows = next(iter(sets.values())).num_rows
+    return write_config(inputs, outputs, rows, split=list(sets) == [DATASET], model=model)
 
 
-def write_config(inputs: Sequence[Guess], outputs: Sequence[Guess], rows: int) -> str:
-    """The YAML text for what the columns seem to be; `load_config` reads it."""
-    numbers = any(guess.type == "number" for guess in inputs)
-    nulls = list(dict.fromkeys(text for guess in inputs for text in guess.nulls))
-    classes = len(outputs) == 1 and outputs[0].type in ("binary", "category")
+def write_config(
+    inputs: Sequence[Guess], outputs: Sequence[Guess], rows: int, split: bool = True, model: Model = "network"
+) -> str:
+    """The YAML text for what the columns seem to be; `load_config` reads it.
+
+    rows: of the dataset, or of the training set. split: whether the dataset is still to be split."""
     lines = [
+        f"# yaml-language-server: $schema={SCHEMA}",
+        f"# (An editor then completes and checks this file: `distcore schema --output {SCHEMA}` writes the schema.)",
         f"# Written by `distcore init` from the first {rows:,} rows. Change what is wrong: the types are guesses.",
         "input_features:",
-        *(_feature_line(guess) for guess in inputs),
+        *(_feature_line(each) for each in inputs),
         "",
         "output_features:",
-        *(_feature_line(guess) for guess in outputs),
-        "",
-        "preprocessing:",
+        *(_feature_line(each) for each in outputs),
+        *_preprocessing(inputs, outputs, split),
     ]
-    if classes:
-        column = _quoted(outputs[0].name)
-        lines.append(
-            f"  split: {{type: stratify, column: {column}, probabilities: [0.7, 0.1, 0.2]}}  # or type: random"
-        )
-    else:
-        lines.append("  split: {type: random, probabilities: [0.7, 0.1, 0.2]}  # train, validation, test")
-    if nulls:
-        texts = ", ".join(_quoted(text) for text in (*NULL_VALUES, *nulls))
-        lines.append(f"  csv: {{null_values: [{texts}]}}  # these mean: missing")
-    if numbers:
+    if any(each.type == "number" for each in inputs):
         lines += [
             "",
             "defaults:  # for every feature of the type that does not say otherwise",
             "  number:",
             "    preprocessing: {missing_value_strategy: fill_with_mean, normalization: zscore}",
         ]
-    lines += [
-        "",
-        "combiner: {type: concat, num_fc_layers: 2, output_size: 128}  # two layers over all inputs",
-        "",
-        "trainer:",
-        "  epochs: 50",
-        f"  batch_size: {_batch_size(rows)}",
-        "  learning_rate: 0.001",
-        "  early_stop: 5  # evaluations without improvement; -1: never",
-    ]
+    lines += ["", *(_trees() if model == "trees" else _network(rows, split))]
     return "\n".join(lines) + "\n"
+
+
+def _preprocessing(inputs: Sequence[Guess], outputs: Sequence[Guess], split: bool) -> Iterator[str]:
+    nulls = list(dict.fromkeys(text for each in (*inputs, *outputs) for text in each.nulls))
+    if not split and not nulls:
+        return
+    yield from ("", "preprocessing:")
+    if split and len(outputs) == 1 and outputs[0].type in ("binary", "category"):
+        column = _quoted(outputs[0].name)
+        yield f"  split: {{type: stratify, column: {column}, probabilities: [0.7, 0.1, 0.2]}}  # or type: random"
+    elif split:
+        yield "  split: {type: random, probabilities: [0.7, 0.1, 0.2]}  # train, validation, test"
+    if nulls:
+        texts = ", ".join(_quoted(text) for text in (*NULL_VALUES, *nulls))
+        yield f"  csv: {{null_values: [{texts}]}}  # these mean: missing"
+
+
+def _network(rows: int, split: bool) -> Iterator[str]:
+    """Two layers, and as many steps as rows of this number need."""
+    trained = max(1, round(rows * 0.7) if split else rows)
+    yield "combiner: {type: concat, num_fc_layers: 2, output_size: 256}  # two layers over all inputs"
+    yield from ("", "trainer:")
+    yield f"  epochs: {_epochs(trained)}  # at most"
+    yield f"  batch_size: {batch_size(trained)}  # for about {trained:,} rows to train on"
+    yield "  learning_rate: 0.001"
+    yield f"  early_stop: {PATIENCE}  # evaluations without improvement; -1: never"
+    yield "  validation_metric: loss  # it falls smoothly; on few rows an accuracy moves in jumps, and stops too early"
+
+
+def _trees() -> Iterator[str]:
+    yield "backend:"
+    yield "  trainer:"
+    yield "    type: lightgbm  # gradient-boosted trees: pip install distcore-lightgbm"
+    yield "    num_boost_round: 1000  # trees at most; the best number is found on the validation split"
+    yield "    early_stopping_rounds: 50"
+
+
+PATIENCE = 20
+"""Evaluations without improvement."""
+
+
+def batch_size(rows: int) -> int:
+    """Rows of a batch: a power of two from 8 to 1024, so that an epoch has about 60 steps or more."""
+    most = 1024 if rows >= 50_000 else 128
+    return max(8, min(most, 1 << int(math.log2(max(8.0, rows / 30)))))
+
+
+def _epochs(rows: int) -> int:
+    return max(50, min(150, 10 * round(60_000 / rows / 10)))
 
 
 def _feature_line(guess: Guess) -> str:
@@ -107,6 +134,8 @@ def _feature_line(guess: Guess) -> str:
     if guess.preprocessing:
         inside = ", ".join(f"{name}: {value}" for name, value in guess.preprocessing)
         parts.append(f"preprocessing: {{{inside}}}")
+    if guess.type == "text":
+        parts.append("encoder: {type: embed}")
     return f"  - {{{', '.join(parts)}}}" + (f"  # {guess.why}" if guess.why else "")
 
 
@@ -120,118 +149,61 @@ def _quoted(text: str) -> str:
     return str(yaml.safe_dump(text, default_style='"', allow_unicode=True, width=1 << 20)).strip()
 
 
-def _batch_size(rows: int) -> int:
-    return 1024 if rows >= 50_000 else 128 if rows >= 2_000 else 32
+# ------------------------------------------------------------------ the columns
 
 
-# ------------------------------------------------------------------ one column
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all sets; a column that is numbers in one and texts in another is texts."""
+    if len(tables) == 1:
+        return tables[0]
+    kinds: dict[str, set[pa.DataType]] = {}
+    for table in tables:
+        for field in table.schema:
+            kinds.setdefault(field.name, set()).add(field.type)
+    columns = {}
+    for name, types in kinds.items():
+        parts = [table[name] for table in tables if name in table.column_names]
+        if len(types) > 1:
+            parts = [_alike(part, types) for part in parts]
+        missing = sum(table.num_rows for table in tables if name not in table.column_names)
+        chunks = [chunk for part in parts for chunk in part.chunks]
+        columns[name] = pa.chunked_array([*chunks, pa.nulls(missing, parts[0].type)], parts[0].type)
+    return pa.table(columns)
+
+
+def _alike(part: pa.ChunkedArray, types: set[pa.DataType]) -> pa.ChunkedArray:
+    """The column in one type that holds all of these."""
+    known = {each for each in types if not pa.types.is_null(each)}
+    if len(known) == 1:
+        return part.cast(known.pop())
+    numbers = all(pa.types.is_integer(each) or pa.types.is_floating(each) for each in known)
+    if numbers:
+        return part.cast(pa.float64())
+    if pa.types.is_dictionary(part.type):
+        part = part.cast(part.type.value_type)
+    return part.cast(pa.string())
+
+
+def _input(name: str, column: pa.ChunkedArray, sets: Mapping[str, pa.Table], model: Model) -> Guess:
+    absent = [each for each, table in sets.items() if name not in table.column_names]
+    if absent:
+        return Guess(name, None, f"the {absent[0].replace('_', ' ')} does not have it")
+    found = guess(name, column)
+    if model == "trees" and found.type in ("text", "set"):
+        return Guess(name, None, f"it looks like a {found.type}, and trees split on one value a row")
+    missing = column.null_count / max(1, len(column))
+    if found.type is None or not missing:
+        return found
+    share = f"{100 * missing:.0f} %" if missing >= 0.005 else "less than 1 %"
+    why = f"{found.why}; {share} missing" if found.why else f"{share} missing"
+    return Guess(found.name, found.type, why, found.preprocessing, found.nulls)
 
 
 def _output(name: str, column: pa.ChunkedArray) -> Guess:
-    guess = _guess(name, column, target=True)
-    if guess.type in ("text", "set") or guess.type is None:
-        reason = guess.why if guess.type is None else f"it looks like a column of {guess.type}s: {guess.why}"
+    found = guess(name, column, target=True)
+    if found.type in ("text", "set") or found.type is None:
+        reason = found.why if found.type is None else f"it looks like a column of {found.type}s: {found.why}"
         raise DataError(
             f"Column {name!r} cannot be a target: {reason}. Targets are numbers, categories, or true and false."
         )
-    return guess
-
-
-def _guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
-    """What a column seems to be; a target is never taken for an identifier."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    present = column.drop_null()
-    if len(present) == 0:
-        return Guess(name, None, "it is empty")
-    kind = present.type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return Guess(name, None, f"it holds {kind}, which no feature type reads; make a text or numbers of it")
-    if pa.types.is_temporal(kind):
-        return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
-    distinct = pc.unique(present)
-    if len(distinct) == 1:
-        return Guess(name, None, "it has one value only")
-    if pa.types.is_boolean(kind):
-        return Guess(name, "binary", "")
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _of_numbers(name, present, distinct, target)
-    return _of_texts(name, present.cast(pa.string()), distinct.cast(pa.string()), target)
-
-
-def _of_numbers(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool) -> Guess:
-    doubles = distinct.cast(pa.float64())
-    whole = bool(pc.all(pc.equal(pc.floor(doubles), doubles)).as_py())
-    if len(distinct) == 2 and set(doubles.to_pylist()) == {0.0, 1.0}:
-        return Guess(name, "binary", "0 and 1")
-    if target and whole and len(distinct) <= FEW:
-        return Guess(name, "category", f"{len(distinct)} values; type: number predicts an amount instead")
-    unique = whole and len(distinct) == len(present) and len(present) > FEW
-    if unique and not target and (_named_like_id(name) or _is_counter(present)):
-        return Guess(name, None, "every row has its own value, so it looks like an identifier")
-    return Guess(name, "number", "")
-
-
-def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool) -> Guess:
-    values, rows = len(distinct), len(present)
-    lower = {str(text).strip().lower() for text in distinct.slice(0, 3).to_pylist()}
-    if values == 2 and lower in TRUE_AND_FALSE:
-        return Guess(name, "binary", " and ".join(sorted(lower)))
-    numeric, odd = _as_numbers(distinct)
-    if numeric:
-        return Guess(name, "number", f"numbers, and {', '.join(map(repr, odd))} for missing" if odd else "", (), odd)
-    if not target and _are_dates(distinct):
-        return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
-    words = float(pc.mean(pc.add(pc.count_substring_regex(pc.utf8_trim_whitespace(distinct), r"\s+"), 1)).as_py())
-    if target:
-        if values > max(FEW, rows // 2):
-            return Guess(name, None, f"nearly every row has its own value ({values} in {rows} rows)")
-        return Guess(name, "category", f"{values} values")
-    members = _members(distinct)
-    if members:
-        return Guess(name, "set", f"{members} members between commas", (("tokenizer", "comma"),))
-    if words >= TEXT_WORDS or (words >= 2 and values > rows // 2):
-        return Guess(name, "text", f"{words:.0f} words on average")
-    if values > 0.9 * rows and rows > FEW:
-        return Guess(name, None, "nearly every row has its own value, so it looks like an identifier")
-    return Guess(name, "category", f"{values} values")
-
-
-def _named_like_id(name: str) -> bool:
-    words = "".join(letter if letter.isalnum() else " " for letter in name).lower().split()
-    return any(word in ID_WORDS for word in words) or name.endswith(("Id", "ID"))
-
-
-def _is_counter(present: pa.ChunkedArray) -> bool:
-    """Whole numbers that go up by one from row to row."""
-    steps = pc.pairwise_diff(present.combine_chunks().cast(pa.float64())).drop_null()
-    return bool(pc.all(pc.equal(steps, 1.0)).as_py())
-
-
-def _as_numbers(distinct: pa.Array) -> tuple[bool, tuple[str, ...]]:
-    """Whether texts are numbers, but for at most two that can only mean missing, such as `?`."""
-    trimmed = pc.utf8_trim_whitespace(distinct)
-    number = pc.match_substring_regex(trimmed, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
-    odd: Iterable[str] = distinct.filter(pc.invert(number)).to_pylist()[:3]
-    odd = tuple(odd)
-    marks = all(not any(letter.isalnum() for letter in text) for text in odd)
-    return bool(len(odd) <= 2 and marks and len(distinct) - len(odd) > len(odd)), odd
-
-
-def _are_dates(distinct: pa.Array) -> bool:
-    """Nine in ten of the first thousand values look like 2020-01-31, 31/1/2020 or 1.31.20, with or without a time."""
-    some = pc.utf8_trim_whitespace(distinct.slice(0, 1000))
-    shape = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
-    matched = pc.sum(pc.match_substring_regex(some, shape)).as_py()
-    return bool(matched >= 0.9 * len(some))
-
-
-def _members(distinct: pa.Array) -> int:
-    """How many members the values have if they are sets between commas, 0 if they are not."""
-    commas = pc.count_substring(distinct, ",")
-    if pc.mean(pc.greater(commas, 0)).as_py() < 0.3:
-        return 0
-    parts = pc.utf8_trim_whitespace(pc.list_flatten(pc.split_pattern(distinct, ",")))
-    members = pc.unique(parts)
-    short = pc.mean(pc.less_equal(pc.count_substring(parts, " "), 2)).as_py() >= 0.9
-    return len(members) if short and len(members) <= max(20, len(distinct)) and len(members) < len(parts) / 2 else 0
+    return found

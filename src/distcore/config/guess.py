@@ -1,0 +1,218 @@
+"""What one column of a dataset seems to be, and why: for `distcore init`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TRUE_AND_FALSE = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}, {"1", "0"}, {"on", "off"})
+ID_WORDS = ("id", "uuid", "guid", "key", "index", "rownum", "row")
+MISSING_WORDS = (
+    *("missing", "unknown", "none", "null", "nil", "nan", "na", "n/a", "n.a.", "not available"),
+    *("not applicable", "not known", "undefined", "empty", "tbd"),
+)
+"""Words that mean a missing value in a column that otherwise holds numbers."""
+
+CYCLES = {
+    "hour": 24,
+    "hr": 24,
+    "minute": 60,
+    "month": 12,
+    "mnth": 12,
+    "quarter": 4,
+    "season": 4,
+    "weekday": 7,
+    "dayofweek": 7,
+    "dow": 7,
+    "week": 53,
+    "day": 31,
+}
+"""The largest value of whole numbers that go round: one more is again the first."""
+
+FEW = 10
+"""A whole-number target with at most this many values is predicted as classes."""
+
+RARE = 10
+"""Rows from which a category's value gets a code of its own, if most values have fewer."""
+
+TEXT_WORDS = 4.0
+"""Mean words of a value from which a column is text."""
+
+PLAIN_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+WRITTEN_NUMBERS = (
+    (r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$", "commas between thousands", "1,234.5 as 1234.5"),
+    (r"^[+-]?\d+,\d+$", "decimal commas", "3,14 as 3.14"),
+    (r"^[+-]?[\d.,]+ ?%$", "percent signs", "12% as 12 or 0.12"),
+    (r"^[+-]?\p{Sc} ?[+-]?[\d.,]+$|^[+-]?[\d.,]+ ?(\p{Sc}|EUR|USD|GBP)$", "currency signs", "$12.50 as 12.50"),
+)
+"""(shape, what it has, how to write it): numbers that a feature `number` does not read."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a column seems to be. type: None leaves it out. why: one line for people. nulls: texts that mean missing."""
+
+    name: str
+    type: str | None
+    why: str
+    preprocessing: tuple[tuple[str, str], ...] = ()
+    nulls: tuple[str, ...] = ()
+
+
+def guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
+    """What a column seems to be; a target is never taken for an identifier, nor for a set or a text."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    present = column.drop_null()
+    if len(present) == 0:
+        return Guess(name, None, "it is empty")
+    kind = present.type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return Guess(name, None, f"it holds {kind}, which no feature type reads; make a text or numbers of it")
+    if pa.types.is_temporal(kind):
+        return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
+    distinct = pc.unique(present)
+    if len(distinct) == 1:
+        return Guess(name, None, "it has one value only")
+    if pa.types.is_boolean(kind):
+        return Guess(name, "binary", "true and false")
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return _of_numbers(name, present, distinct, target)
+    return _of_texts(name, present.cast(pa.string()), distinct.cast(pa.string()), target)
+
+
+def _of_numbers(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool) -> Guess:
+    doubles = distinct.cast(pa.float64())
+    whole = bool(pc.all(pc.equal(pc.floor(doubles), doubles)).as_py())
+    if len(distinct) == 2 and set(doubles.to_pylist()) == {0.0, 1.0}:
+        return Guess(name, "binary", "0 and 1")
+    if target and whole and len(distinct) <= FEW:
+        return Guess(name, "category", f"{len(distinct)} values; type: number predicts an amount instead")
+    unique = whole and len(distinct) == len(present) and len(present) > FEW
+    if unique and not target and (_named_like_id(name) or _is_counter(present)):
+        return Guess(name, None, "every row has its own value, so it looks like an identifier")
+    found = pc.min_max(doubles).as_py()
+    low, high = found["min"], found["max"]
+    longest = max((CYCLES.get(word, 0) for word in _words(name)), default=0)
+    often = len(present) >= RARE * len(distinct)
+    if whole and not target and longest and often and low >= 0 and high <= longest:
+        why = f"{low:g} to {high:g} go round, as a clock does: the last lies beside the first"
+        return Guess(name, "category", why)
+    return Guess(name, "number", f"{low:.6g} to {high:.6g}")
+
+
+def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: bool) -> Guess:
+    values, rows = len(distinct), len(present)
+    lower = {str(text).strip().lower() for text in distinct.slice(0, 3).to_pylist()}
+    if values == 2 and lower in TRUE_AND_FALSE:
+        return Guess(name, "binary", " and ".join(sorted(lower)))
+    numeric, odd = _as_numbers(distinct)
+    if numeric:
+        why = f"numbers, and {', '.join(map(repr, odd))} for missing" if odd else "numbers, written as text"
+        return Guess(name, "number", why, (), odd)
+    written = _written_otherwise(distinct)
+    if written:
+        return Guess(name, None, written)
+    if not target and _are_dates(distinct):
+        if rows >= RARE * values:
+            return Guess(name, "category", f"{values} dates, each in many rows")
+        return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
+    if target:
+        if values > max(FEW, rows // 2):
+            return Guess(name, None, f"nearly every row has its own value ({values} in {rows} rows)")
+        return Guess(name, "category", f"{values} values")
+    members = _members(distinct)
+    if members:
+        return Guess(name, "set", f"{members} members between commas", (("tokenizer", "comma"),))
+    spaces = pc.count_substring_regex(pc.utf8_trim_whitespace(distinct), r"\s+")
+    words = float(pc.mean(pc.add(spaces, 1)).as_py())
+    if words >= TEXT_WORDS:
+        return Guess(name, "text", f"{words:.0f} words on average")
+    if words >= 2 and values > rows // 2:
+        why = f"{words:.0f} words on average: few enough to be taken each by itself, in no order"
+        return Guess(name, "set", why)
+    return _of_labels(name, present, values, rows)
+
+
+def _of_labels(name: str, present: pa.ChunkedArray, values: int, rows: int) -> Guess:
+    """A category, of those values that enough rows have to learn from; or nothing."""
+    if values <= FEW or rows >= RARE * values:
+        return Guess(name, "category", f"{values} values")
+    counts = pc.value_counts(present.combine_chunks()).field("counts")
+    often = int(pc.sum(pc.greater_equal(counts, RARE)).as_py())
+    if not often:
+        if values > 0.9 * rows:
+            return Guess(name, None, "nearly every row has its own value, so it looks like an identifier")
+        return Guess(name, None, f"none of its {values} values is in {RARE} rows, too few to learn from")
+    why = f"{values} values, of which {often} are in {RARE} rows and more; the others are taken as one"
+    return Guess(name, "category", why, (("most_common", str(often)),))
+
+
+def _words(name: str) -> list[str]:
+    """The words of a column's name, in lower case: of hourOfDay and hour_of_day alike."""
+    spaced = "".join(f" {letter}" if letter.isupper() else letter for letter in name)
+    kept = "".join(letter if letter.isalnum() else " " for letter in spaced)
+    return [*kept.lower().split(), "".join(letter for letter in name if letter.isalnum()).lower()]
+
+
+def _written_otherwise(distinct: pa.Array) -> str | None:
+    """Why a column of numbers cannot be read as it is, and what to do; None for one that holds no numbers."""
+    trimmed = pc.utf8_trim_whitespace(distinct)
+    plain = pc.match_substring_regex(trimmed, PLAIN_NUMBER)
+    numbers = [plain, *(pc.match_substring_regex(trimmed, shape) for shape, _, _ in WRITTEN_NUMBERS)]
+    either = numbers[0]
+    for each in numbers[1:]:
+        either = pc.or_(either, each)
+    if pc.mean(either.cast(pa.float64())).as_py() < 0.9:
+        return None
+    for (_, what, how), found in zip(WRITTEN_NUMBERS, numbers[1:], strict=True):
+        if pc.any(found).as_py():
+            example = trimmed.filter(found)[0].as_py()
+            return f"its numbers have {what}, such as {example!r}; write {how}, and it is a number"
+    return None
+
+
+def _named_like_id(name: str) -> bool:
+    words = "".join(letter if letter.isalnum() else " " for letter in name).lower().split()
+    return any(word in ID_WORDS for word in words) or name.endswith(("Id", "ID"))
+
+
+def _is_counter(present: pa.ChunkedArray) -> bool:
+    """Whole numbers that go up by one from row to row."""
+    steps = pc.pairwise_diff(present.combine_chunks().cast(pa.float64())).drop_null()
+    return bool(pc.all(pc.equal(steps, 1.0)).as_py())
+
+
+def _as_numbers(distinct: pa.Array) -> tuple[bool, tuple[str, ...]]:
+    """Whether texts are numbers, but for a few spellings that can only mean missing, such as `?` and `n/a`."""
+    number = pc.match_substring_regex(pc.utf8_trim_whitespace(distinct), PLAIN_NUMBER)
+    some: Iterable[str] = distinct.filter(pc.invert(number)).to_pylist()[: len(MISSING_WORDS) + 1]
+    odd = tuple(some)
+    missing = all(_means_missing(text) for text in odd)
+    return bool(len(odd) <= len(MISSING_WORDS) and missing and len(distinct) - len(odd) > len(odd)), odd
+
+
+def _means_missing(text: str) -> bool:
+    return not any(letter.isalnum() for letter in text) or text.strip().lower() in MISSING_WORDS
+
+
+def _are_dates(distinct: pa.Array) -> bool:
+    """Nine in ten of the first thousand values look like 2020-01-31, 31/1/2020 or 1.31.20, with or without a time."""
+    some = pc.utf8_trim_whitespace(distinct.slice(0, 1000))
+    shape = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
+    matched = pc.sum(pc.match_substring_regex(some, shape)).as_py()
+    return bool(matched >= 0.9 * len(some))
+
+
+def _members(distinct: pa.Array) -> int:
+    """How many members the values have if they are sets between commas, 0 if they are not."""
+    commas = pc.count_substring(distinct, ",")
+    if pc.mean(pc.greater(commas, 0)).as_py() < 0.3:
+        return 0
+    parts = pc.utf8_trim_whitespace(pc.list_flatten(pc.split_pattern(distinct, ",")))
+    members = pc.unique(parts)
+    short = pc.mean(pc.less_equal(pc.count_substring(parts, " "), 2)).as_py() >= 0.9
+    return len(members) if short and len(members) <= max(20, len(distinct)) and len(members) < len(parts) / 2 else 0
