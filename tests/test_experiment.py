@@ -21,6 +21,7 @@ FILES = {
     "description.json",
     "training_log.jsonl",
     "ledger.jsonl",
+    "receipt.json",
     "training_statistics.json",
     "test_statistics.json",
     "test_diagnostics.json",
@@ -98,7 +99,7 @@ def test_a_second_experiment_gets_a_number_and_the_first_stays_as_it_was(place):
 
 
 SKIPS = {
-    "skip_save_training_description": {"description.json"},
+    "skip_save_training_description": {"description.json", "receipt.json"},
     "skip_save_training_statistics": {"training_statistics.json", "training_log.jsonl", "ledger.jsonl"},
     "skip_save_model": {"model"},
     "skip_save_progress": {"checkpoints"},

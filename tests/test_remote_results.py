@@ -32,7 +32,7 @@ backend: local
 """
 WRITTEN = {
     *("started.json", "description.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json"),
-    "training_log.jsonl",
+    *("training_log.jsonl", "ledger.jsonl", "receipt.json"),
     *("digests.json", "predictions.parquet", "report.html", "model/model.json", "model/weights.safetensors"),
 }
 
@@ -169,7 +169,7 @@ def test_what_is_not_to_be_saved_is_not_in_the_bucket(place, bucket):
     place.good("experiment", "--output_directory", RESULTS, *(f"--skip_save_{each}" for each in skips))
     assert objects(client).keys() == {
         *("started.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json"),
-        *("training_log.jsonl", "digests.json"),
+        *("training_log.jsonl", "digests.json", "ledger.jsonl"),
     }
 
 

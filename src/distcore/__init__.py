@@ -19,11 +19,13 @@ from distcore_core.lazy import on_first_use
 if TYPE_CHECKING:
     from distcore.search.outcome import SearchOutcome
     from distcore.search.run import hyperopt
+    from distcore.workflow.difference import diff
     from distcore.workflow.run import Outcome, evaluate, experiment, load, plan, predict, preprocess, train
 
 __all__ = [
     "Outcome",
     "SearchOutcome",
+    "diff",
     "evaluate",
     "experiment",
     "hyperopt",
@@ -37,7 +39,11 @@ __all__ = [
 
 __getattr__ = on_first_use(
     __name__,
-    {name: "search.run" if name in ("SearchOutcome", "hyperopt") else "workflow.run" for name in __all__},
+    {
+        **dict.fromkeys(__all__, "workflow.run"),
+        **dict.fromkeys(("SearchOutcome", "hyperopt"), "search.run"),
+        "diff": "workflow.difference",
+    },
 )
 
 

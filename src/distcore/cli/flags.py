@@ -261,6 +261,16 @@ def doctor(parser: argparse.ArgumentParser) -> None:
     examples(parser, "doctor")
 
 
+def diff(parser: argparse.ArgumentParser) -> None:
+    """Of `diff`."""
+    for name, what in (("one", "a run's folder or address"), ("other", "the other run's")):
+        parser.add_argument(name, metavar=name.upper(), help=what)
+    flag(parser, "credentials", metavar="FILE", help="JSON: what the bucket of the runs is opened with")
+    flag(parser, "json", action="store_true", help="print JSON")
+    flag(parser, "logging_level", "-l", default="info", metavar="LEVEL")
+    examples(parser, "diff results/experiment_run results/experiment_run_1")
+
+
 def schema(parser: argparse.ArgumentParser) -> None:
     """Of `schema`."""
     flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")

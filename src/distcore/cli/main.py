@@ -212,6 +212,7 @@ COMMANDS: Mapping[str, Command] = {
     "evaluate": _Own("metrics of a model on a dataset", flags.evaluate, "train", "evaluate"),
     "predict": _Own("predictions of a model on a dataset", flags.predict, "train", "predict"),
     "plan": _Own("say what would run, where, through which plugins and why", flags.plan, "inspect", "plan"),
+    "diff": _Own("say why two runs differ", flags.diff, "ledger", "diff"),
     "init": _Own("write a commented config by looking at data", flags.init, "inspect", "init"),
     "plugins": _Own("list the installed plugins and their state", flags.plugins, "inspect", "plugins"),
     "doctor": _Own("check the machine and each plugin's parts", flags.doctor, "inspect", "doctor"),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from distcore.search.substitute import Values, substitute
-from distcore.workflow import results
+from distcore.workflow import receipt, results
 from distcore.workflow.session import Session, describe, open_session
 from distcore_core.contracts import JSON, TrainResult
 from distcore_core.errors import ArtifactError, TrainingError
@@ -94,13 +94,9 @@ def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: 
         session.directory = folder
         cache = work.cache or _prepared(session, work.data)
         session.started()
-        results.write(
-            session,
-            "description.json",
-            describe(session, work.data, cache),
-            work.skip,
-            "skip_save_training_description",
-        )
+        description = describe(session, work.data, cache)
+        results.write(session, results.DESCRIPTION, description, work.skip, receipt.SKIP)
+        receipt.write(session, description, cache, work.skip)
         trained = fit(session, cache, None, False, work.skip)
         results.write(
             session, "training_statistics.json", trained.statistics, work.skip, "skip_save_training_statistics"
@@ -110,6 +106,7 @@ def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: 
             results.remove_model(session, trained.model)
         else:
             found["model"] = digest_file(trained.model / MODEL_JSON).sha256
+        receipt.finish(session, description, cache, work.skip)
         return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.workflow import folders, results
+from distcore.workflow import folders, receipt, results
 from distcore.workflow.arguments import told
 from distcore.workflow.prepare import check_storage, prepare
 from distcore.workflow.requests import AnswerRequest, ConfigLike, Location, TrainRequest, own_extensions
@@ -166,6 +166,7 @@ def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: 
     session.started()
     if not resuming:
         results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
+        receipt.write(session, description, cache, skip)
     trained = fit(session, cache, start, resuming, skip)
     if resuming:  # not before it is known that this is the run of that folder
         results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
@@ -177,6 +178,7 @@ def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: 
     session.results_written()
     if "skip_save_model" in skip:
         results.remove_model(session, trained.model)
+    receipt.finish(session, description, cache, skip)
     report = results.written_report(session, skip)
     found = Outcome(session.directory, trained.model, trained.statistics, test, path, report)
     return found if session.mirror is None else found.in_bucket(session.mirror)

@@ -1,0 +1,267 @@
+"""Why two runs differ: the first step at which their ledgers do, and what their receipts have
+different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from distcore.workflow.receipt import RECEIPT
+from distcore_core.contracts import JSON
+from distcore_core.errors import UserError
+from distcore_core.io.seals import damaged, unsealed
+from distcore_data.stores import given_credentials
+from distcore_data.stores.addresses import folder_or_address
+from distcore_data.stores.run_sync import Mirror
+from distcore_data.temporaries import temporary_folder
+from distcore_torch.training.facts import SAID
+from distcore_torch.training.ledger import LEDGER, Entry, read_ledger
+
+NO_CAUSE = ("extensions", "hyperopt", "plugins", "random_seed")
+"""Sections of the config that change no weights, or that are compared by themselves."""
+
+NO_CAUSE_OPTIONS = (
+    *("backend.cache_dir", "backend.cache_format", "backend.processor", "backend.trainer.logdir"),
+    *("backend.trainer.max_retries", "trainer.ledger_steps", "trainer.grace_seconds", "trainer.hang_seconds"),
+)
+
+NOT_IF_EXACT = ("workers", "threads", "backend", "trainer")
+"""Kinds of causes that change no bit of an exact run."""
+
+ADVICE = "Take it from a backup, or run again."
+
+FAULT = (
+    "Nothing that was recorded differs, so it is most likely a fault of the hardware, or a kernel that "
+    "gives other bits each time. Run `distcore verify` on both: the one that a replay does not come to is "
+    "the wrong one; if it comes to neither, a kernel is not deterministic."
+)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that two runs have different.
+
+    kind: config, data, seed, plugin, library, exact, parts, workers, threads, instruction_set, …
+    what: in words, or the option's path. one, other: the values. line, other_line: of the config's
+    text, 0 if it has none."""
+
+    kind: str
+    what: str
+    one: Any
+    other: Any
+    line: int = 0
+    other_line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.what}: {_shown(self.one, self.line)} and {_shown(self.other, self.other_line)}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What `diff` found.
+
+    Attributes:
+        equal: The same weights after every step that both ledgers have, and the same last step.
+        first_step: The first step after which the weights differ; None if they never do.
+        last_equal: The last one before it at which they were compared and equal; None if there is
+        none. causes: The most likely one first. Also of runs that are equal: then they changed
+        nothing. steps: The last step of each.
+    """
+
+    equal: bool
+    first_step: int | None
+    last_equal: int | None
+    steps: tuple[int, int]
+    causes: tuple[Cause, ...] = field(default=())
+
+    def as_json(self) -> JSON:
+        """For `--json`."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        if self.first_step is not None:
+            since = "" if self.last_equal is None else f"; they are equal after step {self.last_equal}"
+            yield f"The weights differ after step {self.first_step}{since}."
+        elif self.steps[0] != self.steps[1]:
+            ends = f"one ends after step {self.steps[0]}, the other after {self.steps[1]}"
+            yield f"The weights are equal as far as both go; {ends}."
+        else:
+            yield f"Equal: the same weights after every recorded step up to {self.steps[0]}."
+        if self.causes:
+            yield "What the runs have different:" if self.equal else "Because, the most likely cause first:"
+            yield from (f"  {each}" for each in self.causes)
+        elif self.first_step is not None:
+            yield FAULT
+
+
+def diff(one: str | Path, other: str | Path, *, credentials: Any = None) -> Difference:
+    """Why two runs differ.
+
+    Args:
+        one: A run's folder, or its address in a bucket.
+        other: The other's.
+        credentials: Of the buckets, a mapping or the path of a JSON file; None: what the
+        environment gives.
+
+    Raises:
+        UserError: A folder holds no receipt or no ledger, or one that was changed after it was
+        written.
+    """
+    mine, theirs = (_read(each, credentials) for each in (one, other))
+    causes = tuple(_causes(mine[0], theirs[0]))
+    first, last_equal = _first_difference(mine[1], theirs[1])
+    steps = (max(mine[1], default=0), max(theirs[1], default=0))
+    return Difference(first is None and steps[0] == steps[1], first, last_equal, steps, causes)
+
+
+def _first_difference(one: Mapping[int, str], other: Mapping[int, str]) -> tuple[int | None, int | None]:
+    last = None
+    for step in sorted(one.keys() & other.keys()):
+        if one[step] != other[step]:
+            return step, last
+        last = step
+    return None, last
+
+
+# ------------------------------------------------------------------ reading
+
+
+def _read(where: str | Path, credentials: Any) -> tuple[JSON, dict[int, str]]:
+    """(receipt with `ranks`, {step: fingerprint of the weights})."""
+    place = folder_or_address(where, "The run")
+    if isinstance(place, Path):
+        return read_run(place, where)
+    store = Mirror.at(place, given_credentials(credentials)).store
+    with temporary_folder("diff") as folder:
+        for name in (RECEIPT, LEDGER):
+            try:
+                (folder / name).write_bytes(store.read(name))
+            except FileNotFoundError:
+                continue
+        return read_run(folder, where)
+
+
+def read_run(folder: Path, where: object) -> tuple[JSON, dict[int, str]]:
+    """The receipt and the ledger of a results folder. where: its name for people. Raises UserError."""
+    try:
+        receipt = unsealed((folder / RECEIPT).read_bytes())
+        entries, flaws = read_ledger(folder / LEDGER)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        missing = Path(str(error.filename)).name
+        raise UserError(
+            f"{where} holds no {missing}. Give the folder of a run that `distcore train` or `experiment` wrote, with "
+            "trainer.ledger_steps above 0."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UserError(damaged(f"{where}/{RECEIPT}", error, ADVICE)) from None
+    if bad := next((each for each in flaws if not each.torn), None):
+        raise UserError(damaged(f"{where}/{LEDGER}", ValueError(f"line {bad.line}: {bad.why}"), ADVICE))
+    receipt["ranks"] = receipt.get("ranks") or _last_run(entries)
+    return receipt, {each.step: each.weights for each in entries if each.weights}
+
+
+def _last_run(entries: list[Entry]) -> JSON:
+    return next((each.run for each in reversed(entries) if each.run), {})
+
+
+# ------------------------------------------------------------------ causes
+
+
+def _causes(one: JSON, other: JSON) -> Iterator[Cause]:
+    exact = bool(one.get("exact") and other.get("exact"))
+    if (digests := (one["data"].get("digest"), other["data"].get("digest")))[0] != digests[1]:
+        yield Cause("data", "digest of the data", *digests)
+    if one["random_seed"] != other["random_seed"]:
+        yield Cause("seed", "random_seed", one["random_seed"], other["random_seed"])
+    yield from _of_config(one, other, exact)
+    if one["exact"] != other["exact"]:
+        yield Cause("exact", "trainer.exact", one["exact"], other["exact"])
+    elif one["parts"] != other["parts"]:
+        yield Cause("parts", "number of parts (trainer.parts)", one["parts"], other["parts"])
+    yield from _of_plugins(one, other)
+    for name in sorted(one["libraries"].keys() | other["libraries"].keys()):
+        mine, theirs = one["libraries"].get(name), other["libraries"].get(name)
+        if mine != theirs:
+            yield Cause("library", f"version of {name}", mine, theirs)
+    yield from _of_ranks(one, other, exact)
+
+
+def _of_config(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
+    mine, theirs = (dict(_leaves("", each["config"])) for each in (one, other))
+    for path in sorted(mine.keys() | theirs.keys()):
+        left, right = mine.get(path), theirs.get(path)
+        if left == right or _section(path) in NO_CAUSE or path.startswith(NO_CAUSE_OPTIONS):
+            continue
+        if path in ("trainer.exact", "trainer.parts") or (exact and path.startswith("backend.")):
+            continue
+        yield Cause("config", path, left, right, _line(one, path), _line(other, path))
+
+
+def _section(path: str) -> str:
+    return path.partition(".")[0].partition("[")[0]
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """(path, value) of everything in a config that is no mapping and no list of mappings with names."""
+    if isinstance(value, Mapping) and value:
+        for name, each in value.items():
+            yield from _leaves(f"{path}.{name}" if path else str(name), each)
+    elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        yield f"{path} (their order)", [each.get("name") for each in value]
+        for number, each in enumerate(value):
+            yield from _leaves(f"{path}[{each.get('name', number)}]", each)
+    else:
+        yield path, value
+
+
+def _line(receipt: JSON, path: str) -> int:
+    """Of the option, or of what is around it, in the text of the config."""
+    lines, config = receipt.get("lines", {}), receipt["config"]
+    for section in ("input_features", "output_features"):
+        for number, each in enumerate(config.get(section, [])):
+            path = path.replace(f"{section}[{each['name']}]", f"{section}[{number}]")
+    return int(lines.get(path, 0))
+
+
+def _of_plugins(one: JSON, other: JSON) -> Iterator[Cause]:
+    mine, theirs = ({(each["kind"], each["name"]): each for each in run["plugins"]} for run in (one, other))
+    for key in sorted(mine.keys() & theirs.keys()):
+        left, right = mine[key]["distribution"], theirs[key]["distribution"]
+        if left != right:
+            yield Cause("plugin", f"who offers {key[1]} ({key[0]})", left, right)
+    versions, others = one["distributions"], other["distributions"]
+    for name in sorted(versions.keys() & others.keys()):
+        if versions[name]["version"] != others[name]["version"]:
+            yield Cause("plugin", f"version of {name}", versions[name]["version"], others[name]["version"])
+        elif versions[name]["files"] != others[name]["files"]:
+            yield Cause("plugin", f"installed files of {name}", versions[name]["files"], others[name]["files"])
+
+
+def _of_ranks(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
+    mine, theirs = one["ranks"], other["ranks"]
+    compared = [("workers", "number of workers", one["workers"], other["workers"])]
+    if mine and theirs:
+        compared = [("workers", "number of workers", mine.get("workers"), theirs.get("workers"))]
+        compared = [*((name, SAID[name], mine.get(name), theirs.get(name)) for name in SAID), *compared]
+    compared += [(name, name, one[name], other[name]) for name in ("backend", "trainer")]
+    switches = one["switches"].keys() | other["switches"].keys()
+    compared += [("switch", name, one["switches"].get(name), other["switches"].get(name)) for name in sorted(switches)]
+    for kind, what, left, right in compared:
+        if left != right and not (exact and kind in NOT_IF_EXACT) and not (kind == "torch" and _told(one, other)):
+            yield Cause(kind, what, left, right)
+
+
+def _told(one: JSON, other: JSON) -> bool:
+    """Whether the version of torch is told as a library's."""
+    return bool(one["libraries"].get("torch") != other["libraries"].get("torch"))
+
+
+def _shown(value: Any, line: int) -> str:
+    text = "not there" if value is None else shorten(str(value), 60, placeholder=" …")
+    return f"{text} (line {line})" if line else text

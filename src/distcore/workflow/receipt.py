@@ -1,0 +1,163 @@
+"""receipt.json: everything that a run's bits may depend on, as far as a machine can tell it.
+
+It is written before training begins, and once more when the results are whole: then it also says
+what the workers computed with, and has the digest of every file of the results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore.workflow import results
+from distcore_core.config.issues import dotted
+from distcore_core.contracts import JSON, TRAINER
+from distcore_core.io.digest import digest_file
+from distcore_data.stores.run_sync import MODEL
+from distcore_torch.training.facts import processor
+from distcore_torch.training.ledger import LEDGER, read_ledger
+
+if TYPE_CHECKING:
+    from distcore.workflow.session import Session
+    from distcore_data.cache import Cache
+
+RECEIPT = "receipt.json"
+VERSION = 1
+
+LIBRARIES = ("torch", "numpy", "pyarrow")
+"""Whose versions may change bits, beside distcore's own distributions and the plugins'."""
+
+SWITCHES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "ATEN_CPU_CAPABILITY", "MKL_CBWR")
+"""Environment variables that libraries of numbers look at."""
+
+FILES = (
+    *("description.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json"),
+    *("digests.json", "training_log.jsonl", results.PREDICTIONS, LEDGER, f"{MODEL}/model.json"),
+)
+"""What the finished receipt has digests of. model.json holds those of the weights."""
+
+SKIP = "skip_save_training_description"
+
+
+def write(session: Session, description: JSON, cache: Cache, skip: Any) -> None:
+    """Write the receipt of a run that is about to begin. description: what description.json says of
+    it."""
+    if SKIP not in skip:
+        results.write(session, RECEIPT, receipt_of(session, description, cache))
+
+
+def finish(session: Session, description: JSON, cache: Cache, skip: Any) -> None:
+    """Write it again, of a run whose results are whole."""
+    if SKIP in skip:
+        return
+    folder = session.directory
+    assert folder is not None
+    found = receipt_of(session, description, cache)
+    found["ranks"] = _ranks(session, folder)
+    found["files"] = {}
+    for name in FILES:
+        with suppress(FileNotFoundError):
+            each = digest_file(folder / name)
+            found["files"][name] = {"bytes": each.bytes, "sha256": each.sha256}
+    results.write(session, RECEIPT, found)
+
+
+def receipt_of(session: Session, description: JSON, cache: Cache) -> JSON:
+    """What the receipt says before training begins."""
+    config, trainer = session.config, session.reference(TRAINER)
+    used = [
+        {name: each[name] for name in ("kind", "name", "distribution", "version")} for each in description["plugins"]
+    ]
+    names = {each["distribution"] for each in used} | set(_own_distributions())
+    return {
+        "version": VERSION,
+        "command": session.command,
+        "config": config.as_json(),
+        "config_file": str(config.source),
+        "lines": {dotted(*path): place.line for path, place in config.source_map.items() if place.line and path},
+        "data": description["data"],
+        "cache_key": cache.key,
+        "random_seed": config.random_seed,
+        "backend": session.backend_name,
+        "trainer": trainer.name,
+        "workers": session.make(TRAINER).workers(session.backend),
+        "exact": config.trainer.exact,
+        "parts": config.trainer.parts if config.trainer.exact else None,
+        "plugins": used,
+        "distributions": {name: installed(name) for name in sorted(names)},
+        "libraries": {name: metadata.version(name) for name in LIBRARIES},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor(),
+        "switches": {name: os.environ[name] for name in SWITCHES if name in os.environ},
+    }
+
+
+def _ranks(session: Session, folder: Path) -> JSON | None:
+    """What the workers computed with, as the ledger says; None for a trainer that keeps none."""
+    if session.mirror is not None and not (folder / LEDGER).exists():
+        with suppress(FileNotFoundError):
+            session.mirror.get_file(LEDGER, folder / LEDGER)
+    try:
+        entries = read_ledger(folder / LEDGER)[0]
+    except FileNotFoundError:
+        return None
+    return next((each.run for each in reversed(entries) if each.run), None)
+
+
+# ------------------------------------------------------------------ what is installed
+
+
+def _own_distributions() -> Iterator[str]:
+    for each in metadata.distributions():
+        name = each.metadata["Name"] or ""
+        if re.fullmatch(r"distcore(-\w+)?", name):
+            yield name
+
+
+def installed(name: str) -> JSON:
+    """Version of a distribution, and the sha256 of what is installed of it.
+
+    Of a wheel that is its RECORD, without what the installer adds; of an editable installation the
+    Python files as they are now."""
+    found = metadata.distribution(name)
+    said: JSON = {"version": found.version}
+    if _editable(found):
+        said |= {"editable": True, "files": _digest(_sources(found))}
+    else:
+        record = (found.read_text("RECORD") or "").splitlines()
+        kept = sorted(line for line in record if not re.search(r"\.pyc,|\.dist-info/|^\.\./", line))
+        said["files"] = _digest((line, b"") for line in kept)
+    return said
+
+
+def _editable(found: metadata.Distribution) -> bool:
+    with suppress(ValueError, TypeError, AttributeError):
+        told: Mapping[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
+        return bool(told.get("dir_info", {}).get("editable"))
+    return False
+
+
+def _sources(found: metadata.Distribution) -> Iterator[tuple[str, bytes]]:
+    for package in (found.read_text("top_level.txt") or "").split():
+        spec = find_spec(package)
+        for root in (spec.submodule_search_locations or []) if spec is not None else []:
+            for path in sorted(Path(root).rglob("*.py")):
+                yield f"{package}/{path.relative_to(root).as_posix()}", path.read_bytes()
+
+
+def _digest(parts: Iterable[tuple[str, bytes]]) -> str:
+    digest = hashlib.sha256()
+    for name, content in parts:
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,231 @@
+"""`distcore diff`: of thirty planted causes it names each, and two equal runs are equal."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.conftest import CONFIG, csv
+
+import distcore
+from distcore.cli.main import main
+from distcore.workflow.difference import FAULT
+from distcore_core.errors import UserError
+from distcore_core.io.seals import sealed, unsealed
+from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
+
+STEPS = {"epochs": 4, "batch_size": 32, "ledger_steps": 3}
+TEXT = CONFIG.replace("trainer: {epochs: 1, batch_size: 32}", f"trainer: {json.dumps(STEPS)}")
+
+
+class Runs:
+    """Trains in one folder, and keeps a copy of the first run to plant causes in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "data.csv").write_text(csv())
+        self.first = self.train("first", TEXT)
+
+    def train(self, name, text, data="data.csv", **more):
+        config = self.folder / f"{name}.yaml"
+        config.write_text(text)
+        found = distcore.train(
+            config, self.folder / data, output_directory=self.folder, experiment_name=name, view="none", **more
+        )
+        return found.directory
+
+    def planted(self, change, step=6):
+        """A copy of the first run whose receipt is changed, and its weights from a step on."""
+        other = self.folder / "planted"
+        shutil.rmtree(other, ignore_errors=True)
+        shutil.copytree(self.first, other)
+        receipt = unsealed((other / "receipt.json").read_bytes())
+        change(receipt)
+        (other / "receipt.json").write_bytes(sealed(receipt))
+        entries = [
+            each if each.step < step or not each.weights else each._replace(weights="0" * 16)
+            for each in read_ledger(other / LEDGER)[0]
+        ]
+        (other / LEDGER).unlink()
+        Ledger(other / LEDGER).write(entries)
+        return other
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return Runs(tmp_path_factory.mktemp("runs"))
+
+
+def option(path, value):
+    def change(receipt):
+        *names, last = path.split(".")
+        found = receipt["config"]
+        for name in names:
+            found = found[int(name) if name.isdigit() else name]
+        found[last] = value
+
+    return change
+
+
+def at(*path, value):
+    def change(receipt):
+        found = receipt
+        for name in path[:-1]:
+            found = found[name]
+        found[path[-1]] = value
+
+    return change
+
+
+def offered_by_another(receipt):
+    next(each for each in receipt["plugins"] if each["kind"] == "models")["distribution"] = "other-model"
+
+
+PLANTED = {
+    "learning rate": (option("trainer.learning_rate", 0.5), "config", "trainer.learning_rate"),
+    "batch size": (option("trainer.batch_size", 16), "config", "trainer.batch_size"),
+    "optimizer": (option("trainer.optimizer.type", "sgd"), "config", "trainer.optimizer.type"),
+    "a beta": (option("trainer.optimizer.betas", [0.5, 0.9]), "config", "trainer.optimizer.betas"),
+    "schedule": (
+        option("trainer.learning_rate_scheduler.decay", "cosine"),
+        "config",
+        "trainer.learning_rate_scheduler.decay",
+    ),
+    "clipping": (option("trainer.gradient_clipping", None), "config", "trainer.gradient_clipping"),
+    "penalty": (option("trainer.regularization_lambda", 0.1), "config", "trainer.regularization_lambda"),
+    "precision": (option("trainer.use_mixed_precision", True), "config", "trainer.use_mixed_precision"),
+    "shuffling": (option("trainer.should_shuffle", False), "config", "trainer.should_shuffle"),
+    "type of a feature": (option("input_features.0.type", "category"), "config", "input_features[age].type"),
+    "split": (option("preprocessing.split.probabilities", [0.5, 0.2, 0.3]), "config", "preprocessing.split"),
+    "sample": (option("preprocessing.sample_ratio", 0.5), "config", "preprocessing.sample_ratio"),
+    "combiner": (option("combiner", {"type": "concat", "num_fc_layers": 9}), "config", "combiner"),
+    "data": (at("data", "digest", value="0"), "data", "digest of the data"),
+    "seed": (at("random_seed", value=7), "seed", "random_seed"),
+    "exact": (at("exact", value=True), "exact", "trainer.exact"),
+    "parts": (at("parts", value=4), "parts", "number of parts"),
+    "torch": (at("libraries", "torch", value="1.0"), "library", "version of torch"),
+    "numpy": (at("libraries", "numpy", value="1.0"), "library", "version of numpy"),
+    "pyarrow": (at("libraries", "pyarrow", value="1.0"), "library", "version of pyarrow"),
+    "a plugin's version": (
+        at("distributions", "distcore-tabular", "version", value="9"),
+        "plugin",
+        "version of distcore-tabular",
+    ),
+    "a plugin's files": (
+        at("distributions", "distcore-local", "files", value="0"),
+        "plugin",
+        "installed files of distcore-local",
+    ),
+    "who offers the model": (offered_by_another, "plugin", "who offers tabular (models)"),
+    "build of torch": (at("ranks", "torch_build", value="0"), "torch_build", "build of torch"),
+    "instruction set": (at("ranks", "instruction_set", value="AVX"), "instruction_set", "instruction set"),
+    "processor": (at("ranks", "processor", value="an older one"), "processor", "processor"),
+    "device": (at("ranks", "device", value="a GPU"), "device", "device"),
+    "threads": (at("ranks", "threads", value=77), "threads", "number of threads"),
+    "workers": (at("ranks", "workers", value=4), "workers", "number of workers"),
+    "a switch": (at("switches", "MKL_CBWR", value="AVX2"), "switch", "MKL_CBWR"),
+}
+"""What is written into the receipt of a copy, and the cause that must be named: its kind and words."""
+
+
+def test_there_are_thirty():
+    assert len(PLANTED) == 30
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_cause_that_was_written_into_a_copys_receipt_is_named(runs, name):
+    change, kind, what = PLANTED[name]
+    found = distcore.diff(runs.first, runs.planted(change))
+    assert not found.equal
+    assert (found.first_step, found.last_equal) == (6, 3)
+    assert [each.kind for each in found.causes] == [kind] * len(found.causes)
+    assert all(each.what.startswith(what) for each in found.causes)
+    assert found.causes
+    assert found.causes[0].one != found.causes[0].other
+    assert str(found.causes[0]) in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "kind", "what"),
+    [
+        (TEXT, {"random_seed": 7}, "seed", "random_seed"),
+        (TEXT.replace('"batch_size": 32', '"batch_size": 16'), {}, "config", "trainer.batch_size"),
+        (
+            TEXT.replace("{name: city, type: category}", "{name: city, type: text}"),
+            {},
+            "config",
+            "input_features[city]",
+        ),
+        (TEXT, {"data": "other.csv"}, "data", "digest of the data"),
+        (TEXT.replace('"epochs"', '"exact": true, "epochs"'), {}, "exact", "trainer.exact"),
+    ],
+    ids=["seed", "option", "feature", "data", "exact"],
+)
+def test_the_cause_of_two_real_runs_is_named(runs, text, more, kind, what):
+    (runs.folder / "other.csv").write_text(csv().replace("Rome", "Roma", 1))
+    found = distcore.diff(runs.first, runs.train("other", text, **more))
+    assert not found.equal
+    assert found.first_step is not None
+    assert kind in {each.kind for each in found.causes}
+    assert any(each.what.startswith(what) for each in found.causes)
+
+
+def test_an_option_is_named_with_its_lines(runs):
+    text = TEXT.replace("backend: local\n", "").replace("trainer:", "backend: local\ntrainer:").replace("32", "64")
+    found = distcore.diff(runs.first, runs.train("moved", text))
+    (cause,) = found.causes
+    assert str(cause) == "trainer.batch_size: 32 (line 6) and 64 (line 7)"
+
+
+def test_the_same_run_twice_is_equal(runs, capsys):
+    again = runs.train("again", TEXT)
+    assert main(["diff", str(runs.first), str(again)]) == 0
+    assert capsys.readouterr().out.startswith("Equal: the same weights after every recorded step up to ")
+    found = distcore.diff(runs.first, again)
+    assert (found.equal, found.causes) == (True, ())
+
+
+def test_what_cannot_matter_to_an_exact_run_is_no_cause(runs):
+    def both(receipt):
+        receipt["exact"] = True
+
+    one = runs.planted(both)
+    kept = shutil.copytree(one, runs.folder / "kept", dirs_exist_ok=True)
+    changed = runs.planted(
+        lambda receipt: (both(receipt), receipt["ranks"].update(workers=4, threads=9), receipt.update(backend="ray"))
+    )
+    assert distcore.diff(kept, changed).causes == ()
+
+
+def test_other_weights_of_equal_inputs_are_a_fault(runs, capsys):
+    other = runs.planted(lambda receipt: None)
+    assert main(["diff", str(runs.first), str(other)]) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines() == ["The weights differ after step 6; they are equal after step 3.", FAULT]
+
+
+def test_json_and_a_longer_run(runs, capsys):
+    other = runs.train("longer", TEXT.replace('"epochs": 4', '"epochs": 5'))
+    assert main(["diff", str(runs.first), str(other), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["first_step"] is None
+    assert found["steps"][0] < found["steps"][1]
+    assert [each["what"] for each in found["causes"]] == ["trainer.epochs"]
+
+
+def test_a_folder_without_records_and_a_changed_receipt_are_refused(runs, tmp_path, capsys):
+    assert main(["diff", str(runs.first), str(tmp_path)]) != 0
+    assert f"{tmp_path} holds no receipt.json" in capsys.readouterr().err
+    other = runs.planted(lambda receipt: None)
+    raw = (other / "receipt.json").read_bytes()
+    (other / "receipt.json").write_bytes(raw.replace(b'"random_seed": 42', b'"random_seed": 43'))
+    with pytest.raises(UserError, match=r"receipt\.json is damaged, or was changed"):
+        distcore.diff(runs.first, other)
+
+
+def test_what_the_receipt_says(runs):
+    receipt = unsealed((runs.first / "receipt.json").read_bytes())
+    assert receipt["workers"] == receipt["ranks"]["workers"] == 1
+    assert receipt["lines"]["trainer.epochs"] == 6
+    assert receipt["distributions"]["distcore-tabular"].keys() >= {"version", "files"}
+    assert {"ledger.jsonl", "model/model.json", "description.json"} <= receipt["files"].keys()
