@@ -223,6 +223,8 @@ ALIASES = {"evaluate": ["test"]}
 
 BY_PLUGINS: Mapping[str, str] = {
     "hyperopt": "search the space of the hyperopt section",
+    "runs": "list the runs of a folder: metrics, state, duration",
+    "compare": "config differences, curves and metrics of several runs",
     "report": "write report.html from an experiment's folder",
     "cache": "list, verify and prune the caches of a folder or bucket",
 }

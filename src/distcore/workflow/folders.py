@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from distcore.workflow.session import experiment_directory
 from distcore_core.errors import DistcoreError, Stopped, StoreError, UserError
-from distcore_core.io.atomic import remove_directory
+from distcore_core.io.atomic import remove_directory, write_file
+from distcore_core.io.seals import sealed
 from distcore_core.io.temporaries import sweep
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, MODEL, STARTED, Mirror, working_folder
 from distcore_data.temporaries import sweep_tree, temporary_folder
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from distcore.workflow.session import Session
     from distcore_data.stores import Credentials
 
+
+ENDED = "ended.json"
+"""How a run ended that did not end well: {"state": "stopped" or "failed", "error"}."""
 
 RUNNING = "running.json"
 """In a bucket, shows that a process is at work in a run's folder."""
@@ -91,6 +95,7 @@ def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | N
         if not going_on:
             stack.enter_context(gone_if_refused(session))
         stack.enter_context(saying_how_to_go_on(session))
+        stack.enter_context(noting_the_end(session, resuming=bool(going_on)))
         yield
 
 
@@ -202,6 +207,25 @@ def gone_if_refused(session: Session) -> Iterator[None]:
                 if session.mirror is not None:
                     session.mirror.remove()
         raise
+
+
+@contextmanager
+def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
+    """If the run does not end well, leave word in its folder of how it did, for `distcore runs`; not if it was refused
+    to go on with the run that lies there."""
+    assert session.directory is not None
+    path = session.directory / ENDED
+    try:
+        yield
+    except BaseException as error:
+        if resuming and isinstance(error, UserError):
+            raise
+        stopped = isinstance(error, KeyboardInterrupt | SystemExit)
+        said = {"state": "stopped" if stopped else "failed", "error": str(error)}
+        with suppress(OSError):  # a full disk, of which the error tells
+            write_file(path, sealed(said))
+        raise
+    path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ class ReportCommand:
 
         place = folder_or_address(arguments.directory, "DIR")
         if isinstance(place, Path):
-            with _writable(Path(arguments.output or place / "report.html")):
+            with writable(Path(arguments.output or place / "report.html")):
                 print(write_report(place, arguments.output))
             return 0
         mirror = Mirror.at(place, given_credentials(arguments.credentials))
@@ -45,7 +45,7 @@ class ReportCommand:
 
 
 @contextmanager
-def _writable(path: Path) -> Iterator[None]:
+def writable(path: Path) -> Iterator[None]:
     """A place that the user named and that cannot be written becomes a UserError."""
     try:
         yield

@@ -55,11 +55,16 @@ def render(directory: Path, plugins: Plugins | None = None) -> str:
         )
     for each in page.troubles:
         log.warning("%s", each)
-    title = escape(directory.resolve().name)
+    name = directory.resolve().name
     troubles = [f'<p class="soft">{escape(each)}</p>' for each in page.troubles]
-    body = "\n".join([f"<h1>{title}</h1>", *troubles, *parts])
+    return document(name, [f"<h1>{escape(name)}</h1>", *troubles, *parts])
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """A page of its own. parts: HTML."""
+    body = "\n".join(parts)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{style()}</style></head><body>\n'
         f"{body}\n</body></html>\n"
     )

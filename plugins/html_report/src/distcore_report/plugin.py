@@ -1,4 +1,4 @@
-"""What distcore-report offers: the extension and the command `report`, and the built-in sections of a report."""
+"""What distcore-report offers: the extension `report`, three commands, and the built-in sections of a report."""
 
 from __future__ import annotations
 
@@ -20,11 +20,19 @@ def distcore_make_extension(name: str) -> Any:
 
 @hookimpl
 def distcore_make_command(name: str) -> Any:
-    if name != "report":
-        return None
-    from distcore_report.command import ReportCommand
+    if name == "report":
+        from distcore_report.command import ReportCommand
 
-    return ReportCommand()
+        return ReportCommand()
+    if name == "runs":
+        from distcore_report.runs_command import RunsCommand
+
+        return RunsCommand()
+    if name == "compare":
+        from distcore_report.compare import CompareCommand
+
+        return CompareCommand()
+    return None
 
 
 @hookimpl

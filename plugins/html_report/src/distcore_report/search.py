@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from distcore_core.contracts import JSON
-from distcore_report import charts
+from distcore_data import charts
 
 STATISTICS = "hyperopt_statistics.json"
 MAX_CURVES = 12

@@ -9,7 +9,8 @@ from html import escape
 from typing import Any
 
 from distcore_core.contracts import JSON
-from distcore_report import charts, search
+from distcore_data import charts
+from distcore_report import search
 
 MAX_CLASSES = 30
 """A confusion matrix of more classes is a file to load, not a table to read."""

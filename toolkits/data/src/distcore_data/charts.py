@@ -1,4 +1,4 @@
-"""Small SVG charts for the report: text in, text out, nothing to load, so that one HTML file is enough.
+"""Small SVG charts: text in, text out, nothing to load, so that one HTML file is enough.
 
 A chart library would draw these too, but costs half a second to import (matplotlib) or megabytes of script in every
 report (plotly); a run that takes four seconds should not wait for its picture.
@@ -12,7 +12,7 @@ from html import escape
 
 WIDTH, HEIGHT = 420, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 34
-COLOURS = ("var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)")
+COLOURS = tuple(f"var(--c{number})" for number in range(8))
 Point = tuple[float, float]
 
 

@@ -1,0 +1,193 @@
+"""The command `compare`: what differs in configs, metrics and curves of runs, in words and on a page."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from distcore_core.errors import UserError
+from distcore_data import charts
+from distcore_report.runs import Run, find_runs
+from distcore_report.runs_command import HEADER, row, shown, table
+
+Rows = list[tuple[str, ...]]
+SPARKS = "▁▂▃▄▅▆▇█"
+SPARK_WIDTH = 40
+MAX_CURVES = len(charts.COLOURS)
+"""So many runs are drawn, the best ones; more lines cannot be told apart."""
+
+
+class CompareCommand:
+    """`distcore compare A B …`."""
+
+    help = "config differences, curves and metrics of several runs"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Its options."""
+        parser.add_argument("runs", nargs="+", metavar="DIR", help="a run, a search, or a folder of runs")
+        parser.add_argument("--output", "-o", metavar="FILE", help="the page; default: comparison.html here")
+        parser.epilog = (
+            "examples:\n  distcore compare results/experiment_run results/experiment_run_1\n"
+            "  distcore compare results/hyperopt_run --output trials.html"
+        )
+
+    def run(self, arguments: Namespace) -> int:
+        """Print the comparison, write the page, and print where it lies."""
+        from distcore_core.io.atomic import write_file
+        from distcore_report.command import writable
+        from distcore_report.page import document
+
+        runs = several(arguments.runs)
+        print("\n\n".join(in_words(runs)))
+        path = Path(arguments.output or "comparison.html")
+        with writable(path):
+            write_file(path, document("Comparison", [*on_a_page(runs)]).encode())
+        print(f"\n{path}")
+        return 0
+
+
+def several(places: Sequence[str]) -> list[Run]:
+    """The runs in the named folders, each once, the best first if they watch one metric.
+
+    Raises:
+        UserError: There are fewer than two.
+    """
+    found: dict[Path, Run] = {}
+    for place in places:
+        for run in find_runs(Path(place)):
+            found.setdefault(run.path.resolve(), run)
+    runs = [_named(run, list(found.values())) for run in found.values()]
+    if len(runs) < 2:
+        raise UserError(f"{', '.join(places)}: there are {len(runs)} runs. Name two folders of runs, or a search.")
+    return runs
+
+
+def _named(run: Run, others: Sequence[Run]) -> Run:
+    """A run under its folder's name, or under its path if another one has that name too."""
+    short = run.path.resolve().name
+    alone = [each for each in others if each.path.resolve().name == short] == [run]
+    return replace(run, name=short if alone else str(run.path))
+
+
+# ------------------------------------------------------------------ what is compared
+
+
+def differences(runs: Sequence[Run]) -> Rows:
+    """(option, its value in each run) of the options in which their configs differ."""
+    flat = [dict(_leaves(run.config, "")) for run in runs]
+    names = sorted({name for each in flat for name in each})
+    rows = [(name, *(_text(each.get(name)) for each in flat)) for name in names]
+    return [each for each in rows if len(set(each[1:])) > 1]
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every value of a config by its path; of a list of features by their names."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _leaves(each, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value):
+        for each in value:
+            yield from _leaves({name: one for name, one in each.items() if name != "name"}, f"{path}.{each['name']}")
+    else:
+        yield path, value
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def metrics(runs: Sequence[Run]) -> Rows:
+    """(metric, its value in each run): the best validation value, then every metric of the test split."""
+    rows: Rows = []
+    for watched in dict.fromkeys(run.watched for run in runs if run.watched):
+        values = [run.best if run.watched == watched else None for run in runs]
+        rows.append((" ".join(["best", *watched]), *map(shown, values)))
+    names = dict.fromkeys((output, name) for run in runs for output, each in run.test.items() for name in each)
+    for output, name in names:
+        values = [run.test.get(output, {}).get(name) for run in runs]
+        if all(value is None or isinstance(value, int | float) for value in values):
+            rows.append((f"test {output} {name}", *map(shown, values)))
+    return rows
+
+
+def curves(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, list[float | None]]]]:
+    """(what, {run: a value a round}) of the metric that is watched and of the losses."""
+    watched = dict.fromkeys(run.watched for run in runs if run.watched)
+    wanted = dict.fromkeys(
+        each
+        for split, feature, metric in watched
+        for each in ((split, feature, metric), (split, feature, "loss"), ("training", feature, "loss"))
+    )
+    for split, feature, metric in wanted:
+        found = {run.name: run.curve(split, feature, metric) for run in runs}
+        kept = {name: values for name, values in found.items() if any(each is not None for each in values)}
+        if kept:
+            yield f"{split} {feature} {metric}", kept
+
+
+# ------------------------------------------------------------------ in the terminal
+
+
+def in_words(runs: Sequence[Run]) -> Iterator[str]:
+    """The parts, for a terminal."""
+    names = tuple(run.name for run in runs)
+    yield table([HEADER, *((run.name, *row(run)[1:]) for run in runs)])
+    found = differences(runs)
+    yield _table("CONFIG", names, found) if found else "The configs are the same."
+    if found := metrics(runs):
+        yield _table("METRIC", names, found)
+    for what, series in curves(runs):
+        width = max(map(len, series))
+        values = [each for one in series.values() for each in one if each is not None]
+        lines = [f"{name:<{width}}  {sparks(one, min(values), max(values))}" for name, one in series.items()]
+        yield "\n".join([f"{what} by evaluation, from {shown(min(values))} to {shown(max(values))}", *lines])
+
+
+def _table(head: str, names: Sequence[str], rows: Rows) -> str:
+    """Columns side by side; with many runs, of which a line has no room, a line a run."""
+    if len(names) <= 4:
+        return table([(head, *names), *rows])
+    return table([("RUN", *(each[0] for each in rows)), *zip(names, *(each[1:] for each in rows), strict=True)])
+
+
+def sparks(values: Sequence[float | None], low: float, high: float) -> str:
+    """A curve as a line of characters, at most SPARK_WIDTH of them."""
+    step = max(1, -(-len(values) // SPARK_WIDTH))
+    picked = values[::step]
+    size = (high - low) or 1.0
+    return "".join(" " if each is None else SPARKS[round((each - low) / size * 7)] for each in picked)
+
+
+# ------------------------------------------------------------------ on a page
+
+
+def on_a_page(runs: Sequence[Run]) -> Iterator[str]:
+    """The parts, as HTML."""
+    names = [run.name for run in runs]
+    yield "<h1>Comparison</h1>"
+    yield _html([HEADER, *((run.name, *row(run)[1:]) for run in runs)])
+    yield '<h2>Curves</h2><div class="row">'
+    for what, series in curves(runs):
+        points = {name: _points(values) for name, values in list(series.items())[:MAX_CURVES]}
+        yield charts.lines(points, "evaluation", what)
+    yield "</div>"
+    yield "<h2>Metrics</h2>"
+    yield _html([("metric", *names), *metrics(runs)])
+    yield "<h2>Config</h2>"
+    found = differences(runs)
+    yield _html([("option", *names), *found]) if found else "<p>The configs are the same.</p>"
+
+
+def _points(values: Sequence[float | None]) -> list[charts.Point]:
+    return [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
+
+
+def _html(rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(each)}</th>" for each in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in each)}</tr>" for each in rows[1:])
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'

@@ -1,0 +1,174 @@
+"""What lies in a folder of runs: state, time, rounds and scores of each; nothing is changed there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distcore_core.contracts import JSON
+from distcore_core.errors import UserError
+from distcore_core.io.seals import read_sealed
+
+DESCRIPTION, LOG, ENDED = "description.json", "training_log.jsonl", "ended.json"
+SEARCH = "hyperopt_statistics.json"
+TRAINING, TEST = "training_statistics.json", "test_statistics.json"
+DEPTH = 3
+"""So many folders below the one that is named are looked into."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder, as far as it can be read.
+
+    state: running, finished, stopped (by a signal, or killed) or failed. error: why it failed.
+    log: the rounds, as `distcore_core.progress.Round` has them. seconds: of training, over all its starts.
+    test: {output feature: {metric: number}}; config: as resolved; rows: of each split.
+    """
+
+    name: str
+    path: Path
+    state: str
+    error: str = ""
+    log: list[JSON] = field(default_factory=list)
+    seconds: float | None = None
+    test: JSON = field(default_factory=dict)
+    config: JSON = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def last(self) -> JSON:
+        """The last round; {} before there is one."""
+        return self.log[-1] if self.log else {}
+
+    @property
+    def watched(self) -> tuple[str, str, str] | None:
+        """(split, output feature, metric) by which the best round is picked."""
+        last = self.last
+        return (last["split"], last["feature"], last["metric"]) if last else None
+
+    @property
+    def best(self) -> float | None:
+        """Its value in the best round."""
+        return self.last.get("best")
+
+    @property
+    def tested(self) -> float | None:
+        """The same metric on the test split."""
+        if self.watched is None:
+            return None
+        _, feature, metric = self.watched
+        value = self.test.get(feature, {}).get(metric)
+        return value if isinstance(value, int | float) else None
+
+    def curve(self, split: str, feature: str, metric: str) -> list[float | None]:
+        """A value a round."""
+        return [each["metrics"].get(split, {}).get(feature, {}).get(metric) for each in self.log]
+
+
+def find_runs(root: Path) -> list[Run]:
+    """The runs in a folder and in those below it, by name; of a search its trials.
+
+    Raises:
+        UserError: There is no such folder.
+    """
+    if not root.is_dir():
+        raise UserError(f"{root}: there is no such folder. Give the folder of runs (default: results), or a run's.")
+    return [read_run(path, root) for path in sorted(_folders(root, DEPTH))]
+
+
+def _folders(folder: Path, depth: int) -> Iterator[Path]:
+    if is_run(folder):
+        yield folder
+        return
+    if depth:
+        for each in folder.iterdir():
+            if each.is_dir() and not each.name.startswith("."):
+                yield from _folders(each, depth - 1)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run, rather than a folder of runs or a search, left its files there."""
+    names = (DESCRIPTION, LOG, "checkpoints", ENDED)
+    return any((folder / name).exists() for name in names) and not (folder / SEARCH).exists()
+
+
+def read_run(folder: Path, root: Path | None = None) -> Run:
+    """The run in a folder; what is damaged or absent is left out. root: what its name is told from."""
+    description = _read(folder / DESCRIPTION)
+    ended = _read(folder / ENDED)
+    state = _state(folder, ended)
+    log = read_log(folder / LOG)
+    name = folder.name if root is None or folder == root else str(folder.relative_to(root))
+    return Run(
+        name,
+        folder,
+        state,
+        ended.get("error", "") if state == "failed" else "",
+        log,
+        trained_seconds(log),
+        _plain(folder / TEST),
+        description.get("config", {}),
+        description.get("data", {}).get("rows", {}),
+        _read(folder / "trial.json").get("parameters", {}),
+    )
+
+
+def _state(folder: Path, ended: JSON) -> str:
+    from distcore_data.locks import is_held
+
+    record = _read(folder / "trial.json")
+    if record:
+        under_way = is_held(folder.parent.parent / ".lock")
+        state = str(record.get("state", "running"))
+        return "stopped" if state == "running" and not under_way else state
+    if is_held(folder):
+        return "running"
+    if ended:
+        return str(ended.get("state", "stopped"))
+    whole = (folder / TRAINING).exists() or (folder / TEST).exists() or (folder / "model" / "model.json").exists()
+    return "finished" if whole else "stopped"
+
+
+def read_log(path: Path) -> list[JSON]:
+    """The rounds of training_log.jsonl; [] if there is none. A line that a kill cut short is left out."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            each = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(each, dict) and {"step", "metrics", "split", "feature", "metric"} <= each.keys():
+            found.append(each)
+    return found
+
+
+def trained_seconds(log: list[JSON]) -> float | None:
+    """Of a run that was resumed, the time of each start together; None before the first round."""
+    total, before = 0.0, 0.0
+    for each in log:
+        seconds = float(each.get("seconds", 0.0))
+        if seconds < before:
+            total += before
+        before = seconds
+    return total + before if log else None
+
+
+def _read(path: Path) -> JSON:
+    """A sealed file; {} if it is absent or damaged."""
+    try:
+        found = read_sealed(path, "")
+    except (OSError, UserError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _plain(path: Path) -> JSON:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,102 @@
+"""The command `runs`: a line a run of a folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from distcore_data.charts import number
+from distcore_report.runs import DESCRIPTION, LOG, Run, find_runs
+
+
+class RunsCommand:
+    """`distcore runs [DIR]`."""
+
+    help = "list the runs of a folder: metrics, state, duration"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Its options."""
+        parser.add_argument("directory", nargs="?", default="results", metavar="DIR", help="default: results")
+        parser.add_argument("--json", action="store_true", help="print JSON, an object a run")
+        parser.epilog = "examples:\n  distcore runs\n  distcore runs results/hyperopt_run"
+
+    def run(self, arguments: Namespace) -> int:
+        """Print them, by name."""
+        found = find_runs(Path(arguments.directory))
+        if arguments.json:
+            print(json.dumps([as_json(each) for each in found], indent=2))
+        else:
+            print(table([HEADER, *(row(each) for each in found)]))
+        return 0
+
+
+HEADER = ("RUN", "STATE", "BEGUN", "TRAINED", "EVALUATIONS", "METRIC", "BEST", "AT", "TEST")
+
+
+def row(run: Run) -> tuple[str, ...]:
+    """The run under HEADER."""
+    state = f"{run.state}: {run.error.splitlines()[0][:60]}" if run.error else run.state
+    last = run.last
+    return (
+        run.name,
+        state,
+        begun(run),
+        duration(run.seconds),
+        str(last.get("evaluation", "-")),
+        " ".join(run.watched[:2]) + " " + run.watched[2] if run.watched else "-",
+        shown(run.best),
+        str(last.get("best_evaluation") or "-"),
+        shown(run.tested),
+    )
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """The run for machines."""
+    split, feature, metric = run.watched or (None, None, None)
+    return {
+        "name": run.name,
+        "path": str(run.path),
+        "state": run.state,
+        "error": run.error,
+        "seconds": run.seconds,
+        "evaluations": run.last.get("evaluation", 0),
+        "watched": {"split": split, "feature": feature, "metric": metric},
+        "best": run.best,
+        "best_evaluation": run.last.get("best_evaluation"),
+        "test": run.test,
+    }
+
+
+def begun(run: Run) -> str:
+    """When its folder was begun, in local time."""
+    for name in (DESCRIPTION, LOG):
+        path = run.path / name
+        if path.exists():
+            return time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
+    return "-"
+
+
+def duration(seconds: float | None) -> str:
+    """`1.8 s`, `12 min 5 s`, `3 h 7 min`."""
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def shown(value: float | None) -> str:
+    """A number, or a dash."""
+    return "-" if value is None else number(value, 4)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns, two spaces between."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)

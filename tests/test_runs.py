@@ -1,0 +1,164 @@
+"""`distcore runs` and `distcore compare`: what lies in a folder of runs, and what differs between them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import distcore
+from distcore.cli.main import main
+from distcore.config import document_of
+from distcore.config.overrides import override
+from distcore_core.errors import DistcoreError, UserError
+from distcore_report.compare import several, sparks
+from distcore_report.runs import find_runs, trained_seconds
+
+PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs in `results`, of which only the second was tested; beside them the data."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("config.yaml", "penguins.csv"):
+        shutil.copy(PENGUINS / name, folder)
+    more = ["trainer.learning_rate=0.02", "input_features.sex.type=category"]
+    for name, work, settings in (("first", distcore.train, []), ("second", distcore.experiment, more)):
+        config = override(document_of(folder / "config.yaml"), ["trainer.epochs=2", *settings])
+        data, results = folder / "penguins.csv", folder / "results"
+        work(config, dataset=data, output_directory=results, model_name=name)
+    return folder
+
+
+def test_runs_lists_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(folder / "results")]) == 0
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == ["RUN", "STATE", "BEGUN", "TRAINED", "EVALUATIONS", "METRIC", "BEST", "AT", "TEST"]
+    assert first.startswith("experiment_first ")
+    assert "finished" in first
+    assert first.endswith(" -")
+    assert main(["runs", str(folder / "results"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)[1]
+    scores = json.loads((folder / "results" / "experiment_second" / "test_statistics.json").read_text())
+    assert told["test"] == scores
+    assert (told["state"], told["evaluations"]) == ("finished", 2)
+    assert told["watched"] == {"split": "validation", "feature": "species", "metric": "accuracy"}
+    assert second.split()[-1] == f"{scores['species']['accuracy']:.4g}"
+
+
+def test_compare_says_what_differs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *(str(folder / "results" / f"experiment_{name}") for name in ("first", "second"))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines if line.startswith("trainer.")] == [
+        ["trainer.learning_rate", "0.005", "0.02"]
+    ]
+    assert any(line.startswith("test species accuracy ") for line in lines)
+    assert any(line.startswith("validation species accuracy by evaluation, from ") for line in lines)
+    assert lines[-1] == "comparison.html"
+    page = (tmp_path / "comparison.html").read_text()
+    assert "trainer.learning_rate" in page
+    assert page.count("<svg") == 3
+    HTMLParser().feed(page)
+
+
+def test_a_search_is_compared_by_its_trials(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (folder / "config.yaml").read_text().replace("epochs: 40", "epochs: 1")
+    search = "hyperopt: {parameters: {trainer.learning_rate: {space: choice, categories: [0.001, 0.01]}}, search_alg: "
+    config = folder / "search.yaml"
+    config.write_text(text + search + "{type: variant_generator}, executor: {num_samples: 2}}\n")
+    words = [
+        "-c",
+        str(config),
+        "--dataset",
+        str(folder / "penguins.csv"),
+        "-od",
+        str(folder / "searches"),
+        "-l",
+        "error",
+    ]
+    assert main(["hyperopt", *words]) == 0
+    capsys.readouterr()
+    output = str(folder / "trials.html")
+    assert main(["compare", str(folder / "searches"), "--output", output]) == 0
+    out = capsys.readouterr().out
+    assert "trainer.learning_rate" in out
+    assert out.count("finished") >= 2
+
+
+def test_states(folder: Path, tmp_path: Path) -> None:
+    """A run that is under way, then stopped; one that failed; one that was killed; and resuming makes it finished."""
+    words = [sys.executable, "-m", "distcore", "train", "-c", str(folder / "config.yaml")]
+    words += ["--dataset", str(folder / "penguins.csv"), "-od", str(tmp_path), "-l", "error"]
+    words += ["--set", "trainer.epochs=100000", "--set", "trainer.early_stop=-1"]
+    for number, state in ((signal.SIGTERM, "stopped"), (signal.SIGKILL, "stopped")):
+        process = subprocess.Popen([*words, "--model_name", number.name])
+        run = tmp_path / f"experiment_{number.name}"
+        until(lambda: (run / "training_log.jsonl").exists() and any(run.glob("checkpoints/step-*")))  # noqa: B023
+        assert state_of(run) == "running"
+        os.kill(process.pid, number)
+        process.wait(timeout=120)
+        assert state_of(run) == state
+    run = tmp_path / "experiment_SIGTERM"
+    assert (run / "ended.json").exists()
+    refused = [each.replace("epochs=100000", "learning_rate=1") for each in words]
+    done = subprocess.run([*refused, "--model_resume_path", str(run)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "another run" in done.stderr
+    assert state_of(run) == "stopped"
+    log = find_runs(run)[0].log
+    enough = [each.replace("epochs=100000", f"epochs={len(log) + 2}") for each in words]
+    subprocess.run([*enough, "--model_resume_path", str(run)], check=True, timeout=300)
+    (found,) = find_runs(run)
+    assert (found.state, len(found.log)) == ("finished", len(log) + 2)
+    assert found.seconds is not None
+    assert not (run / "ended.json").exists()
+
+
+def test_a_run_that_failed_says_why(folder: Path, tmp_path: Path) -> None:
+    def fail(*_: object) -> None:
+        raise DistcoreError("the disk went away")
+
+    with pytest.MonkeyPatch.context() as patch:
+        # What cannot be had here on demand: an error between two checkpoints.
+        patch.setattr("distcore.workflow.results.refuse_without_scores", fail)
+        with pytest.raises(DistcoreError):
+            distcore.train(folder / "config.yaml", folder / "penguins.csv", output_directory=tmp_path)
+    (run,) = find_runs(tmp_path)
+    assert (run.state, run.error) == ("failed", "the disk went away")
+
+
+def state_of(run: Path) -> str:
+    return find_runs(run)[0].state
+
+
+def until(condition) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_one_run_is_not_compared(folder: Path) -> None:
+    with pytest.raises(UserError, match="there are 1 runs"):
+        several([str(folder / "results" / "experiment_first")])
+
+
+def test_the_time_of_a_resumed_run_is_that_of_all_its_starts() -> None:
+    assert trained_seconds([{"seconds": 1.0}, {"seconds": 3.0}, {"seconds": 0.5}, {"seconds": 2.0}]) == 5.0
+
+
+def test_a_curve_in_characters() -> None:
+    assert sparks([0.0, None, 1.0], 0.0, 1.0) == "▁ █"
+    assert len(sparks([1.0] * 1000, 1.0, 1.0)) == 40
