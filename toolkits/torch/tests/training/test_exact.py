@@ -18,6 +18,7 @@ from distcore_torch.training.exact import groups
 from distcore_torch.training.exact.exchange import GatheredTree, Shares, SlicedTree
 from distcore_torch.training.exact.gradients import PartGradients
 from distcore_torch.training.exact.tree import Adder, Total, branches, tree_sum
+from distcore_torch.training.losses import Losses
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.step import Stepper
 from distcore_torch.training.strategy import FlatStrategy, SingleProcess
@@ -216,7 +217,8 @@ def steps(strategy, options, make, batches, micro_rows):
     strategy.prepare(module)
     made = Stepper(module, TinyFeatures(), options, strategy, learning_rate=0.01, micro_rows=micro_rows, seed=5)
     if isinstance(made.gradients, PartGradients):
-        made.gradients._part = holding(made.gradients._part)
+        made.gradients._one_by_one = holding(made.gradients._one_by_one)
+        made.gradients._together = holding(made.gradients._together)
     for step, batch in enumerate(batches):
         made.step(parted(batch, strategy.rank, options.parts), batch.rows, step, False)
     state = tuple(int(each) for each in module.buffers() if not each.is_floating_point())
@@ -267,6 +269,91 @@ def test_another_number_of_parts_is_another_run():
     assert run(1, parts=4) != run(1, parts=8)
 
 
+# ------------------------------------------------------------------ all rows at once
+
+
+class Wide(torch.nn.Module):
+    """Layers that go at once, by part or not at all, as `extra` says."""
+
+    def __init__(self, extra=None):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(4000, 6))
+        self.encoder = torch.nn.Linear(11, 32)
+        self.norms = torch.nn.Sequential(torch.nn.BatchNorm1d(32), torch.nn.LayerNorm(32), torch.nn.PReLU())
+        self.body = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(inplace=True), torch.nn.Dropout(0.2))
+        self.last = torch.nn.Linear(64, 2)
+        self.extra = extra or (lambda module, hidden: hidden)
+
+    def forward(self, batch):
+        inputs = batch.block(("a", "b", "c", "d", "e"))
+        looked = self.table.index_select(0, (batch["a"].abs() * 1000).long().clamp(max=3999))
+        hidden = torch.nn.functional.gelu(self.norms(self.encoder(torch.cat([inputs, looked], 1))))
+        found = self.last(self.extra(self, self.body(hidden)))
+        return {"y": found[:, 0], "z": found[:, 1]}
+
+
+def gradients_of(make, rows=320, parts=8, seed=1):
+    """The gradients object after one backward pass, and what its slots hold."""
+    torch.manual_seed(0)
+    module, strategy = make(), SingleProcess()
+    strategy.prepare(module)
+    options = TrainerOptions.model_validate({"exact": True, "parts": parts})
+    losses = Losses(module, TinyFeatures(), options, strategy.device)
+    made = PartGradients(module, losses, options, strategy, micro_rows=rows, seed=seed)
+    with one_thread(), torch.random.fork_rng():
+        made.backward(parted(tiny_batch(rows), strategy.rank, parts), 1 / rows, 3)
+        return made, [slot.clone() for group in made._groups for slot in group.exchange.slots()]
+
+
+def test_all_rows_at_once_have_the_bits_of_one_part_after_another(monkeypatch):
+    """In the first pass both ways are compared; in the second only one of them runs."""
+    made, first = gradients_of(Wide)
+    assert set(made.at_once.values()) == {True}
+    together = []
+    monkeypatch.setattr(PartGradients, "_one_by_one", lambda *given: together.append(given))
+    monkeypatch.setattr(PartGradients, "_tried", lambda self, *given: [self._together(*given), True][1])
+    _, second = gradients_of(Wide)
+    assert not together
+    exactly = made._groups[0].exactly
+    assert torch.equal(first[0][:exactly] + 0.0, second[0][:exactly] + 0.0)
+    assert second[0][:exactly].count_nonzero() > 1000
+
+
+def test_running_statistics_move_alike_both_ways(monkeypatch):
+    made, _ = gradients_of(Wide)
+    made.reduce(False)
+    norm = made._groups[0].buffers
+    monkeypatch.setattr(PartGradients, "_may_go_at_once", lambda self, sizes: False)
+    alone, _ = gradients_of(Wide)
+    alone.reduce(False)
+    assert made.at_once
+    assert not alone.at_once
+    assert all(torch.equal(one, other) for one, other in zip(norm, alone._groups[0].buffers, strict=True))
+    assert made._groups[0].counters[0] == alone._groups[0].counters[0] == 1
+
+
+NOT_AT_ONCE = {
+    "looks at values": lambda module, hidden: hidden * (2 if hidden.sum().item() > 0 else 1),
+    "mixes rows": lambda module, hidden: hidden - hidden.mean(0),
+    "uses a parameter twice": lambda module, hidden: hidden + module.body[0](hidden[:, :32]),
+    "sums over the columns of all rows": lambda module, hidden: hidden.flatten().softmax(0).view(hidden.shape),
+    "changes a tensor": lambda module, hidden: hidden.sigmoid_(),
+    "has random numbers of its own": lambda module, hidden: hidden * torch.rand_like(hidden),
+}
+
+
+@pytest.mark.parametrize("extra", NOT_AT_ONCE)
+def test_what_cannot_go_at_once_goes_part_by_part(extra):
+    made, _ = gradients_of(lambda: Wide(NOT_AT_ONCE[extra]))
+    assert not any(made.at_once.values())
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_ranks_may_go_either_way(world):
+    """With more ranks fewer parts go at once, with as many as parts none."""
+    assert run(world, module=Wide, rows=400) == run(1, module=Wide, rows=400)
+
+
 # ------------------------------------------------------------------ mutants: each of these would be seen
 
 
@@ -311,8 +398,8 @@ def statistics_in_order_of_arrival(monkeypatch):
 
 def norm_over_a_ranks_rows(monkeypatch):
     def whole(self, batch, scale, step, *, counts=True):
-        first = Batch(batch.packed, batch.layout)
-        self._part(first, scale, step, 0, self.sums[0])
+        torch.default_generator.manual_seed(step)
+        self._part(Batch(batch.packed, batch.layout), scale, self.sums[0])
         for number, branch in enumerate(self._branches):
             for index in range(branch.size):
                 slots = [group.exchange.slots()[number] for group in self._groups]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +60,15 @@ class Losses:
             logits = self._forward(batch)
         return [loss(logits[name].float(), batch[name], metadata) for name, loss, metadata, _ in self._outputs]
 
-    def backward(self, sums: list[torch.Tensor], scale: float) -> torch.Tensor:
-        """Gradients of `scale` times the weighted sum over outputs of their sums of losses; returns that loss."""
+    def total(self, sums: Sequence[torch.Tensor], scale: float) -> torch.Tensor:
+        """`scale` times the weighted sum over outputs of their sums of losses."""
         total = sums[0] * (self._outputs[0][3] * scale)
         for part, output in zip(sums[1:], self._outputs[1:], strict=True):
             total = total + part * (output[3] * scale)
+        return total
+
+    def backward(self, sums: Sequence[torch.Tensor], scale: float) -> torch.Tensor:
+        """Gradients of `total`; returns it."""
+        total = self.total(sums, scale)
         (total if self.scaler is None else self.scaler.scale(total)).backward()
         return total.detach()

@@ -1,11 +1,14 @@
 """Gradients that are the same bits for every number of workers: computed part by part, added along one tree.
 
 A part's rows run through forward and backward pass by themselves, with random numbers of their own, so nothing that is
-computed for a part knows how many parts its rank has. The sums over parts are the tree's.
+computed for a part knows how many parts its rank has. The sums over parts are the tree's. What is row by row may run
+over all of a rank's parts at once if that gives the same bits, which is tried for each cut of a batch when it first
+comes: the number of ranks decides how fast it is, and never what comes of it.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +16,8 @@ import torch
 from distcore_core.contracts import Batch
 from distcore_core.errors import TrainingError, UserError
 from distcore_torch.sampler import share
+from distcore_torch.training.exact.at_once import AtOnce
+from distcore_torch.training.exact.by_parts import NotByParts
 from distcore_torch.training.exact.groups import PartGroup, part_groups
 from distcore_torch.training.exact.tree import branches
 from distcore_torch.training.gradients import slices
@@ -22,6 +27,14 @@ if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
     from distcore_torch.training.losses import Losses
     from distcore_torch.training.strategy import Strategy
+
+FEWEST_ROWS = 16
+"""Parts with fewer rows go one by one: kernels treat a few rows unlike many."""
+
+GIVE_UP = 4
+"""Cuts of a batch for which all rows at once gave other bits, before it is tried no more."""
+
+log = logging.getLogger("distcore")
 
 
 class PartGradients:
@@ -34,6 +47,9 @@ class PartGradients:
         strategy: Of this rank, set up.
         micro_rows: Most rows of one forward pass; a larger part is accumulated in pieces.
         seed: Of the run; random numbers of a step are keyed by it, the step and the part.
+
+    Attributes:
+        at_once: {rows of each part: whether all of them go at once}, as far as it was tried.
 
     Raises:
         UserError: If there are more ranks than parts, or the device is no CPU.
@@ -70,22 +86,23 @@ class PartGradients:
         self._groups: list[PartGroup] = part_groups(module)
         for group in self._groups:
             group.prepare(strategy.tree_exchange(group.numel, group.dtype, options.parts))
+        first = self._mine.start
+        spans = [range(each.start - first, each.start - first + each.size) for each in self._branches]
+        self._together = AtOnce(losses, self._groups, spans)
+        self._never = False
+        self.at_once: dict[tuple[int, ...], bool] = {}
 
     def backward(self, batch: Batch, scale: float, step: int, *, counts: bool = True) -> torch.Tensor | float:
-        sums = self.sums if counts else torch.zeros_like(self.sums)
         self._check(batch)
-        parts = iter(batch.parts())  # type: ignore[attr-defined]  # a batch of distcore_torch has them
-        place = 0
-        for number, branch in enumerate(self._branches):
-            slots = [group.exchange.slots()[number] for group in self._groups]
-            for index in range(branch.size):
-                part = next(parts)
-                self._loss[place] = self._part(part, scale, step, place, sums[place])
-                self._lay(slots, branch.size, index, part.rows > 0)
-                place += 1
-            if branch.size > 1:
-                for group, slot in zip(self._groups, slots, strict=True):
-                    group.adder.take(slot)
+        sums = self.sums if counts else torch.zeros_like(self.sums)
+        keys = [random_key(self._seed, step, part) for part in self._mine]
+        sizes = tuple(batch.part_rows)
+        if self.at_once.get(sizes, False):
+            self._loss = torch.stack(self._together(batch, scale, keys, sums))
+        elif sizes in self.at_once or not self._may_go_at_once(sizes):
+            self._one_by_one(batch, scale, keys, sums)
+        else:
+            self.at_once[sizes] = self._tried(batch, scale, keys, sums)
         return self._loss.sum()
 
     def reduce(self, stop: bool) -> bool:
@@ -115,18 +132,67 @@ class PartGradients:
         sizes = list(batch.part_rows)
         if len(sizes) != len(self._mine) or sum(sizes) != batch.rows:
             raise TrainingError(
-                f"trainer.exact needs a loader that cuts batches into parts; this one gave {sizes} for "
-                f"{len(self._mine)} parts of {batch.rows} rows. Choose another backend.loader, or set "
-                "trainer.exact to false."
+                f"trainer.exact needs a loader that cuts batches into parts; this one gave {sizes} "
+                f"for {len(self._mine)} parts of {batch.rows} rows. Choose another backend.loader, "
+                "or set trainer.exact to false."
             )
 
-    def _part(self, part: Batch, scale: float, step: int, place: int, sums: torch.Tensor) -> torch.Tensor | float:
+    def _may_go_at_once(self, sizes: tuple[int, ...]) -> bool:
+        """Whether it is worth trying."""
+        enough = len(sizes) > 1 and min(sizes) >= FEWEST_ROWS and sum(sizes) <= self._micro_rows
+        return enough and not self._never and list(self.at_once.values()).count(False) < GIVE_UP
+
+    def _tried(self, batch: Batch, scale: float, keys: list[int], sums: torch.Tensor) -> bool:
+        """Go one by one, which is what counts; whether all rows at once have given the same bits."""
+        found: list[list[torch.Tensor]] = []
+        losses = torch.zeros_like(sums)
+        try:
+            self._together(batch, scale, keys, losses)
+            found = [[slot.clone() for slot in group.exchange.slots()] for group in self._groups]
+        except (NotByParts, RuntimeError, ValueError, TypeError, IndexError) as error:
+            # If it is a fault of the network, its parts will tell it.
+            log.debug("Exact training goes part by part: %s.", error)
+            self._never = True
+        for group in self._groups:
+            group.restore()
+        expected = torch.zeros_like(sums)
+        self._one_by_one(batch, scale, keys, expected)
+        sums += expected
+        return (
+            not self._never
+            and torch.equal(losses, expected)
+            and all(
+                # Counters and the stop flag, at the end, are laid in another way.
+                torch.equal(mine[: group.exactly] + 0.0, other[: group.exactly] + 0.0)
+                for group, slots in zip(self._groups, found, strict=True)
+                for mine, other in zip(slots, group.exchange.slots(), strict=True)
+            )
+        )
+
+    def _one_by_one(self, batch: Batch, scale: float, keys: list[int], sums: torch.Tensor) -> None:
+        """Lay the sums of the branches into the slots, one part after another."""
+        parts = iter(batch.parts())  # type: ignore[attr-defined]  # distcore_torch's batches have them
+        loss, place = torch.zeros_like(self._loss), 0
+        for number, branch in enumerate(self._branches):
+            slots = [group.exchange.slots()[number] for group in self._groups]
+            for index in range(branch.size):
+                part = next(parts)
+                torch.default_generator.manual_seed(keys[place])
+                loss[place] = self._part(part, scale, sums[place])
+                self._lay(slots, branch.size, index, part.rows > 0)
+                place += 1
+            if branch.size > 1:
+                for group, slot in zip(self._groups, slots, strict=True):
+                    group.adder.take(slot)
+        self._loss = loss
+
+    def _part(self, part: Batch, scale: float, sums: torch.Tensor) -> torch.Tensor | float:
         """Forward and backward pass of one part; adds its sums of losses, and returns its loss."""
         loss: torch.Tensor | float = 0.0
         if not part.rows:
             return loss
-        torch.default_generator.manual_seed(random_key(self._seed, step, self._mine[place]))
-        for piece in (part,) if part.rows <= self._micro_rows else slices(part, self._micro_rows):
+        whole = part.rows <= self._micro_rows
+        for piece in (part,) if whole else slices(part, self._micro_rows):
             found = [rows.sum() for rows in self._losses.rows(piece)]
             loss = loss + self._losses.backward(found, scale)
             sums += (found[0] if len(found) == 1 else torch.stack(found)).detach()

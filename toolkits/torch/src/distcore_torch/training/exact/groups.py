@@ -38,11 +38,25 @@ class PartGroup:
         self._shapes = [each.shape for each in (*parameters, *buffers, *counters)]
         self._sizes = [each.numel() for each in (*parameters, *buffers, *counters)]
         self.numel = sum(self._sizes) + 1
+        self.exactly = self.numel - 1 - sum(each.numel() for each in counters)
+        named = (*parameters, *buffers, *counters)
+        self.place = {id(each): place for place, each in enumerate(named)}
 
     def prepare(self, exchange: TreeExchange) -> None:
         """Take the way to the other ranks; nothing is sent yet."""
         self.exchange = exchange
         self.adder = Adder(self.numel, exchange.slots()[0])
+
+    def restore(self) -> None:
+        """Give the buffers back what all parts begin with, and forget gradients."""
+        for buffer, agreed in zip((*self.buffers, *self.counters), self._agreed, strict=True):
+            buffer.copy_(agreed)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def agreed(self, buffer: torch.Tensor) -> torch.Tensor:
+        """What all parts began with in this buffer."""
+        return self._agreed[self.place[id(buffer)] - len(self.parameters)]
 
     def settle(self) -> None:
         """Take the buffers as they are now as what all parts begin with."""

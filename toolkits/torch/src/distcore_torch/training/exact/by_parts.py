@@ -1,0 +1,339 @@
+"""All of a rank's rows at once, with the bits of one part after another.
+
+Matrix products, lookups and exact arithmetic (a rectifier, a sum of two tensors) give a row the same bits whatever the
+rows beside it, so they run over many parts at once. Everything else that a network computes runs part by part while
+`ByParts` is active: what sums over rows (gradients of weights, batch norm), and functions such as an exponential, whose
+kernels treat the last few numbers of a tensor otherwise than the others. Whether the bits are those of the parts is not
+taken on trust either: `PartGradients` compares them for every cut of a batch that it meets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from distcore_torch.training.exact.tree import tree_sum
+
+NARROW = 8
+"""Columns of a layer's output below which kernels for vectors, not for matrices, may be used: other bits for other
+numbers of rows."""
+
+
+class NotByParts(Exception):
+    """The network does something that has to be computed part by part as a whole."""
+
+
+Write = Callable[[torch.Tensor, int, torch.Tensor, torch.Tensor | None], None]
+"""(parameter, number of the branch, its sum, which rows of the parameter the sum is of or None) → laid down."""
+
+
+class Sink:
+    """Where gradients of parts are laid, as sums of branches.
+
+    Args:
+        write: Lays a branch's sum down.
+        spans: Which of the rank's parts make up each of its branches.
+    """
+
+    def __init__(self, write: Write, spans: Sequence[range]) -> None:
+        self.write, self.spans = write, spans
+        self._proxies: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
+        self.written: set[int] = set()
+
+    def begin(self, parameter: torch.Tensor) -> None:
+        """A parameter's gradient comes.
+
+        Raises NotByParts if it came before: a part's uses of it must be added before parts are."""
+        if id(parameter) in self.written:
+            raise NotByParts("a parameter is used twice")
+        self.written.add(id(parameter))
+
+    def leaves(self, parameter: torch.Tensor, make: Callable[[int], torch.Tensor]) -> None:
+        """Add up the gradients that `make` gives for the place of each part."""
+        self.begin(parameter)
+        for number, span in enumerate(self.spans):
+            self.write(parameter, number, tree_sum([make(part) for part in span]), None)
+
+    def proxies(self, parameter: torch.Tensor, count: int) -> list[torch.Tensor]:
+        """The parameter once for each part, so that each part's gradient is kept apart."""
+        known = self._proxies.get(id(parameter))
+        if known is None:
+            made = [parameter.detach().requires_grad_() for _ in range(count)]
+            known = self._proxies[id(parameter)] = (parameter, made)
+        return known[1]
+
+    def finish(self) -> None:
+        """Add up what the proxies were given."""
+        for parameter, proxies in self._proxies.values():
+            found = [torch.zeros_like(parameter) if each.grad is None else each.grad for each in proxies]
+            self.leaves(parameter, found.__getitem__)
+
+
+def tree_of_rows(index: torch.Tensor, values: torch.Tensor, ends: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The tree's sum of tables that are zero but for rows that were looked up.
+
+    Only these are added. A row that one of two neighbours does not have is the other's, as adding zeros would give.
+
+    Args:
+        index: Which row of the table each value belongs to: [n], part after part.
+        values: [n, …].
+        ends: Where each part ends among them; as many as a power of two.
+
+    Returns:
+        The rows of the table, in order, and their sums.
+    """
+    counts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    part = torch.repeat_interleave(torch.tensor(counts))
+    keys, place = torch.unique(index * len(ends) + part, return_inverse=True)
+    sums = values.new_zeros((keys.shape[0], *values.shape[1:])).index_add_(0, place, values)
+    for _ in range(len(ends).bit_length() - 1):
+        # Neighbours lie one behind the other, left before right: each row gets one or two sums.
+        keys, place = torch.unique_consecutive(keys >> 1, return_inverse=True)
+        sums = values.new_zeros((keys.shape[0], *values.shape[1:])).index_add_(0, place, sums)
+    return keys, sums
+
+
+class _Linear(torch.autograd.Function):
+    """A fully connected layer over all rows; the gradients of weight and bias by part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, mode: ByParts) -> Any:
+        ctx.save_for_backward(x)
+        ctx.mode, ctx.weight, ctx.bias = mode, weight, bias
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        (x,) = ctx.saved_tensors
+        weight, bounds, sink = ctx.weight, ctx.mode.bounds, ctx.mode.sink
+        gradient = gradient.contiguous()
+
+        def of_weight(part: int) -> torch.Tensor:
+            start, stop = bounds[part], bounds[part + 1]
+            return gradient[start:stop].t().mm(x[start:stop])
+
+        sink.leaves(weight, of_weight)
+        if ctx.bias is not None:
+            sink.leaves(ctx.bias, lambda part: gradient[bounds[part] : bounds[part + 1]].sum(0))
+        before = gradient.mm(weight) if ctx.needs_input_grad[0] else None
+        return before, None, None, None
+
+
+class _Lookup(torch.autograd.Function):
+    """Rows of a table; the table's gradient by part."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Any, index: Any, mode: ByParts) -> Any:
+        ctx.save_for_backward(index)
+        ctx.mode, ctx.table = mode, table
+        return table.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        (index,) = ctx.saved_tensors
+        mode, table = ctx.mode, ctx.table
+        each = index.shape[0] // mode.rows
+        mode.sink.begin(table)
+        for number, span in enumerate(mode.sink.spans):
+            bounds = [mode.bounds[part] * each for part in (*span, span.stop)]
+            own = slice(bounds[0], bounds[-1])
+            ends = [bound - bounds[0] for bound in bounds[1:]]
+            rows, total = tree_of_rows(index[own], gradient[own], ends)
+            mode.sink.write(table, number, total, rows)
+        return None, None, None
+
+
+class ByParts(TorchFunctionMode):
+    """Within it, what the parts have in common is computed once and what sums over rows by part.
+
+    Args:
+        bounds: Where each part begins among the rows, and the end: all parts have rows.
+        parameters: The trainable ones.
+        sink: Takes their gradients.
+        generators: Of each part, for its random numbers.
+        changed: (buffer, place of the part, what the part left in it): running statistics.
+    """
+
+    def __init__(
+        self,
+        bounds: Sequence[int],
+        parameters: Mapping[int, torch.nn.Parameter],
+        sink: Sink,
+        generators: Sequence[torch.Generator],
+        changed: Callable[[torch.Tensor, int, torch.Tensor], None],
+    ) -> None:
+        super().__init__()
+        self.bounds, self.rows, self.sink = list(bounds), bounds[-1], sink
+        self._parameters, self._generators, self._changed = parameters, generators, changed
+        self._count = len(bounds) - 1
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, func.__name__
+        own = OWN.get(func)
+        if own is not None:
+            return own(self, *args, **kwargs)
+        if name in LOOKS:
+            raise NotByParts(f"it looks at values by {name}")
+        if name == "__get__":
+            return func(*args, **kwargs)
+        given = (*args, *kwargs.values())
+        trained = self._trained(given)
+        if name in AT_ONCE and not trained:
+            return func(*args, **kwargs)
+        if any(isinstance(each, list | tuple) and _tensors(each) for each in given):
+            raise NotByParts(f"{name} of many tensors")
+        if not trained and not any(each.is_floating_point() for each in _tensors(given)):
+            return func(*args, **kwargs)
+        if name.endswith("_") and not name.endswith("__"):
+            raise NotByParts(f"{name} changes a tensor")
+        return self.each(func, args, kwargs)
+
+    def _trained(self, values: Sequence[Any]) -> bool:
+        return any(id(value) in self._parameters for value in values)
+
+    def cut(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """A tensor's rows by part. Raises NotByParts if its first dimension is not that of the rows."""
+        if tensor.dim() == 0 or tensor.shape[0] != self.rows:
+            raise NotByParts(f"a tensor of shape {tuple(tensor.shape)}, not of {self.rows} rows")
+        sizes = [stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False)]
+        # As the part alone would have it: in memory that begins where torch lets memory begin.
+        return [each.clone() if each.is_contiguous() else each for each in tensor.split(sizes)]
+
+    def each(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+        """The function part by part: tensors are cut, and parameters are each part's own."""
+
+        def by_part(value: Any) -> Sequence[Any]:
+            if not isinstance(value, torch.Tensor):
+                return [value] * self._count
+            if id(value) in self._parameters:
+                return self.sink.proxies(value, self._count)
+            if value.requires_grad or (value.dim() and value.shape[0] == self.rows):
+                return self.cut(value)
+            return [value] * self._count
+
+        cut_args = [by_part(value) for value in args]
+        cut_kwargs = {name: by_part(value) for name, value in kwargs.items()}
+        found = [
+            func(
+                *(each[part] for each in cut_args),
+                **{name: each[part] for name, each in cut_kwargs.items()},
+            )
+            for part in range(self._count)
+        ]
+        for part, each in enumerate(found):
+            rows = self.bounds[part + 1] - self.bounds[part]
+            if not isinstance(each, torch.Tensor) or each.dim() == 0 or each.shape[0] != rows:
+                raise NotByParts(f"{func.__name__} does not keep the rows apart")
+        return torch.cat(found)
+
+    # -------------------------------------------------------------- functions that have a way of their own
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
+        if not self._trained((weight, bias)):
+            return F.linear(x, weight, bias)
+        both = id(weight) in self._parameters and (bias is None or id(bias) in self._parameters)
+        plain = x.dim() == 2 and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+        if not both or not plain or x.shape[0] != self.rows or weight.shape[0] < NARROW:
+            return self.each(F.linear, (x, weight, bias), {})
+        return _Linear.apply(x, weight, bias, self)  # type: ignore[no-any-return]
+
+    def index_select(self, table: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+        if id(table) not in self._parameters:
+            return table.index_select(dim, index)
+        if dim != 0 or index.shape[0] % self.rows:
+            raise NotByParts("index_select of a parameter")
+        return _Lookup.apply(table, index, self)  # type: ignore[no-any-return]
+
+    def dropout(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+        """As torch's own on a CPU, with each part's own random numbers."""
+        if not training or p == 0.0:
+            return x
+        if p == 1.0:
+            return x * 0.0
+        noise = torch.empty_like(x, memory_format=torch.contiguous_format)
+        if noise.dim() == 0 or noise.shape[0] != self.rows:
+            raise NotByParts("dropout of something that has not a row for each row")
+        sizes = [stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False)]
+        for part, generator in zip(noise.split(sizes), self._generators, strict=True):
+            part.bernoulli_(1 - p, generator=generator).div_(1 - p)
+        return x.mul_(noise) if inplace else x * noise
+
+    def batch_norm(
+        self,
+        x: torch.Tensor,
+        running_mean: torch.Tensor | None,
+        running_var: torch.Tensor | None,
+        weight: Any = None,
+        bias: Any = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> torch.Tensor:
+        """Each part by its own mean and variance, all from the same running ones."""
+        found = []
+        for part, piece in enumerate(self.cut(x)):
+            mean, var = (None if each is None else each.clone() for each in (running_mean, running_var))
+            own = [
+                self.sink.proxies(each, self._count)[part]
+                if each is not None and id(each) in self._parameters
+                else each
+                for each in (weight, bias)
+            ]
+            found.append(F.batch_norm(piece, mean, var, *own, training, momentum, eps))
+            for buffer, left in ((running_mean, mean), (running_var, var)):
+                if buffer is not None and left is not None:
+                    self._changed(buffer, part, left)
+        return torch.cat(found)
+
+    def embedding_bag(
+        self,
+        values: torch.Tensor,
+        table: torch.Tensor,
+        offsets: torch.Tensor | None = None,
+        **options: Any,
+    ) -> torch.Tensor:
+        """Of ragged rows: each part's values, and its offsets from where they begin."""
+        if id(table) not in self._parameters:
+            return F.embedding_bag(values, table, offsets, **options)
+        if offsets is None or offsets.shape[0] != self.rows + 1:
+            raise NotByParts("embedding_bag without the offsets of all rows")
+        found, ends = [], offsets[torch.tensor(self.bounds)].tolist()
+        for part, proxy in enumerate(self.sink.proxies(table, self._count)):
+            own = offsets[self.bounds[part] : self.bounds[part + 1] + 1] - ends[part]
+            found.append(F.embedding_bag(values[ends[part] : ends[part + 1]], proxy, own, **options))
+        return torch.cat(found)
+
+
+def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    return [each for each in values if isinstance(each, torch.Tensor)]
+
+
+OWN: Mapping[Any, Callable[..., Any]] = {
+    F.linear: ByParts.linear,
+    torch.Tensor.index_select: ByParts.index_select,
+    torch.index_select: ByParts.index_select,
+    F.dropout: ByParts.dropout,
+    F.batch_norm: ByParts.batch_norm,
+    F.embedding_bag: ByParts.embedding_bag,
+}
+"""What is computed otherwise than by torch."""
+
+_AT_ONCE = """
+view reshape flatten unflatten squeeze unsqueeze expand permute transpose contiguous detach split
+chunk float double long int bool to type clone size dim numel is_floating_point __getitem__ __len__
+cat concat relu relu_ threshold neg abs where masked_fill clamp clamp_ clamp_min clamp_max pad
+one_hot add add_ sub sub_ mul mul_ div div_ __add__ __radd__ __iadd__ __sub__ __rsub__ __mul__
+__rmul__ __truediv__ eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __invert__ __and__
+__or__
+"""
+AT_ONCE = frozenset(_AT_ONCE.split())
+"""Names of functions that only move numbers or round once, so that no row can know its neighbours."""
+
+LOOKS = frozenset(("item", "tolist", "numpy", "nonzero", "unique", "__int__", "__float__", "__bool__", "__index__"))
+"""What a network decides by values with: it might decide otherwise for a part alone (how far texts are filled up)."""
