@@ -241,14 +241,14 @@ class ByParts(TorchFunctionMode):
         plain = x.dim() == 2 and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
         if not both or not plain or x.shape[0] != self.rows or weight.shape[0] < NARROW:
             return self.each(F.linear, (x, weight, bias), {})
-        return _Linear.apply(x, weight, bias, self)  # type: ignore[no-any-return]
+        return _Linear.apply(x, weight, bias, self)
 
     def index_select(self, table: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
         if id(table) not in self._parameters:
             return table.index_select(dim, index)
         if dim != 0 or index.shape[0] % self.rows:
             raise NotByParts("index_select of a parameter")
-        return _Lookup.apply(table, index, self)  # type: ignore[no-any-return]
+        return _Lookup.apply(table, index, self)
 
     def dropout(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
         """As torch's own on a CPU, with each part's own random numbers."""
@@ -279,13 +279,13 @@ class ByParts(TorchFunctionMode):
         found = []
         for part, piece in enumerate(self.cut(x)):
             mean, var = (None if each is None else each.clone() for each in (running_mean, running_var))
-            own = [
+            own: list[Any] = [
                 self.sink.proxies(each, self._count)[part]
                 if each is not None and id(each) in self._parameters
                 else each
                 for each in (weight, bias)
             ]
-            found.append(F.batch_norm(piece, mean, var, *own, training, momentum, eps))
+            found.append(F.batch_norm(piece, mean, var, own[0], own[1], training, momentum, eps))
             for buffer, left in ((running_mean, mean), (running_var, var)):
                 if buffer is not None and left is not None:
                     self._changed(buffer, part, left)
