@@ -1,5 +1,7 @@
 """An optimizer from outside: trained, stopped, and resumed to the same bits."""
 
+import json
+
 import pytest
 
 PLUGIN = """
@@ -71,3 +73,15 @@ def test_its_options_are_checked_by_line(place, site):
     assert said.code == 2
     assert "line 6: trainer.optimizer.memery: unknown option 'memery'; did you mean 'memory'?" in said.err
     assert "Share of the average that stays." in place.beside(site, "schema")
+
+
+def test_what_the_config_blocks_offers_none(place, site, distribution, tmp_path):
+    distribution(tmp_path / "site", "odd-signs", "raise RuntimeError", kind="optimizers", entry="signs")
+    config = (place.folder / place.config).read_text().replace("epochs: 40", "epochs: 1")
+    place.write(place.config, config)
+    assert "Two distributions offer optimizer 'signs'" in place.beside(site, *place.words("train"), code=1)
+    place.write(place.config, config + "plugins: {block: [odd-signs]}\n")
+    place.beside(site, *place.words("train"))
+    described = json.loads((place.results / "description.json").read_text())["plugins"]
+    offers = [each["distribution"] for each in described if each["kind"] == "optimizers"]
+    assert offers == ["distcore-signs"]

@@ -1,5 +1,6 @@
 """A store from outside: objects in a database, by the scheme of an address that its distribution offers."""
 
+import json
 from functools import partial
 
 import pytest
@@ -117,3 +118,15 @@ def test_two_stores_of_one_scheme_are_refused_by_both_names(place, run, distribu
     assert "Two distributions offer store 'memory': another-memory 1.0 and distcore-data" in said
     blocked = run("cache", "list", "--cache_dir", "memory://one/cache", DISTCORE_BLOCK="another-memory")
     assert "another-memory" not in blocked
+
+
+def test_a_store_that_the_config_blocks_offers_no_scheme(place, run, distribution, tmp_path):
+    distribution(tmp_path / "site", "another-rows", STORE, kind="stores", entry="sqlite")
+    config = (place.folder / place.config).read_text()
+    config = config.replace("backend: local", "backend: {type: local, cache_dir: sqlite://one/cache}")
+    place.write(place.config, config)
+    assert "Two distributions offer store 'sqlite'" in run(*place.words("train"), code=1)
+    place.write(place.config, config + "plugins: {block: [another-rows]}\n")
+    run(*place.words("train"))
+    described = json.loads((place.results / "description.json").read_text())["plugins"]
+    assert [each["distribution"] for each in described if each["kind"] == "stores"] == ["distcore-rows"]

@@ -14,7 +14,12 @@ DISTCORE_API = (1, 0)
 def distcore_options_model(kind, name):
     import distcore_waves_parts as parts
 
-    known = {"number.waves": parts.WavesOptions, "number.log_cosh": parts.LogCoshOptions, "gated": parts.GatedOptions}
+    known = {
+        "number.waves": parts.WavesOptions,
+        "number.log_cosh": parts.LogCoshOptions,
+        "gated": parts.GatedOptions,
+        "number.bias": parts.BiasOptions,
+    }
     return known.get(name)
 
 @hookimpl
@@ -28,7 +33,7 @@ def distcore_make_member(kind, name, options, context):
     if (kind, name) == ("tabular.decoders", "number.mean"):
         return network.Mean(context["input_size"])
     if (kind, name) == ("tabular.metrics", "number.bias"):
-        return network.bias()
+        return network.bias(options)
     if (kind, name) == ("tabular.combiners", "gated"):
         return network.Gated(options, **context)
 """
@@ -44,6 +49,10 @@ class WavesOptions(BaseModel):
 class LogCoshOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
     scale: float = Field(1.0, gt=0, description="Errors are divided by it.")
+
+class BiasOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    times: float = Field(1.0, gt=0, description="What the bias is multiplied by.")
 
 class GatedOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -84,7 +93,7 @@ class Gated(nn.Module):
         opened = [part * gate.sigmoid() for part, gate in zip(parts, self.gates)]
         return self.linear(torch.cat(opened, 1))
 
-def bias():
+def bias(options):
     import torchmetrics
 
     class Bias(torchmetrics.Metric):
@@ -100,7 +109,7 @@ def bias():
             self.rows += len(target)
 
         def compute(self):
-            return self.total / self.rows
+            return options.times * self.total / self.rows
 
     return Bias()
 
@@ -180,11 +189,47 @@ def test_they_are_trained_saved_loaded_and_predict(place, run):
     assert listed == {(f"tabular.{kind}", entry, "ok") for kind, entry in ENTRIES.items()}
 
 
+def test_plan_and_results_name_who_offers_them(place, run):
+    planned = json.loads(run("plan", "--config", place.config, "--dataset", place.data, "--json"))
+    outside = {(f"tabular.{kind}", entry) for kind, entry in ENTRIES.items()}
+    assert outside == {
+        (each["role"], each["name"]) for each in planned["plugins"] if each["role"].startswith("tabular.")
+    }
+    run(*place.words("train"))
+    description = json.loads((place.results / "description.json").read_text())
+    model = json.loads((place.results / "model" / "model.json").read_text())
+    assert model["plugins"] == description["plugins"]
+    of_waves = [each for each in model["plugins"] if each["distribution"] == "distcore-waves"]
+    assert {(each["kind"], each["name"]) for each in of_waves} == outside
+    assert {each["version"] for each in of_waves} == {"1.0"}
+
+
+def test_a_metric_takes_options(place, run):
+    run(*place.words("experiment"))
+    plain = json.loads((place.results / "test_statistics.json").read_text())["amount"]["bias"]
+    place.write("config.yaml", CONFIG.replace("[bias]", "[{type: bias, times: 3}]"))
+    run(*place.words("experiment", "--experiment_name", "threefold"))
+    folder = place.folder / "results" / "threefold_run"
+    assert json.loads((folder / "test_statistics.json").read_text())["amount"]["bias"] == pytest.approx(3 * plain)
+    config = json.loads((folder / "description.json").read_text())["config"]
+    assert config["output_features"][0]["metrics"] == [{"type": "bias", "times": 3.0}]
+    run(*place.words("evaluate", "--model_path", folder))
+
+
 def test_their_options_are_in_the_schema(run):
     schema = run("schema")
     assert "How many frequencies there are." in schema
     assert "Errors are divided by it." in schema
     assert "Columns that the gate lets through." in schema
+
+
+def test_one_that_is_broken_is_left_out_of_the_schema_with_a_note(run, distribution, tmp_path):
+    raising = "raise ImportError('no libfoo')"
+    distribution(tmp_path / "site", "bad-one", raising, kind="tabular.encoders", entry="number.bad")
+    schema = json.loads(run("schema"))
+    assert "tabular.encoders number.bad (bad-one 1.0)" in schema["$comment"]
+    assert "no libfoo" in schema["$comment"]
+    assert "How many frequencies there are." in json.dumps(schema)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +238,14 @@ def test_their_options_are_in_the_schema(run):
         ("frequencies: 6", "frequenzies: 6", 4, "unknown option 'frequenzies'; did you mean 'frequencies'?"),
         ("frequencies: 6", "frequencies: 0", 4, "should be greater than or equal to 1"),
         ("[bias]", "[bias, byas]", 10, "metrics[1]: should be"),
+        ("[bias]", "[{type: bias, tymes: 3}]", 10, "metrics[0].tymes: unknown option 'tymes'; did you mean 'times'?"),
+        ("[bias]", "[bias, {type: bias}]", 10, "the metric 'bias' is named twice"),
         ("scale: 2", "scale: much", 11, "scale: should be a valid number"),
         ("width: 5", "with: 5", 12, "combiner.with: unknown option 'with'; did you mean 'width'?"),
         ("weight: 0.5", "weight: -1", 11, "weight: should be greater than or equal to 0"),
-        ("type: waves", "type: weaves", 4, "unknown type 'weaves'; known: dense, passthrough"),
+        ("type: waves", "type: weaves", 4, "unknown type 'weaves'; did you mean 'waves'?"),
+        ("type: waves", "type: fourier", 4, "unknown type 'fourier'; known: dense, passthrough, waves"),
+        ("type: gated", "type: gate", 12, "combiner.type: unknown type 'gate'; did you mean 'gated'?"),
     ],
 )
 def test_a_mistake_in_them_is_told_by_its_line(place, run, right, wrong, line, said):

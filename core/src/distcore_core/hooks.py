@@ -124,8 +124,9 @@ def distcore_config_section(name: str, given: Any, plugins: Any) -> type | None:
     """The pydantic model (with extra="forbid") of the config's section `name` at the top level, whose options this
     plugin carries out. Asked of the plugin that offers the name in the group `distcore.sections`.
 
-    given: what the config says there, for a section that names members of a role (`config.members.with_members`);
-    None: a schema is made, of all that could be said. plugins: the `Plugins` that members are found with.
+    given: what the config says there, for a section that names members of a role
+    (`distcore_data.members.with_members`); None: a schema is made, of all that could be said. plugins: the `Plugins`
+    that members are found with.
 
     The app itself reads what `trainer`, `preprocessing` and `hyperopt` say; a section of another name is validated and
     stands in the config that extensions, trainers and other plugins are given, with the options that were set."""

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from distcore.config import DEFAULT_SEED
-from distcore_core.contracts import SECTION
+from distcore_core.contracts import ROLES, SECTION
 from distcore_core.errors import DistcoreError
-from distcore_core.registry.index import DEFAULTS
+from distcore_core.registry.index import DEFAULTS, all_offers
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -48,9 +48,11 @@ class _Builder:
         self.defs: JSON = {}
         self.names: dict[str, list[str]] = {kind: [] for kind in KINDS}
         self.left_out: list[str] = []
-        for row in rows(plugins, kinds=KINDS):
+        # Of what toolkits and plugins declare, too: their sections leave a member out that is broken.
+        members = sorted(all_offers().keys() - ROLES.keys())
+        for row in rows(plugins, kinds=(*KINDS, *members)):
             if row.state == "ok":
-                self.names[row.role].append(row.name)
+                self.names.setdefault(row.role, []).append(row.name)
             elif row.state == "broken":
                 self.left_out.append(f"{row.role} {row.name} ({row.distribution} {row.version}): {row.error}")
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from distcore.search.substitute import Values, substitute
 from distcore.workflow import receipt, results
-from distcore.workflow.session import Session, describe, open_session
+from distcore.workflow.description import describe
+from distcore.workflow.session import Session, open_session
 from distcore_core.contracts import JSON, TrainResult
 from distcore_core.errors import ArtifactError, TrainingError
 from distcore_core.io.atomic import remove_directory
@@ -97,7 +98,7 @@ def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: 
         description = describe(session, work.data, cache)
         results.write(session, results.DESCRIPTION, description, work.skip, receipt.SKIP)
         receipt.write(session, description, cache, work.skip)
-        trained = fit(session, cache, None, False, work.skip)
+        trained = fit(session, cache, None, False, work.skip, description["plugins"])
         results.write(
             session, "training_statistics.json", trained.statistics, work.skip, "skip_save_training_statistics"
         )

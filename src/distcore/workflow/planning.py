@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distcore.workflow.description import used
 from distcore.workflow.prepare import key_of, raw_columns, root_of, splitter_of
 from distcore.workflow.session import Session, limited_gpus, resolved_session
-from distcore_core.contracts import JSON, LOADER, PROCESSOR, SPLITS, TRAINER, Partition, Source, TrainJob
+from distcore_core.contracts import JSON, LOADER, SPLITS, TRAINER, Partition, Source, TrainJob
 from distcore_core.errors import CacheError, DataError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.preprocess_options import SPLITS as OWN_SPLITS
-from distcore_data.sources.registry import AUTO
 from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
@@ -75,7 +74,16 @@ def _described(session: Session, data: Data) -> JSON:
             "resources": asdict(resources),
             "detected": [asdict(each) for each in session.plugins.detect()],
         },
-        "plugins": list(_plugins(session, data)),
+        "plugins": [
+            {
+                "role": offer.kind,
+                "name": offer.name,
+                "distribution": offer.distribution,
+                "version": offer.version,
+                "why": why,
+            }
+            for offer, why in used(session, data)
+        ],
         "dataset": dataset,
         "cache": cache,
         "training": training,
@@ -95,43 +103,6 @@ def _job(session: Session, cache: Cache, expected: int | None) -> TrainJob:
         plugins_block=tuple(session.plugins.block),
         expected_rows=expected,
     )
-
-
-# ------------------------------------------------------------------ plugins
-
-
-def _plugins(session: Session, data: Data) -> Iterator[JSON]:
-    """Every plugin that would be used: role, name, distribution, version, and what named it."""
-    config, default = session.config, f"default of the backend {session.backend_name}"
-    yield _offer(session, "backends", session.backend_name, session.reason)
-    for role in (PROCESSOR, LOADER, TRAINER):
-        named = config.backend.named(role)
-        yield _offer(session, role.kind, session.reference(role).name, "named in the config" if named else default)
-    for kind, reference in (("caches", config.backend.cache_format), ("models", config.model)):
-        why = "named in the config" if reference.named else "default, as the config names none"
-        yield _offer(session, kind, reference.type, why)
-    types: dict[str, list[str]] = {}
-    for each in session.features.specifications:
-        types.setdefault(each["type"], []).append(each["name"])
-    for name, features in types.items():
-        yield _offer(session, "features", name, f"type of {_listed(features)}")
-    if data.dataset is not None:
-        yield _offer(session, "splitters", config.preprocessing.split.type, "preprocessing.split")
-    for name in data.formats(session.plugins):
-        if name != AUTO:
-            given = data.format is not None and data.format.lower() == name
-            yield _offer(session, "sources", name, "named as the data's format" if given else "what the data are")
-    for extension in config.extensions:
-        yield _offer(session, "extensions", extension.type, "named in the config")
-
-
-def _offer(session: Session, kind: str, name: str, why: str) -> JSON:
-    offer = session.plugins.find(kind, name)
-    return {"role": kind, "name": name, "distribution": offer.distribution, "version": offer.version, "why": why}
-
-
-def _listed(names: list[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 # ------------------------------------------------------------------ data and cache

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from distcore.workflow import folders, receipt, results
 from distcore.workflow.arguments import told
+from distcore.workflow.description import describe
 from distcore.workflow.prepare import check_storage, prepare
 from distcore.workflow.requests import AnswerRequest, ConfigLike, Location, TrainRequest, own_extensions
-from distcore.workflow.session import Session, describe, open_session
+from distcore.workflow.session import Session, open_session
 from distcore.workflow.training_log import training_log
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore_core.errors import TrainingError
@@ -167,7 +168,7 @@ def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: 
     if not resuming:
         results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
         receipt.write(session, description, cache, skip)
-    trained = fit(session, cache, start, resuming, skip)
+    trained = fit(session, cache, start, resuming, skip, description["plugins"])
     if resuming:  # not before it is known that this is the run of that folder
         results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
     results.write(session, "training_statistics.json", trained.statistics, skip, "skip_save_training_statistics")
@@ -208,11 +209,19 @@ def preprocess(
         return prepare(session, data)
 
 
-def fit(session: Session, cache: Cache, load: Path | ResultsStore | None, resume: bool, skip: Any = ()) -> TrainResult:
+def fit(
+    session: Session,
+    cache: Cache,
+    load: Path | ResultsStore | None,
+    resume: bool,
+    skip: Any = (),
+    plugins: Sequence[JSON] = (),
+) -> TrainResult:
     """Fit a model on the cache's training split with the config's trainer.
 
-    load: the model to start from. resume: go on from the checkpoints in the session's folder."""
-    job = train_job(session, cache, load, resume, skip)
+    load: the model to start from. resume: go on from the checkpoints in the session's folder.
+    plugins: what the run uses, for model.json."""
+    job = train_job(session, cache, load, resume, skip, plugins)
     logged = None if "skip_save_training_statistics" in skip else session.directory
     with training_log(session.progress, logged):
         result = session.make(TRAINER).fit(job, session.backend, session.progress)
@@ -225,9 +234,14 @@ def fit(session: Session, cache: Cache, load: Path | ResultsStore | None, resume
 
 
 def train_job(
-    session: Session, cache: Cache, load: Path | ResultsStore | None = None, resume: bool = False, skip: Any = ()
+    session: Session,
+    cache: Cache,
+    load: Path | ResultsStore | None = None,
+    resume: bool = False,
+    skip: Any = (),
+    plugins: Sequence[JSON] = (),
 ) -> TrainJob:
-    """Everything a trainer is told."""
+    """Everything a trainer is told. plugins: those that the run uses, as `written` says them."""
     return TrainJob(
         config=session.config.as_json(),
         cache=cache,
@@ -242,6 +256,7 @@ def train_job(
         save_statistics="skip_save_training_statistics" not in skip,
         plugins_block=tuple(session.plugins.block),
         mirror=session.mirror,
+        plugins=plugins,
     )
 
 

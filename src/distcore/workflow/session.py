@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from distcore.workflow.progress_view import ProgressView
-from distcore_core.contracts import BACKEND, JSON, LOADER, PROCESSOR, SECTION, TRAINER, Backend, PluginRef, Role
+from distcore_core.contracts import BACKEND, LOADER, PROCESSOR, TRAINER, Backend, PluginRef, Role
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.events import listening
@@ -24,8 +23,6 @@ from distcore_data.threads import patient_threads
 
 if TYPE_CHECKING:
     from distcore.config import RunConfig
-    from distcore_data.cache import Cache
-    from distcore_data.dataset import Data
     from distcore_data.stores.run_sync import Mirror
 
 log = logging.getLogger("distcore")
@@ -268,34 +265,3 @@ def experiment_directory(root: str | Path, experiment_name: str, model_name: str
             f"The results cannot be written to {base.parent}: {error.strerror}. "
             "Give another folder with --output_directory."
         ) from error
-
-
-def describe(session: Session, data: Data, cache: Cache) -> JSON:
-    """What description.json says: config without credentials, data digest, plugins with versions, seed, environment."""
-    from importlib import metadata
-
-    from distcore_data.sources.registry import AUTO
-
-    used = {("backends", session.backend_name)}
-    used |= {(role.kind, session.reference(role).name) for role in (PROCESSOR, LOADER, TRAINER)}
-    used |= {("caches", session.config.backend.cache_format.type), ("models", session.config.model.type)}
-    used |= {("features", each["type"]) for each in session.features.specifications}
-    used |= {("sources", name) for name in data.formats(session.plugins) if name != AUTO}
-    used |= {(SECTION.kind, name) for name in session.config.sections}
-    if data.dataset is not None:
-        used.add(("splitters", session.config.preprocessing.split.type))
-    offers = [session.plugins.find(kind, name) for kind, name in sorted(used)]
-    return {
-        "command": session.command,
-        "config": session.config.as_json(),
-        "data": data.description(cache),
-        "backend": {"name": session.backend_name, "reason": session.reason},
-        "random_seed": session.config.random_seed,
-        "plugins": [vars(offer) for offer in offers],
-        "environment": {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            **{name: metadata.version(name) for name in ("distcore", "torch", "pyarrow", "numpy", "torchmetrics")},
-        },
-    }

@@ -157,6 +157,7 @@ class TrainJob:
     resume: folder of the run to go on with, or None; where results go to a bucket, its checkpoints are in there.
     initial_weights: the model to start from (`--model_load_path`), or None.
     expected_rows: about how many rows the training split will have, for `Trainer.plan` before there is a cache.
+    plugins: distributions and versions of what the run uses, for model.json: {"kind", "name", "distribution", …} each.
     planned_workers: batch sizes and learning rate are those of this many workers, whatever number there really are
         (a worker group that may shrink and grow); 0: of those there are.
     """
@@ -176,6 +177,7 @@ class TrainJob:
     expected_rows: int | None = None
     planned_workers: int = 0
     mirror: ResultsStore | None = None
+    plugins: Sequence[JSON] = ()
 
     def open(self) -> AbstractContextManager[OpenJob]:
         """Open the cache, make the features and let the run's extensions listen, in any process, for a `with` block.

@@ -11,13 +11,11 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distcore_core.contracts import EXTENSION
 from distcore_core.errors import PluginBroken
-
-if TYPE_CHECKING:
-    from distcore_core.registry.manager import Plugins
+from distcore_core.registry.manager import Plugins, run_plugins
 
 EVENTS = (
     *("run_started", "cache_written", "epoch_finished", "checkpoint_saved", "trial_finished", "predictions_written"),
@@ -31,7 +29,7 @@ _listening: ContextVar[tuple[list[Any], tuple[object, ...]]] = ContextVar("distc
 
 @contextmanager
 def listening(extensions: Sequence[Mapping[str, Any]], plugins: Plugins) -> Iterator[None]:
-    """Register the run's extensions with these plugins.
+    """Register the run's extensions with these plugins, which are the run's until the block ends.
 
     extensions: `{"type": name, option: value, …}` of each. Where the run under way in this thread made them already
     (training in the process that the user started), those same objects listen here too.
@@ -43,7 +41,8 @@ def listening(extensions: Sequence[Mapping[str, Any]], plugins: Plugins) -> Iter
         _register(plugins, f"{each['type']} {number}", extension)
     token = _listening.set((wanted, made))
     try:
-        yield
+        with run_plugins(plugins):
+            yield
     finally:
         _listening.reset(token)
 

@@ -9,7 +9,9 @@ import functools
 import os
 import sys
 import types
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,6 +54,7 @@ class Plugins(Installed):
     """The installed plugins of this process.
 
     block: what the config's `plugins.block` names, added to DISTCORE_BLOCK.
+    named_members: (kind, name) of the members from outside that sections of the config named (`with_members`).
     """
 
     def __init__(self, block: Iterable[str] = ()) -> None:
@@ -59,6 +62,7 @@ class Plugins(Installed):
         self.manager = pluggy.PluginManager(hooks.PROJECT)
         self.manager.add_hookspecs(hooks)
         self._modules: dict[tuple[str, str], types.ModuleType] = {}
+        self.named_members: set[tuple[str, str]] = set()
 
     # -------------------------------------------------------------- one by name
 
@@ -226,9 +230,26 @@ class Plugins(Installed):
             ) from error
 
 
-def environment_plugins(block: Collection[str] = ()) -> Plugins:
-    """The plugins of this process for whoever is given none, made once. block: what a config blocks, if it is known."""
-    return _environment_plugins(frozenset(block), tuple(sys.path), os.environ.get("DISTCORE_BLOCK", ""))
+_of_run: ContextVar[Plugins | None] = ContextVar("distcore_plugins", default=None)
+
+
+@contextmanager
+def run_plugins(plugins: Plugins) -> Iterator[None]:
+    """For whoever is given none in this thread, these are the plugins until the block ends."""
+    token = _of_run.set(plugins)
+    try:
+        yield
+    finally:
+        _of_run.reset(token)
+
+
+def environment_plugins(block: Collection[str] | None = None) -> Plugins:
+    """The plugins for whoever is given none: those of the run under way in this thread, else those of this process.
+
+    block: what a config blocks, if it is known; then those of this process without them. They are made once."""
+    found = _of_run.get() if block is None else None
+    environment = os.environ.get("DISTCORE_BLOCK", "")
+    return found or _environment_plugins(frozenset(block or ()), tuple(sys.path), environment)
 
 
 @functools.lru_cache(maxsize=2)

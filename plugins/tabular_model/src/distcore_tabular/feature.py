@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from distcore_core.config.members import make_named
 from distcore_core.contracts import JSON, FeatureBase, Role
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.members import make_named
 from distcore_tabular.roles import DECODER, ENCODER, LOSS, METRIC
 
 _ERRORS = ("mean_squared_error", "mean_absolute_error", "root_mean_squared_error")
@@ -17,6 +17,11 @@ METRICS = {
     "category": ("loss", "accuracy", "accuracy_micro", "roc_auc", "hits_at_k"),
 }
 """What is measured of each type of output, whatever its config asks for."""
+
+
+def metric_name(given: Any) -> str:
+    """The name of a metric in the options, which give it alone or in a section with its options."""
+    return given if isinstance(given, str) else str(given.type)
 
 
 class TabularFeature(FeatureBase):
@@ -49,10 +54,14 @@ class TabularFeature(FeatureBase):
         """Fresh metrics of these names, and of those that the options name beside them.
 
         loss: (output, target) → the loss of each row, [B]."""
-        plugins = environment_plugins(self.block)
+        plugins, context = (
+            environment_plugins(self.block),
+            {"metadata": metadata, "feature": self.options, "loss": loss},
+        )
+        sections = {metric_name(each): None if isinstance(each, str) else each for each in self.options.metrics}
         return {
-            name: plugins.make(METRIC, f"{self.kind}.{name}", metadata=metadata, feature=self.options, loss=loss)
-            for name in dict.fromkeys((*names, *self.options.metrics))
+            name: make_named(plugins, METRIC, f"{self.kind}.{name}", sections.get(name), **context)
+            for name in dict.fromkeys((*names, *sections))
         }
 
     def _member(self, role: Role[Any], options: Any, **context: Any) -> Any:

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from distcore_core.config.members import make_named
 from distcore_core.contracts import Column, ModelBase
 from distcore_core.errors import ConfigError, ConfigIssue
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.members import make_named
 from distcore_tabular.encoders import CategoryEmbed, Passthrough, lookup
 from distcore_tabular.roles import COMBINER
 

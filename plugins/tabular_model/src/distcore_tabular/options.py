@@ -158,7 +158,10 @@ class InputOptions(Options):
 class OutputOptions(Options):
     """What every output feature has beside name, type and column."""
 
-    metrics: list[str] = Field([], description="Names of other plugins' metrics, beside the type's own.")
+    metrics: list[str | dict[str, Any]] = Field(
+        [],
+        description="Other plugins' metrics, beside the type's own: names, or sections with a type and its options.",
+    )
     dependencies: Annotated[list[str], only([])] = Field([], description="Not carried out: only an empty list.")
     reduce_dependencies: Reduce = Field("sum", description="Read with dependencies alone.")
     reduce_input: Reduce = Field("sum", description="Accepted; the combiner gives a vector, so nothing is reduced.")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, create_model
 
 from distcore_core.config.base_options import Options
-from distcore_core.config.members import with_members
 from distcore_core.contracts import Role
 from distcore_core.registry.manager import Plugins
+from distcore_data.members import with_members
 from distcore_tabular import options, options_network, options_text
 from distcore_tabular import options_parts as parts
+from distcore_tabular.feature import METRICS, metric_name
 from distcore_tabular.roles import COMBINER, DECODER, ENCODER, LOSS, METRIC, TOKENIZER
 
 
@@ -102,8 +103,8 @@ def with_members_of(model: type[BaseModel], name: str, role: str, given: Any, pl
         )
     if (name, role) in (("text", "input"), ("set", "input")):
         model = _with_tokenizers(model, given, plugins)
-    if role == "output" and isinstance(given, Mapping) and given.get("metrics"):
-        model = _with_metrics(model, prefix_of(name, role), plugins)
+    if role == "output" and name in METRICS and isinstance(given, Mapping) and given.get("metrics"):
+        model = _with_metrics(model, given["metrics"], name, plugins)
     return model
 
 
@@ -127,10 +128,41 @@ def _with_tokenizers(model: type[BaseModel], given: Any, plugins: Plugins) -> ty
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
-def _with_metrics(model: type[BaseModel], prefix: str, plugins: Plugins) -> type[BaseModel]:
-    """The options, whose metrics are those that are installed for the type."""
-    known = tuple(name.removeprefix(prefix) for name in plugins.names(METRIC.kind) if name.startswith(prefix))
+def _with_metrics(model: type[BaseModel], given: Any, type_: str, plugins: Plugins) -> type[BaseModel]:
+    """The options, whose metrics are names of those that are installed, or sections of those from outside."""
+    builtin, prefix = METRICS[type_], prefix_of(type_, "output")
+    installed = [name for name in plugins.names(METRIC.kind) if name.startswith(prefix)]
+    known: Any = Literal[tuple(name.removeprefix(prefix) for name in installed)]
+    sections: dict[str, Any] = {}
+    for each in given if isinstance(given, list) else []:
+        holder = create_model("Metric", metric=(known, ...))
+        changed = with_members(
+            holder, "metric", {"metric": each}, METRIC, plugins, builtin=builtin, shared=Options, prefix=prefix
+        )
+        if isinstance(each, Mapping) and prefix + str(each.get("type")) in installed and changed is not holder:
+            sections[each["type"]] = changed.model_fields["metric"].annotation
     info = model.model_fields["metrics"]
-    names: Any = list[Literal[known]]  # type: ignore[valid-type]
+    names: Any = Annotated[list[_metric(known, sections)], AfterValidator(_each_once)]  # type: ignore[misc]
     fields: dict[str, Any] = {"metrics": (names, Field([], description=info.description))}
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
+
+
+def _metric(known: Any, sections: Mapping[str, Any]) -> Any:
+    """A name, or the section of its type."""
+    if not sections:
+        return known
+
+    def branch(value: Any) -> str:
+        name = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+        return name if isinstance(name, str) and name in sections else "a name"
+
+    branches = tuple(Annotated[each, Tag(name)] for name, each in {"a name": known, **sections}.items())
+    return Annotated[Union[branches], Discriminator(branch)]  # noqa: UP007
+
+
+def _each_once(metrics: list[Any]) -> list[Any]:
+    names = [metric_name(each) for each in metrics]
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise ValueError(f"the metric {twice!r} is named twice; scores have one value of each, so keep one")
+    return metrics

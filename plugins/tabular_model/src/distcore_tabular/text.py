@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from distcore_core.config.members import make_named
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.members import make_named
 from distcore_tabular import tokenizers
 from distcore_tabular.feature import TabularFeature
 from distcore_tabular.options_text import START, STOP, UNKNOWN

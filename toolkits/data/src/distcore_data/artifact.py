@@ -91,6 +91,7 @@ def write_artifact(
             "cache_key": job.cache.key,
             # `rounds` tells a search of its trial, in the search's own folder: nothing for those who open the model.
             "extensions": [each for each in job.config.get("extensions") or [] if each["type"] != "rounds"],
+            "plugins": list(job.plugins),
             **features.as_json(),
             "files": {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()},
             "extra": extra or {},

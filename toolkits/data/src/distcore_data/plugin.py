@@ -31,7 +31,7 @@ def distcore_make_member(kind: str, name: str, context: Mapping[str, Any]) -> An
 def distcore_config_section(name: str, given: Any, plugins: Any) -> type | None:
     if name != "preprocessing":
         return None
-    from distcore_core.config.members import with_members
+    from distcore_data.members import with_members
     from distcore_data.preprocess_options import SPLITS, Preprocessing, SplitShares
     from distcore_data.roles import SPLITTER
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, field_validator, model_validator
 
 from distcore_core.config.base_options import Count, Fraction, NonNegative, NotBoolean, Options, Whole
-from distcore_core.config.members import with_members
 from distcore_core.registry.manager import Plugins
+from distcore_data.members import with_members
 from distcore_torch.optimizer_options import MODELS, Adam, Optimizer
 from distcore_torch.roles import OPTIMIZER, SCHEDULE
 from distcore_torch.schedule_options import DECAYS, LearningRateScheduler, Scheduling

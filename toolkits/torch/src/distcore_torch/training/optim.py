@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from distcore_core.config.members import make_named
 from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.members import make_named
 from distcore_torch.roles import OPTIMIZER
 
 CLASSES: dict[str, Any] = {

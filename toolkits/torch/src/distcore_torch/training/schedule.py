@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from distcore_core.config.members import make_named
 from distcore_core.contracts import JSON
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.members import make_named
 from distcore_torch.roles import SCHEDULE
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
-from pydantic import BaseModel, BeforeValidator, create_model
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, WrapValidator, create_model
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticKnownError
 
 from distcore_core.contracts import Role
 from distcore_core.errors import PluginError
@@ -67,10 +68,18 @@ def with_members(
         return model if len(found) == 1 else members.taken_by(model, field, Union[tuple(found)])  # noqa: UP007
     section = given.get(field) if isinstance(given, Mapping) else None
     name = section.get(tag) if isinstance(section, Mapping) else section if tag == "type" else None
-    if not isinstance(name, str) or prefix + name not in plugins.names(role.kind):
+    if not isinstance(name, str):
         return model
+    if prefix + name not in plugins.names(role.kind):
+        outside = members.outside(builtin)
+        if not outside:
+            return model
+        return members.taken_by(model, field, members.told(model, field, name, [*builtin, *outside]))
     plugins.find(role.kind, prefix + name)
-    return model if name in builtin else members.taken_by(model, field, members.section(name))
+    if name in builtin:
+        return model
+    plugins.named_members.add((role.kind, prefix + name))
+    return members.taken_by(model, field, members.section(name))
 
 
 @dataclass(frozen=True)
@@ -95,11 +104,32 @@ class _Members:
 
     def loadable(self, builtin: Collection[str]) -> Iterator[type[BaseModel]]:
         """The sections of all members from outside but those that are broken, which `distcore plugins` tells."""
-        for name in self.plugins.names(self.role.kind):
-            short = name.removeprefix(self.prefix)
-            if name.startswith(self.prefix) and short not in builtin:
-                with suppress(PluginError):
-                    yield self.section(short)
+        for name in self.outside(builtin):
+            with suppress(PluginError):
+                yield self.section(name)
+
+    def outside(self, builtin: Collection[str]) -> list[str]:
+        """Names that other plugins offer, as a config has them."""
+        names = self.plugins.names(self.role.kind)
+        found = [name.removeprefix(self.prefix) for name in names if name.startswith(self.prefix)]
+        return [name for name in found if name not in builtin]
+
+    def told(self, model: type[M], field: str, name: str, known: list[str]) -> Any:
+        """The annotation of a section that names nobody: what is wrong is told with the names from outside, too."""
+        tags = {"discriminator": f"'{self.tag}'", "tag": name, "expected_tags": ", ".join(map(repr, known))}
+
+        def check(value: Any, handler: Any) -> Any:
+            try:
+                return handler(value)
+            except ValidationError as error:
+                kinds = {each["type"]: each["loc"][-1:] for each in error.errors()}
+                if "union_tag_invalid" in kinds or kinds.get("literal_error") in ((), (self.tag,)):
+                    raise PydanticKnownError("union_tag_invalid", tags) from None
+                raise
+
+        info = model.model_fields[field]
+        union = Field(discriminator=info.discriminator) if info.discriminator else Field()
+        return Annotated[info.rebuild_annotation(), union, WrapValidator(check)]
 
     def taken_by(self, model: type[M], field: str, annotation: Any) -> type[M]:
         """The model with another annotation of one field. `encoder: name` stands for `encoder: {type: name}`."""
