@@ -40,7 +40,7 @@ def version(name: str) -> str:
 
 
 def commit() -> str:
-    """The commit that was measured, with a + where files differ from it."""
+    """The commit that was measured, with a + if files differ from it."""
     here = Path(__file__).parent
     try:
         short = _git(here, "rev-parse", "--short=10", "HEAD")

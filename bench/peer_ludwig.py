@@ -5,7 +5,7 @@
 WORKERS, CPUS: on its backend `ray` with so many workers of a CPU each, on a cluster of this machine that is told to
 have so many CPUs; else on its backend `local`.
 Ludwig imports torchvision, torchaudio and torchcodec whatever the features are. Their wheels for CUDA cannot be loaded
-beside a torch for the CPU, so where that is so, empty modules stand in for them: nothing here uses images or sound.
+beside a torch for the CPU, so if that is so, empty modules stand in for them: nothing here uses images or sound.
 It keeps what it preprocessed beside the dataset and takes it from there the next time, so it gets the dataset under a
 name in a new folder.
 """
@@ -66,7 +66,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def stand_in() -> tuple[str, ...]:
-    """Put stand-ins in the place of the media packages, where one of them cannot be loaded; which ones."""
+    """Put stand-ins in the place of the media packages, if one of them cannot be loaded; which ones."""
     marker = Path(sys.prefix) / "media_packages_load.json"
     if not marker.exists():  # looked at once: loading them would count as Ludwig's time
         import subprocess

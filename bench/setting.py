@@ -80,7 +80,7 @@ class Bench:
 
 
 def config(**sections: Any) -> dict[str, Any]:
-    """config.yaml with whole sections replaced, or changed where both are mappings."""
+    """config.yaml with whole sections replaced, or changed if both are mappings."""
     read: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
     for name, section in sections.items():
         known = read.get(name)

@@ -91,7 +91,7 @@ VARIANTS = {each.__name__: each for each in (distcore_dask, distcore_local, rere
 
 @contextmanager
 def scheduler(name: str) -> Iterator[str | None]:
-    """The scheduler as default of dask collections; yields its address, where it has one."""
+    """The scheduler as default of dask collections; yields its address, if it has one."""
     if name == "threads":
         yield None
     elif name == "cluster":

@@ -4,7 +4,7 @@
 
 Wall seconds of whole processes, imports and all: ours is the command line, Ludwig's a script of one call (its command
 line pays its imports again for every command). Both live in environments of their own, as installing them makes them
-(`make bench-ludwig`): where scipy is installed, torchmetrics imports it, for 0.8 s.
+(`make bench-ludwig`): if scipy is installed, torchmetrics imports it, for 0.8 s.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TITLE = "whole experiments"
 
 REFERENCE = 4.9 + 6.7 + 3.6 + 6.0
 """Ludwig 0.17.8's seconds on another machine (November 2026, 2 cores, one thread): preprocess, train, predict, and its
-imports once. Used where Ludwig is not installed; a ratio to it says little."""
+imports once. Used if Ludwig is not installed; a ratio to it says little."""
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ class PackedGather:
 
 
 class MappedGather(PackedGather):
-    """The same over the file, memory-mapped: all it can do where the matrix does not fit."""
+    """The same over the file, memory-mapped: all it can do if the matrix does not fit."""
 
     def __init__(self, cache: str, packed: str, scratch: str) -> None:
         import torch

@@ -22,7 +22,7 @@ TITLE = "quality"
 SEEDS = (42, 7, 1)
 
 REFERENCE = {"validation_roc_auc": 0.8135, "holdout_roc_auc": 0.8113}
-"""Ludwig 0.17.8's, one seed, from another machine; used where Ludwig is not installed."""
+"""Ludwig 0.17.8's, one seed, from another machine; used if Ludwig is not installed."""
 
 
 def main() -> None:

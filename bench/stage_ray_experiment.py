@@ -28,7 +28,7 @@ WORLD, CPUS = 2, 4
 
 REFERENCE = 27.0 + 102.0 + 38.0 + 6.0
 """Ludwig 0.17.8's seconds on another machine (November 2026, 2 cores), the least it took: preprocess, train, predict, and
-its imports once. Used where Ludwig is not installed; a ratio to it says little."""
+its imports once. Used if Ludwig is not installed; a ratio to it says little."""
 
 
 def main() -> None:

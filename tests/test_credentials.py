@@ -115,7 +115,7 @@ def test_a_search(there, bucket):
 
 @pytest.mark.parametrize("kind", ["denied", "expired"])
 def test_an_error_with_its_whole_traceback(there, bucket, kind):
-    """Also where the server says the secret back."""
+    """Also if the server says the secret back."""
     proxy, client = bucket
     config(there, proxy.options())
     proxy.expect(Fault(kind, "PUT", times=99))

@@ -171,7 +171,7 @@ def test_credentials_are_not_told(tmp_path, diary):
     assert "hush-hush" not in json.dumps(diary())
 
 
-def test_rank_zero_of_a_gang_tells_an_object_of_its_own(tmp_path, diary):
+def test_rank_zero_of_a_worker_group_tells_an_object_of_its_own(tmp_path, diary):
     changed = config(tmp_path, "diary")
     changed["backend"]["trainer"] = {"type": "data_parallel", "num_workers": 2, "use_gpu": False}
     outcome = distcore.train(changed, data.table(), output_directory=tmp_path / "results")

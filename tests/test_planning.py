@@ -144,7 +144,7 @@ def test_workers_on_one_machine_without_gpus_get_a_word(folder, monkeypatch):
 
 
 def test_what_is_named_is_told_from_what_is_the_default(folder):
-    """Also where a section has other options and no name."""
+    """Also if a section has other options and no name."""
 
     def why(**changes):
         plugins = distcore.plan(config(folder, **changes), str(folder / "data.csv"))["plugins"]

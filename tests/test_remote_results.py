@@ -431,7 +431,7 @@ def test_killed_at_every_request_that_changes_the_bucket(place, bucket, whole, b
     number = 0
     while (found := killed_and_resumed(place, bucket, number, before)) is not None:
         assert bits(found) == whole, number
-        # One more than usual where the kill came before the last one was given up: nothing is saved after that.
+        # One more than usual if the kill came before the last one was given up: nothing is saved after that.
         assert len({name.split("/")[1] for name in found if name.startswith("checkpoints/")}) in (2, 3)
         fresh(proxy, client)
         number += 1

@@ -87,7 +87,7 @@ def test_plugin_modules_load_nothing_heavy() -> None:
     assert not loaded & (HEAVY - {"stevedore"})
 
 
-def test_whoever_starts_a_gang_does_not_load_torch() -> None:
+def test_whoever_starts_a_worker_group_does_not_load_torch() -> None:
     """Its ranks do; they would wait for it."""
     code = "from distcore_core.contracts import TRAINER\nfrom distcore_core.registry.manager import Plugins\nPlugins().make(TRAINER, 'data_parallel', {'num_workers': 2}).strategy"
     assert not modules_after(code) & ({"torch"} | ENGINES)

@@ -475,7 +475,7 @@ def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() ->
         ),
         (
             SMALL + "trainer: {validation_field: combined, validation_metric: accuracy}\n",
-            "should be loss where validation_field is combined",
+            "should be loss if validation_field is combined",
         ),
         (SMALL + "combiner: {type: tabnet}\n", "line 7: combiner.type: 'tabnet' is known in Ludwig"),
         (SMALL + "combiner: {type: concat, num_fc_layer: 2}\n", "line 7: combiner.num_fc_layer: unknown option"),

@@ -22,7 +22,7 @@ SEED = int(os.environ.get("DISTCORE_SEED", "20261122"))
 class Sweep:
     """One hostile test's counts.
 
-    random: seeded by DISTCORE_SEED and the test's name; the seed is printed where the test fails.
+    random: seeded by DISTCORE_SEED and the test's name; the seed is printed if the test fails.
     """
 
     def __init__(self, test: str) -> None:

@@ -160,7 +160,7 @@ def distcore_detect() -> contracts.Detection | None:
 
 @hookspec
 def distcore_check(kind: str, name: str, options: Any) -> None:
-    """Raise an error with the way out where `name` cannot work here. Called for the processor, the loader and the
+    """Raise an error with the way out if `name` cannot work here. Called for the processor, the loader and the
     trainer of a run, before any work; must be quick, and see for itself whether kind and name are its own."""
 
 

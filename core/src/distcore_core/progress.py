@@ -56,7 +56,7 @@ class Progress:
     loss: the last loss, a float or a tensor that the drawing thread reads.
     note: anything short to be shown behind the bar.
     stop: whoever looks on (a progress channel that heard of a ctrl-C elsewhere) asks training to save a checkpoint and
-        end; text: why, where whoever asks goes on from there by itself.
+        end; text: why, if whoever asks goes on from there by itself.
     rounds: those of the training so far, each told by `tell`; on_round: who is called with each, and must not raise.
     """
 

@@ -85,7 +85,7 @@ def horovodrun(ranks):
 
 
 def mpirun(ranks):
-    """The words before a command. Where there is no MPI: a skip, or, where the CI says that there must be one, a failure."""
+    """The words before a command. If there is no MPI: a skip, or, if the CI says that there must be one, a failure."""
     if shutil.which("mpirun") is None:
         if os.environ.get("DISTCORE_REQUIRE_MPI") == "1":
             pytest.fail("mpirun is not installed, and DISTCORE_REQUIRE_MPI=1 says that it must be")

@@ -152,7 +152,7 @@ def answers(one, other):
 
 @contextmanager
 def hosts_or_skip(folder: Path):
-    """`two_hosts`. Where they cannot be made: a skip, or, where the CI says that they must be, a failure."""
+    """`two_hosts`. If they cannot be made: a skip, or, if the CI says that they must be, a failure."""
     reason = why_not()
     if reason is not None:
         if os.environ.get("DISTCORE_REQUIRE_HOSTS") == "1":

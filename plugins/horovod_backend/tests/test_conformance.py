@@ -70,7 +70,7 @@ def test_two_ranks_have_the_bits_of_ddp(by_ddp, tmp_path):
     assert loss == pytest.approx(expected, rel=0.02)
 
 
-def test_a_gang_that_lost_a_rank_meets_again(tmp_path):
+def test_a_worker_group_that_lost_a_rank_meets_again(tmp_path):
     """By a new server and new keys, although the store of torchelastic's agent still has the old ones."""
     backend = Plugins().make(BACKEND, "local")
     group = WorkerGroup(

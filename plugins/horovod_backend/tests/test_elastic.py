@@ -107,7 +107,7 @@ class Elastic:
 
 
 def rows_of_epochs(records):
-    """[sorted rows of each epoch] of the batches that count: where one was repeated after a loss, the last time."""
+    """[sorted rows of each epoch] of the batches that count: if one was repeated after a loss, the last time."""
     batches = defaultdict(list)
     for _, epoch, step, rank, world, rows, _ in records:
         batches[epoch, step].append((rank, world, rows))

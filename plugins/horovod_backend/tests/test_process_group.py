@@ -32,7 +32,7 @@ def test_tasks_are_shared_out_and_come_in_order(launch, tmp_path):
     assert (found["workers"], found["nodes"]) == (2, 1)
 
 
-def test_a_gang_is_the_launchers_ranks(launch, tmp_path):
+def test_a_worker_group_is_the_launchers_ranks(launch, tmp_path):
     found = said(launch, launch.mpirun(2), "group", tmp_path)
     assert found["members"] == found["again"] == [[0, 2, 0], [1, 2, 1]]
 

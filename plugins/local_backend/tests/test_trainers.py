@@ -70,7 +70,7 @@ def environment():
 
 @pytest.mark.parametrize("named", [{"type": "data_parallel"}, {}], ids=["named", "not named"])
 def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
-    """Also where the config names no trainer."""
+    """Also if the config names no trainer."""
     name = f"torchrun{len(named)}"
     arguments = command(folder, name, {**named, "use_gpu": False})
     launch = [

@@ -133,7 +133,7 @@ def note_and_wait(rank, folder):
 
 
 def wait_for_one_that_stops(rank, folder):
-    """Rank 0 ends when it is asked to; rank 1 waits for it where it hears of nothing, as in a collective."""
+    """Rank 0 ends when it is asked to; rank 1 waits for it if it hears of nothing, as in a collective."""
     from distcore_torch.training.heartbeat import WAITING, heartbeat
 
     if rank.index == 0:

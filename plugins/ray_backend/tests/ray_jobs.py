@@ -63,7 +63,7 @@ def exit_with(rank, code):
 
 
 class TakesItsNode(DiesOnce):
-    """A task's function that kills the manager of its node, and so the node, where `DiesOnce` kills its process."""
+    """A task's function that kills the manager of its node, and so the node, if `DiesOnce` kills its process."""
 
     def die(self):
         os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)

@@ -120,7 +120,7 @@ def test_a_node_that_dies_in_training_is_replaced_and_changes_nothing(own_nodes,
 
 
 @pytest.mark.slow
-def test_an_elastic_gang_goes_on_with_the_nodes_that_are_left(own_nodes, place, undisturbed, caplog):
+def test_an_elastic_worker_group_goes_on_with_the_nodes_that_are_left(own_nodes, place, undisturbed, caplog):
     """Every row once an epoch, in the same global batches; the order of additions is another, so the last bits are."""
     own_nodes.fill(3)
     expected, rows = undisturbed

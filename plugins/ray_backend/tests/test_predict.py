@@ -1,4 +1,4 @@
-"""predict and evaluate on a cluster: the bytes of one process, also where a node dies under the work."""
+"""predict and evaluate on a cluster: the bytes of one process, also if a node dies under the work."""
 
 import threading
 import time

@@ -107,7 +107,7 @@ def test_ranks_know_who_they_are_and_where_the_driver_was(backend):
     assert {each["FOUND_BY"] for each in found} == {None}
 
 
-def test_a_gang_may_bring_its_own_rendezvous(backend):
+def test_a_worker_group_may_bring_its_own_rendezvous(backend):
     group = WorkerGroup(
         function=ray_jobs.who, ranks=2, threads=2, rendezvous={"ray": "ray_jobs:rendezvous", "other": "x:y"}
     )
@@ -135,7 +135,7 @@ def test_progress_and_log_lines_arrive_while_ranks_run(backend, caplog):
     assert not [each for each in told if "rank 1 has begun" in each], "only warnings come from other ranks"
 
 
-def test_a_gang_that_never_fits_is_refused_with_the_arithmetic(backend):
+def test_a_worker_group_that_never_fits_is_refused_with_the_arithmetic(backend):
     before = time.monotonic()
     with pytest.raises(UserError, match=r"9 workers of \{CPU: 1\} each do not fit .* where 6 do \(.*CPU: 2; .*CPU: 2"):
         backend.run_group(WorkerGroup(function=ray_jobs.who, ranks=9))

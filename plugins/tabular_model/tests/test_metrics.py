@@ -199,7 +199,7 @@ def cases(metrics):
 
 
 def test_metrics_are_the_same_for_any_share_of_the_rows_a_worker_has(tmp_path: Any) -> None:
-    """Two real processes; also where one of them has no row at all."""
+    """Two real processes; also if one of them has no row at all."""
     (tmp_path / "test_data.py").write_text(CASES)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     workers = [

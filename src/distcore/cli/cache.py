@@ -66,7 +66,7 @@ def _prune(parser: ArgumentParser) -> None:
 
 ACTIONS = [
     ("list", "show the caches: key, state, format, rows, size, age, who uses them", lambda parser: None),
-    ("verify", "read every byte and compare sha256; exit code 1 where a file is damaged", _verify),
+    ("verify", "read every byte and compare sha256; exit code 1 if a file is damaged", _verify),
     ("prune", "remove what killed builders left, and the caches that a rule lets go; never one in use", _prune),
 ]
 

@@ -45,7 +45,7 @@ def data(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="dataset to be split: csv, tsv, parquet, json lines, feather; path, URL or - (standard input)",
     )
-    flag(group, "training_set", metavar="PATH", help="training set, where the split is given")
+    flag(group, "training_set", metavar="PATH", help="training set, if the split is given")
     flag(group, "validation_set", metavar="PATH", help="validation set")
     flag(group, "test_set", metavar="PATH", help="test set")
     flag(

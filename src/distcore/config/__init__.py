@@ -66,7 +66,7 @@ def resolve(
     if a plugin that is named cannot be used.
 
     defaults: {"processor" | "loader" | "trainer": name} of the backend, for a section that gives options and no type;
-    without it such a section is left as it is. backend: the one that was detected, where the config names none.
+    without it such a section is left as it is. backend: the one that was detected, if the config names none.
     What is resolved can be resolved again, with more defaults.
     """
     from distcore.config.resolver import Resolver

@@ -140,7 +140,7 @@ def _feature_line(guess: Guess) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A YAML scalar that is read back as this text: plain where that is safe, else in double quotes."""
+    """A YAML scalar that is read back as this text: plain if that is safe, else in double quotes."""
     import yaml
 
     plain = text.isascii() and text.replace("_", "").replace("-", "").isalnum() and text[0].isalpha()

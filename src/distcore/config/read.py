@@ -31,7 +31,7 @@ PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@")
 
 
 def read(document: Document, plugins: Plugins | None = None) -> tuple[RunConfig, list[ConfigIssue]]:
-    """The config, and what is wrong with it. Where something is, the config has a default in its place.
+    """The config, and what is wrong with it. If something is, the config has a default in its place.
 
     plugins: those that are asked for older spellings and sections; else all that the config does not block."""
     reader = Reader(document, plugins)
@@ -140,7 +140,7 @@ class Reader(DocumentUnderWay):
         if chosen not in (None, "combined", *names) and names:
             self.wrong(path, f"{chosen!r} is no output feature; there are: {', '.join(names)}, or combined")
         if chosen == "combined" and trainer.validation_metric not in (None, "loss"):
-            self.wrong(("trainer", "validation_metric"), "should be loss where validation_field is combined")
+            self.wrong(("trainer", "validation_metric"), "should be loss if validation_field is combined")
 
     # -------------------------------------------------------------- plugins by name
 

@@ -28,7 +28,7 @@ class Resolver:
     """Validates what a config says to plugins. `issues` holds what was wrong; nothing is raised for it.
 
     defaults: the backend's default processor, loader and trainer, for sections without a type.
-    backend: its name, where the config names none.
+    backend: its name, if the config names none.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Resolver:
     # -------------------------------------------------------------- one plugin
 
     def _validated(self, kind: str, name: str, role: str, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
-        """The options as the plugin's model has them; unchanged where they are wrong."""
+        """The options as the plugin's model has them; unchanged if they are wrong."""
         try:
             model: Any = self.plugins.options_model(kind, name, role, options)
         except PluginNotFound as error:
@@ -88,7 +88,7 @@ class Resolver:
         return self._by(model, options, path)
 
     def _by(self, model: Any, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
-        """The options as a model has them; unchanged where they are wrong."""
+        """The options as a model has them; unchanged if they are wrong."""
         try:
             validated = model.model_validate(options)
         except ValidationError as error:

@@ -138,7 +138,7 @@ class RunConfig:
 
 
 def located(error: ConfigError, config: RunConfig) -> ConfigError:
-    """The same mistakes with the lines of the config's text, where whoever found them (during the work) had none."""
+    """The same mistakes with the lines of the config's text, if whoever found them (during the work) had none."""
     features = {
         each.name: (section, number)
         for section in ("input_features", "output_features")

@@ -74,7 +74,7 @@ def _say_or_refuse(section: Section, objective: Objective, higher: bool) -> None
     better = "larger" if higher else "smaller"
     if "goal" not in section.written:
         message = (
-            f"the goal is minimize where none is given, but a {better} {objective.metric} is better; write "
+            f"the goal is minimize if none is given, but a {better} {objective.metric} is better; write "
             "goal: maximize (or goal: minimize, if you mean it)"
         )
         raise section.refuse(("metric",), message)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from distcore_search.options import ExecutorOptions
 
 SAMPLES = 10
-"""Trials where neither `num_samples` nor a grid says how many; Ludwig's."""
+"""Trials if neither `num_samples` nor a grid says how many; Ludwig's."""
 
 log = logging.getLogger("distcore")
 

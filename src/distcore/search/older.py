@@ -74,7 +74,7 @@ def _metric(work: Upgrade) -> None:
 
 
 def _split_and_feature(work: Upgrade, before: str) -> tuple[str, str]:
-    """What stands before the metric's name; "" where one of the two does not. Feature names may have dots."""
+    """What stands before the metric's name; "" if one of the two does not. Feature names may have dots."""
     outputs = work.at(("output_features",)) or []
     names = {each.get("name") for each in outputs if isinstance(each, dict)}
     first, _, rest = before.partition(".")

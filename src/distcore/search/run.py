@@ -58,7 +58,7 @@ def hyperopt(
 
     model_resume_path: go on with the search in that folder: trials that ended are not repeated, one that was
     interrupted goes on from its last checkpoint. resume: the same for
-    `<output_directory>/<experiment_name>_<model_name>`, where that holds a search. The other arguments: see `train`.
+    `<output_directory>/<experiment_name>_<model_name>`, if that holds a search. The other arguments: see `train`.
     Raises ConfigError before anything is run if a value that could be tried does not resolve, TrainingError if
     every trial failed, Stopped (a KeyboardInterrupt) after ctrl-C or SIGTERM (the results so far are written).
     """

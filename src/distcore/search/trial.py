@@ -41,7 +41,7 @@ class TrialWork(SearchWork):
     """What every trial of a search shares. Pickles.
 
     config: without the `hyperopt` section, no default filled in.
-    cache: where no parameter touches the preprocessing, and so all share it; None: each trial finds or builds its own.
+    cache: if no parameter touches the preprocessing, and so all share it; None: each trial finds or builds its own.
     """
 
     config: Values

@@ -72,8 +72,8 @@ def as_before(folder: Path | str) -> Iterator[None]:
 
 @contextmanager
 def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | None) -> Iterator[None]:
-    """Give the session its folder: that of the run to go on with, or a fresh one, which is gone again where the run is
-    refused. Where it is in a bucket, the session works in a copy on this machine, and what is new there when the run
+    """Give the session its folder: that of the run to go on with, or a fresh one, which is gone again if the run is
+    refused. If it is in a bucket, the session works in a copy on this machine, and what is new there when the run
     ends, whichever way, is put into the bucket. Nobody else trains there meanwhile.
 
     taken_over: where a lost process of this launch began the run; the launcher knows who goes on with it."""

@@ -27,7 +27,7 @@ SAMPLE_BYTES = 1 << 20
 """How much of a dataset one sampled partition holds."""
 
 SAMPLES = 3
-"""Partitions that are read where a dataset does not know its rows; one of fewer is counted whole."""
+"""Partitions that are read if a dataset does not know its rows; one of fewer is counted whole."""
 
 
 @dataclass(frozen=True)

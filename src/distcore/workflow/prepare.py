@@ -80,7 +80,7 @@ def prepare(session: Session, data: Data) -> Cache:
 
 
 def check_storage(session: Session, data: Data, output: str | os.PathLike[str] | None = None) -> None:
-    """Where work runs on other machines, ask the backend whether they see the data, the cache and the results' folder.
+    """If work runs on other machines, ask the backend whether they see the data, the cache and the results' folder.
 
     Only paths are asked for: a URL is the same everywhere, and a frame travels. Raises UserError naming the place."""
     sets = [each for _, each in data.given()] if data.dataset is None else [data.dataset]

@@ -17,7 +17,7 @@ from distcore_core.registry.index import Offer
 from distcore_core.registry.manager import Plugins
 
 START_SECONDS = 60.0
-"""How long the child itself may take to start; it is no plugin's fault where a machine is busy."""
+"""How long the child itself may take to start; it is no plugin's fault if a machine is busy."""
 
 
 def ask(offers: Sequence[Offer], question: str, seconds: float, block: Iterable[str]) -> list[dict[str, Any]]:

@@ -73,7 +73,7 @@ def write_json(path: Path, content: JSON) -> None:
 def predictions(
     path: Path | None, batches: Iterator[pa.RecordBatch], features: Features, kept: Kept | None = None
 ) -> int:
-    """Write predictions to the path, or only compute them where it is None; returns the rows that were written.
+    """Write predictions to the path, or only compute them if it is None; returns the rows that were written.
 
     kept: the columns of the dataset that come before them."""
     from distcore_torch.prediction import empty_schema, finite_or_told, write_predictions
@@ -170,7 +170,7 @@ def check_weights(place: Path | ResultsStore) -> None:
 
 
 def remove_cache(cache: Cache) -> None:
-    """Remove a cache that this run built and was told not to keep, and its folder where nothing else lies in it."""
+    """Remove a cache that this run built and was told not to keep, and its folder if nothing else lies in it."""
     from distcore_data.cache import remove
 
     remove(cache)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Outcome:
     """What `train` and `experiment` give back.
 
-    directory: the experiment's folder. model: its model folder, or None if it was not saved. Where results go to a
+    directory: the experiment's folder. model: its model folder, or None if it was not saved. If results go to a
     bucket, these and `predictions` are addresses.
     training_statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
     test_statistics: {output feature: {metric: number}}, None for `train`.

@@ -36,7 +36,7 @@ class Session:
     """One command under way.
 
     reason: why this backend. directory: the experiment's folder, if there is one. mirror: the bucket that it is
-    copied to, where results go to one. built_cache: no cache was there.
+    copied to, if results go to one. built_cache: no cache was there.
     closing: what ends with the command, such as the use of its cache.
     """
 
@@ -194,7 +194,7 @@ def resolved_session(
 
 def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
     """The backend. A launcher's process that another one leads does its part, and ends; it comes back from there only
-    where it has to lead from now on, because the one that led is lost."""
+    if it has to lead from now on, because the one that led is lost."""
     made: Backend = plugins.make(BACKEND, name, options)
     made.follow()
     return made
@@ -246,7 +246,7 @@ def check_gpus(gpus: Any, backend: Backend) -> None:
 
 
 def experiment_directory(root: str | Path, experiment_name: str, model_name: str) -> Path:
-    """Make `<root>/<experiment_name>_<model_name>`, with a number behind it where it exists: two runs share none."""
+    """Make `<root>/<experiment_name>_<model_name>`, with a number behind it if it exists: two runs share none."""
     base = Path(root) / f"{experiment_name}_{model_name}"
     try:
         base.parent.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ CAUGHT = [
     ("Executor", "fragile", "test_a_trial_that_fails_or_dies_does_not_stop_the_others"),
     ("Executor", "mixing", "test_every_trial_runs_once_with_its_own_parameters"),
     ("Extension", "misspelt", "test_it_listens_to_events_that_exist"),
-    ("Extension", "needy", "test_rank_zero_of_a_gang_may_hear_only_part"),
+    ("Extension", "needy", "test_rank_zero_of_a_worker_group_may_hear_only_part"),
     ("Extension", "presumptuous", "test_a_run_that_is_refused_ends_with_its_own_error"),
     ("Extension", "meddling", "test_a_run_with_it_makes_the_same_model_and_it_never_fails"),
     ("Plugin", "loose", "test_an_unknown_option_is_refused_by_its_name"),

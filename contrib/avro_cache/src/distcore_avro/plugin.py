@@ -11,7 +11,7 @@ DISTCORE_API = (1, 0)
 
 @hookimpl
 def distcore_make_cache(name: str, options: Any) -> Any:
-    """The format, where it is the one that is wanted. It has no options."""
+    """The format, if it is the one that is wanted. It has no options."""
     if name != "avro":
         return None
     from distcore_avro.format import AvroFormat

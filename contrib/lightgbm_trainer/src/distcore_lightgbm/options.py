@@ -10,7 +10,7 @@ class LightGBMOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    num_boost_round: int = Field(200, ge=1, description="Trees (for each class, where there are several).")
+    num_boost_round: int = Field(200, ge=1, description="Trees (for each class, if there are several).")
     learning_rate: float = Field(0.05, gt=0, description="Shrinkage of each tree.")
     num_leaves: int = Field(31, ge=2, description="Leaves of a tree.")
     min_data_in_leaf: int = Field(20, ge=1, description="Rows of a leaf.")

@@ -11,7 +11,7 @@ DISTCORE_API = (1, 0)
 
 @hookimpl
 def distcore_make_trainer(name: str, options: Any) -> Any:
-    """The trainer, where it is the one that is wanted."""
+    """The trainer, if it is the one that is wanted."""
     if name != "lightgbm":
         return None
     from distcore_lightgbm.trainer import LightGBMTrainer

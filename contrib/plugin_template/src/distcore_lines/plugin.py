@@ -11,7 +11,7 @@ DISTCORE_API = (1, 0)
 
 @hookimpl
 def distcore_make_extension(name: str, options: Any) -> Any:
-    """The extension, where it is the one that is wanted."""
+    """The extension, if it is the one that is wanted."""
     if name != "lines":
         return None
     from distcore_lines.extension import Lines

@@ -57,7 +57,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], values: Any = No
         message = _message(each, model)
         if message not in messages:
             messages.append(message)
-    # Where the `type` itself is wrong, nothing can be said about the options beside it.
+    # If the `type` itself is wrong, nothing can be said about the options beside it.
     unknown = {each["loc"] for each in errors if each["type"] == "extra_forbidden"}
     beside = {path for path in found if path in unknown and (*path[:-1], "type") in found}
     return [Problem(path, _joined(messages)) for path, messages in found.items() if path not in beside]
@@ -69,7 +69,7 @@ def unknown_option(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'y'?` where a known word is near, else `known: a, b, c`."""
+    """`did you mean 'y'?` if a known word is near, else `known: a, b, c`."""
     known = sorted(set(known))
     near = difflib.get_close_matches(name.lower(), known, n=1)
     if near:
@@ -96,7 +96,7 @@ def dotted(*parts: Any) -> str:
 def fields_at(model: Any, path: Sequence[str | int], values: Any = None) -> list[str]:
     """The option names that a model knows at a path, through nested models, optionals, lists and tagged unions.
 
-    values: what lies at the path's start; where it is given, a union's branch is chosen by its `type`."""
+    values: what lies at the path's start; if it is given, a union's branch is chosen by its `type`."""
     return sorted({name for each in models_at(model, path, values) for name in _names(each)})
 
 

@@ -36,7 +36,7 @@ class Upgrade:
             self.notes[f"line {line}: {text}" if line else text] = None
 
     def move(self, old: KeyPath, new: KeyPath, value: Any = None) -> None:
-        """Give what lies at `old` its new name, or drop it where the new name is there too. value: what it becomes."""
+        """Give what lies at `old` its new name, or drop it if the new name is there too. value: what it becomes."""
         parent = self.section(old[:-1])
         if old[-1] not in parent:
             return

@@ -56,7 +56,7 @@ class WorkerGroup:
     max_retries: how often the whole group is started again after a rank died (the function resumes from checkpoints).
     threads: intra-op threads of a rank; 0 lets the backend share out the CPUs.
     use_gpu: give each rank its own GPU.
-    min_ranks: fewest ranks to go on with where a backend can start the group smaller (or larger, up to `ranks`) after
+    min_ranks: fewest ranks to go on with if a backend can start the group smaller (or larger, up to `ranks`) after
         a loss; 0: always `ranks`.
     rendezvous: {backend: "module:function"}, how ranks find each other there if it is not the backend's own way.
         What the function is and gives is the backend's to say (its README does).
@@ -95,7 +95,7 @@ class ProgressChannel(Protocol):
 class Backend(Protocol):
     """Where work runs. Inherit from `BackendBase`, which has the members that most need not think of.
 
-    defaults: {"processor" | "loader" | "trainer": name}, where the config names none.
+    defaults: {"processor" | "loader" | "trainer": name}, if the config names none.
     distributed: whether tasks run on other machines. Core then hands them work in pieces, through `map`, that it would
         else do in this process, such as predictions.
     """

@@ -52,9 +52,9 @@ class SearchJob:
     function: importable at top level; function(work, name, raw) runs one trial to its end in `directory/trials/<name>`
         and leaves its record there (`distcore_search.records`), whatever happens. It goes on with one it finds begun.
     work: what the function needs besides. axes: {parameter: what may be asked}.
-    variants: the raw parameters of every trial, where they are known from the start (grid and random search); None
-        where the engine's algorithm asks one after another. trials: how many.
-    algorithm: the validated `search_alg` section, {"type": …}; {} where the config names none. points: raw parameters
+    variants: the raw parameters of every trial, if they are known from the start (grid and random search); None
+        if the engine's algorithm asks one after another. trials: how many.
+    algorithm: the validated `search_alg` section, {"type": …}; {} if the config names none. points: raw parameters
         to begin with, as far as they are given. seed: every random number of the search is keyed by it.
     workers: processes of one trial, and resources_per_worker what each of them asks of the backend.
     directory: the search's folder. resume: it holds a search that was begun.

@@ -149,12 +149,12 @@ class TrainJob:
     opener: "module:function" that `open` calls with the job, so that whoever makes the job says what opens it.
     loader: the loader to resolve in each worker.
     trainer: the `backend.trainer` reference with its validated options.
-    directory: the experiment's folder; None if nothing is to be saved. Where results go to a bucket, a folder of
+    directory: the experiment's folder; None if nothing is to be saved. If results go to a bucket, a folder of
         this machine to work in.
     mirror: the bucket that what is written there is copied to, or None. `write_artifact` copies the model; a trainer
         that keeps checkpoints of its own copies them with `ResultsStore.put_folder` before it counts them as saved.
     seed: every random number of the run is keyed by it.
-    resume: folder of the run to go on with, or None; where results go to a bucket, its checkpoints are in there.
+    resume: folder of the run to go on with, or None; if results go to a bucket, its checkpoints are in there.
     initial_weights: the model to start from (`--model_load_path`), or None.
     expected_rows: about how many rows the training split will have, for `Trainer.plan` before there is a cache.
     plugins: distributions and versions of what the run uses, for model.json: {"kind", "name", "distribution", …} each.

@@ -2,7 +2,7 @@
 
 A file or folder is made under another name in the same directory, its bytes are forced to disk, it is renamed to its
 name, and the directory is forced to disk. Whatever stops that, a full disk, a signal or an exception, leaves the old
-version untouched; temporaries are removed where the process lives to do it, and else by the next run (temporaries.py).
+version untouched; temporaries are removed if the process lives to do it, and else by the next run (temporaries.py).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def commit_directory(
 
     synced: relative paths of files that are on disk already (`write_new_file` saw to that).
     replace: move a `final` that exists out of the way and delete it after; otherwise it is an OSError.
-    Where the last step fails too, forcing the new name to disk, the names are again as they were.
+    If the last step fails too, forcing the new name to disk, the names are again as they were.
     """
     temporary, final = Path(temporary), Path(final)
     sync_tree(temporary, synced)

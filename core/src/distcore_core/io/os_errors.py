@@ -28,7 +28,7 @@ def explained(
 
     A full disk (or quota) becomes `kind`, a folder that may not be written a UserError, any other OSError `kind`.
     what: what was being written, such as "the cache". advice: what else the user can do.
-    only: the errnos to translate, where the block also does other things; the rest pass through.
+    only: the errnos to translate, if the block also does other things; the rest pass through.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""JSON that is read back: bounded when it is read, and sealed with a digest of itself where a changed bit would matter.
+"""JSON that is read back: bounded when it is read, and sealed with a digest of itself if a changed bit would matter.
 
 A sealed document is plain JSON whose first value, "digest", is the sha256 of every byte that follows it.
 `parse_json` is the only way in core from text of outside to JSON values.

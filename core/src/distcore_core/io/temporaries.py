@@ -56,7 +56,7 @@ def removing_name(path: Path) -> Path:
 def held(path: str | os.PathLike[str]) -> Iterator[bool]:
     """Hold the lock on a file or folder; False: it was taken for abandoned just before, and is gone.
 
-    Where the file system has no locks nothing is held, and nobody there takes anything for abandoned."""
+    If the file system has no locks nothing is held, and nobody there takes anything for abandoned."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

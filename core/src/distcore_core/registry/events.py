@@ -31,7 +31,7 @@ _listening: ContextVar[tuple[list[Any], tuple[object, ...]]] = ContextVar("distc
 def listening(extensions: Sequence[Mapping[str, Any]], plugins: Plugins) -> Iterator[None]:
     """Register the run's extensions with these plugins, which are the run's until the block ends.
 
-    extensions: `{"type": name, option: value, …}` of each. Where the run under way in this thread made them already
+    extensions: `{"type": name, option: value, …}` of each. If the run under way in this thread made them already
     (training in the process that the user started), those same objects listen here too.
     """
     wanted = [dict(each) for each in extensions]

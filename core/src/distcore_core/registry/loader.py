@@ -86,7 +86,7 @@ def _reraise(manager: Any, entry_point: Any, error: BaseException) -> None:
 
 @contextmanager
 def _deadline(offer: Offer) -> Iterator[None]:
-    """Raise in the main thread when an import takes longer than IMPORT_SECONDS (only where signals work)."""
+    """Raise in the main thread when an import takes longer than IMPORT_SECONDS (only if signals work)."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return

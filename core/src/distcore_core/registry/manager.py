@@ -131,7 +131,7 @@ class Plugins(Installed):
     def options_model(self, kind: str, name: str, role: str = "", given: Any = None) -> type | None:
         """The pydantic model of the plugin's options, or None if it has none.
 
-        given: what the config says, where the model may depend on it; None: of all that could be said."""
+        given: what the config says, if the model may depend on it; None: of all that could be said."""
         implementation = getattr(self.load(kind, name), "distcore_options_model", None)
         if implementation is None:
             return None

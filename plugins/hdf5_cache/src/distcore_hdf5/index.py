@@ -28,8 +28,8 @@ SMALLEST_BLOCK = 512
 """HDF5 looks for its own signature at 0, 512, 1024, 2048, …"""
 
 FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
-"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES where that is more: deflate alone lets a
-file of 10 MB claim 10 GB. The writer leaves out compression where a shard would be beyond it."""
+"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more: deflate alone lets a
+file of 10 MB claim 10 GB. The writer leaves out compression if a shard would be beyond it."""
 
 DTYPES: Mapping[str, np.dtype] = {dtype.name: dtype.newbyteorder("<") for dtype in KINDS}
 

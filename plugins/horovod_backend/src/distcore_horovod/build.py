@@ -49,7 +49,7 @@ class Tools:
 
 
 def find_tools(mpi: bool | None = None, environment: Mapping[str, str] | None = None) -> Tools:
-    """What a build needs. mpi: True: must be there; None: where mpicxx is.
+    """What a build needs. mpi: True: must be there; None: if mpicxx is.
 
     Raises UserError naming all that is missing."""
     found = os.environ if environment is None else environment

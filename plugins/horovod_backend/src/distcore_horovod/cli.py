@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build(parsed: argparse.Namespace) -> int:
-    """Find the wheel in the cache or build it; install it where asked."""
+    """Find the wheel in the cache or build it; install it if asked."""
     from distcore_horovod import build as builder
     from distcore_horovod.installed import found, problem
 
@@ -60,10 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     made = commands.add_parser("build", help="build a wheel of Horovod, or find the one that was built")
     made.add_argument("--install", action="store_true", help="also install it in this environment")
-    made.add_argument("--mpi", choices=("auto", "yes", "no"), default="auto", help="with MPI; auto: where mpicxx is")
+    made.add_argument("--mpi", choices=("auto", "yes", "no"), default="auto", help="with MPI; auto: if mpicxx is")
     made.add_argument("--cache-dir", type=Path, metavar="DIR", help="default: ~/.cache/distcore-horovod")
     made.add_argument("--jobs", type=int, default=_cpus(), metavar="N", help="compilers at a time; default: one a CPU")
-    made.add_argument("--sdist", type=Path, metavar="FILE", help="the release's sdist, where there is no registry")
+    made.add_argument("--sdist", type=Path, metavar="FILE", help="the release's sdist, if there is no registry")
     made.add_argument("--force", action="store_true", help="build again, whatever is in the cache")
     commands.add_parser("check", help="say what the installed Horovod can do")
     return parser

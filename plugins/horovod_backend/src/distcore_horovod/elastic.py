@@ -1,7 +1,7 @@
 """A process group whose ranks come and go (horovodrun's elastic mode): after a loss those left meet again and go on.
 
 A rank that is lost breaks every collective (`Broken`). Then all that are left meet again, together with whoever the
-launcher has started since, and the leader gives the order that was under way once more. Rank 0 leads. Where the leader
+launcher has started since, and the leader gives the order that was under way once more. Rank 0 leads. If the leader
 is lost, the launcher gives its number to a rank that was there before; that one comes out of `follow` and carries out
 the command from its beginning, which finds the cache built and the checkpoints saved.
 """
@@ -88,7 +88,7 @@ class ElasticProcessGroup(ProcessGroup):
 
     changes: whether the launcher has told of other hosts."""
 
-    ended_by_launcher = "The launcher has ended this rank; where others are left, they go on"
+    ended_by_launcher = "The launcher has ended this rank; if others are left, they go on"
 
     def __init__(self, launched: Launched) -> None:
         self.runs: tuple[Run, ...] = ()

@@ -1,7 +1,7 @@
 """The backend `horovod` in horovodrun's elastic mode: training goes on from its last checkpoint as ranks come and go.
 
 A checkpoint is the commit: it holds the position (epoch, step), and a rank of any group goes on from there with its
-share of the same global batches. Where hosts are added, training stops at the next step, saves one, and goes on.
+share of the same global batches. If hosts are added, training stops at the next step, saves one, and goes on.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from distcore_horovod.elastic import Changes, ElasticProcessGroup
 
 STOPPED = "stopped"
-"""What a rank's part gives where training stopped at a checkpoint, as it was asked to."""
+"""What a rank's part gives if training stopped at a checkpoint, as it was asked to."""
 
 
 def refuse(kind: str, options: Any) -> None:
-    """Raise UserError, before any work, where the plugin (of this kind) does not go with an elastic launcher."""
+    """Raise UserError, before any work, if the plugin (of this kind) does not go with an elastic launcher."""
     here = launched()
     if here is None or not here.elastic:
         return
@@ -149,7 +149,7 @@ class Watched:
 
     @contextmanager
     def reporting(self) -> Iterator[Progress]:
-        """The progress, which is asked to stop where the launcher's hosts change."""
+        """The progress, which is asked to stop if the launcher's hosts change."""
         if self._progress is None or self._changes is None:
             yield Progress()
             return

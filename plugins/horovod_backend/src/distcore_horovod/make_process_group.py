@@ -6,16 +6,16 @@ from distcore_horovod.elastic import ElasticProcessGroup
 from distcore_horovod.launcher import Launched
 from distcore_horovod.process_group import ProcessGroup
 
-_crew: list[ProcessGroup] = []
+_process_group: list[ProcessGroup] = []
 
 
 def process_group() -> ProcessGroup | None:
     """The process group that this process has joined, if any."""
-    return _crew[0] if _crew else None
+    return _process_group[0] if _process_group else None
 
 
 def join(launched: Launched) -> ProcessGroup:
     """This process's process group; joined once."""
-    if not _crew:
-        _crew.append(ElasticProcessGroup(launched) if launched.elastic else ProcessGroup(launched))
-    return _crew[0]
+    if not _process_group:
+        _process_group.append(ElasticProcessGroup(launched) if launched.elastic else ProcessGroup(launched))
+    return _process_group[0]

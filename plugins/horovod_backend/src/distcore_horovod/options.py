@@ -31,11 +31,11 @@ Workers = Annotated[int, Field(ge=1)]
 class TrainerOptions(Options):
     """`backend.trainer: {type: horovod}`."""
 
-    use_gpu: bool | Literal["auto"] = Field("auto", description="Train on GPUs; auto: where there are any.")
+    use_gpu: bool | Literal["auto"] = Field("auto", description="Train on GPUs; auto: if there are any.")
     num_workers: Workers | tuple[Workers, Workers] | None = Field(
         None,
         description="Ranks; default: one a GPU, else one a CPU (on a cluster: one a node). Under horovodrun or mpirun "
-        "the launcher's number counts; where ranks come and go there, batches are planned for this many. "
+        "the launcher's number counts; if ranks come and go there, batches are planned for this many. "
         "[fewest, most]: a cluster's backend goes on with fewer after a loss.",
     )
     resources_per_worker: dict[str, float] = Field(

@@ -2,7 +2,7 @@
 
 An order is a function with arguments that every rank calls with the process group, itself included. Orders travel as
 Horovod broadcasts, over connections that were made when all ranks met: no port is open for anybody else. Errors of a
-rank in a task are results; an error in a worker group, where others wait in a collective, ends the process group
+rank in a task are results; an error in a worker group, if others wait in a collective, ends the process group
 (`failure`). A process group whose ranks come and go is `elastic.ElasticProcessGroup`.
 """
 
@@ -44,7 +44,7 @@ class ProcessGroup:
     """The processes that a launcher started, joined in Horovod. launched: who this is."""
 
     ended_by_launcher = "Training stopped"
-    """What it means where the launcher ends the leader's process."""
+    """What it means if the launcher ends the leader's process."""
 
     def __init__(self, launched: Launched) -> None:
         require()
@@ -143,7 +143,7 @@ class ProcessGroup:
         raise SystemExit(0)
 
     def _part_of(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """A follower's part; where the process group is over after it, so is this process, and the leader says why."""
+        """A follower's part; if the process group is over after it, so is this process, and the leader says why."""
         try:
             return self._carried_out(function, arguments)
         except BaseException as error:

@@ -38,7 +38,7 @@ class HorovodProcessor:
 
     def __init__(self, options: ProcessorOptions) -> None:
         self.options = options
-        self._crew: ProcessGroup | None = process_group()
+        self._process_group: ProcessGroup | None = process_group()
         self._alone: Processor | None = None
         self._starts: list[int] = []
         self._blocks: list[int] = []
@@ -47,10 +47,10 @@ class HorovodProcessor:
     def scan(self, source: Source, scratch: Path | None = None) -> int:
         """Cut the source into partitions and give each rank a run of them. scratch: for the rows that are kept."""
         self.close()
-        if self._crew is None:
+        if self._process_group is None:
             self._alone = Plugins().make(PROCESSOR, "local", {"parallelism": self.options.parallelism})
             return self._alone.scan(source, scratch)
-        ranks = self._crew.size
+        ranks = self._process_group.size
         partitions = list(source.partitions(TARGET_BYTES))
         wanted = ranks * SHARE * (self.options.parallelism or max(1, len(os.sched_getaffinity(0)) // ranks))
         if 0 < len(partitions) < wanted:
@@ -59,15 +59,15 @@ class HorovodProcessor:
         shares = [partitions[low:high] for low, high in zip(self._blocks, self._blocks[1:], strict=False)]
         kept = str(scratch) if scratch is not None else None
         self._open = True
-        self._crew.everywhere(_scan, shares, kept, self.options.parallelism)
+        self._process_group.everywhere(_scan, shares, kept, self.options.parallelism)
         return len(partitions)
 
     def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
         """Read every partition once, in the rank that has it; merge in rank order."""
         if self._alone is not None:
             return self._alone.fold(partial, merge)
-        assert self._crew is not None
-        found = self._crew.everywhere(_fold, partial, merge, self._blocks)
+        assert self._process_group is not None
+        found = self._process_group.everywhere(_fold, partial, merge, self._blocks)
         rows = [count for _, counts in found for count in counts]
         self._starts = [0, *accumulate(sum(counts) for _, counts in found)]
         parts = [each for some, _ in found for each in some]
@@ -82,8 +82,8 @@ class HorovodProcessor:
         """Call write(plan, blocks) in the rank that has the plan's first row; results in plan order."""
         if self._alone is not None:
             return self._alone.write_shards(plans, write)
-        assert self._crew is not None
-        found = self._crew.everywhere(_write, list(plans), write, self._starts)
+        assert self._process_group is not None
+        found = self._process_group.everywhere(_write, list(plans), write, self._starts)
         written = {index: result for some in found for index, result in some}
         return [written[plan.index] for plan in plans]
 
@@ -92,9 +92,9 @@ class HorovodProcessor:
         if self._alone is not None:
             self._alone.close()
             self._alone = None
-        if self._open and self._crew is not None and not self._crew.over:
+        if self._open and self._process_group is not None and not self._process_group.over:
             self._open = False
-            self._crew.everywhere(_close)
+            self._process_group.everywhere(_close)
 
 
 # ------------------------------------------------------------------ one rank's part

@@ -147,7 +147,7 @@ class HorovodStrategy(FlatStrategy):
 class WireSum:
     """An `Exchange`: one all-reduce of the flat buffer; of its first `gradients` numbers as the wire says.
 
-    What lies behind the gradients (running statistics, the stop flag) is never scaled, nor shortened where there is
+    What lies behind the gradients (running statistics, the stop flag) is never scaled, nor shortened if there is
     more of it than the flag."""
 
     def __init__(self, buffer: torch.Tensor, gradients: int, wire: Wire, world: int, name: str) -> None:
@@ -219,7 +219,7 @@ def _sent(values: torch.Tensor, name: str, wire: Wire) -> None:
 
 
 def _summed(values: torch.Tensor, name: str) -> None:
-    """Sum in place over the ranks. A GPU's numbers go through memory where Horovod was built without NCCL."""
+    """Sum in place over the ranks. A GPU's numbers go through memory if Horovod was built without NCCL."""
     import horovod.torch as hvd
 
     if values.is_cuda and not hvd.nccl_built():

@@ -39,10 +39,10 @@ def make(options: TrainerOptions) -> HorovodTrainer:
 class HorovodTrainer(TorchTrainer):
     """Under a launcher its ranks, whatever `num_workers` says; else a worker group of the backend.
 
-    Where the launcher is elastic, `num_workers` is the number of ranks that batches are planned for."""
+    If the launcher is elastic, `num_workers` is the number of ranks that batches are planned for."""
 
     def workers(self, backend: Backend) -> int:
-        """The launcher's ranks (the planned ones where it is elastic), else as TorchTrainer."""
+        """The launcher's ranks (the planned ones if it is elastic), else as TorchTrainer."""
         process_group = launch_of(backend)
         if process_group is None:
             return super().workers(backend)

@@ -80,7 +80,7 @@ def meeting_point(process_group: ProcessGroup) -> tuple[str, int]:
 def surroundings(
     rank: Rank, process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str, int] | None = None
 ) -> Iterator[None]:
-    """Threads of a rank, and torch's variables (where ranks may meet through them), while the worker group runs."""
+    """Threads of a rank, and torch's variables (if ranks may meet through them), while the worker group runs."""
     import torch
 
     threads = torch.get_num_threads()

@@ -91,7 +91,7 @@ class _Page:
         return sorted(found.items(), key=lambda each: (each[1].order, each[0]))
 
     def _drawn(self, name: str, section: ReportSection) -> list[str]:
-        """Nothing where the section's file is absent, or cannot be used."""
+        """Nothing if the section's file is absent, or cannot be used."""
         path = self.directory / section.file
         if not path.exists():
             return []

@@ -48,7 +48,7 @@ class DataParallel(FlatStrategy):
             store = meeting.fresh_store(rank)
             dist.init_process_group(backend, store=store, rank=rank.index, world_size=rank.world, timeout=timeout)
             self._owns = True
-        # Values travel through the CPU, also where gradients go from GPU to GPU.
+        # Values travel through the CPU, also if gradients go from GPU to GPU.
         self._control = dist.new_group(backend="gloo", timeout=timeout) if self.device.type == "cuda" else None
 
     def all_reduce(self, values: torch.Tensor) -> None:

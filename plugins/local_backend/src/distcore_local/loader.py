@@ -39,7 +39,7 @@ SAMPLE_ROWS = 4096
 """First rows of a split whose ragged columns tell how long its rows are; the same rows for every worker."""
 
 MEMORY_SHARE = 4
-"""`fully_executed: auto` holds a split in memory where it takes at most 1 / MEMORY_SHARE of what is free."""
+"""`fully_executed: auto` holds a split in memory if it takes at most 1 / MEMORY_SHARE of what is free."""
 
 Made = tuple[Piece, Batch, "torch.cuda.Event | None"]
 
@@ -133,7 +133,7 @@ class PackedLoader:
     # -------------------------------------------------------------- in order
 
     def _in_order(self, start: int) -> Generator[Piece, None, None]:
-        """Pieces as they come from the cache; kept where they fit, once there is more than one pass over them."""
+        """Pieces as they come from the cache; kept if they fit, once there is more than one pass over them."""
         keep = (self._options.fully_executed is True or self._passes > 0) and self._fits_memory()
         self._passes += 1
         count = self._steps_in_piece(self._request.batch_size)

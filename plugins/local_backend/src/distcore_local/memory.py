@@ -9,7 +9,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def free_bytes() -> int:
-    """What the machine has left, or the limit of this process's control group where that is less; 0 if unknown."""
+    """What the machine has left, or the limit of this process's control group if that is less; 0 if unknown."""
     found = [_of_machine(), *_of_cgroups()]
     return min((each for each in found if each is not None), default=0)
 

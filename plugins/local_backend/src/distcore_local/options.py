@@ -29,7 +29,7 @@ class LoaderOptions(Options):
     fully_executed: bool | Literal["auto"] = Field(
         "auto",
         description="true: hold the packed split in memory; false: keep it in a local scratch file and read windows; "
-        "auto: in memory where it takes at most a quarter of what is free.",
+        "auto: in memory if it takes at most a quarter of what is free.",
     )
     window_size_bytes: int = Field(
         64 << 20, ge=1, description="Bytes of packed rows that are shuffled together, over all lanes."
@@ -53,7 +53,7 @@ Workers = Annotated[int, Field(ge=1)]
 class TrainerOptions(Options):
     """`backend.trainer: {type: local}` and `{type: data_parallel}`."""
 
-    use_gpu: bool | Literal["auto"] = Field("auto", description="Train on GPUs; auto: where there are any.")
+    use_gpu: bool | Literal["auto"] = Field("auto", description="Train on GPUs; auto: if there are any.")
     num_workers: Workers | tuple[Workers, Workers] | None = Field(
         None,
         description="Processes of data_parallel; default: one a GPU, else one a CPU (on a cluster: one a node). "

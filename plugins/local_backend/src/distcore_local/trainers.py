@@ -67,7 +67,7 @@ class DataParallelTrainer(TorchTrainer):
     """A worker group of ranks that sum their gradients every step."""
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
-        """As TorchTrainer's, with how gradients travel, and a word where one process would be faster."""
+        """As TorchTrainer's, with how gradients travel, and a word if one process would be faster."""
         found = super().plan(job, backend)
         resources = backend.resources()
         on_cpu = not resources.gpus or self.options.use_gpu is False

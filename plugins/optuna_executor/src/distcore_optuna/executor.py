@@ -214,7 +214,7 @@ class _Loop:
         each.process.ask_to_stop()
 
     def _end(self, each: Running) -> None:
-        """The trial is over: tell what became of it. Its process serves again only where all went well."""
+        """The trial is over: tell what became of it. Its process serves again only if all went well."""
         self.running.remove(each)
         if each.stopping or not each.process.alive():
             each.process.close()

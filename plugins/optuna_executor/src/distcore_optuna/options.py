@@ -22,7 +22,7 @@ class LocalOptions(ExecutorOptions):
 
     sampler: Literal["auto", "tpe", "random", "gp", "cmaes"] = Field(
         "auto",
-        description="How Optuna chooses, where search_alg names nothing else; auto: tpe. gp and cmaes need packages "
+        description="How Optuna chooses, if search_alg names nothing else; auto: tpe. gp and cmaes need packages "
         "of their own (scipy; cmaes).",
     )
     pruner: Literal["median", "hyperband"] | None = Field(

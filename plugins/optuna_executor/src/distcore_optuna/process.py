@@ -82,7 +82,7 @@ class TrialProcess:
         return self._process.poll() is None
 
     def how_it_ended(self) -> str:
-        """For people, where the trial left no record of its own."""
+        """For people, if the trial left no record of its own."""
         code = self._process.returncode
         if code is None:
             return "it left no record"

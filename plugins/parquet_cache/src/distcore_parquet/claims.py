@@ -20,8 +20,8 @@ ARROW_SCHEMA = re.compile(rb"ARROW:schema")
 EXTENSION = b"ARROW:extension"
 
 FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
-"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES where that is more. The writer leaves out
-compression where a shard would be beyond it."""
+"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more. The writer leaves out
+compression if a shard would be beyond it."""
 
 TYPES = ("FLOAT", "INT32")
 DATA_PAGE = 0

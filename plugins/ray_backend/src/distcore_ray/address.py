@@ -1,7 +1,7 @@
 """Which Ray cluster this process is in or is pointed to: the environment, a file and a socket, and no import of Ray.
 
 `ray.init()` believes the address file of a cluster that died, and then hangs for minutes; here an address of the file
-counts only where something answers.
+counts only if something answers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("distcore")
 
 @dataclass(frozen=True)
 class Found:
-    """A cluster to use. address: host:port, or "" where only Ray knows (inside a worker). reason: for people.
+    """A cluster to use. address: host:port, or "" if only Ray knows (inside a worker). reason: for people.
 
     priority: how strongly it speaks for the backend (`contracts.Detection`)."""
 
@@ -45,7 +45,7 @@ class Found:
 
 @dataclass(frozen=True)
 class AddressFile:
-    """What the address file says. trouble: why the cluster is not to be used; "" where it is alive."""
+    """What the address file says. trouble: why the cluster is not to be used; "" if it is alive."""
 
     path: Path
     address: str
@@ -93,7 +93,7 @@ def address_file(environment: Mapping[str, str] = os.environ) -> AddressFile | N
 
 
 def probe(address: str, seconds: float) -> str:
-    """Why nothing can be asked at host:port; "" where a connection is accepted."""
+    """Why nothing can be asked at host:port; "" if a connection is accepted."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdigit():
@@ -108,7 +108,7 @@ def probe(address: str, seconds: float) -> str:
 def greet(address: str, connect: float, answer: float = ANSWER_SECONDS) -> tuple[str, bool]:
     """Whether what listens at host:port greets as a gRPC server, as a Ray cluster's head does.
 
-    `ray.init()` waits for minutes where a connection is accepted and nothing is said: a process that stands still, a
+    `ray.init()` waits for minutes if a connection is accepted and nothing is said: a process that stands still, a
     port of something else.
 
     Args:

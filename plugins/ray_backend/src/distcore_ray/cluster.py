@@ -106,7 +106,7 @@ def refuse_open(found: Found, options: BackendOptions) -> None:
     raise UserError(
         f"The Ray cluster {found.address} ({found.reason}) can be reached over the network and no token is used: "
         "whoever reaches it can run code there. Start it with RAY_AUTH_MODE=token and set that here too (docs/ray.md, "
-        "Security); or, where only you can reach it, say so with backend.allow_open_cluster: true or "
+        "Security); or, if only you can reach it, say so with backend.allow_open_cluster: true or "
         "DISTCORE_RAY_ALLOW_OPEN_CLUSTER=1."
     )
 
@@ -189,7 +189,7 @@ def _start(options: BackendOptions) -> Connection:
 
 
 def started_processes() -> set[int]:
-    """The processes that this one has started and that have not ended; where /proc does not tell, none."""
+    """The processes that this one has started and that have not ended; if /proc does not tell, none."""
     files = Path("/proc/self/task").glob("*/children")
     return {int(each) for file in files for each in file.read_text().split()}
 

@@ -33,7 +33,7 @@ class Seat:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a rank ended. died: it was killed or exited; else it raised. error: what it raised, where it is ours."""
+    """How a rank ended. died: it was killed or exited; else it raised. error: what it raised, if it is ours."""
 
     seat: Seat
     how: str

@@ -3,7 +3,7 @@
     python -m distcore_ray.rank <descriptor of a socket to the worker>
 
 What it says goes through the socket as (what, …): ("numbers", Numbers), ("round", Round), ("log", level, text), and in
-the end one of ("result", value), ("stopped",), ("raised", text, the error where another attempt would meet it).
+the end one of ("result", value), ("stopped",), ("raised", text, the error if another attempt would meet it).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Line:
 
 
 _line: list[Line] = []
-"""This process's, where it is a rank."""
+"""This process's, if it is a rank."""
 
 
 class RankReporter:

@@ -22,7 +22,7 @@ QUIET = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
 }
-"""Ray's settings for the run, where the user has none: workers stay in their folder, a death is seen within half a
+"""Ray's settings for the run, if the user has none: workers stay in their folder, a death is seen within half a
 second, and workers that found no room are asked for again (perhaps fewer) after 15 seconds, not 60."""
 
 TOKENS = "RAY_AUTH_MODE"
@@ -56,7 +56,7 @@ def end(before: Before) -> None:
 
 
 def use_token_of_this_machine() -> None:
-    """Where the user has not said whether tokens are used: use the one in the user's folder, if there is one."""
+    """If the user has not said whether tokens are used: use the one in the user's folder, if there is one."""
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)

@@ -26,10 +26,10 @@ QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_MAX_PENDING_TRIALS_PG": "1",
 }
-"""Tune's settings where the user has none: no files of its own beside ours, no tables on the terminal."""
+"""Tune's settings if the user has none: no files of its own beside ours, no tables on the terminal."""
 
 MOST_NODES = 256
-"""Nodes of a kind that a growing cluster is taken to have at most, where it names no bound."""
+"""Nodes of a kind that a growing cluster is taken to have at most, if it names no bound."""
 
 STATE = "tune"
 """Folder, in the search's, of what Tune itself keeps."""
@@ -110,7 +110,7 @@ class _Run:
         self._conclude(out_of_time=budget is not None and time.monotonic() - started >= budget)
 
     def _numbers(self) -> list[int]:
-        """The trials that have not ended: by number where their parameters are known, else as many as are missing."""
+        """The trials that have not ended: by number if their parameters are known, else as many as are missing."""
         if self.job.variants is not None:
             return [number for number in range(self.job.trials) if not self._has_ended(f"{number:04d}")]
         folder = self.job.directory / TRIALS

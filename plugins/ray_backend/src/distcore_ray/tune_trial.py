@@ -25,7 +25,7 @@ class TrialFailed(Exception):
 
 
 def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
-    """What Tune calls. Tune ends this process where the trial is to stop; the folder holds all there is to know."""
+    """What Tune calls. Tune ends this process if the trial is to stop; the folder holds all there is to know."""
     from ray import tune
 
     place.enter()

@@ -109,7 +109,7 @@ def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
 
 
 def resources_of_rank(group: WorkerGroup) -> dict[str, float]:
-    """What each rank reserves: a CPU, and a GPU where they are used, unless the config says otherwise."""
+    """What each rank reserves: a CPU, and a GPU if they are used, unless the config says otherwise."""
     base: dict[str, float] = {"CPU": 1}
     if group.use_gpu:
         base["GPU"] = 1
@@ -206,7 +206,7 @@ class _Watch:
             )
 
     def _look(self, news: News) -> None:
-        """Tell of new groups and what they logged, and give up where none finds room."""
+        """Tell of new groups and what they logged, and give up if none finds room."""
         news.pass_on()
         now = time.monotonic()
         for seat in news.seats:

@@ -88,7 +88,7 @@ class BinaryFeature(TabularFeature):
         return gather(values, np.array([*table, metadata["fill"]], np.float32))
 
     def decode(self, codes: np.ndarray, metadata: JSON) -> pa.Array:
-        """Booleans [n], or the labels where values are not numbers or booleans."""
+        """Booleans [n], or the labels if values are not numbers or booleans."""
         truth = np.asarray(codes) > 0.5
         if metadata["kind"] in ("number", "bool"):
             return truths(truth)

@@ -30,7 +30,7 @@ class CategoryFeature(TabularFeature):
     unknown and missing (the codes of values never seen at fit time, and of missing ones).
 
     The most frequent value has the lowest code; equally frequent ones are in code point order. `<UNK>` is code 0:
-    always for an input, and, as in Ludwig, for an output where `most_common` left values out or missing values became
+    always for an input, and, as in Ludwig, for an output if `most_common` left values out or missing values became
     `<UNK>`. A target that is no class and has no `<UNK>` to go to is NO_CLASS.
     """
 
@@ -110,7 +110,7 @@ class CategoryFeature(TabularFeature):
         return label
 
     def _select(self, found: dict[str, int]) -> tuple[list[str], list[int]]:
-        """Labels by code and their counts: at most `most_common`, and `<UNK>` before them where there is to be one."""
+        """Labels by code and their counts: at most `most_common`, and `<UNK>` before them if there is to be one."""
         has_unknown, unknown = UNKNOWN in found, found.pop(UNKNOWN, 0)
         ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
         kept = ranked[: self.options.preprocessing.most_common]

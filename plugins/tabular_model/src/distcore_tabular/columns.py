@@ -21,7 +21,7 @@ def null_mask(values: pa.Array) -> np.ndarray | None:
 
 
 def plain(values: pa.Array) -> np.ndarray:
-    """The numbers [n] without a copy; where a row is null anything may lie."""
+    """The numbers [n] without a copy; if a row is null anything may lie."""
     dtype = TYPES[values.type]
     if not len(values):
         return np.zeros(0, dtype)
@@ -29,7 +29,7 @@ def plain(values: pa.Array) -> np.ndarray:
 
 
 def filled(values: pa.Array, fill: int) -> np.ndarray:
-    """The numbers [n], `fill` where a row is null."""
+    """The numbers [n], `fill` if a row is null."""
     null, numbers = null_mask(values), plain(values)
     return numbers if null is None else np.where(null, np.array(fill, numbers.dtype), numbers)
 

@@ -1,4 +1,4 @@
-"""Decoders: from the combiner's output to logits, through fully connected layers where the config asks for them."""
+"""Decoders: from the combiner's output to logits, through fully connected layers if the config asks for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distcore_tabular.options_network import FCStackOptions
 
 
 class Decoder(nn.Module):
-    """[B, input_size] → [B, outputs], or [B] where `squeeze` is set (outputs is then 1).
+    """[B, input_size] → [B, outputs], or [B] if `squeeze` is set (outputs is then 1).
 
     options: fc_layers, num_fc_layers and the fc_… defaults of the layers; use_bias, weights_initializer and
     bias_initializer of the last, linear one.

@@ -1,6 +1,6 @@
 """Building blocks of the network: initializers, activations, norms and stacks of fully connected layers.
 
-Names, defaults and the order of operations are Ludwig's: a stack first normalises and drops out its input (where `norm`
+Names, defaults and the order of operations are Ludwig's: a stack first normalises and drops out its input (if `norm`
 or `dropout` is set), then each layer is linear, norm, activation, dropout.
 """
 

@@ -101,7 +101,7 @@ class NamedOutputs:
             got = sorted(map(str, output)) if isinstance(output, Mapping) else type(output).__name__
             raise UserError(
                 f"forward of {self.class_path} returned {got}, but logits for {sorted(self.shapes)} are needed. "
-                "Return a dict with a tensor for each output feature (or, where there is one output, the tensor)."
+                "Return a dict with a tensor for each output feature (or, if there is one output, the tensor)."
             )
         return {name: self._fitted(name, output[name], (rows, *shape)) for name, shape in self.shapes.items()}
 
@@ -114,7 +114,7 @@ class NamedOutputs:
         got = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise UserError(
             f"forward of {self.class_path} returned {got} for output {name!r}, but floating point {shape} is needed: "
-            "a value for each row, and for each class where there are classes. Change what it returns."
+            "a value for each row, and for each class if there are classes. Change what it returns."
         )
 
 

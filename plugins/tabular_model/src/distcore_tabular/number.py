@@ -1,4 +1,4 @@
-"""Feature `number`: a finite number, filled where missing and normalised; as an output, a regression."""
+"""Feature `number`: a finite number, filled if missing and normalised; as an output, a regression."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHUNK = 1 << 14
 class NumberFeature(TabularFeature):
     """The data half. Metadata: normalization, shift and scale (a value x is encoded as (x - shift) / scale, or as
     log1p(x)), fill (what a missing value becomes, in original units), and what was found: count, missing, mean, std
-    (n - 1), min, max, and q1, q2, q3 where they were needed; with an outlier_strategy also outlier: {low, high, fill};
+    (n - 1), min, max, and q1, q2, q3 if they were needed; with an outlier_strategy also outlier: {low, high, fill};
     of an output also standard: {mean, std} of its codes.
 
     As in Ludwig, statistics are of the column as it is after filling with a constant, the mean or the mode; values that
@@ -76,7 +76,7 @@ class NumberFeature(TabularFeature):
             "std": std if math.isfinite(std) else 0.0,
             "min": filled.low,
             "max": filled.high,
-            # Where neighbours fill or rows are dropped none is left to fill, but for a column without any neighbour.
+            # If neighbours fill or rows are dropped none is left to fill, but for a column without any neighbour.
             "fill": mean if fill is None else fill,
         }
         target = self.role == "output"
@@ -184,7 +184,7 @@ class NumberNetwork(MemberNetwork):
         return {name: metric if name == "loss" else in_own_units(metric, metadata) for name, metric in found.items()}
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
-        """Values [B] in encoded units, clipped where the config says so (in original units)."""
+        """Values [B] in encoded units, clipped if the config says so (in original units)."""
         from distcore_tabular.units import codes_of
 
         values = codes_of(logits.float(), metadata)

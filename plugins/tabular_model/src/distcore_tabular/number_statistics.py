@@ -1,7 +1,7 @@
 """Statistics of a number column that merge to the same bits in any order: exact moments, extremes and quantiles.
 
 Moments are a few integers whatever the number of rows. Quartiles and the mode need the distinct values with their
-counts, 16 bytes each; they are kept where normalization is iq or a strategy is fill_with_mode, and nowhere else. So
+counts, 16 bytes each; they are kept if normalization is iq or a strategy is fill_with_mode, and nowhere else. So
 memory does not grow with the rows, but for those, where it grows with the distinct values.
 """
 
@@ -211,7 +211,7 @@ def _log_moments(present: np.ndarray) -> Moments:
 
 
 def _plus(moments: Moments, value: float, times: int) -> Moments:
-    """The moments with a value added so many times, or taken out of them where `times` is negative."""
+    """The moments with a value added so many times, or taken out of them if `times` is negative."""
     one = Moments.of(np.array([value]))
     return Moments(moments.count + times, moments.total + times * one.total, moments.squares + times * one.squares)
 

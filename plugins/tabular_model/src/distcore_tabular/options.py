@@ -103,7 +103,7 @@ class BinaryPreprocessing(Options):
         OldSpelling,
     ] = Field("fill_with_false", description="What a missing value becomes.")
     fallback_true_label: Annotated[str | None, BeforeValidator(_as_value)] = Field(
-        None, description="The value that is true where the two values are not ones like yes and no, or 1 and 0."
+        None, description="The value that is true if the two values are not ones like yes and no, or 1 and 0."
     )
     fill_value: bool | float | str | None = Field(None, description="The constant of fill_with_const.")
     computed_fill_value: Any = Field(None, description=COMPUTED)

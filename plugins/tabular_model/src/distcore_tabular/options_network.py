@@ -185,8 +185,8 @@ class ConcatOptions(FCStackOptions):
     """`combiner: {type: concat}`: the encoders' outputs side by side, then fully connected layers."""
 
     type: Annotated[Literal["concat"], refuse(COMBINERS, ("concat",))] = "concat"
-    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, where `fc_layers` is not given.")
-    residual: bool = Field(False, description="Add a layer's input to its output where both are of one size.")
+    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, if `fc_layers` is not given.")
+    residual: bool = Field(False, description="Add a layer's input to its output if both are of one size.")
     flatten_inputs: bool = Field(False, description="Accepted; every encoder gives a vector here, so nothing changes.")
     batch_ensemble: bool = Field(False, description="Not carried out: only false.")
     num_ensemble_members: int = Field(4, ge=1, description="Read by batch_ensemble alone.")

@@ -94,7 +94,7 @@ class DenseOptions(EncoderOptions, FCStackOptions):
     """`encoder: {type: dense}` of a number or a binary: fully connected layers."""
 
     type: Literal["dense"] = "dense"
-    num_layers: int = Field(1, ge=1, description="Fully connected layers, where `fc_layers` is not given.")
+    num_layers: int = Field(1, ge=1, description="Fully connected layers, if `fc_layers` is not given.")
     input_size: Any = Field(None, description=COMPUTED)
 
 
@@ -104,7 +104,7 @@ class EmbeddingOptions(EncoderOptions):
     vocab: Any = Field(None, description=COMPUTED)
     dropout: Dropout = Field(0.0, description="Probability of dropping a value of the vector.")
     embedding_initializer: Initializer | None = Field(
-        None, description="Default: uniform in ±0.05 (±1 where not trained). Ludwig's: {type: uniform, a: -1, b: 1}."
+        None, description="Default: uniform in ±0.05 (±1 if not trained). Ludwig's: {type: uniform, a: -1, b: 1}."
     )
     embeddings_on_cpu: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
     pretrained_embeddings: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
@@ -157,7 +157,7 @@ class DecoderOptions(Options):
     """Fully connected layers between the combiner and the last, linear layer; and that layer."""
 
     fc_layers: list[FCLayerOptions] | None = Field(None, description="The layers one by one, each with what differs.")
-    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, where `fc_layers` is not given.")
+    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, if `fc_layers` is not given.")
     fc_output_size: int = Field(256, ge=1, description="Output size of a fully connected layer.")
     fc_use_bias: bool = True
     fc_weights_initializer: Initializer = "xavier_uniform"

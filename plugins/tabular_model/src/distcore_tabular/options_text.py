@@ -102,7 +102,7 @@ class TextPreprocessing(LudwigOptions):
     max_sequence_length: int | None = Field(
         256, ge=1, description="Tokens of a text at most, with <SOS> and <EOS>; what is behind is cut. null: no limit."
     )
-    sequence_length: int | None = Field(None, ge=1, description="The same, and also where the data are shorter.")
+    sequence_length: int | None = Field(None, ge=1, description="The same, and also if the data are shorter.")
     missing_value_strategy: MissingValues = Field("fill_with_const", description="What stands in for a missing text.")
     fill_value: str = Field(UNKNOWN, description="The text for fill_with_const; <UNK>: the one token <UNK>.")
     padding: Literal["left", "right"] = Field("right", description="Where short texts are filled up.")
@@ -229,7 +229,7 @@ class SetEmbed(EmbeddingOptions):
     type: Literal["embed"] = "embed"
     embedding_size: int = Field(50, ge=1, description="Size of a member's vector, at most the vocabulary's.")
     fc_layers: list[FCLayerOptions] | None = Field(None, description="The layers one by one, each with what differs.")
-    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, where `fc_layers` is not given.")
+    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, if `fc_layers` is not given.")
     output_size: int = Field(10, ge=1, description="Output size of a fully connected layer.")
     use_bias: bool = Field(True, description="Whether layers have a bias.")
     weights_initializer: Initializer = Field("xavier_uniform", description="Of the members' vectors and the layers.")

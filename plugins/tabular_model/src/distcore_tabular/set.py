@@ -1,6 +1,6 @@
 """Set inputs: the members a text names, whatever their order and number.
 
-The vocabulary begins with <UNK>, then come the members, most frequent first (and by their bytes where equally
+The vocabulary begins with <UNK>, then come the members, most frequent first (and by their bytes if equally
 frequent). A row is the sorted codes of its distinct members. Ludwig weighs each member's vector by its code; here every
 member counts once.
 """

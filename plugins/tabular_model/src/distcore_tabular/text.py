@@ -1,7 +1,7 @@
 """Text inputs: a vocabulary from the data, then each text as the codes of its tokens.
 
 As in Ludwig the vocabulary begins with <EOS>, <SOS>, <PAD>, <UNK>, then come the tokens, most frequent first (and by
-their bytes where equally frequent), and every text is framed by <SOS> and <EOS> before it is cut.
+their bytes if equally frequent), and every text is framed by <SOS> and <EOS> before it is cut.
 One difference: a missing text, filled with <UNK>, is the one token <UNK>; Ludwig takes `<UNK>` apart like any text.
 """
 
@@ -31,7 +31,7 @@ class TextState(NamedTuple):
     """Mergeable statistics of some texts.
 
     counts: of tokens; longest: tokens of the longest text; rows, missing: how many texts, and how many of them missing;
-    texts: counts of whole texts, where fill_with_mode needs them."""
+    texts: counts of whole texts, if fill_with_mode needs them."""
 
     counts: tokenizers.Counts
     longest: int
@@ -88,7 +88,7 @@ class TokenizedFeature(TabularFeature):
 
     def filled(self, state: TextState, unknown: str) -> tuple[TextState, list[str]]:
         """The state with missing values counted as what stands in for them, and the tokens of that: [unknown] where
-        that is the unknown symbol itself, or where neighbours or dropping leave nothing else."""
+        that is the unknown symbol itself, or if neighbours or dropping leave nothing else."""
         if state.rows and state.missing == state.rows:
             raise DataError(
                 f"Column {self.name!r}: all {state.rows} values are missing, so there is nothing to learn from it. "

@@ -19,7 +19,7 @@ from distcore_tabular.layers import ACTIVATIONS, FCStack, fc_stack
 from distcore_torch.batch import Ragged
 
 DEFAULT_WIDTHS = (2, 3, 4, 5)
-"""Filter sizes of parallel_cnn where the config gives no layers."""
+"""Filter sizes of parallel_cnn if the config gives no layers."""
 
 
 def padded(column: Ragged, length: int, left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,14 +40,14 @@ def padded(column: Ragged, length: int, left: bool = False) -> tuple[torch.Tenso
 def longest(column: Ragged, limit: int) -> int:
     """Tokens of the longest row, at least 1 and at most `limit`.
 
-    On a GPU, and where the graph is compiled, it is the limit: asking would wait for the device."""
+    On a GPU, and if the graph is compiled, it is the limit: asking would wait for the device."""
     if column.values.device.type != "cpu" or torch.compiler.is_compiling() or column.offsets.shape[0] < 2:
         return limit
     return max(1, min(limit, int(column.offsets.diff().max())))
 
 
 def reduce_sequence(hidden: torch.Tensor, is_token: torch.Tensor, how: str) -> torch.Tensor:
-    """[B, L, D] and [B, L] → [B, D] (or [B, L·D] for concat) over a row's tokens; zeros where a row has none.
+    """[B, L, D] and [B, L] → [B, D] (or [B, L·D] for concat) over a row's tokens; zeros if a row has none.
 
     how: sum, mean (avg), max, last, concat."""
     mask = is_token.unsqueeze(-1)
@@ -114,7 +114,7 @@ class SequenceEmbed(nn.Module):
 class Convolution(nn.Module):
     """One convolution over positions: [B, L, in] → [B, L', out], and which positions stand for tokens.
 
-    `same` padding, then activation, dropout and, where pool_size is given, pooling of neighbouring tokens.
+    `same` padding, then activation, dropout and, if pool_size is given, pooling of neighbouring tokens.
     """
 
     def __init__(self, input_size: int, layer: Mapping[str, Any]) -> None:
@@ -231,7 +231,7 @@ def set_embed(vocab_size: int, options: Any) -> nn.Module:
 
 
 def _table(vocab_size: int, options: Any) -> CategoryEmbed:
-    """The codes' vectors; one-hot and fixed where the representation is sparse."""
+    """The codes' vectors; one-hot and fixed if the representation is sparse."""
     if options.representation == "sparse":
         return CategoryEmbed(vocab_size, vocab_size, "identity", False, options.dropout)
     return CategoryEmbed(

@@ -26,7 +26,7 @@ INDEX = "distcore:index"
 """The name of the feature that holds the index."""
 
 FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
-"""Records may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES where that is more: gzip alone lets a file
+"""Records may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more: gzip alone lets a file
 of 10 MB claim 10 GB. The writer stores a shard beyond it without compressing."""
 
 STEP = 1 << 16

@@ -72,7 +72,7 @@ def answered_in_pieces(
 def _key(
     answer: Answer, source: Source, data_format: str | None, partitions: Sequence[Partition], readers: Sequence[str]
 ) -> str:
-    """Of all that decides what is found about the pieces. readers: of the data, where these are not our own."""
+    """Of all that decides what is found about the pieces. readers: of the data, if these are not our own."""
     from importlib import metadata
 
     return key_of(
@@ -85,7 +85,7 @@ def _key(
 
 
 def _tasks(session: ModelSession, answer: Answer, partitions: Sequence[Partition]) -> list[Task]:
-    """The pieces. Where missing values come from other rows, tasks look for those first."""
+    """The pieces. If missing values come from other rows, tasks look for those first."""
     from distcore_data.encoding.stream import columns_to_survey, surroundings
     from distcore_torch.prediction import partitions_together
 

@@ -4,7 +4,7 @@
   <key>-000012.piece     what was found about piece 12; key: of the model, the dataset, and what was asked
   lock                   in a folder: held by the process that works here
 
-In a bucket nothing is locked. Two processes of one key put the same bytes; where one clears away what the other still
+In a bucket nothing is locked. Two processes of one key put the same bytes; if one clears away what the other still
 wants to read, that one answers those pieces again by itself.
 """
 

@@ -1,7 +1,7 @@
 """What a task does, on whatever machine it runs: open the model once a process, and answer one piece of the rows.
 
-A worker may be on another machine, so a task brings the model with it: its files, where they are few bytes, beside the
-folder's path, where the worker may find the same model by its digest. The data it does not bring: a dataset that is too
+A worker may be on another machine, so a task brings the model with it: its files, if they are few bytes, beside the
+folder's path, if the worker may find the same model by its digest. The data it does not bring: a dataset that is too
 large for one machine must lie where all of them can read it (or be a frame, whose rows travel with their partitions).
 """
 
@@ -99,7 +99,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Task:
-    """Some neighbouring partitions of a dataset. around: what lies around each, where values are filled from there."""
+    """Some neighbouring partitions of a dataset. around: what lies around each, if values are filled from there."""
 
     partitions: Sequence[Partition]
     around: Sequence[Mapping[str, Neighbours]] = ()

@@ -32,7 +32,7 @@ _ARROW = {dtype: kind for kind, dtype in TYPES.items()}
 
 
 def from_numpy(values: np.ndarray) -> pa.Array:
-    """A numpy vector of a type in TYPES as an Arrow array on the same memory (copied where it is strided)."""
+    """A numpy vector of a type in TYPES as an Arrow array on the same memory (copied if it is strided)."""
     values = np.ascontiguousarray(values)
     if values.ndim != 1 or values.dtype not in _ARROW:
         raise TypeError(f"expected a vector of a number type, got {values.dtype} of shape {values.shape}")

@@ -76,7 +76,7 @@ def write_artifact(
     """Write a model folder whole, replacing the one that is there; returns its path.
 
     files: what the trainer saves, by file name. extra: what the trainer wants to read back (`manifest["extra"]`).
-    Where the job's results lie in a bucket, it is copied there too.
+    If the job's results lie in a bucket, it is copied there too.
     Raises TrainingError if the disk is full; an older model is then as it was.
     """
     with explained(directory, "the model", TrainingError), DirectoryBuilder(directory, replace=True) as folder:

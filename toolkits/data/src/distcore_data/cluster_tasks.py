@@ -70,7 +70,7 @@ class Slice:
 
 
 def cut_source(source: Source, cpus: int, parallelism: int | None = None) -> Sequence[Partition]:
-    """Partitions of TARGET_BYTES at most, and as many as `parallelism` (default: SHARE for each CPU) where there is
+    """Partitions of TARGET_BYTES at most, and as many as `parallelism` (default: SHARE for each CPU) if there is
     data enough for that."""
     partitions = source.partitions(TARGET_BYTES)
     found, wanted = len(partitions), parallelism or max(SHARE * cpus, -(-len(partitions) // cpus) * cpus)
@@ -218,7 +218,7 @@ def failed_before(marks: str, index: int) -> bool:
 
 
 def portable(error: BaseException) -> BaseException:
-    """The error as it can travel: itself where pickling keeps it as it is, else a plain one with its text. Where it was
+    """The error as it can travel: itself if pickling keeps it as it is, else a plain one with its text. Where it was
     raised is added as a note, unless it is ours, whose text says all."""
     if not isinstance(error, DistcoreError):
         error.add_note("".join(traceback.format_exception(error)).rstrip())
@@ -271,7 +271,7 @@ def first(failures: Sequence[Failure]) -> Failure:
 def raise_failure(failure: Failure) -> None:
     """Raise what the task raised. A file that is here, but not where the task ran, is told so."""
     error = failure.error
-    assert error is not None, "an item is skipped only where one before it failed"
+    assert error is not None, "an item is skipped only if one before it failed"
     missing = error.filename if isinstance(error, FileNotFoundError) else None
     elsewhere = failure.host != socket.gethostname()
     if missing is not None and elsewhere and os.path.exists(os.path.dirname(missing)):

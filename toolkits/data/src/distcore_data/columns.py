@@ -34,7 +34,7 @@ class Values:
 
 
 def columns_of(table: pa.Table) -> list[Values]:
-    """The columns of a shard, on the table's own memory where each is one chunk.
+    """The columns of a shard, on the table's own memory if each is one chunk.
 
     Raises CacheError for missing values and for types that are none of a cache's."""
     return [_values(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
@@ -61,7 +61,7 @@ def row_range(start: int, stop: int | None, rows: int) -> tuple[int, int]:
 
 
 def _values(name: str, column: pa.ChunkedArray) -> Values:
-    # Combining copies even where there is but one chunk.
+    # Combining copies even if there is but one chunk.
     array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
     kind, missing, flat, offsets = array.type, array.null_count, array, None
     if pa.types.is_fixed_size_list(kind):

@@ -65,7 +65,7 @@ class Data:
             plugins: Whose formats are read; default: those of the environment.
 
         Raises DataError or UserError naming the place. An error of the block becomes one that names the file, if a file
-        is not as it was: what changes while it is read may look like anything. That nothing changed where nothing
+        is not as it was: what changes while it is read may look like anything. That nothing changed if nothing
         failed, the block asks by `check_unchanged`, after the last row and before it commits anything."""
         from distcore_data.sources.registry import open_source
 

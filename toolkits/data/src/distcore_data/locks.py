@@ -13,7 +13,7 @@ from distcore_core.io.temporaries import BUSY
 
 @contextmanager
 def locked(path: str | os.PathLike[str], on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock file `path`; made where it is missing, gone afterwards.
+    """Hold the lock file `path`; made if it is missing, gone afterwards.
 
     on_wait: called once when another process (or thread) holds it, before waiting; ctrl-C ends the wait.
     Raises OSError if the file cannot be made.
@@ -41,7 +41,7 @@ def locked_if_free(path: str | os.PathLike[str]) -> Iterator[bool]:
 def folder_if_free(folder: str | os.PathLike[str]) -> Iterator[bool]:
     """Hold a lock on a folder itself, which leaves no file in it, if nobody else does (yields True); else yield False.
 
-    Where the file system has no locks it is not known who else is there, and this yields True."""
+    If the file system has no locks it is not known who else is there, and this yields True."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         free = True

@@ -7,7 +7,7 @@ import os
 SPINS = 1000
 """Turns of the loop in which an idle thread of OpenMP (GNU's, which torch brings) waits before it sleeps: some ten
 microseconds, the pause between two operators. Its default, a few milliseconds, makes a step three to eight times slower
-where another program wants one of the processors: the waiting thread holds the processor that the late one needs."""
+if another program wants one of the processors: the waiting thread holds the processor that the late one needs."""
 
 
 def patient_threads() -> None:

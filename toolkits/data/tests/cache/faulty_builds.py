@@ -68,7 +68,7 @@ class Build:
                 assert found.equals(from_numpy(values[splits == code]))
 
     def is_whole(self, cache):
-        """Whether there is a cache; where there is, it must be whole."""
+        """Whether there is a cache; if there is, it must be whole."""
         cache_files._verified.clear()
         try:
             verify(cache)

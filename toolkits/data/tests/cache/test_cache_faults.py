@@ -40,7 +40,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_every_file_is_on_disk_before_the_manifest_is_written(tmp_path, monkeypatch, copied):
-    """Also where disks are slow. A copy of the builder in another process waits for each file that it writes."""
+    """Also if disks are slow. A copy of the builder in another process waits for each file that it writes."""
     done, real = [], os.fsync
 
     def slow(handle):

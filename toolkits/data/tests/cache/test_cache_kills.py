@@ -32,7 +32,7 @@ def whole(tmp_path_factory, build):
 
 @pytest.fixture
 def root(tmp_path):
-    """In memory where that is possible: forcing to disk is counted all the same, and takes no time."""
+    """In memory if that is possible: forcing to disk is counted all the same, and takes no time."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as folder:
         yield Path(folder, "root")
 

@@ -259,7 +259,7 @@ def test_a_digest_is_taken_of_what_is_fetched_in_one_piece(s3, kind, monkeypatch
 
 @pytest.mark.parametrize("more", [{}, {"requester_pays": True}, {"version_aware": True}, {"cache_regions": True}])
 def test_large_objects_come_with_whatever_options(s3, monkeypatch, more):
-    """Blocking requests read them; where options are for asyncio's client alone, that one does."""
+    """Blocking requests read them; if options are for asyncio's client alone, that one does."""
     monkeypatch.setattr(bucket_module, "PIECE", 1 << 20)
     proxy, client = s3
     client.put_object(Bucket=BUCKET, Key="some/caches/shard", Body=BIG)

@@ -133,12 +133,12 @@ AnyAlgorithm = Annotated[Variants | Optuna, Field(discriminator="type")]
 class ExecutorOptions(Options):
     """What every executor understands; a plugin's own options model adds to it.
 
-    unread: options of Ludwig's that change nothing here, and why; that is said where one of them is given."""
+    unread: options of Ludwig's that change nothing here, and why; that is said if one of them is given."""
 
     unread: ClassVar[Mapping[str, str]] = {"kubernetes_namespace": "trials write to a folder that every node sees"}
 
     num_samples: Count | None = Field(
-        None, description="Trials, or rounds through the grid; default: 1 where there is a grid_search, else 10."
+        None, description="Trials, or rounds through the grid; default: 1 if there is a grid_search, else 10."
     )
     time_budget_s: Annotated[float, Field(gt=0), NotBoolean] | None = Field(
         None, description="Seconds after which the search stops; default: none (Ludwig's is 3600)."
@@ -150,7 +150,7 @@ class ExecutorOptions(Options):
         None, description="CPUs of a trial; default: 1."
     )
     gpu_resources_per_trial: NonNegative | None = Field(
-        None, description="GPUs of a trial; default: 1 where there are GPUs."
+        None, description="GPUs of a trial; default: 1 if there are GPUs."
     )
     scheduler: AnyScheduler = Field(
         default_factory=lambda: Fifo.model_validate({"type": "fifo"}), description="Stops bad trials early."

@@ -47,7 +47,7 @@ class SearchWork:
 
 
 def read_record(folder: Path) -> JSON:
-    """A trial's record; {} where it was never begun. Raises UserError if it is not as it was written."""
+    """A trial's record; {} if it was never begun. Raises UserError if it is not as it was written."""
     advice = f"Remove the folder {folder} and go on with the search: this trial is run again."
     try:
         return read_sealed(folder / RECORD, advice)

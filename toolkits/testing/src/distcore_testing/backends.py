@@ -15,7 +15,7 @@ from distcore_testing import jobs
 
 
 class BackendSuite:
-    """Subclass with `name`, and `options` where needed. ranks: of the worker groups that are tried, at least 2."""
+    """Subclass with `name`, and `options` if needed. ranks: of the worker groups that are tried, at least 2."""
 
     name: str
     options: Mapping[str, Any] = {}
@@ -51,7 +51,7 @@ class BackendSuite:
         with pytest.raises(TypeError):
             list(backend.map(jobs.square, [1, "a", 2]))
 
-    def test_a_rank_that_raises_ends_the_gang_and_is_named(self, backend: Backend) -> None:
+    def test_a_rank_that_raises_ends_the_worker_group_and_is_named(self, backend: Backend) -> None:
         """With what it raised, so that a user need not look for logs."""
         with pytest.raises(TrainingError, match=r"(?s)rank 1\b.*rank one gives up"):
             backend.run_group(WorkerGroup(function=jobs.fail_in_rank_one, ranks=self.ranks, threads=1))

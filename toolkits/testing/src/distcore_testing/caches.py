@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class CacheFormatSuite:
-    """Subclass with `name`, and `options` where the defaults are not what you want to try.
+    """Subclass with `name`, and `options` if the defaults are not what you want to try.
 
     flips: how many single bits of each file are changed, one after the other, each of which must be noticed."""
 
@@ -181,7 +181,7 @@ class CacheFormatSuite:
 
     @pytest.mark.parametrize("protocol", [0, 2, 5])
     def test_a_pickle_in_place_of_a_shard_is_refused_and_not_run(self, tmp_path: Path, protocol: int) -> None:
-        """Also where a manifest vouches for it."""
+        """Also if a manifest vouches for it."""
         mark = tmp_path / "mark"
         format = PluginRef(kind="caches", name=self.name, options=self.options)
         cache = cache_holding(tmp_path / "cache", format, pickle.dumps(_Runs(mark), protocol))

@@ -30,7 +30,7 @@ SECONDS = 0.05
 
 
 class ExecutorSuite:
-    """Subclass with `name`, and `options` where needed.
+    """Subclass with `name`, and `options` if needed.
 
     backend: which backend the trials are beside, with backend_options. asked: False if the executor cannot choose
     parameters one after another (`variants` are then always given). stops: an `executor.scheduler` that stops a trial

@@ -20,7 +20,7 @@ from distcore_testing.app import app
 
 
 class ExtensionSuite:
-    """Subclass with `name`, and `options` (or `options_in(folder)` where it writes into a folder).
+    """Subclass with `name`, and `options` (or `options_in(folder)` if it writes into a folder).
 
     events: some that it must listen to; empty if it only wraps factories.
     """
@@ -63,7 +63,7 @@ class ExtensionSuite:
         assert heard.test_statistics == bare.test_statistics
         assert _digest(heard.model) == _digest(bare.model)
 
-    def test_rank_zero_of_a_gang_may_hear_only_part(self, tmp_path: Path) -> None:
+    def test_rank_zero_of_a_worker_group_may_hear_only_part(self, tmp_path: Path) -> None:
         """There a new instance is made, in another process: epochs and checkpoints, no start and no end."""
         plugins = Plugins()
         metrics = {"validation": {"y": {"loss": 0.5, "roc_auc": None}}}

@@ -27,7 +27,7 @@ class FeatureSuite:
     """Subclass with `name` (the type), `roles` it can play, `options` of the feature, and `values()`.
 
     values: a column as a source reads it (number: float64; category: dictionary of strings; string: utf8), at least 50
-    rows, missing values among them. output_options: where an output's options are others than an input's.
+    rows, missing values among them. output_options: if an output's options are others than an input's.
     """
 
     name: str

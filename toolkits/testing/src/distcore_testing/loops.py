@@ -96,7 +96,7 @@ class TinyNet(torch.nn.Module):
 
 
 def tiny_batch(rows: int, seed: int = 0) -> Batch:
-    """All rows as one batch; `y` and `z` depend on the inputs, and `a` is the row's number where seed is negative."""
+    """All rows as one batch; `y` and `z` depend on the inputs, and `a` is the row's number if seed is negative."""
     layout = Layout.of(TinyFeatures().columns.values())
     random = np.random.default_rng(abs(seed))
     x = random.normal(size=(rows, len(INPUTS))).astype(np.float32)

@@ -106,7 +106,7 @@ class Batch(contracts.Batch):
         return len(self.layout.slots) + len(self.layout.ragged)
 
     def block(self, names: Sequence[str]) -> torch.Tensor:
-        """Columns of one dtype as [B, words]: one view where they lie side by side, a copy if they do not."""
+        """Columns of one dtype as [B, words]: one view if they lie side by side, a copy if they do not."""
         slots = [self.layout.slots[name] for name in names]
         start, end = slots[0].start, slots[0].start
         for slot in slots:

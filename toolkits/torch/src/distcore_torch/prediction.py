@@ -34,7 +34,7 @@ READ_ROWS = 65_536
 """Rows read from a cache at once."""
 
 LEAST_PIECES = 64
-"""Pieces that a dataset is cut into where it has as many partitions: every CPU of a small cluster has some to do."""
+"""Pieces that a dataset is cut into if it has as many partitions: every CPU of a small cluster has some to do."""
 
 MOST_TOGETHER = 16
 """Partitions of a piece: its 64 MiB are a second or two of work, beside which what a task costs does not show."""

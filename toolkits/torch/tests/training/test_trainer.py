@@ -96,7 +96,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, caplog):
 
 
 def test_whoever_asks_to_stop_may_give_the_reason(tmp_path, caplog):
-    """Where it goes on by itself, nobody is told how to; the checkpoint is of the step that was under way."""
+    """If it goes on by itself, nobody is told how to; the checkpoint is of the step that was under way."""
     whole = in_process(TinyRun(OPTIONS))
     run = TinyRun(OPTIONS, checkpoints=str(tmp_path))
     loop = tiny_loop(run, SingleProcess())[0]

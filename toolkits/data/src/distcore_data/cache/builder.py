@@ -48,7 +48,7 @@ class CacheBuilder:
     """
 
     version: str | None = None
-    """The folder of the files, where the cache has one for each version."""
+    """The folder of the files, if the cache has one for each version."""
 
     def __init__(self, folder: Path, key: str, format: PluginRef, plugins: Plugins | None = None) -> None:
         self.folder = folder

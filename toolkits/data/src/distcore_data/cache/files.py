@@ -109,7 +109,7 @@ class CacheFiles:
             self.opened(entry).close()
 
     def expect(self, entries: Sequence[FileEntry]) -> None:
-        """These files will be opened next, in this order; nothing to do where they are here already."""
+        """These files will be opened next, in this order; nothing to do if they are here already."""
 
     def close(self) -> None:
         """Drop what was fetched and not opened."""

@@ -88,7 +88,7 @@ def _build(final: Path, format: PluginRef, build: Callable[[CacheBuilder], None]
 
 @contextmanager
 def _made(directory: Path) -> Iterator[None]:
-    """The directory, made with its parents where it is missing; those made are gone again if nothing came of it."""
+    """The directory, made with its parents if it is missing; those made are gone again if nothing came of it."""
     missing = []
     for path in (directory, *directory.parents):
         if path.exists():

@@ -33,7 +33,7 @@ RECIPE_LENGTH = 28
 """Digits of a key for data and config alone; the rest is for the versions of what encodes them."""
 
 METADATA = "metadata"
-"""The folder of what the features found, where that is too large to stand in the manifest."""
+"""The folder of what the features found, if that is too large to stand in the manifest."""
 
 INLINE_BYTES = 4 << 20
 """Metadata of more bytes lie in a file of their own."""
@@ -62,7 +62,7 @@ class FileEntry:
 class Manifest:
     """A manifest that was checked. document: the plain JSON it came from.
 
-    large: the file of the metadata, where they are large; `metadata` is then empty. made_by: who encoded what, see
+    large: the file of the metadata, if they are large; `metadata` is then empty. made_by: who encoded what, see
     `plugins.Encoder`. version: in a bucket, the folder beside the manifest that holds the files; in a folder they lie
     beside it."""
 
@@ -114,7 +114,7 @@ def encode_manifest(
     version: str | None = None,
     made_by: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The bytes of manifest.json. metadata: none, where the files have some of their own. made_by: who encoded what.
+    """The bytes of manifest.json. metadata: none, if the files have some of their own. made_by: who encoded what.
 
     Equal caches give equal bytes: nothing of time, machine or path is in it, but for the random name of the folder of
     this version in a bucket."""

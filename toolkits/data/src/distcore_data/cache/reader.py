@@ -72,7 +72,7 @@ class CacheReader:
         return _joined(batches, [self.columns[name] for name in names], self._files)
 
     def expect(self, split: Split, start: int, stop: int) -> None:
-        """Rows [start, stop) of the split will be read next, in order: where files must be fetched, that begins now."""
+        """Rows [start, stop) of the split will be read next, in order: if files must be fetched, that begins now."""
         first, last = (bisect.bisect_right(self._starts[split], row) - 1 for row in (start, stop - 1))
         entries = self._manifest.splits[split][first : last + 1] if start < stop else ()
         with self._lock:

@@ -1,7 +1,7 @@
 """Make the damaged files of a cache again from the data: the same bytes, under the same names; all others stay.
 
 What a shard holds is a function of its rows and of the metadata in the manifest, so a file that is made again must have
-the sha256 that the manifest says; where it has another (another version of the format's library), the cache is built
+the sha256 that the manifest says; if it has another (another version of the format's library), the cache is built
 anew as a whole. A file is put in its place whole, in a folder by a rename and in a bucket by a put, and the manifest
 never changes: a run that is killed in the middle leaves each file damaged or right.
 """
@@ -212,7 +212,7 @@ def _forget(cache: Cache, store: Store, manifest: Manifest | None) -> None:
     """What readers found damaged is so no longer."""
     if manifest is not None:
         files = files_of(CacheFiles(store, f"{cache.key}/"), manifest)
-        with suppress(OSError, StoreError):  # where nobody may write, nobody noted anything
+        with suppress(OSError, StoreError):  # if nobody may write, nobody noted anything
             if noted_damage(files):
                 store.delete([files.folder + DAMAGED])
 

@@ -95,7 +95,7 @@ class FolderUse(Use):
 def locked_manifest(folder: Path, how: int) -> int | None:
     """A handle of the manifest that lies in the folder, locked; None if there is none.
 
-    how: LOCK_SH or LOCK_EX, with LOCK_NB where it should not wait; then BlockingIOError if others hold it."""
+    how: LOCK_SH or LOCK_EX, with LOCK_NB if it should not wait; then BlockingIOError if others hold it."""
     path = folder / MANIFEST
     while True:
         try:
@@ -171,7 +171,7 @@ class BucketUse(Use):
     def close(self) -> None:
         if not self._heart.stop():
             return
-        # Where that fails it counts until it expires; where it is gone the cache is, removed by the run itself.
+        # If that fails it counts until it expires; if it is gone the cache is, removed by the run itself.
         with suppress(StoreError, FileNotFoundError):
             self._store.read(self._name)
             self._store.write(f"{self._key}/{USED}", self._content(0))

@@ -29,7 +29,7 @@ ROW = 1 << 13
 """Values whose products are added as doubles: ROW * 2**(2 * (SLICE_BITS - 1)) = 2**53."""
 
 CHUNK = 32768
-"""Values worked on at a time: the buffers stay in a core's cache, also where two threads share it."""
+"""Values worked on at a time: the buffers stay in a core's cache, also if two threads share it."""
 
 DEPTHS = {3: 2.0**-9, 4: 2.0**-30, 5: 2.0**-51}
 """How far below the largest value (as a power of two above it) a value may lie for that many slices to hold all its
@@ -69,7 +69,7 @@ class ExactSum:
     __add__ = merge
 
     def value(self) -> float:
-        """The sum as the nearest double; an infinity where it is beyond the largest one."""
+        """The sum as the nearest double; an infinity if it is beyond the largest one."""
         return _rounded(self.total, 1 << UNIT)
 
 

@@ -100,7 +100,7 @@ class Shard:
         return Rows(self.numbers[self.kept], {name: column.take(places) for name, column in columns.items()})
 
     def values(self, bound: Bound, around: Mapping[str, Neighbours]) -> list[pa.Array]:
-        """The feature's column in pieces, filled from neighbours where that is its strategy; no row dropped."""
+        """The feature's column in pieces, filled from neighbours if that is its strategy; no row dropped."""
         column = self.columns[bound.column]
         if strategy(bound.feature) in FILLS:
             return [fill(column, strategy(bound.feature), around[bound.column])]

@@ -36,7 +36,7 @@ class Rows:
 class Splitter:
     """Base, and what a splitter does that looks at nothing but the row.
 
-    needs: {dataset column: how to read it where no feature reads it in another way}.
+    needs: {dataset column: how to read it if no feature reads it in another way}.
     surveys: whether `survey` must see every shard before any is assigned.
     """
 

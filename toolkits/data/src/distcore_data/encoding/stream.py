@@ -89,7 +89,7 @@ class Piece(NamedTuple):
 class EncodedStream:
     """What `encode_stream` gives. Threads read ahead, a few partitions at most; memory does not grow with the rows.
 
-    partitions: in row order. around: what lies around each of them, where that is known already (these are then some
+    partitions: in row order. around: what lies around each of them, if that is known already (these are then some
     partitions of a larger dataset, and nobody is told here about rows that are left out). threads: 0 for one a CPU.
     rows: rows of the source that were read so far. dropped: row numbers that were left out, int64, in order.
     """
@@ -168,7 +168,7 @@ class EncodedStream:
         return table.num_rows, shard.kept, pa.record_batch(columns)
 
     def _survey(self, pool: ThreadPoolExecutor) -> Sequence[Mapping[str, Neighbours]]:
-        """The neighbours of every partition, where missing values are filled from other rows: reads everything once."""
+        """The neighbours of every partition, if missing values are filled from other rows: reads everything once."""
         if self._around is not None or not self._surveyed:
             return self._around or []
         return surroundings(list(pool.map(lambda partition: survey(partition, self._surveyed), self.partitions)))

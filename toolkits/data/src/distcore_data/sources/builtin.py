@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Delimited(NamedTuple):
-    """Delimited text. delimiter: the likelier one where nothing else tells."""
+    """Delimited text. delimiter: the likelier one if nothing else tells."""
 
     delimiter: str | None = None
     folders: bool = False

@@ -189,7 +189,7 @@ class DelimitedSource(FileSource):
         """Whether the fast way of reading is worth trying: every other null spelling is recognised when it comes.
 
         Strings would have to be looked at one by one, a spelling that is a number could not be told from one, and
-        where a column's first lines hold a spelling, most partitions will."""
+        if a column's first lines hold a spelling, most partitions will."""
         nulls = self._options.null_values
         if "" not in nulls or len(nulls) < 3 or any(raw == "string" for _, raw in self._raw):
             return False
@@ -218,5 +218,5 @@ class DelimitedSource(FileSource):
         line = ranges.line_number(self._file.path, offset, dialect.newline)
         raise DataError(
             f"{self._file.shown}, line {line}: a quote ({dialect.quote}) opens here and never closes. Close it, double "
-            f"it where it is part of a text, or set preprocessing.csv.quote to '' if quotes mean nothing in this file."
+            f"it if it is part of a text, or set preprocessing.csv.quote to '' if quotes mean nothing in this file."
         )

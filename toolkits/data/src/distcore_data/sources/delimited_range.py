@@ -17,7 +17,7 @@ from distcore_data.sources.dialect import Dialect
 class DelimitedRange:
     """The rows in the bytes [start, stop) of a file; `block` is how much of it the parser takes at once.
 
-    plain: expect the empty text to be the only null spelling that occurs; where another one does, it is read again.
+    plain: expect the empty text to be the only null spelling that occurs; if another one does, it is read again.
     Looking every value up among nineteen spellings costs an eighth of the parsing. quotes: whether there may be some.
     """
 

@@ -1,4 +1,4 @@
-"""Text as UTF-8: what a file's encoding is, and a copy in UTF-8 where it is another."""
+"""Text as UTF-8: what a file's encoding is, and a copy in UTF-8 if it is another."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def _is_old_pickle(head: bytes) -> bool:
 
 
 def as_utf8(path: Path, shown: str, encoding: str | None, place: Workplace, limit: int | None = None) -> Path:
-    """A path to the same text in UTF-8: the file itself where it is already, otherwise a copy.
+    """A path to the same text in UTF-8: the file itself if it is already, otherwise a copy.
 
-    encoding: None means UTF-8, or UTF-16 where there is a mark. Raises DataError naming line and byte if the text
+    encoding: None means UTF-8, or UTF-16 if there is a mark. Raises DataError naming line and byte if the text
     is not in that encoding.
     """
     with open(path, "rb") as file:

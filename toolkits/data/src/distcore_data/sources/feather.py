@@ -155,7 +155,7 @@ class FeatherSource(FileSource):
         return sum(rows for rows, _ in self._sizes)
 
     def partitions(self, target_bytes: int) -> Sequence[FeatherPartition]:
-        """Record batches, cut where they are larger than target_bytes."""
+        """Record batches, cut if they are larger than target_bytes."""
         parts, first = [], 0
         for index, (rows, size) in enumerate(self._sizes):
             for start, stop in slices(rows, size / max(1, rows), target_bytes):

@@ -244,7 +244,7 @@ def compression_of(path: Path) -> str | None:
 
 
 def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None) -> Path:
-    """The file itself, or, where it is compressed, its (first `limit` bytes of) content as a new file."""
+    """The file itself, or, if it is compressed, its (first `limit` bytes of) content as a new file."""
     kind = compression_of(path)
     if kind is None:
         return path

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distcore_data.sources.fetch import Workplace
 
 HEAD_BYTES = 1 << 22
-"""Bytes looked at, at most, where only names and first rows are wanted of text."""
+"""Bytes looked at, at most, if only names and first rows are wanted of text."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ def feather_head(path: Path, shown: str, rows: int, place: Workplace) -> pa.Tabl
 
 
 def json_head(path: Path, shown: str, may_be_document: bool, rows: int, place: Workplace, limit: int) -> pa.Table:
-    """The first rows of JSON lines, or of a document where the file may be one; at most `limit` bytes of lines."""
+    """The first rows of JSON lines, or of a document if the file may be one; at most `limit` bytes of lines."""
     from distcore_data.sources.jsonlines import document_table, is_document, parse, text_start
 
     text = unpacked(path, shown, place)
@@ -51,7 +51,7 @@ def json_head(path: Path, shown: str, may_be_document: bool, rows: int, place: W
 def delimited_head(
     path: Path, shown: str, prefer: str | None, rows: int, options: DelimitedOptions, place: Workplace, limit: int
 ) -> pa.Table:
-    """The first rows of at most `limit` bytes. prefer: the delimiter where nothing else tells."""
+    """The first rows of at most `limit` bytes. prefer: the delimiter if nothing else tells."""
     from distcore_data.sources.delimited import prepare
 
     prepared = prepare(path, shown, options, place, prefer, limit)

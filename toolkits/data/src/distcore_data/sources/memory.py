@@ -33,7 +33,7 @@ def frame_columns(dataset: Any) -> list[str]:
 
 
 def as_table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """The frame, or some of its columns, as an Arrow table; no copy where the frame is Arrow underneath.
+    """The frame, or some of its columns, as an Arrow table; no copy if the frame is Arrow underneath.
 
     Raises DataError naming the column when a column's values are of several types or unsound, or lengths differ.
     """

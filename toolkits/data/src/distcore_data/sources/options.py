@@ -32,7 +32,7 @@ NULL_VALUES: tuple[str, ...] = (
 class DelimitedOptions:
     """What a user may fix about delimited text; None means: find out by looking at the first lines.
 
-    delimiter: one character. quote: one character, or "" where quotes are ordinary characters.
+    delimiter: one character. quote: one character, or "" if quotes are ordinary characters.
     encoding: a codec that Python knows, such as latin-1 or utf-16.
     null_values: texts that mean "missing", whatever the dataset's format, so that csv, parquet and a frame of the same
         rows agree.

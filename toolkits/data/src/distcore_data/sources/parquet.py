@@ -234,7 +234,7 @@ class ParquetSource(FileSource):
         return self._rows
 
     def partitions(self, target_bytes: int) -> Sequence[ParquetPartition]:
-        """Row groups, cut where their declared columns are larger than target_bytes when decoded."""
+        """Row groups, cut if their declared columns are larger than target_bytes when decoded."""
         texts = {name for name, raw in self._raw.items() if raw == "category" and is_text(self._types[name])}
         units = tuple(self._units().items())
         parts, first = [], 0

@@ -1,4 +1,4 @@
-"""The compiled reader of plain delimited text, where it was built: twice as fast as Arrow's, to the same bits.
+"""The compiled reader of plain delimited text, if it was built: twice as fast as Arrow's, to the same bits.
 
 It takes ranges without quotes whose rows and numbers are regular, and says None to all others: Arrow's reader then
 decides what the text means. So nothing but speed depends on whether a C compiler was there when distcore was installed.
@@ -47,7 +47,7 @@ def readable(delimiter: str, raw: Sequence[tuple[str, str]]) -> bool:
 def read(
     text: pa.Buffer, delimiter: str, names: Sequence[str], raw: Sequence[tuple[str, str]]
 ) -> pa.RecordBatch | None:
-    """The columns in `raw` as float64 or dictionary<int32, utf8>, null where a field is empty; None: not plain.
+    """The columns in `raw` as float64 or dictionary<int32, utf8>, null if a field is empty; None: not plain.
 
     names: of all columns of the text. Every dictionary value occurs in the rows, in the order of first appearance; its
     bytes were not checked to be UTF-8."""
@@ -94,7 +94,7 @@ def deepest(text: pa.Buffer | bytes) -> int:
 def powers() -> bytes:
     """The top 128 bits of 5**q for q from LOWEST to HIGHEST, two words each, the high one first.
 
-    Cut off where q is positive; of a negative power the reciprocal, rounded up (Lemire, "Number parsing at a gigabyte
+    Cut off if q is positive; of a negative power the reciprocal, rounded up (Lemire, "Number parsing at a gigabyte
     per second", 2021, sections 5 and 6)."""
     words = []
     for power in range(LOWEST, HIGHEST + 1):

@@ -38,7 +38,7 @@ class Scan:
 
     digest: of all its bytes. inside: for each stripe, 1 if it starts inside quotes. quoted: for each
     stripe, 1 if it holds a quote. regular: whether `inside` can be trusted. unclosed: offset of the last quote,
-    where the file ends inside quotes.
+    if the file ends inside quotes.
     """
 
     digest: str

@@ -62,7 +62,7 @@ def open_source(
 ) -> Source:
     """Open a dataset for reading the columns in `raw`: name → "number", "category" or "string".
 
-    Batches hold these columns in this order, as float64, dictionary<int32, utf8> or utf8, null where a value is
+    Batches hold these columns in this order, as float64, dictionary<int32, utf8> or utf8, null if a value is
     missing. scratch: folder for what must be downloaded or unpacked (default: the system's); `close` removes it.
     storage_options: for fsspec. plugins: whose formats are read (default: those of the environment).
     Raises DataError naming file, line or row, and column; nothing is left behind.

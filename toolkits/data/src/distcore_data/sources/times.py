@@ -1,6 +1,6 @@
 """Dates and times as pandas writes them to csv.
 
-pandas chooses one format for a whole column of timestamps: only the date where every value is midnight, else as many
+pandas chooses one format for a whole column of timestamps: only the date if every value is midnight, else as many
 digits of a second as the finest value needs. So the unit is found over the whole column, never over a partition. With
 a time zone, each value is written by itself: no fraction, or six digits, or nine.
 """
@@ -65,7 +65,7 @@ def _by_itself(local: pa.Array) -> pa.Array:
 
 
 def time_text(values: pa.Array) -> pa.Array:
-    """`10:00:00`, with six more digits where there is a fraction of a second, as Python writes a time."""
+    """`10:00:00`, with six more digits if there is a fraction of a second, as Python writes a time."""
     return pc.replace_substring(values.cast(pa.time64("us"), safe=False).cast(pa.utf8()), ".000000", "")
 
 

@@ -56,7 +56,7 @@ def typed(
     place: Place,
     unit: str | None = None,
 ) -> pa.Array:
-    """The column as float64, dictionary<int32, utf8> or utf8, with nulls where values are missing.
+    """The column as float64, dictionary<int32, utf8> or utf8, with nulls if values are missing.
 
     Every value of a dictionary occurs in the rows. unit: see `times.timestamp_text`. Raises DataError naming place and
     column for the first value that is not a number or is infinite, if a number is asked for.

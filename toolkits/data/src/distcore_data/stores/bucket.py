@@ -211,7 +211,7 @@ class Bucket:
                 if self._only not in (None, os.getpid()):
                     raise UserError(
                         f"{self.url} is the memory of one process, and this is another. Give a folder or a bucket in "
-                        "backend.cache_dir where work runs in several processes."
+                        "backend.cache_dir if work runs in several processes."
                     )
                 files, root = open_filesystem(self.address, self.kind, self.credentials)
                 self._opened = os.getpid(), _Opened(files, root, blocks_of(files, self.kind, 2 * REQUESTS))

@@ -39,7 +39,7 @@ log = logging.getLogger("distcore")
 def persistently(
     work: Callable[[], T], where: str, doing: str, secrets: Iterable[str] = (), *, absence: bool = True
 ) -> T:
-    """work(), again where it failed for a reason that may pass.
+    """work(), again if it failed for a reason that may pass.
 
     absence: that there is no such object is an answer, and FileNotFoundError passes through; that there is no such
     bucket never is. Raises StoreError naming `where` (the object), `doing` ("read") and the cause."""

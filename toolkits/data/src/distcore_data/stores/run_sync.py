@@ -61,7 +61,7 @@ class Mirror:
 
     @classmethod
     def begin(cls, root: str, name: str, credentials: Credentials | None = None) -> Mirror:
-        """A fresh one at `<root>/<name>`, with a number behind it where something lies there: two runs share none.
+        """A fresh one at `<root>/<name>`, with a number behind it if something lies there: two runs share none.
 
         Raises UserError if no object can have that name."""
         if not NAME.fullmatch(name) or "/" in name:
@@ -98,7 +98,7 @@ class Mirror:
         self.store.delete(sorted(before.keys() - {f"{name}/{each}" for each in (*names, last)}))
 
     def get_folder(self, name: str, folder: Path, last: str) -> None:
-        """Copy it to this machine, in place of what has the folder's name; nothing to do where it is the same already.
+        """Copy it to this machine, in place of what has the folder's name; nothing to do if it is the same already.
 
         name: "" for the mirror itself. What came is for the reader to check. Raises FileNotFoundError if there is
         none, TrainingError if this machine has no room for it."""
@@ -170,7 +170,7 @@ class Mirror:
             shutil.copyfileobj(source, target, 1 << 20)
 
     def _room_for(self, name: str, folder: Path) -> AbstractContextManager[None]:
-        """Says what to do where this machine has no room for a copy."""
+        """Says what to do if this machine has no room for a copy."""
         advice = "point TMPDIR to a larger disk"
         what = f"a copy of {self.store.where(name)}"
         return explained(folder, what, TrainingError, advice=advice, only=FULL | REFUSED)
