@@ -19,6 +19,7 @@ from distcore_core.contracts.backends import *  # noqa: F403
 from distcore_core.contracts.caching import *  # noqa: F403
 from distcore_core.contracts.features import *  # noqa: F403
 from distcore_core.contracts.loading import *  # noqa: F403
+from distcore_core.contracts.results import *  # noqa: F403
 from distcore_core.contracts.roles import *  # noqa: F403
 from distcore_core.contracts.search import *  # noqa: F403
 from distcore_core.contracts.training import *  # noqa: F403

@@ -64,7 +64,7 @@ def write_new(path: Path, text: str) -> None:
 def write(path: Path, text: str) -> None:
     """Write a file whole. Raises UserError if it cannot be written."""
     from distcore_core.io.atomic import write_file
-    from distcore_core.io.temporaries import sweep
+    from distcore_data.temporaries import sweep
 
     with writable(path):
         sweep(path.parent, path.name)

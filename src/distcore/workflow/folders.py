@@ -12,9 +12,8 @@ from distcore.workflow.session import experiment_directory
 from distcore_core.errors import DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_core.io.seals import sealed
-from distcore_core.io.temporaries import sweep
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, MODEL, STARTED, Mirror, working_folder
-from distcore_data.temporaries import sweep_tree, temporary_folder
+from distcore_data.temporaries import sweep, sweep_tree, temporary_folder
 from distcore_torch.signals import signal_of
 
 if TYPE_CHECKING:

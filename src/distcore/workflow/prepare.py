@@ -17,7 +17,7 @@ from distcore_data.roles import OWN, SPLITTER
 
 if TYPE_CHECKING:
     from distcore.workflow.session import Session
-    from distcore_core.registry.manager import Encoder
+    from distcore_core.registry.index import Encoder
     from distcore_data.cache import Cache, CacheBuilder
     from distcore_data.cache.manifest import Manifest
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from distcore_core.io.atomic import DirectoryBuilder, write_file
-from distcore_core.io.temporaries import sweep
 from distcore_data.stores.local import LocalStore
-from distcore_data.temporaries import sweep_system, sweep_tree, temporary_folder, unnamed_file
+from distcore_data.temporaries import sweep, sweep_system, sweep_tree, temporary_folder, unnamed_file
 
 HEX = uuid.UUID(int=7).hex
 LEFT = (f".report.html.{HEX}.tmp", f"model.building-{HEX}", f"model.removing-{HEX}")

@@ -9,6 +9,7 @@ annotations are for readers and type checkers.
     caching.py    from a dataset to a cache              Source, Processor, CacheFormat
     features.py   one column's type                      Feature, FeatureNetwork
     loading.py    from a cache to batches                Loader, Batch
+    results.py    where results go                       ResultsStore
     training.py   from batches to a model                Model, Trainer, Predictor
     search.py     the search for better parameters       Executor
     roles.py      each role as one object                Role, ROLES, Command
@@ -19,11 +20,12 @@ Shapes: n is rows of a dataset, B rows of a batch, W 32-bit words of one encoded
 
 from __future__ import annotations
 
-from distcore_core.contracts import backends, caching, features, loading, roles, search, training, values
+from distcore_core.contracts import backends, caching, features, loading, results, roles, search, training, values
 from distcore_core.contracts.backends import *  # noqa: F403
 from distcore_core.contracts.caching import *  # noqa: F403
 from distcore_core.contracts.features import *  # noqa: F403
 from distcore_core.contracts.loading import *  # noqa: F403
+from distcore_core.contracts.results import *  # noqa: F403
 from distcore_core.contracts.roles import *  # noqa: F403
 from distcore_core.contracts.search import *  # noqa: F403
 from distcore_core.contracts.training import *  # noqa: F403
@@ -34,6 +36,7 @@ __all__ += backends.__all__
 __all__ += caching.__all__
 __all__ += features.__all__
 __all__ += loading.__all__
+__all__ += results.__all__
 __all__ += roles.__all__
 __all__ += search.__all__
 __all__ += training.__all__

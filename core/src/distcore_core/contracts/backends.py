@@ -107,19 +107,29 @@ class Backend(Protocol):
     def resources(self) -> Resources: ...
 
     def run_group(self, group: WorkerGroup) -> list[Any]:
-        """Run the worker group to its end; results in rank order.
+        """Run the worker group to its end.
 
-        Raises TrainingError naming the rank that died, or what a rank raised, at once and as it is, if it is one of
-        distcore's errors that another attempt would meet again (`DistcoreError.recurs`); and Stopped after a signal,
-        once the ranks have saved where they are (a second signal does not wait)."""
+        Returns:
+            What each rank returned, in rank order.
+
+        Raises:
+            TrainingError: A rank died; the message names it.
+            DistcoreError: A rank raised one that another attempt would meet again (`recurs`): at once, as it is.
+            Stopped: After a signal, once the ranks have saved where they are; a second signal does not wait.
+        """
         ...
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
-        """Independent tasks; results in the order of the items, the first error raised as it is.
+        """Run independent tasks. A task whose worker is lost runs again elsewhere.
 
-        function: importable, or an object that pickles, which may hold megabytes: it travels once, only items travel
-        with every task. A task whose worker is lost runs again elsewhere. A few results at most wait to be taken, and
-        nothing is begun any more once the iterator is closed."""
+        Args:
+            function: Importable, or an object that pickles, which may hold megabytes: it travels once.
+            items: One a task, with which it travels.
+
+        Returns:
+            The results in the order of the items; the first error is raised as it is. A few results at most wait to
+            be taken, and nothing is begun any more once the iterator is closed.
+        """
         ...
 
     def close(self) -> None: ...
@@ -139,8 +149,15 @@ class Backend(Protocol):
         ...
 
     def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
-        """Raise UserError, before any work, if a node cannot see one of {what it is: path of a file or folder that is
-        read, or of a folder that is written to}."""
+        """Look, before any work, whether every node sees the places of a run.
+
+        Args:
+            read: {what it is, for people: path of a file or folder}.
+            written: {what it is: path of a folder, which need not exist}.
+
+        Raises:
+            UserError: A node does not see one of them.
+        """
         ...
 
 

@@ -69,15 +69,26 @@ class Processor(Protocol):
     """
 
     def scan(self, source: Source, scratch: Path | None = None) -> int:
-        """Cut the source into partitions in row order; returns how many there are.
+        """Cut the source into partitions in row order.
 
-        scratch: a folder on this machine for rows that are kept; its owner deletes it in the end."""
+        Args:
+            scratch: A folder on this machine for rows that are kept; its owner deletes it in the end.
+
+        Returns:
+            How many partitions there are.
+        """
         ...
 
     def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
-        """Read every partition once, give it to `partial` and merge the results in any order.
+        """Read every partition once.
 
-        Returns the merged value and the rows of each block in block order."""
+        Args:
+            partial: From a block to its share; importable or an object that pickles, as is `merge`.
+            merge: Of two shares, in any order.
+
+        Returns:
+            The merged value, and the rows of each block in block order.
+        """
         ...
 
     def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], T]) -> list[T]:
@@ -106,6 +117,22 @@ class CacheFormat(Protocol):
 
     suffix: str
 
-    def write(self, target: BinaryIO, table: pa.Table) -> None: ...
+    def write(self, target: BinaryIO, table: pa.Table) -> None:
+        """Write a shard.
 
-    def open(self, source: BinaryIO) -> ShardReader: ...
+        Args:
+            target: New and empty; seekable.
+            table: Columns of float32, int32, FixedSizeList of these, or List<int32>, without nulls.
+
+        Raises:
+            OSError: As the target raised it, such as for a full disk.
+        """
+        ...
+
+    def open(self, source: BinaryIO) -> ShardReader:
+        """Open a shard whose bytes are those that were written; closing the reader closes the source.
+
+        Raises:
+            ValueError: They are not; nothing in them was run, and memory was bounded by what they hold.
+        """
+        ...

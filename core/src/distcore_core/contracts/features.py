@@ -61,16 +61,35 @@ class Feature(Protocol):
     def merge(self, left: Any, right: Any) -> Any: ...
 
     def finish(self, state: Any) -> JSON:
-        """The metadata that `encode`, `decode` and the network need; JSON, the same bits for the same rows."""
+        """What `encode` and the network need to know of all rows.
+
+        Args:
+            state: What `partial` and `merge` made of them.
+
+        Returns:
+            Plain JSON, the same bits for the same rows.
+
+        Raises:
+            DataError: The rows are nothing to learn from, such as a column without values.
+        """
         ...
 
     def column(self, metadata: JSON) -> Column: ...
 
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
-        """Encode some rows: float32 or int32, FixedSizeList of them, or List<int32> for a ragged column.
+        """Encode some rows: the code of a row depends on that row and the metadata alone.
 
-        Row-wise: the code of a row depends on that row and the metadata alone. Missing values that are filled from
-        neighbours (bfill, ffill) were filled before; rows to be dropped were dropped before."""
+        Args:
+            values: [n], as `raw` says. Missing values that are filled from neighbours (bfill, ffill) were filled
+                before; rows to be dropped were dropped before.
+            metadata: What `finish` returned.
+
+        Returns:
+            [n], without nulls: float32 or int32, FixedSizeList of them, or List<int32> for a ragged column.
+
+        Raises:
+            DataError: A value is none of this type; the message says which.
+        """
         ...
 
     def network(self) -> FeatureNetwork:
@@ -108,7 +127,12 @@ class FeatureNetwork(Protocol):
         ...
 
     def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
-        """Loss of each row, [B], already weighted by class weights; the trainer sums and divides."""
+        """The loss of each row, [B], already weighted by class weights; the trainer sums and divides.
+
+        Args:
+            logits: [B] or [B, classes], as the decoder gives them.
+            target: [B], as `Feature.encode` gives it.
+        """
         ...
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
@@ -116,7 +140,14 @@ class FeatureNetwork(Protocol):
         ...
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
-        """What metrics and `predictions` read: probabilities [B] or [B, classes], or values [B] in encoded units."""
+        """What metrics and `predictions` read.
+
+        Args:
+            logits: [B] or [B, classes].
+
+        Returns:
+            Probabilities [B] or [B, classes], or values [B] in encoded units.
+        """
         ...
 
     def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:

@@ -86,7 +86,12 @@ class Loader(Protocol):
     """The way from cache to batches of tensors, for one split, one rank and one epoch after another."""
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """This rank's part of global batches start, start + 1, … of the epoch; always the same for (seed, epoch)."""
+        """This rank's part of the epoch's global batches, always the same for (seed, epoch).
+
+        Args:
+            epoch: From 0; another one is another order.
+            start: The first global batch to give: a resumed run goes on within an epoch.
+        """
         ...
 
     def close(self) -> None: ...

@@ -83,13 +83,23 @@ class Executor(Protocol):
     name: str
 
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
-        """{"at_once": trials beside each other, "algorithm": its name, "notes": […]}. Changes nothing, starts no trial.
+        """What `run` would do. Changes nothing, starts no trial.
 
-        Raises UserError for what it cannot carry out, and if the trials could wait for each other for ever."""
+        Returns:
+            {"at_once": trials beside each other, "algorithm": its name, "notes": […]}.
+
+        Raises:
+            UserError: It cannot be carried out, or the trials could wait for each other for ever.
+        """
         ...
 
     def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
-        """Run every trial that has not ended yet. told(name): its record is final.
+        """Run every trial that has not ended yet. A trial that fails is its own affair.
 
-        A trial that fails is its own affair. Raises KeyboardInterrupt after a ctrl-C, once every trial has stopped."""
+        Args:
+            told: Called with a trial's name once its record is final.
+
+        Raises:
+            KeyboardInterrupt: After a ctrl-C, once every trial has stopped.
+        """
         ...

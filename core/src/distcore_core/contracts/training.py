@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
 from distcore_core.contracts.backends import Backend
 from distcore_core.contracts.features import FeatureSet
 from distcore_core.contracts.loading import Batch
+from distcore_core.contracts.results import ResultsStore
 from distcore_core.contracts.values import JSON, CacheRef, PluginRef, Split
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ __all__ = [
     "ModelBase",
     "OpenJob",
     "Predictor",
-    "ResultsStore",
     "TrainJob",
     "TrainResult",
     "Trainer",
@@ -35,57 +35,23 @@ __all__ = [
 
 
 @runtime_checkable
-class ResultsStore(Protocol):
-    """The bucket that a run's results are copied to. url: its address, for people. Pickles, credentials included.
-
-    Raises StoreError, naming the object and the cause, if the store cannot be asked."""
-
-    url: str
-
-    def where(self, name: str) -> str:
-        """The whole address of what has the name, for messages."""
-        ...
-
-    def put_folder(self, name: str, folder: Path, last: str) -> None:
-        """Copy a folder of plain files, of which `last` says what belongs to it, in place of what had the name."""
-        ...
-
-    def get_folder(self, name: str, folder: Path, last: str) -> None:
-        """Copy it to this machine. Raises FileNotFoundError."""
-        ...
-
-    def folders(self, name: str, last: str = "") -> list[str]:
-        """Names of the folders in a folder, in order; with `last`, of those that have that file."""
-        ...
-
-    def remove_folder(self, name: str, last: str) -> None:
-        """Delete a folder, the file that makes it one first."""
-        ...
-
-    def put_file(self, name: str, path: Path) -> None:
-        """Copy a file, in place of what had the name."""
-        ...
-
-    def put_files(self, folder: Path) -> None:
-        """Copy the files of a run's folder that were not put yet, but for checkpoints and models."""
-        ...
-
-    def get_file(self, name: str, path: Path) -> None:
-        """Copy a file to this machine. Raises FileNotFoundError."""
-        ...
-
-
-@runtime_checkable
 class Model(Protocol):
     """Makes the torch module. Its forward takes a `Batch` (a mapping of column names to tensors) and returns
     {output feature: logits}."""
 
-    def build(self, features: FeatureSet) -> torch.nn.Module: ...
+    def build(self, features: FeatureSet) -> torch.nn.Module:
+        """A fresh module for fitted features; torch's random numbers decide its weights."""
+        ...
 
     def check_trust(self, trust: bool) -> None:
-        """Raise ArtifactError, before a saved model is built, if that would run code that nobody vouched for.
+        """Called before a saved model is built.
 
-        trust: the user vouches for it."""
+        Args:
+            trust: The user vouches for its code.
+
+        Raises:
+            ArtifactError: Building it would run code that nobody vouched for.
+        """
         ...
 
 
@@ -119,9 +85,12 @@ class OpenJob(Protocol):
     def rows(self, split: Split) -> int: ...
 
     def batches(self, split: Split, columns: Sequence[str] | None = None, rows: int = 65_536) -> Iterator[Batch]:
-        """The split in row order, `rows` at a time.
+        """The split in row order.
 
-        columns: those encoded columns alone; None: every one."""
+        Args:
+            columns: Those encoded columns alone; None: every one.
+            rows: Of a batch, but for the last.
+        """
         ...
 
     def scores(self, predictor: Predictor, split: Split) -> JSON:
@@ -133,10 +102,18 @@ class OpenJob(Protocol):
         ...
 
     def write_model(self, files: Mapping[str, bytes | Callable[[BinaryIO], None]], extra: JSON | None = None) -> Path:
-        """Write the model's folder, whole or not at all, to the run's bucket too, if it has one; returns its path.
+        """Write the model's folder, whole or not at all, to the run's bucket too, if it has one.
 
-        files: what `Trainer.load` will read, by file name. extra: JSON that is kept in model.json beside them.
-        Raises TrainingError if the disk is full; a model that was there is then as it was."""
+        Args:
+            files: What `Trainer.load` will read, by file name: bytes, or a function that writes them.
+            extra: JSON that is kept in model.json beside them.
+
+        Returns:
+            The folder's path.
+
+        Raises:
+            TrainingError: The disk is full; a model that was there is as it was.
+        """
         ...
 
 
@@ -182,7 +159,10 @@ class TrainJob:
     def open(self) -> AbstractContextManager[OpenJob]:
         """Open the cache, make the features and let the run's extensions listen, in any process, for a `with` block.
 
-        Raises CacheError if the cache cannot be read, ArtifactError or PluginError if a feature cannot be made."""
+        Raises:
+            CacheError: The cache cannot be read.
+            ArtifactError, PluginError: A feature cannot be made.
+        """
         module, _, function = self.opener.partition(":")
         made: AbstractContextManager[OpenJob] = getattr(import_module(module), function)(self)
         return made
@@ -233,10 +213,21 @@ class Trainer(Protocol):
         """What `fit` would do, for people: workers, batch sizes, steps an epoch, notes. Changes nothing."""
         ...
 
-    def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult: ...
+    def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
+        """Fit a model and write it (`OpenJob.write_model`).
+
+        Raises:
+            TrainingError: It cannot go on.
+            Stopped: After a signal; what is kept is said.
+        """
+        ...
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
-        """Open the files that `fit` wrote beside model.json."""
+        """Open the files that `fit` wrote beside model.json.
+
+        Raises:
+            ArtifactError: They are not as they were written, or name code that is not trusted.
+        """
         ...
 
 

@@ -1,7 +1,8 @@
-"""Temporary files and folders that show whether anybody still works on them, so that the next run removes the others.
+"""Temporary files and folders that show whether anybody still works on them.
 
 Who makes one holds a lock on it, not on a file beside it: the system lets go of the lock when its holder dies, and a
-rename takes it along. A temporary is looked at only if its name is one that nobody else would choose:
+rename takes it along. So the data toolkit's `sweep` removes what killed processes left. Names are such that nobody
+else would choose:
 
     .<name>.<32 hex digits>.tmp          a file on its way to <name>
     <name>.building-<32 hex digits>      a folder under construction
@@ -12,9 +13,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import logging
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,12 +27,6 @@ REMOVING = ".removing-"
 """The same in the name of a folder that is being deleted."""
 
 RANDOM = "[0-9a-f]{32}"
-BESIDE = re.compile(rf"\.(.+)\.{RANDOM}\.tmp|(.+)(?:{re.escape(BUILDING)}|{re.escape(REMOVING)}){RANDOM}", re.DOTALL)
-
-BUSY = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
-"""What the system says of a lock that somebody holds."""
-
-log = logging.getLogger("distcore")
 
 
 def temporary_name(path: Path) -> Path:
@@ -72,7 +65,7 @@ def hold(handle: int, path: str | os.PathLike[str]) -> bool:
     """The same with a file or folder that is open, until it is closed."""
     with suppress(OSError):
         fcntl.flock(handle, fcntl.LOCK_EX)
-    return _is_named(path, handle)
+    return is_named(path, handle)
 
 
 @contextmanager
@@ -87,49 +80,7 @@ def held_folder(name: Callable[[], Path]) -> Iterator[Path]:
                 return
 
 
-def sweep(folder: Path, name: str | None = None) -> None:
-    """Remove what killed processes left half done in a folder: only what is ours, and what nobody holds.
-
-    Args:
-        folder: Where to look; not in the folders there. It need not exist.
-        name: Only what was on its way to this name.
-    """
-    for entry in entries(folder):
-        found = BESIDE.fullmatch(entry.name)
-        if found is not None and name in (None, found[1], found[2]):
-            remove_if_abandoned(Path(entry.path))
-
-
 # ------------------------------------------------------------------ inside
-
-
-def entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What lies in a folder; nothing if it cannot be read."""
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError:  # not there, or not ours to look at
-        return []
-
-
-def remove_if_abandoned(path: Path) -> None:
-    """Remove a temporary of this user's whose lock is free; what cannot be removed stays."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        if os.fstat(handle).st_uid != os.geteuid():
-            return
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_named(path, handle):
-            log.info("Removing %s, left by a run that was killed.", path)
-            delete(path)
-    except OSError as error:
-        if error.errno not in (*BUSY, errno.ENOENT):
-            log.debug("%s is left as it is: %s", path, error)
-    finally:
-        os.close(handle)
 
 
 def delete(path: Path) -> None:
@@ -140,7 +91,8 @@ def delete(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_named(path: str | os.PathLike[str], handle: int) -> bool:
+def is_named(path: str | os.PathLike[str], handle: int) -> bool:
+    """Whether the path names what is open."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle))
     except OSError:

@@ -16,34 +16,25 @@ from typing import Any
 from distcore_core.contracts.roles import singular
 from distcore_core.errors import PluginConflict, PluginNotFound
 
-INSTALL_HINTS: Mapping[tuple[str, str], str] = {
-    ("backends", "local"): "distcore-local",
-    ("backends", "ray"): "distcore-ray",
-    ("backends", "horovod"): "distcore-horovod",
-    ("processors", "local"): "distcore-local",
-    ("processors", "dask"): "distcore-dask",
-    ("processors", "modin"): "distcore-modin",
-    ("caches", "parquet"): "distcore-parquet",
-    ("caches", "hdf5"): "distcore-hdf5",
-    ("caches", "tfrecord"): "distcore-tfrecord",
-    ("loaders", "packed"): "distcore-local",
-    ("models", "tabular"): "distcore-tabular",
-    ("models", "module"): "distcore-tabular",
-    ("trainers", "local"): "distcore-local",
-    ("trainers", "data_parallel"): "distcore-local",
-    ("trainers", "ddp"): "distcore-local",
-    ("trainers", "horovod"): "distcore-horovod",
-    ("executors", "local"): "distcore-optuna",
-    ("executors", "optuna"): "distcore-optuna",
-    ("executors", "ray"): "distcore-ray",
-    ("sections", "preprocessing"): "distcore-data",
-    ("sections", "trainer"): "distcore-torch",
-    ("sections", "hyperopt"): "distcore-search",
-    ("upgrades", "ludwig"): "distcore-tabular",
-    ("extensions", "report"): "distcore-report",
-    ("commands", "report"): "distcore-report",
-    **{("features", name): "distcore-tabular" for name in ("number", "binary", "category", "text", "set")},
+_OFFERED = {
+    "distcore-local": "backends:local processors:local loaders:packed trainers:local "
+    "trainers:data_parallel trainers:ddp",
+    "distcore-ray": "backends:ray executors:ray",
+    "distcore-horovod": "backends:horovod trainers:horovod",
+    "distcore-dask": "processors:dask",
+    "distcore-modin": "processors:modin",
+    "distcore-parquet": "caches:parquet",
+    "distcore-hdf5": "caches:hdf5",
+    "distcore-tfrecord": "caches:tfrecord",
+    "distcore-tabular": "models:tabular models:module upgrades:ludwig features:number features:binary "
+    "features:category features:text features:set",
+    "distcore-optuna": "executors:local executors:optuna",
+    "distcore-data": "sections:preprocessing",
+    "distcore-torch": "sections:trainer",
+    "distcore-search": "sections:hyperopt",
+    "distcore-report": "extensions:report commands:report",
 }
+INSTALL_HINTS: Mapping[str, str] = {each: name for name, offered in _OFFERED.items() for each in offered.split()}
 """The one place where core names plugins: what to `pip install` for a name that nobody offers."""
 
 GROUPS = "distcore."
@@ -67,6 +58,26 @@ class Offer:
     def who(self) -> str:
         """Distribution and version, for people."""
         return f"{self.distribution} {self.version}"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Who encodes values: a distribution, its version, and that of the data it makes.
+
+    Two releases with one data version encode alike, so caches and models of one are good for the other."""
+
+    distribution: str
+    version: str
+    data: str
+
+    @property
+    def who(self) -> str:
+        """For people."""
+        stated = f" (data version {self.data})" if self.data != self.version else ""
+        return f"{self.distribution} {self.version}{stated}"
+
+    def as_json(self) -> dict[str, str]:
+        return vars(self).copy()
 
 
 class Installed:
@@ -112,8 +123,8 @@ class Installed:
         if near:
             parts.append(f"Did you mean {' or '.join(map(repr, near))}?")
         parts.append(f"Installed: {', '.join(installed) or 'none'}.")
-        if (kind, name) in INSTALL_HINTS and len(parts) < 4:
-            parts.append(f"To get it: pip install {INSTALL_HINTS[kind, name]}")
+        if f"{kind}:{name}" in INSTALL_HINTS and len(parts) < 4:
+            parts.append(f"To get it: pip install {INSTALL_HINTS[f'{kind}:{name}']}")
         elif not near and not blocked:
             parts.append("Install the distribution that offers it, or name one that is installed.")
         return PluginNotFound(" ".join(parts))

@@ -12,7 +12,6 @@ import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
@@ -21,33 +20,13 @@ from distcore_core import hooks
 from distcore_core.contracts import COMMAND, MEMBER_HOOK, UPGRADE, Detection, Role
 from distcore_core.contracts.roles import singular
 from distcore_core.errors import ConfigError, ConfigIssue, PluginBroken, UserError
-from distcore_core.registry.index import Installed, Offer
+from distcore_core.registry.index import Encoder, Installed, Offer
 from distcore_core.registry.loader import load
 
 if TYPE_CHECKING:
     from distcore_core.config.document import Document
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """Who encodes values: a distribution, its version, and that of the data it makes.
-
-    Two releases with one data version encode alike, so caches and models of one are good for the other."""
-
-    distribution: str
-    version: str
-    data: str
-
-    @property
-    def who(self) -> str:
-        """For people."""
-        stated = f" (data version {self.data})" if self.data != self.version else ""
-        return f"{self.distribution} {self.version}{stated}"
-
-    def as_json(self) -> dict[str, str]:
-        return vars(self).copy()
 
 
 class Plugins(Installed):
@@ -114,10 +93,14 @@ class Plugins(Installed):
         return made
 
     def encoder(self, kind: str, name: str) -> Encoder:
-        """Who encodes for this feature type or cache format.
+        """Who encodes for this feature type, cache format or member.
 
         The data version is the module's DATA_VERSION, for all its names or by name; if it states none, each version
-        of the distribution counts as another. Raises PluginBroken for one that is no text or number."""
+        of the distribution counts as another.
+
+        Raises:
+            PluginBroken: It states one that is no text or number.
+        """
         offer, stated = self.find(kind, name), getattr(self.load(kind, name), "DATA_VERSION", None)
         if isinstance(stated, Mapping):
             stated = stated.get(name)

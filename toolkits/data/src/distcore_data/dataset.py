@@ -15,7 +15,8 @@ from distcore_data.roles import OWN
 from distcore_data.temporaries import temporary_folder
 
 if TYPE_CHECKING:
-    from distcore_core.registry.manager import Encoder, Plugins
+    from distcore_core.registry.index import Encoder
+    from distcore_core.registry.manager import Plugins
     from distcore_data.cache import Cache
     from distcore_data.sources.options import DelimitedOptions
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import FEATURE, JSON, Column, Feature
 from distcore_core.contracts.roles import singular
 from distcore_core.errors import ArtifactError, ConfigError, ConfigIssue
-from distcore_core.registry.manager import Encoder
+from distcore_core.registry.index import Encoder
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins

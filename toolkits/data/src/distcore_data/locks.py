@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from distcore_core.io.temporaries import BUSY
+BUSY = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
+"""What the system says of a lock that somebody holds."""
 
 
 @contextmanager

@@ -7,6 +7,8 @@ of `distcore_core.io.temporaries`.
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
 import os
 import re
 import shutil
@@ -17,13 +19,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from distcore_core.io.temporaries import BESIDE, RANDOM, entries, held_folder, remove_if_abandoned, sweep
-from distcore_data.locks import locked_if_free
+from distcore_core.io.temporaries import BUILDING, RANDOM, REMOVING, delete, held_folder, is_named
+from distcore_data.locks import BUSY, locked_if_free
 
 IN_SYSTEM = re.compile(rf"distcore-[a-z]+-{RANDOM}")
 
+BESIDE = re.compile(rf"\.(.+)\.{RANDOM}\.tmp|(.+)(?:{re.escape(BUILDING)}|{re.escape(REMOVING)}){RANDOM}", re.DOTALL)
+"""Names of what is on its way to another name, or from it."""
+
 LOCK = ".lock"
 """What holds a folder of a search, and of each trial."""
+
+log = logging.getLogger("distcore")
 
 
 @contextmanager
@@ -96,3 +103,45 @@ def sweep_system() -> None:
     for entry in entries(Path(tempfile.gettempdir())):
         if IN_SYSTEM.fullmatch(entry.name):
             remove_if_abandoned(Path(entry.path))
+
+
+def sweep(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes left half done in a folder: only what is ours, and what nobody holds.
+
+    Args:
+        folder: Where to look; not in the folders there. It need not exist.
+        name: Only what was on its way to this name.
+    """
+    for entry in entries(folder):
+        found = BESIDE.fullmatch(entry.name)
+        if found is not None and name in (None, found[1], found[2]):
+            remove_if_abandoned(Path(entry.path))
+
+
+def entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder; nothing if it cannot be read."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:  # not there, or not ours to look at
+        return []
+
+
+def remove_if_abandoned(path: Path) -> None:
+    """Remove a temporary of this user's whose lock is free; what cannot be removed stays."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if os.fstat(handle).st_uid != os.geteuid():
+            return
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_named(path, handle):
+            log.info("Removing %s, left by a run that was killed.", path)
+            delete(path)
+    except OSError as error:
+        if error.errno not in (*BUSY, errno.ENOENT):
+            log.debug("%s is left as it is: %s", path, error)
+    finally:
+        os.close(handle)

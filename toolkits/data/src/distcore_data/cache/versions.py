@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from distcore_core.errors import DistcoreError
-from distcore_core.registry.manager import Encoder
+from distcore_core.registry.index import Encoder
 from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.manifest import KEY_LENGTH, MANIFEST, RECIPE_LENGTH
 from distcore_data.stores.local import LocalStore

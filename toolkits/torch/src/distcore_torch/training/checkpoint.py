@@ -24,8 +24,8 @@ from distcore_core.io.atomic import DirectoryBuilder, remove_directory, write_ne
 from distcore_core.io.digest import digest_file
 from distcore_core.io.os_errors import explained
 from distcore_core.io.seals import parse_json, read_bounded, sealed, unsealed
-from distcore_core.io.temporaries import sweep
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST
+from distcore_data.temporaries import sweep
 from distcore_torch.training.tensorfile import read_tensors, tensor_writer
 
 if TYPE_CHECKING:
