@@ -366,8 +366,15 @@ def _answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
 def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None) -> LoadedModel:
     """Open a model folder (or the experiment's folder around it); `.predict(frame)` gives a table.
 
-    trust: allow a model that names a class from outside the installed plugins; opening it imports that class.
-    credentials: of the bucket that it lies in, a mapping or the path of a JSON file; None: what the environment gives.
+    Args:
+        model_path: The folder, or its address in a bucket.
+        trust: Allow a model that names a class from outside the installed plugins; opening it imports that class.
+        credentials: Of the bucket that it lies in, a mapping or the path of a JSON file; None: what the environment
+            gives.
+
+    Raises:
+        ArtifactError: It is damaged, foreign or not trusted.
+        PluginError: A plugin that it needs is not there, or encodes otherwise.
     """
     from distcore.workflow.loaded import LoadedModel
     from distcore_data.stores import given_credentials

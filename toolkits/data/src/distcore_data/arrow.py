@@ -32,7 +32,14 @@ _ARROW = {dtype: kind for kind, dtype in TYPES.items()}
 
 
 def from_numpy(values: np.ndarray) -> pa.Array:
-    """A numpy vector of a type in TYPES as an Arrow array on the same memory (copied if it is strided)."""
+    """A numpy vector as an Arrow array on the same memory (copied if it is strided).
+
+    Args:
+        values: [n], of a type in TYPES.
+
+    Raises:
+        TypeError: It is none.
+    """
     values = np.ascontiguousarray(values)
     if values.ndim != 1 or values.dtype not in _ARROW:
         raise TypeError(f"expected a vector of a number type, got {values.dtype} of shape {values.shape}")
@@ -48,7 +55,14 @@ def strings(values: Sequence[str]) -> pa.Array:
 
 
 def to_numpy(array: pa.Array) -> np.ndarray:
-    """An Arrow array without nulls, of a type in TYPES, as a read-only numpy vector on the same memory."""
+    """An Arrow array as a read-only numpy vector on the same memory.
+
+    Args:
+        array: [n], without nulls, of a type in TYPES.
+
+    Raises:
+        TypeError: It has nulls or is of another type.
+    """
     if array.null_count or array.type not in TYPES:
         raise TypeError(f"expected an array of a number type without nulls, got {array.type}, {array.null_count} nulls")
     buffer = array.buffers()[1]

@@ -73,11 +73,17 @@ def write_artifact(
     files: Mapping[str, bytes | Callable[[BinaryIO], None]],
     extra: JSON | None = None,
 ) -> Path:
-    """Write a model folder whole, replacing the one that is there; returns its path.
+    """Write a model folder whole, replacing the one that is there; if the job's results lie in a bucket, there too.
 
-    files: what the trainer saves, by file name. extra: what the trainer wants to read back (`manifest["extra"]`).
-    If the job's results lie in a bucket, it is copied there too.
-    Raises TrainingError if the disk is full; an older model is then as it was.
+    Args:
+        files: What the trainer saves, by file name: bytes, or a function that writes them.
+        extra: What the trainer wants to read back (`manifest["extra"]`).
+
+    Returns:
+        The folder's path.
+
+    Raises:
+        TrainingError: The disk is full; an older model is as it was.
     """
     with explained(directory, "the model", TrainingError), DirectoryBuilder(directory, replace=True) as folder:
         digests = {name: write_new_file(folder / name, content) for name, content in files.items()}

@@ -36,21 +36,33 @@ class Values:
 def columns_of(table: pa.Table) -> list[Values]:
     """The columns of a shard, on the table's own memory if each is one chunk.
 
-    Raises CacheError for missing values and for types that are none of a cache's."""
+    Raises:
+        CacheError: There are missing values, or types that are none of a cache's.
+    """
     return [_values(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
 
 
 def batch_of(columns: Sequence[Values]) -> pa.RecordBatch:
     """The columns as a batch of required fields, without a copy.
 
-    Raises ValueError if offsets do not fit the values: Arrow would read beyond them."""
+    Raises:
+        ValueError: Offsets do not fit the values: Arrow would read beyond them.
+    """
     arrays = [_array(column) for column in columns]
     fields = [pa.field(column.name, array.type, nullable=False) for column, array in zip(columns, arrays, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def row_range(start: int, stop: int | None, rows: int) -> tuple[int, int]:
-    """[start, stop) of a shard of so many rows; stop None is its end. Raises IndexError if it does not lie in it."""
+    """The range of rows that a reader was asked for.
+
+    Args:
+        stop: None is the end.
+        rows: Of the shard.
+
+    Raises:
+        IndexError: [start, stop) does not lie in it.
+    """
     stop = rows if stop is None else stop
     if not 0 <= start <= stop <= rows:
         raise IndexError(f"rows [{start}, {stop}) of a shard of {rows}")

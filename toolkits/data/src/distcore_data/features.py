@@ -41,7 +41,16 @@ class Features:
 
     @classmethod
     def of(cls, config: JSON, plugins: Plugins) -> Features:
-        """The unfitted features that a resolved config declares. config: as plain JSON (`TrainJob.config`)."""
+        """The unfitted features that a resolved config declares.
+
+        Args:
+            config: As plain JSON (`TrainJob.config`).
+            plugins: Those that make them.
+
+        Raises:
+            PluginError: One cannot be made.
+            ConfigError: Its options are not what its type takes.
+        """
         specifications = [
             {
                 "name": each["name"],
@@ -57,8 +66,12 @@ class Features:
 
     @classmethod
     def from_json(cls, saved: JSON, plugins: Plugins) -> Features:
-        """The fitted features that `as_json` wrote. Raises ArtifactError if a part is missing, or a plugin that is
-        installed encodes otherwise than the one that fitted them."""
+        """The fitted features that `as_json` wrote.
+
+        Raises:
+            ArtifactError: A part is missing, or a plugin that is installed encodes otherwise than the one that fitted
+                them.
+        """
         try:
             _check_encoders(saved.get("encoders") or {}, plugins)
             return cls._make(saved["features"], plugins).fitted(saved["metadata"])
@@ -72,7 +85,11 @@ class Features:
         return {"features": list(self.specifications), "metadata": dict(self.metadata), "encoders": encoders}
 
     def fitted(self, metadata: Mapping[str, JSON]) -> Features:
-        """The same features with what preprocessing found."""
+        """The same features with what preprocessing found.
+
+        Args:
+            metadata: {feature: what `Feature.finish` returned}.
+        """
         columns = {feature.name: feature.column(metadata[feature.name]) for feature in self}
         return replace(self, metadata=dict(metadata), columns=columns)
 

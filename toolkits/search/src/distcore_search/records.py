@@ -47,7 +47,17 @@ class SearchWork:
 
 
 def read_record(folder: Path) -> JSON:
-    """A trial's record; {} if it was never begun. Raises UserError if it is not as it was written."""
+    """A trial's record.
+
+    Args:
+        folder: The trial's (`SearchWork.folder`).
+
+    Returns:
+        {"name", "parameters", "raw", "state", …}; {} if it was never begun.
+
+    Raises:
+        UserError: It is not as it was written.
+    """
     advice = f"Remove the folder {folder} and go on with the search: this trial is run again."
     try:
         return read_sealed(folder / RECORD, advice)
@@ -67,7 +77,11 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def begin_record(work: SearchWork, name: str, raw: Mapping[str, Any]) -> JSON:
-    """The trial's record, written if there is none yet: a process that dies at once leaves a trial all the same."""
+    """The trial's record, written if there is none yet: a process that dies at once leaves a trial all the same.
+
+    Args:
+        raw: The values that the executor chose, of which `values_of` makes the config's.
+    """
     folder = work.folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     record = read_record(folder)
@@ -79,9 +93,16 @@ def begin_record(work: SearchWork, name: str, raw: Mapping[str, Any]) -> JSON:
 
 
 def end_record(folder: Path, state: str, objective: Objective, error: str | None = None, seconds: float = 0.0) -> JSON:
-    """What an executor says of a trial that does not say so itself: "stopped" early, or "failed" (its process died).
+    """Say of a trial that does not say so itself that it has ended. One that has ended meanwhile keeps its own word.
 
-    Its score is the best of its rounds. One that has ended meanwhile keeps its own word."""
+    Args:
+        state: "stopped" early, or "failed" (its process died).
+        objective: What is searched for: the record's score is the best of the trial's rounds.
+        error: Why, for people.
+
+    Returns:
+        The record as it is now.
+    """
     record = read_record(folder)
     if record.get("state") in ENDED:
         return record

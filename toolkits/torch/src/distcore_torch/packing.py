@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def pack(encoded: pa.RecordBatch, layout: Layout, start: int = 0) -> Batch:
-    """One batch of all rows of `encoded`, which holds the layout's columns. start: see `Batch`."""
+    """One batch of all rows.
+
+    Args:
+        encoded: Holds the layout's columns, without nulls.
+        start: See `Batch`.
+    """
     matrix = np.empty((encoded.num_rows, layout.words), np.int32)
     pack_into(matrix, encoded, layout)
     ragged = {name: ragged_of(encoded.column(name)) for name in layout.ragged}

@@ -168,8 +168,16 @@ def ensure_cache(
 
 
 def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:
-    """Open a committed cache. Raises CacheError if its manifest is missing, torn, foreign or names strange files,
-    StoreError if a bucket fails."""
+    """Open a committed cache.
+
+    Args:
+        cache: Where it lies.
+        plugins: Those that make its format; None: the installed ones.
+
+    Raises:
+        CacheError: Its manifest is missing, torn, foreign or names strange files.
+        StoreError: A bucket fails.
+    """
     files = CacheFiles(open_store(cache.directory, cache.credentials), f"{cache.key}/")
     manifest = with_metadata(files, files.manifest(cache.key))
     if plugins is None:

@@ -55,10 +55,18 @@ class CacheReader:
         return self._starts[split][-1]
 
     def read(self, split: Split, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Rows [start, stop) of the split; columns: names, in this order (None: all, in the manifest's order).
+        """Rows [start, stop) of the split.
 
-        float32 or int32 arrays without nulls, FixedSizeList of them, or List<int32>.
-        Raises CacheError naming the file, if a shard is missing or damaged."""
+        Args:
+            columns: Names, in this order; None: all, in the manifest's order.
+
+        Returns:
+            float32 or int32 arrays without nulls, FixedSizeList of them, or List<int32>.
+
+        Raises:
+            CacheError: A shard is missing or damaged; the message names the file.
+            IndexError: The split has no such rows.
+        """
         if not 0 <= start <= stop <= self.rows(split):
             raise IndexError(f"rows [{start}, {stop}) of {split}, which has {self.rows(split)}")
         names = self._names(columns)
@@ -80,7 +88,12 @@ class CacheReader:
         self._files.expect(entries)
 
     def iter(self, split: Split, batch_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The split in order, `batch_rows` at a time (the last batch may be shorter)."""
+        """The split in order.
+
+        Args:
+            batch_rows: Rows at a time; the last batch may be shorter.
+            columns: As for `read`.
+        """
         piece = max(PIECE_ROWS // batch_rows, 1) * batch_rows
         self.expect(split, 0, self.rows(split))
         for begin in range(0, self.rows(split), piece):

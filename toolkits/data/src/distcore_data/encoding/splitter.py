@@ -51,17 +51,40 @@ class Splitter:
         self.needs: dict[str, str] = {} if column is None else {column: "category"}
 
     def place(self, block_rows: Sequence[int]) -> None:
-        """Learn how many rows each block of the scan has."""
+        """Called once, before any row is assigned.
+
+        Args:
+            block_rows: Rows of each block of the scan, in order.
+        """
 
     def survey(self, rows: Rows) -> Any:
-        """What other shards must know of this one; picklable."""
+        """Look at a shard, if `surveys` is set.
+
+        Returns:
+            What other shards must know of this one; picklable.
+        """
 
     def carries(self, surveys: Sequence[Any]) -> list[Any]:
-        """From the surveys of all shards in order: what `assign` is to be told at each."""
+        """Put the surveys together.
+
+        Args:
+            surveys: Of all shards, in order.
+
+        Returns:
+            What `assign` is to be told at each shard.
+        """
         return [None] * len(surveys)
 
     def assign(self, rows: Rows, carry: Any = None) -> np.ndarray:
-        """The split of each row: int8 [n], an index into SPLITS."""
+        """Say the split of each row.
+
+        Args:
+            rows: The kept rows of one shard, n of them.
+            carry: What `carries` has for it.
+
+        Returns:
+            int8 [n], indices into SPLITS.
+        """
         raise TypeError(f"{type(self).__name__} does not assign")
 
 

@@ -66,9 +66,21 @@ class DataFormat(Protocol):
     def fetches(self) -> bool: ...
 
     def open(self, given: Given, raw: Mapping[str, str]) -> Source:
-        """The columns in `raw`, typed as `open_source` says. Raises DataError naming file, line or row, and column."""
+        """Open the dataset for reading.
+
+        Args:
+            given: The dataset as it was given, and what was said about it.
+            raw: {column: how to read it}, typed as `open_source` says.
+
+        Raises:
+            DataError: It cannot be read so; the message names file, line or row, and column.
+        """
         ...
 
     def sample(self, given: Given, rows: int) -> pa.Table:
-        """At most so many of the first rows, every column with the type that it seems to have."""
+        """The first rows, every column with the type that it seems to have.
+
+        Args:
+            rows: How many at most.
+        """
         ...

@@ -71,22 +71,43 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str = "") -> dict[str, Stat]:
-        """Objects whose name begins with `prefix` (a folder with its slash, or "" for all)."""
+        """Every object below a prefix.
+
+        Args:
+            prefix: What names begin with: a folder with its slash, or "" for all.
+
+        Returns:
+            {name: what is known of it without reading it}.
+        """
         ...
 
     def read(self, name: str) -> bytes:
-        """A whole object. Raises FileNotFoundError, and OSError if it has more than SMALL bytes."""
+        """A whole object.
+
+        Raises:
+            FileNotFoundError: There is none.
+            OSError: It has more than SMALL bytes.
+        """
         ...
 
     def open(self, name: str, size: int, seen: Seen | None = None) -> BinaryIO:
         """A whole object as a seekable local file with a descriptor, closed by the caller; nothing of it outlives that.
 
-        Of a length other than `size`: the file has another length too (not necessarily the object's). seen: where the
-        object is fetched in one piece, told of its blocks on their way. Raises FileNotFoundError."""
+        Args:
+            size: Its length in bytes. If that is another, the file has another length too, perhaps not the object's.
+            seen: Told of the object's blocks on their way, if it is fetched in one piece.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
         ...
 
     def put(self, name: str, path: Path) -> None:
-        """Store a local file's bytes under the name, whole or not at all, in place of what was there."""
+        """Store a local file's bytes, whole or not at all, in place of what has the name.
+
+        Raises:
+            StoreError: The bucket cannot be asked, or refuses; what was there is as it was.
+        """
         ...
 
     def write(self, name: str, content: bytes) -> None:
@@ -94,13 +115,22 @@ class Store(Protocol):
         ...
 
     def create(self, name: str, content: bytes) -> bool:
-        """Store the bytes under a name that nothing has. True: these bytes are there now; False: others are.
+        """Store the bytes under a name that nothing has.
 
         Of all who create one name exactly one gets True, however many try at once; so contents must differ between
-        processes that are to be told apart. Raises StoreError if the store cannot promise that."""
+        processes that are to be told apart.
+
+        Returns:
+            True: these bytes are there now; False: others are.
+
+        Raises:
+            StoreError: The store cannot promise that.
+        """
         ...
 
-    def delete(self, names: Iterable[str]) -> None: ...
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; names that are gone already are fine."""
+        ...
 
 
 def checked(name: str) -> str:
