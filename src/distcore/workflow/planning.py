@@ -237,7 +237,7 @@ def _bytes(data: Data) -> int | None:
 def _bytes_of(dataset: Any) -> int | None:
     from distcore_data.sources.fetch import is_url, local_path
     from distcore_data.sources.memory import as_table
-    from distcore_data.sources.parquet import parquet_files
+    from distcore_data.sources.parquet_files import parquet_files
 
     if not isinstance(dataset, str | os.PathLike):
         return int(as_table(dataset).nbytes)

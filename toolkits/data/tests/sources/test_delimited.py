@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distcore_data.sources import ranges
+from distcore_data.sources import ranges, records
 from distcore_data.sources.options import NULL_VALUES
 from distcore_data.sources.registry import DelimitedOptions, open_source
 
@@ -206,10 +206,10 @@ def test_any_text_is_cut_between_records(tmp_path, monkeypatch, text, target, st
     content = ("a,b\n" + text).encode()
     path = write(tmp_path, content)
     found = ranges.scan(path, 0, ",", '"')
-    ends = {match.end() for match in ranges._walk(content, 0, ",", '"')}
+    ends = {match.end() for match in records._walk(content, 0, ",", '"')}
     if found.regular and found.unclosed is None:
         assert set(ranges.cuts(path, 4, target, b"\n", found, '"')[1:]) <= ends
-    offsets, unclosed = ranges.walked_cuts(path, 4, target, ",", '"')
+    offsets, unclosed = records.walked_cuts(path, 4, target, ",", '"')
     assert set(offsets[1:]) <= ends
     if found.regular:
         assert (unclosed is None) == (found.unclosed is None)

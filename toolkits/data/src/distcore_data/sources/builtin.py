@@ -72,7 +72,8 @@ class Parquet(NamedTuple):
 
     def open(self, given: Given, raw: Mapping[str, str]) -> Source:
         from distcore_data.sources.datafile import DataFile, watched
-        from distcore_data.sources.parquet import ParquetSource, file_name, parquet_files
+        from distcore_data.sources.parquet import ParquetSource
+        from distcore_data.sources.parquet_files import file_name, parquet_files
 
         paths = parquet_files(given.local, given.shown)
         files = [DataFile.given(each, file_name(given.shown, each)) for each in paths]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from distcore_core.errors import DataError
 from distcore_data.arrow import strings
-from distcore_data.sources import plaintext, ranges
+from distcore_data.sources import plaintext, ranges, records
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.delimited_range import DelimitedRange
 from distcore_data.sources.diagnosis import read_carefully
@@ -162,7 +162,7 @@ class DelimitedSource(FileSource):
         if found.regular:
             offsets = ranges.cuts(path, start, target_bytes, dialect.newline, found, dialect.quote)
         else:
-            offsets, unclosed = ranges.walked_cuts(path, start, target_bytes, dialect.delimiter, dialect.quote)
+            offsets, unclosed = records.walked_cuts(path, start, target_bytes, dialect.delimiter, dialect.quote)
             if unclosed is not None:
                 self._refuse_open_quote(unclosed)
         plain = self._is_plain(offsets)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from distcore_data.sources import ranges
+from distcore_data.sources import ranges, records
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.dialect import Dialect
 
@@ -71,7 +71,7 @@ class _Line:
 
     def __call__(self, row: int) -> str:
         part = self.partition
-        walk = ranges.records(memoryview(self.text).tobytes(), 0, part.dialect.delimiter, part.dialect.quote)
+        walk = records.records(memoryview(self.text).tobytes(), 0, part.dialect.delimiter, part.dialect.quote)
         start = next(start for index, (start, _) in enumerate(walk) if index == row)
         line = ranges.line_number(part.file.path, part.start + start, part.dialect.newline)
         return f"{part.file.shown}, line {line}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from distcore_core.errors import DataError
 from distcore_data.sources.encoding import UTF8_MARK
 from distcore_data.sources.options import DelimitedOptions
-from distcore_data.sources.ranges import records
+from distcore_data.sources.records import records
 
 DELIMITERS = (",", ";", "\t", "|")
 HEAD = 1 << 18

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from distcore_core.errors import DataError
-from distcore_data.sources import ranges
+from distcore_data.sources import ranges, records
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.fetch import Workplace, unpacked
 from distcore_data.sources.options import DelimitedOptions
@@ -16,7 +16,7 @@ from distcore_data.sources.options import DelimitedOptions
 
 def parquet_head(path: Path, shown: str, rows: int) -> pa.Table:
     """The first rows of the first file."""
-    from distcore_data.sources.parquet import checked_batches, file_name, open_file, parquet_files
+    from distcore_data.sources.parquet_files import checked_batches, file_name, open_file, parquet_files
 
     first = parquet_files(path, shown)[0]
     file = DataFile.at(first, file_name(shown, first))
@@ -61,7 +61,7 @@ def delimited_head(
         text = file.read(limit)
         whole = not file.read(1)
     stop, count = 0, 0
-    for _, end in ranges.records(text, 0, dialect.delimiter, dialect.quote):
+    for _, end in records.records(text, 0, dialect.delimiter, dialect.quote):
         if end == len(text) and not whole and count:
             break
         stop, count = end, count + 1

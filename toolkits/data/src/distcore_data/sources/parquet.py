@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import glob
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,69 +16,14 @@ import pyarrow.types as pt
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
-from distcore_data.sources.encoding import refuse_foreign, words_of
-from distcore_data.sources.fetch import Workplace, existing
+from distcore_data.sources.encoding import words_of
+from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.parquet_files import column_paths, delta_columns, open_file
 from distcore_data.sources.tables import require_columns, require_readable, slices, timestamp_columns, typed_batch
 from distcore_data.sources.times import finest, unit_of
 from distcore_data.sources.values import is_text
 
-SUFFIXES = (".parquet", ".parq", ".pq")
 OPEN_CURSORS = 4
-
-
-def parquet_files(path: Path, shown: str) -> list[Path]:
-    """The file itself, or the Parquet files of a folder or pattern, sorted by relative path."""
-    if any(mark in str(path) for mark in "*?[") and not path.exists():
-        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True)) if os.path.isfile(each)]
-        if not found:
-            raise DataError(f"{shown}: no file fits this pattern. Correct it, or name a file.")
-        return found
-    if existing(path).is_file():
-        return [path]
-    found = sorted(
-        (each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file() and not _hidden(each, path)),
-        key=lambda each: each.relative_to(path).parts,
-    )
-    if not found:
-        raise DataError(f"{shown}: a folder with no Parquet files ({', '.join(SUFFIXES)}). Name another.")
-    return found
-
-
-def _hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts)
-
-
-def open_file(path: str | Path, shown: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """The open file. Raises DataError when it is not Parquet or is cut short."""
-    try:
-        file = pq.ParquetFile(pa.OSFile(os.fsencode(path)), read_dictionary=list(dictionaries))
-        _ = file.schema_arrow.names, column_paths(file)
-        return file
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        refuse_foreign(path, shown, "Parquet", error)
-
-
-def column_paths(file: pq.ParquetFile) -> list[str]:
-    """Path of each leaf column by its number, from the schema: a column chunk's own is not checked to be UTF-8."""
-    return [file.schema.column(number).path for number in range(len(file.schema))]
-
-
-def file_name(shown: str, path: str | Path) -> str:
-    """What the user called the dataset, and which of its files."""
-    name = os.path.basename(path)
-    return shown if shown.endswith(name) else f"{shown} ({name})"
-
-
-def checked_batches(
-    file: DataFile, columns: Sequence[str] | None = None, rows: int = 1 << 16
-) -> Iterator[pa.RecordBatch]:
-    """Batches of some columns (None: all) of a whole file, each validated. Raises DataError."""
-    try:
-        for batch in open_file(file.path, file.shown).iter_batches(rows, columns=columns, use_threads=False):
-            batch.validate(full=True)
-            yield batch
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.shown}: the file is damaged ({words_of(error)}). Write it again.") from error
 
 
 @dataclass(frozen=True)
@@ -241,7 +184,7 @@ class ParquetSource(FileSource):
         for file in self.files:
             opened = open_file(file.path, file.shown)
             metadata, paths = opened.metadata, column_paths(opened)
-            dictionaries = tuple(sorted(texts - _delta_columns(metadata, paths)))
+            dictionaries = tuple(sorted(texts - delta_columns(metadata, paths)))
             for group in range(metadata.num_row_groups):
                 rows = metadata.row_group(group).num_rows
                 for start, stop in slices(rows, self._row_bytes(metadata.row_group(group), paths), target_bytes):
@@ -287,16 +230,6 @@ class ParquetSource(FileSource):
     def close(self) -> None:
         """Remove what was downloaded."""
         self._place.close()
-
-
-def _delta_columns(metadata: pq.FileMetaData, paths: Sequence[str]) -> set[str]:
-    """Columns with an encoding that Arrow cannot read into a dictionary."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return {
-        path
-        for number, path in enumerate(paths)
-        if any("DELTA" in name for group in groups for name in group.column(number).encodings)
-    }
 
 
 def _alike(left: pa.DataType, right: pa.DataType) -> bool:
