@@ -176,7 +176,7 @@ def test_they_are_trained_saved_loaded_and_predict(place, run):
     config = json.loads((place.results / "description.json").read_text())["config"]
     assert config["input_features"][0]["encoder"] == {"type": "waves", "frequencies": 6}
     run(*place.words("evaluate", "--model_path", place.results))
-    predictions = run(*place.words("predict", "--model_path", place.results))
+    predictions = run(*place.words("predict", "--model_path", place.results, "--overwrite"))
     assert "bias" not in predictions
     scores = json.loads((place.results / "test_statistics.json").read_text())["amount"]
     assert isinstance(scores["bias"], float)

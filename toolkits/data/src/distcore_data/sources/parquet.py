@@ -18,7 +18,12 @@ from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.encoding import words_of
 from distcore_data.sources.fetch import Workplace
-from distcore_data.sources.parquet_files import column_paths, delta_columns, open_file
+from distcore_data.sources.parquet_files import (
+    checked_batches,
+    column_paths,
+    delta_columns,
+    open_file,
+)
 from distcore_data.sources.tables import require_columns, require_readable, slices, timestamp_columns, typed_batch
 from distcore_data.sources.times import finest, unit_of
 from distcore_data.sources.values import is_text
