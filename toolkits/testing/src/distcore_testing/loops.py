@@ -204,8 +204,6 @@ def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, 
         module = TinyNet(run.dropout, run.norm)
     parts = options.parts if options.exact else 0
     loader = TinyLoader(tiny_batch(run.rows), plan.batch_rows, rank, options.should_shuffle, parts=parts)
-    if rank.index in run.kill:
-        loader.actions[run.kill[rank.index]] = lambda: _die_once(run)
     if run.perturb is not None and run.perturb[0] == rank.index:
         loader.actions[run.perturb[1]] = lambda: module.last.bias.data.add_(0.01)
     validation = tiny_batch(run.validation_rows, seed=1)
@@ -225,7 +223,10 @@ def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, 
         on_round=lambda epoch, step, scores: events.append(("round", epoch, step, sorted(scores))),
         on_checkpoint=lambda step, path: events.append(("checkpoint", step, path.name)),
     )
-    return TrainLoop(work, options, strategy, Progress()), loader, events
+    loop = TrainLoop(work, options, strategy, Progress())
+    if rank.index in run.kill:
+        loader.actions[run.kill[rank.index]] = lambda: _die_once(run, loop)
+    return loop, loader, events
 
 
 def make_strategy(name: str) -> Strategy:
@@ -239,7 +240,10 @@ def make_strategy(name: str) -> Strategy:
     return made
 
 
-def _die_once(run: TinyRun) -> None:
+def _die_once(run: TinyRun, loop: TrainLoop) -> None:
+    """What was saved until now is whole: where a run goes on must not depend on how fast a disk is."""
+    if loop.saver is not None:
+        loop.saver.wait()
     assert run.checkpoints is not None
     marker = Path(run.checkpoints) / "died"
     if not marker.exists():

@@ -1,9 +1,10 @@
-"""Checkpoints: whole or not there, every byte checked, no pickle; a damaged newest one falls back to the one before.
+"""Checkpoints: whole or not there, every byte checked, no pickle; a damaged newest one falls back
+to the one before.
 
 <directory>/step-00000123/
-  tensors.safetensors     weights, best weights, optimizer state, under the names that the trainer gave
-  state.json              everything else
-  manifest.json           its own digest; length and sha256 of the two
+  tensors.safetensors     weights, best weights, optimizer state, under the names that the trainer
+  gave state.json              everything else manifest.json           its own digest; length and
+  sha256 of the two
 """
 
 from __future__ import annotations
@@ -52,11 +53,19 @@ class Checkpoint:
     state: JSON
 
 
-def save(directory: Path, step: int, tensors: Mapping[str, torch.Tensor], state: JSON, keep: int = 2) -> Path:
+def save(
+    directory: Path,
+    step: int,
+    tensors: Mapping[str, torch.Tensor],
+    state: JSON,
+    keep: int = 2,
+    going_on: Callable[[], None] = lambda: None,
+) -> Path:
     """Write the checkpoint of a step and remove all but the newest `keep`; returns its folder.
 
-    It becomes visible by one rename once every byte is on disk. Checkpoints of later steps (a run that fell back to an
-    earlier one has passed over them) are removed. Raises CheckpointError if the disk is full: older ones are intact.
+    It becomes visible by one rename once every byte is on disk. Checkpoints of later steps (a run
+    that fell back to an earlier one has passed over them) are removed. going_on is called before
+    each tensor, and may raise. Raises CheckpointError if the disk is full: older ones are intact.
     """
     final = directory / f"step-{step:08d}"
     with explained(directory, "the checkpoint", CheckpointError, advice="choose another --output_directory"):
@@ -64,7 +73,7 @@ def save(directory: Path, step: int, tensors: Mapping[str, torch.Tensor], state:
         sweep(directory)
         with DirectoryBuilder(final, replace=True) as folder:
             digests = {
-                TENSORS: write_new_file(folder / TENSORS, tensor_writer(tensors)),
+                TENSORS: write_new_file(folder / TENSORS, tensor_writer(tensors, going_on)),
                 STATE: write_new_file(folder / STATE, json.dumps(state).encode()),
             }
             files = {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()}
@@ -78,7 +87,8 @@ def save(directory: Path, step: int, tensors: Mapping[str, torch.Tensor], state:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint that nobody needs any more. Where that cannot be done it is said, once: the run is well."""
+    """Remove a checkpoint that nobody needs any more. Where that cannot be done it is said, once: the
+    run is well."""
     try:
         remove_directory(path)
     except OSError as error:
@@ -103,7 +113,8 @@ def list_checkpoints(directory: Path) -> list[Path]:
 def load_newest(directory: Path, flaw: Callable[[Checkpoint], str] = lambda found: "") -> Checkpoint:
     """The newest checkpoint that is whole. Each damaged one before it is named in a warning.
 
-    flaw(checkpoint): what else speaks against one, or "". Raises CheckpointError if there is none, or none is whole.
+    flaw(checkpoint): what else speaks against one, or "". Raises CheckpointError if there is none,
+    or none is whole.
     """
     found = list_checkpoints(directory)
     if not found:
@@ -126,7 +137,8 @@ def load_newest(directory: Path, flaw: Callable[[Checkpoint], str] = lambda foun
 
 
 def copy_to(mirror: ResultsStore, path: Path) -> None:
-    """Copy a checkpoint into a run's bucket, then remove from there whichever do not lie beside it (any more)."""
+    """Copy a checkpoint into a run's bucket, then remove from there whichever do not lie beside it (any
+    more)."""
     mirror.put_folder(f"{CHECKPOINTS}/{path.name}", path, MANIFEST)
     kept = {each.name for each in list_checkpoints(path.parent)}
     for name in mirror.folders(CHECKPOINTS):

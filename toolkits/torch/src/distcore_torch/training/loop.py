@@ -17,12 +17,13 @@ from distcore_core.errors import CheckpointError, TrainingError
 from distcore_torch.training import checkpoint
 from distcore_torch.training.determinism import one_thread, own_random_numbers, quiet_collector
 from distcore_torch.training.finite import Watch, of_loss
-from distcore_torch.training.heartbeat import COMPUTING, EVALUATING, LOADING, SAVING, heartbeat
+from distcore_torch.training.heartbeat import COMPUTING, EVALUATING, LOADING, heartbeat
 from distcore_torch.training.interrupt import Interrupt
 from distcore_torch.training.ledger import Ledger
 from distcore_torch.training.monitor import Monitor
 from distcore_torch.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
 from distcore_torch.training.round import round_of
+from distcore_torch.training.saver import Saver
 from distcore_torch.training.schedule import Plateau, Schedule, Shape
 from distcore_torch.training.scores import COMBINED, Scores, compute, evaluate, evaluate_parts, import_metrics
 from distcore_torch.training.sentinel import Sentinel
@@ -110,6 +111,9 @@ class TrainLoop:
         self._first = strategy.rank.index == 0
         kept = self._first and work.ledger is not None and options.ledger_steps
         self.ledger = Ledger(work.ledger) if kept and work.ledger is not None else None
+        self.saver = None
+        if self._first and work.checkpoints is not None:
+            self.saver = Saver(work.checkpoints, work.mirror, self.ledger, self.beat, work.on_checkpoint)
         self.sentinel = Sentinel(
             work.module, self.stepper.optimizer, ranks, options.ledger_steps, self.beat, self.ledger
         )
@@ -134,6 +138,7 @@ class TrainLoop:
             own_random_numbers(self.strategy.device),
             one_thread() if self.options.exact else nullcontext(),
             self.sentinel.watching(state.step),
+            self.saver.saving() if self.saver is not None else nullcontext(),
         ):
             set_learning_rate(self.stepper.optimizer, self.schedule.rate(state.step))
             # A checkpoint of a ctrl-C right before a round leaves that round to us.
@@ -157,6 +162,8 @@ class TrainLoop:
             state.rows += rows
             state.advance(plan.steps_per_epoch)
             self.sentinel.stepped(state.step)
+            if self.saver is not None:
+                self.saver.look()
             self.beat.stepped()
             progress.done = state.step
             progress.loss = stepper.last_loss
@@ -209,16 +216,19 @@ class TrainLoop:
     def _stop(self, interrupt: Interrupt) -> None:
         """After a signal in some rank: save where we are and say how to go on."""
         self._check_finite()
-        path = self.save()
+        self.save()
+        if self.saver is not None:
+            self.saver.wait()
+        kept = self.work.checkpoints
         where = f"Stopped after step {self.state.step}."
         if not self._first:
             raise interrupt.stopped()
         if isinstance(self.progress.stop, str):
             log.info("%s %s", where, self.progress.stop)
-        elif path is None:
+        elif kept is None:
             log.warning("%s No checkpoints are kept, so this run cannot be resumed.", where)
         else:
-            log.warning("%s Go on from there with --model_resume_path %s", where, self._home(path.parent))
+            log.warning("%s Go on from there with --model_resume_path %s", where, self._home(kept))
         raise interrupt.stopped()
 
     def _last_words(self) -> str:
@@ -293,20 +303,16 @@ class TrainLoop:
     def _weights(self) -> Weights:
         return {name: each.detach().clone() for name, each in self.work.module.state_dict().items()}
 
-    def save(self) -> Path | None:
-        """Save a checkpoint from rank 0; its folder there, None elsewhere and if none are kept."""
+    def save(self) -> None:
+        """Save a checkpoint from rank 0, beside training, if any are kept."""
         work, state = self.work, self.state
         if work.checkpoints is None:
-            return None
+            return
         self.sentinel.look(state.step, saving=True)
         sums = self._sums()
-        if not self._first:
-            return None
-        if self.ledger is not None:
-            self.ledger.write(self.ledger.waiting())
-            if work.mirror is not None:
-                work.mirror.put_file(self.ledger.path.name, self.ledger.path)
-        optimizer, tensors = optimizer_state(self.stepper.optimizer)
+        if self.saver is None:
+            return
+        optimizer, tensors = optimizer_state(self.stepper.optimizer, copy=False)
         scaler = self.stepper.losses.scaler
         saved = {
             "identity": work.identity,
@@ -319,16 +325,8 @@ class TrainLoop:
         }
         named = {f"optimizer/{name}": each for name, each in tensors.items()}
         named |= {f"weights/{name}": each for name, each in work.module.state_dict().items()}
-        if not saved["best_is_last"]:
-            named |= {f"best/{name}": each for name, each in self.best_weights.items()}
-        with self.beat.during(SAVING):
-            path = checkpoint.save(work.checkpoints, state.step, named, saved)
-        if work.mirror is not None:
-            with self.beat.during(SAVING):
-                checkpoint.copy_to(work.mirror, path)
-        if work.on_checkpoint is not None:
-            work.on_checkpoint(state.step, path)
-        return path
+        best = {} if saved["best_is_last"] else self.best_weights
+        self.saver.save(state.step, named, {f"best/{name}": each for name, each in best.items()}, saved)
 
     def resume(self, directory: Path) -> None:
         """Go on from the newest whole checkpoint of a folder, which rank 0 reads for all.

@@ -162,13 +162,14 @@ class Regularizer:
 # ------------------------------------------------------------------ state
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[JSON, dict[str, torch.Tensor]]:
+def optimizer_state(optimizer: torch.optim.Optimizer, copy: bool = True) -> tuple[JSON, dict[str, torch.Tensor]]:
     """The state as JSON and the tensors that it refers to by name: no pickle is needed to keep it.
 
-    Any mixture of numbers, None, lists, mappings and tensors is kept, to the bit (L-BFGS has lists of tensors)."""
+    Any mixture of numbers, None, lists, mappings and tensors is kept, to the bit (L-BFGS has lists of tensors).
+    copy: False for the optimizer's own tensors, which the next step changes."""
     tensors: dict[str, torch.Tensor] = {}
     state = optimizer.state_dict()["state"]
-    return {"state": {str(index): _flatten(each, str(index), tensors) for index, each in state.items()}}, tensors
+    return {"state": {str(index): _flatten(each, str(index), tensors, copy) for index, each in state.items()}}, tensors
 
 
 def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
@@ -216,15 +217,16 @@ def _foreign(what: str) -> CheckpointError:
     )
 
 
-def _flatten(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
+def _flatten(value: Any, path: str, tensors: dict[str, torch.Tensor], copy: bool) -> Any:
     if isinstance(value, torch.Tensor):
         # Views of one storage, as L-BFGS keeps them, cannot be saved side by side.
-        tensors[path] = value.detach().clone(memory_format=torch.contiguous_format)
+        own = value.detach()
+        tensors[path] = own.clone(memory_format=torch.contiguous_format) if copy else own
         return {"tensor": path}
     if isinstance(value, Mapping):
-        return {"map": {str(key): _flatten(each, f"{path}.{key}", tensors) for key, each in value.items()}}
+        return {"map": {str(key): _flatten(each, f"{path}.{key}", tensors, copy) for key, each in value.items()}}
     if isinstance(value, list | tuple):
-        return {"list": [_flatten(each, f"{path}.{index}", tensors) for index, each in enumerate(value)]}
+        return {"list": [_flatten(each, f"{path}.{index}", tensors, copy) for index, each in enumerate(value)]}
     return value
 
 

@@ -1,4 +1,5 @@
-"""Tensors in one safetensors file: written as a stream through whatever file hashes it, read without a pickle."""
+"""Tensors in one safetensors file: written as a stream through whatever file hashes it, read
+without a pickle."""
 
 from __future__ import annotations
 
@@ -24,11 +25,15 @@ DTYPES: dict[torch.dtype, str] = {
 """The format's names of torch's types (https://github.com/huggingface/safetensors)."""
 
 
-def tensor_writer(tensors: Mapping[str, torch.Tensor]) -> Callable[[BinaryIO], None]:
-    """A function that writes the tensors to a file, for `durable.write_new_file` and `artifact.write_artifact`.
+def tensor_writer(
+    tensors: Mapping[str, torch.Tensor], going_on: Callable[[], None] = lambda: None
+) -> Callable[[BinaryIO], None]:
+    """A function that writes the tensors to a file, for `durable.write_new_file` and
+    `artifact.write_artifact`.
 
-    Equal tensors give equal bytes; one tensor at a time is in memory a second time. Raises TypeError for a type of
-    tensor that the format does not know."""
+        Equal tensors give equal bytes; one tensor at a time is in memory a second time. Raises
+        TypeError for a type of tensor that the format does not know, and what `going_on` raises, which
+        is called before each tensor."""
 
     def write(file: BinaryIO) -> None:
         # Wide types first keep every tensor aligned, as the format's own writer does.
@@ -50,6 +55,7 @@ def tensor_writer(tensors: Mapping[str, torch.Tensor]) -> Callable[[BinaryIO], N
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
         for name in names:
+            going_on()
             flat = tensors[name].detach().cpu().contiguous().reshape(-1)
             if flat.numel():
                 file.write(flat.view(torch.uint8).numpy().data)
@@ -58,7 +64,8 @@ def tensor_writer(tensors: Mapping[str, torch.Tensor]) -> Callable[[BinaryIO], N
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """All tensors of a file, on the CPU. Raises `safetensors.SafetensorError` or OSError if it cannot be read."""
+    """All tensors of a file, on the CPU. Raises `safetensors.SafetensorError` or OSError if it cannot
+    be read."""
     from safetensors.torch import load_file
 
     return load_file(path)
