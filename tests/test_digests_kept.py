@@ -68,6 +68,7 @@ input_features:
   - {name: member, type: binary}
   - {name: city, type: category, preprocessing: {missing_value_strategy: fill_with_mode}}
 output_features: [{name: bought, type: binary}]
+combiner: {type: concat}
 trainer: {epochs: 2, batch_size: 64}
 """,
     "text_and_sets": """\
@@ -76,11 +77,13 @@ input_features:
   - {name: tags, type: set}
 output_features: [{name: stars, type: category}]
 preprocessing: {split: {type: stratify, column: stars, probabilities: [0.6, 0.2, 0.2]}}
+combiner: {type: concat}
 trainer: {epochs: 2, batch_size: 64}
 """,
     "several_outputs": """\
 input_features: [{name: x, type: number}, {name: y, type: number}]
 output_features: [{name: sum, type: number}, {name: product, type: number}, {name: larger, type: category}]
+combiner: {type: concat}
 trainer: {epochs: 2, batch_size: 64}
 """,
 }

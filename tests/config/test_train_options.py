@@ -133,6 +133,17 @@ def test_ludwigs_words_for_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "expected"),
+    [(1, 8), (105, 8), (600, 16), (3839, 64), (3840, 128), (10**9, 128), (None, 128)],
+)
+def test_auto_goes_by_the_rows_and_nothing_else(rows: int | None, expected: int) -> None:
+    options = TrainerOptions.model_validate({})
+    assert options.batch_sizes(1, rows).per_worker == options.batch_sizes(4, rows).per_worker == expected
+    assert TrainerOptions(max_batch_size=20).batch_sizes(1, rows).per_worker == min(20, expected)
+    assert TrainerOptions(batch_size=50).batch_sizes(1, rows).per_worker == 50
+
+
+@pytest.mark.parametrize(
     ("values", "workers", "expected"),
     [
         ({}, 1, (128, 1, 128)),

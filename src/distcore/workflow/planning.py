@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ def _described(session: Session, data: Data) -> JSON:
     expected = dataset["splits"]["train"]
     trainer = session.make(TRAINER)
     training = trainer.plan(_job(session, where, expected), session.backend)
-    notes = [*session.config.notes, *training.get("notes", ())]
+    notes = [*session.config.notes, *_defaults_told(session), *training.get("notes", ())]
     free = cache["free_bytes"]
     if cache["state"] != "hit" and free is not None and cache["bytes"] > free:
         notes.append(f"The cache needs more than is free in {cache['directory']}; name another with backend.cache_dir.")
@@ -89,6 +90,18 @@ def _described(session: Session, data: Data) -> JSON:
         "training": training,
         "notes": notes,
     }
+
+
+def _defaults_told(session: Session) -> Iterator[str]:
+    """The sections of the model that the config leaves out and whose default is more than their options' defaults."""
+    chosen = session.config.model
+    model: Any = session.plugins.options_model("models", chosen.type, "", chosen.options)
+    for name, field in (model.model_fields if model is not None else {}).items():
+        said = field.default.model_dump(exclude_unset=True) if hasattr(field.default, "model_dump") else {}
+        if said and name not in chosen.options:
+            in_order = sorted(said.items(), key=lambda each: each[0] != "type")
+            words = ", ".join(f"{option}: {value}" for option, value in in_order)
+            yield f"The config has no {name}, so it is {{{words}}}."
 
 
 def _job(session: Session, cache: Cache, expected: int | None) -> TrainJob:

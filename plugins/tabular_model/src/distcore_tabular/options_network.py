@@ -201,7 +201,10 @@ class ConcatOptions(FCStackOptions):
 class TabularOptions(Options):
     """`model: {type: tabular}`: the network that the features declare."""
 
-    combiner: ConcatOptions = ConcatOptions.model_validate({})
+    combiner: ConcatOptions = Field(
+        ConcatOptions.model_validate({"type": "concat", "num_fc_layers": 2, "output_size": 256}),
+        description="Default: two layers of 256. `{type: concat}` alone has none, as in Ludwig: a linear model.",
+    )
 
 
 class ModuleOptions(Options):

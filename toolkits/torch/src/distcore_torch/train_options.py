@@ -15,7 +15,29 @@ from distcore_torch.roles import OPTIMIZER, SCHEDULE
 from distcore_torch.schedule_options import DECAYS, LearningRateScheduler, Scheduling
 
 AUTO_BATCH_SIZE = 128
-"""What `batch_size: auto` is, on every machine, so that the same config always makes the same batches."""
+"""The most that `batch_size: auto` is."""
+
+FEWEST_AUTO = 8
+"""The fewest that it is."""
+
+AUTO_STEPS = 30
+"""Steps an epoch that `batch_size: auto` leaves a few rows, so that they move the weights at all."""
+
+
+def auto_batch_size(rows: int | None) -> int:
+    """What `batch_size: auto` is: by the rows alone, so that one config makes the same batches on every machine.
+
+    Args:
+        rows: of the training split; None: not known, taken for many.
+
+    Returns:
+        Rows of a batch, a power of two.
+    """
+    if rows is None:
+        return AUTO_BATCH_SIZE
+    wanted = max(FEWEST_AUTO, min(AUTO_BATCH_SIZE, rows // AUTO_STEPS))
+    return 1 << (wanted.bit_length() - 1)
+
 
 AUTO_LEARNING_RATE = 0.001
 """What `learning_rate: auto` is; Ludwig's default too."""
@@ -99,8 +121,8 @@ class TrainerOptions(Options):
     train_steps: Count | None = Field(None, description="Optimizer steps to train for.")
     batch_size: CountOrAuto = Field(
         "auto",
-        description=f"Rows of a batch, per worker; auto: {AUTO_BATCH_SIZE}, or what effective_batch_size and "
-        "gradient_accumulation_steps leave.",
+        description=f"Rows of a batch, per worker; auto: 1/{AUTO_STEPS} of the training rows as a power of two from "
+        f"{FEWEST_AUTO} to {AUTO_BATCH_SIZE}, or what effective_batch_size and gradient_accumulation_steps leave.",
     )
     effective_batch_size: CountOrAuto = Field(
         "auto", description="Rows of one optimizer step: batch_size × gradient_accumulation_steps × workers."
@@ -221,8 +243,8 @@ class TrainerOptions(Options):
             return "bf16" if self.use_mixed_precision else "fp32"
         return self.use_mixed_precision
 
-    def batch_sizes(self, workers: int) -> BatchSizes:
-        """Batch sizes for a number of workers, by Ludwig's rules; auto is a fixed number, never measured.
+    def batch_sizes(self, workers: int, rows: int | None = None) -> BatchSizes:
+        """Batch sizes for a number of workers, by Ludwig's rules; auto goes by the training rows, never by the machine.
 
         Raises ValueError if effective_batch_size cannot be shared out evenly over the workers."""
         per_worker, accumulation, effective = (
@@ -252,9 +274,10 @@ class TrainerOptions(Options):
                         f"batch_size {per_worker} does not divide; change one of them"
                     )
                 accumulation = share // per_worker
-        rows = min(AUTO_BATCH_SIZE, self.max_batch_size or AUTO_BATCH_SIZE) if per_worker == "auto" else per_worker
-        evaluation = self.eval_batch_size if isinstance(self.eval_batch_size, int) else rows
-        return BatchSizes(rows, 1 if accumulation == "auto" else accumulation, evaluation)
+        if per_worker == "auto":
+            per_worker = min(auto_batch_size(rows), self.max_batch_size or AUTO_BATCH_SIZE)
+        evaluation = self.eval_batch_size if isinstance(self.eval_batch_size, int) else per_worker
+        return BatchSizes(per_worker, 1 if accumulation == "auto" else accumulation, evaluation)
 
 
 def options_model(given: Any, plugins: Plugins) -> type[TrainerOptions]:

@@ -36,7 +36,7 @@ class TrainPlan:
     def of(cls, options: TrainerOptions, workers: int, rows: int) -> TrainPlan:
         """Raises ConfigError if batch sizes cannot be shared by the workers."""
         try:
-            sizes = options.batch_sizes(1 if options.exact else workers)
+            sizes = options.batch_sizes(1 if options.exact else workers, rows)
         except ValueError as error:
             raise ConfigError([ConfigIssue(0, "trainer.effective_batch_size", str(error))]) from error
         if options.exact:  # the run is the same for any number of workers, so it is planned as for one
