@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distcore.search.run import hyperopt
     from distcore.workflow.difference import diff
     from distcore.workflow.run import Outcome, evaluate, experiment, load, plan, predict, preprocess, train
+    from distcore.workflow.verify import verify
 
 __all__ = [
     "Outcome",
@@ -34,6 +35,7 @@ __all__ = [
     "predict",
     "preprocess",
     "train",
+    "verify",
 ]
 
 
@@ -43,6 +45,7 @@ __getattr__ = on_first_use(
         **dict.fromkeys(__all__, "workflow.run"),
         **dict.fromkeys(("SearchOutcome", "hyperopt"), "search.run"),
         "diff": "workflow.difference",
+        "verify": "workflow.verify",
     },
 )
 

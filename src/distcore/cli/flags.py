@@ -271,6 +271,18 @@ def diff(parser: argparse.ArgumentParser) -> None:
     examples(parser, "diff results/experiment_run results/experiment_run_1")
 
 
+def verify(parser: argparse.ArgumentParser) -> None:
+    """Of `verify`."""
+    parser.add_argument("run_folder", metavar="RUN", help="a run's folder or address")
+    flag(parser, "dataset", metavar="PATH", help="where its data are now; default: where they were")
+    flag(parser, "steps", metavar="FROM:TO", help="replay from the checkpoint of a step, and compare until another")
+    flag(parser, "backend", "-b", metavar="NAME", help="where to replay it; default: as the run")
+    flag(parser, "credentials", metavar="FILE", help="JSON: what the bucket of the run is opened with")
+    flag(parser, "json", action="store_true", help="print JSON")
+    flag(parser, "logging_level", "-l", default="warning", metavar="LEVEL")
+    examples(parser, "verify results/experiment_run", "verify results/experiment_run --steps 200:300")
+
+
 def schema(parser: argparse.ArgumentParser) -> None:
     """Of `schema`."""
     flag(parser, "output", "-o", metavar="FILE", help="where to write; default: standard output")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 
-from distcore.cli.arguments import set_up_logging
+from distcore.cli.arguments import set_up_logging, shown
+from distcore_core.errors import UserError
 
 
 def diff(arguments: Namespace) -> int:
@@ -16,3 +17,30 @@ def diff(arguments: Namespace) -> int:
     found = compare(arguments.one, arguments.other, credentials=arguments.credentials)
     print(json.dumps(found.as_json(), indent=2) if arguments.json else found)
     return 0 if found.equal else 1
+
+
+def verify(arguments: Namespace) -> int:
+    """Check a run's files and replay it; exit code 1 if something is not equal."""
+    from distcore.workflow.verify import verify as replay
+
+    set_up_logging(arguments.logging_level)
+    found = replay(
+        arguments.run_folder,
+        arguments.dataset,
+        steps=_steps(arguments.steps),
+        backend=arguments.backend,
+        credentials=arguments.credentials,
+        view=shown(arguments.logging_level),
+    )
+    print(json.dumps(found.as_json(), indent=2) if arguments.json else found)
+    return 0 if found.equal else 1
+
+
+def _steps(given: str | None) -> tuple[int, int | None] | None:
+    """Of `200:300` or `200:`. Raises UserError."""
+    if given is None:
+        return None
+    first, mark, last = given.partition(":")
+    if not (mark and first.isdigit() and (last.isdigit() or not last)) or (last and int(last) <= int(first)):
+        raise UserError(f"--steps {given!r} is no range of steps. Give FROM:TO, such as 200:300, or FROM: for the end.")
+    return int(first), int(last) if last else None

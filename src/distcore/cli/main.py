@@ -213,6 +213,7 @@ COMMANDS: Mapping[str, Command] = {
     "predict": _Own("predictions of a model on a dataset", flags.predict, "train", "predict"),
     "plan": _Own("say what would run, where, through which plugins and why", flags.plan, "inspect", "plan"),
     "diff": _Own("say why two runs differ", flags.diff, "ledger", "diff"),
+    "verify": _Own("check a run's files, and replay it here", flags.verify, "ledger", "verify"),
     "init": _Own("write a commented config by looking at data", flags.init, "inspect", "init"),
     "plugins": _Own("list the installed plugins and their state", flags.plugins, "inspect", "plugins"),
     "doctor": _Own("check the machine and each plugin's parts", flags.doctor, "inspect", "doctor"),

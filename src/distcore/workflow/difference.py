@@ -114,13 +114,15 @@ def diff(one: str | Path, other: str | Path, *, credentials: Any = None) -> Diff
         written.
     """
     mine, theirs = (_read(each, credentials) for each in (one, other))
-    causes = tuple(_causes(mine[0], theirs[0]))
-    first, last_equal = _first_difference(mine[1], theirs[1])
+    causes = tuple(causes_of(mine[0], theirs[0]))
+    first, last_equal = first_difference(mine[1], theirs[1])
     steps = (max(mine[1], default=0), max(theirs[1], default=0))
     return Difference(first is None and steps[0] == steps[1], first, last_equal, steps, causes)
 
 
-def _first_difference(one: Mapping[int, str], other: Mapping[int, str]) -> tuple[int | None, int | None]:
+def first_difference(one: Mapping[int, str], other: Mapping[int, str]) -> tuple[int | None, int | None]:
+    """The first step that two ledgers say something else of, and the last one before it; None if there
+    is none."""
     last = None
     for step in sorted(one.keys() & other.keys()):
         if one[step] != other[step]:
@@ -173,7 +175,8 @@ def _last_run(entries: list[Entry]) -> JSON:
 # ------------------------------------------------------------------ causes
 
 
-def _causes(one: JSON, other: JSON) -> Iterator[Cause]:
+def causes_of(one: JSON, other: JSON) -> Iterator[Cause]:
+    """What two receipts have different, the most likely cause of other bits first."""
     exact = bool(one.get("exact") and other.get("exact"))
     if (digests := (one["data"].get("digest"), other["data"].get("digest")))[0] != digests[1]:
         yield Cause("data", "digest of the data", *digests)

@@ -1,0 +1,291 @@
+"""`distcore verify`: a run's files against their seals, and the run itself against a replay of it
+here.
+
+Nothing is written into the run's folder: the replay has a temporary one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distcore.workflow.difference import Cause, causes_of, first_difference, read_run
+from distcore.workflow.receipt import RECEIPT
+from distcore.workflow.results import DESCRIPTION
+from distcore_core.contracts import JSON
+from distcore_core.errors import ArtifactError, CheckpointError, UserError
+from distcore_core.io.digest import digest_file
+from distcore_core.io.seals import unsealed
+from distcore_data.stores import given_credentials
+from distcore_data.stores.addresses import folder_or_address
+from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror
+from distcore_data.temporaries import temporary_folder
+from distcore_torch.training.ledger import LEDGER, read_ledger
+
+SETS = ("dataset", "training_set", "validation_set", "test_set")
+OTHER_DATA = "The data are not those that {} was trained on: their digest is another one."
+NOT_SAVED = frozenset({"skip_save_report", "skip_save_log", "skip_save_progress"})
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found.
+
+    Attributes:
+        flaws: Files that are not as they were written, in sentences; if there are any, nothing was
+        replayed. compared: Steps of the ledger that the replay was compared at. first_step: The
+        first one at which it came to other weights; None if it never did. last_equal: The last one
+        before it; None if there is none. causes: What was different here, the most likely cause
+        first.
+    """
+
+    flaws: tuple[str, ...] = ()
+    compared: tuple[int, ...] = ()
+    first_step: int | None = None
+    last_equal: int | None = None
+    causes: tuple[Cause, ...] = field(default=())
+
+    @property
+    def equal(self) -> bool:
+        """Every file is as it was written, and the replay came to the same weights."""
+        return not self.flaws and self.first_step is None
+
+    def as_json(self) -> JSON:
+        """For `--json`."""
+        return {"equal": self.equal, **asdict(self)}
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield from self.flaws
+        if self.flaws:
+            return
+        if self.first_step is None:
+            yield (
+                f"Equal: every file is as it was written, and a replay came to the same weights after each of "
+                f"{len(self.compared)} recorded steps, {self.compared[0]} to {self.compared[-1]}."
+            )
+            return
+        since = "" if self.last_equal is None else f"; it came to the same after step {self.last_equal}"
+        yield "Every file is as it was written."
+        yield f"A replay came to other weights after step {self.first_step}{since}."
+        if self.causes:
+            yield "What was different here, the most likely cause first (the run, then the replay):"
+            yield from (f"  {each}" for each in self.causes)
+        else:
+            yield (
+                "Nothing that is recorded was different here. Replay it again: if that comes to the same as "
+                "this replay, the run or its records are at fault; if not, this machine is, or a kernel that is "
+                "not deterministic."
+            )
+
+
+def verify(
+    run: str | Path,
+    dataset: Any = None,
+    *,
+    steps: tuple[int, int | None] | None = None,
+    backend: str | None = None,
+    credentials: Any = None,
+    view: str = "none",
+) -> Verified:
+    """Check a run's files against their seals, then replay it in a temporary folder.
+
+    Args:
+        run: The run's folder, or its address in a bucket.
+        dataset: Where its data are now; None: where they were.
+        steps: (from, to): replay from the checkpoint of that step, and compare until the other
+        (None: the end). backend: Where to replay it; None: as the run. credentials: Of the bucket,
+        a mapping or the path of a JSON file; None: what the environment gives. view: How to draw
+        progress, see `train`.
+
+    Raises:
+        UserError: The folder holds no receipt or ledger, no checkpoint of that step, or the data
+        are not where they were.
+    """
+    with _here(run, credentials) as folder:
+        flaws = tuple(flaws_of(folder))
+        if flaws:
+            return Verified(flaws)
+        receipt, ledger = read_run(folder, run)
+        with temporary_folder("verify") as scratch:
+            replayed = _replay(folder, receipt, scratch, dataset, steps, backend, view)
+            theirs, again = read_run(replayed, "The replay")
+            if theirs["data"].get("digest") != receipt["data"].get("digest"):
+                return Verified((OTHER_DATA.format(run),))
+            first, last = steps or (0, None)
+            wanted = {step: each for step, each in ledger.items() if step >= first and (last is None or step <= last)}
+            step, equal = first_difference(wanted, again)
+            compared = tuple(sorted(wanted.keys() & again.keys()))
+            if not compared:
+                raise UserError(f"The replay has no step in common with {run}/{LEDGER}. Give other --steps.")
+            if step is None and steps is None and _best(folder) != _best(replayed):
+                step, equal = max(compared), max(compared)
+            causes = () if step is None else tuple(causes_of(receipt, theirs))
+            return Verified((), compared, step, equal, causes)
+
+
+@contextmanager
+def _here(run: str | Path, credentials: Any) -> Iterator[Path]:
+    """The run's folder, or a copy of it that is in a bucket."""
+    place = folder_or_address(run, "The run")
+    if isinstance(place, Path):
+        yield place
+        return
+    store = Mirror.at(place, given_credentials(credentials)).store
+    with temporary_folder("verified") as folder:
+        for name in store.list():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(store.read(name))
+        yield folder
+
+
+# ------------------------------------------------------------------ the files
+
+
+def flaws_of(folder: Path) -> Iterator[str]:
+    """Every file of a results folder that is not as it was written, in a sentence. Changes nothing."""
+    try:
+        receipt = unsealed((folder / RECEIPT).read_bytes())
+        files: Mapping[str, JSON] = receipt.get("files", {})
+    except FileNotFoundError:
+        raise UserError(f"{folder} holds no {RECEIPT}. Give the folder of a run that is whole.") from None
+    except ValueError as error:
+        yield f"{folder / RECEIPT} was changed after it was written ({error})."
+        return
+    for name, written in files.items():
+        try:
+            found = digest_file(folder / name)
+        except FileNotFoundError:
+            yield f"{folder / name} is missing."
+            continue
+        if (found.bytes, found.sha256) != (written["bytes"], written["sha256"]):
+            yield f"{folder / name} was changed after it was written: its sha256 is not the one in {RECEIPT}."
+    with suppress(OSError, ValueError, KeyError):  # told above
+        if unsealed((folder / DESCRIPTION).read_bytes())["config"] != receipt["config"]:
+            yield f"{folder / DESCRIPTION} and {RECEIPT} have different configs."
+    yield from _flaws_of_ledger(folder / LEDGER)
+    yield from _flaws_of_folders(folder, f"{MODEL}/model.json" in files)
+
+
+def _flaws_of_ledger(path: Path) -> Iterator[str]:
+    if path.exists():
+        for flaw in read_ledger(path)[1]:
+            yield f"{path}, line {flaw.line}, was changed after it was written ({flaw.why})."
+
+
+def _flaws_of_folders(folder: Path, with_model: bool) -> Iterator[str]:
+    """Of the model and the checkpoints, each of which says what belongs to it."""
+    from distcore_data.artifact import read_manifest
+    from distcore_torch.training.checkpoint import list_checkpoints, load
+
+    if with_model and (folder / MODEL / "model.json").exists():
+        try:
+            read_manifest(folder / MODEL)
+        except ArtifactError as error:
+            yield str(error)
+    for each in list_checkpoints(folder / CHECKPOINTS):
+        try:
+            load(each)
+        except CheckpointError as error:
+            yield str(error)
+
+
+# ------------------------------------------------------------------ the replay
+
+
+def _replay(
+    folder: Path,
+    receipt: JSON,
+    scratch: Path,
+    dataset: Any,
+    steps: tuple[int, int | None] | None,
+    backend: str | None,
+    view: str,
+) -> Path:
+    """Train again, from the start or from a checkpoint; the folder of its results."""
+    from distcore.workflow.run import train
+
+    resume = None
+    config = _config(receipt, backend, scratch)
+    if steps is not None:
+        resume = _begun(folder, scratch, steps[0])
+        # What a schedule makes of a step depends on how many there are; then the replay goes on to the end.
+        if steps[1] is not None and _constant(config):
+            config["trainer"]["train_steps"] = steps[1]
+    found = train(
+        config,
+        **_data(receipt, dataset),
+        random_seed=receipt["random_seed"],
+        backend=backend,
+        output_directory=scratch / "results",
+        model_resume_path=resume,
+        skip=NOT_SAVED,
+        view=view,
+    )
+    return Path(found.directory)
+
+
+def _config(receipt: JSON, backend: str | None, scratch: Path) -> JSON:
+    config: JSON = copy.deepcopy(receipt["config"])
+    for name in ("extensions", "hyperopt"):
+        config.pop(name, None)
+    section = config["backend"]
+    if not Path(str(receipt["data"].get("cache", ""))).exists():
+        section["cache_dir"] = str(scratch / "cache")
+    if backend is not None:
+        # Options of another backend and its trainer mean nothing here.
+        config["backend"] = {name: section[name] for name in ("cache_dir", "cache_format") if name in section}
+    elif not receipt["exact"] and receipt["workers"] > 1:
+        section["trainer"] = {
+            "type": receipt["trainer"],
+            **section.get("trainer", {}),
+            "num_workers": receipt["workers"],
+        }
+    return config
+
+
+def _constant(config: JSON) -> bool:
+    schedule = config["trainer"].get("learning_rate_scheduler") or {}
+    return not schedule.get("decay") and not schedule.get("warmup_fraction")
+
+
+def _begun(folder: Path, scratch: Path, step: int) -> Path:
+    """A copy of the run as it was at a checkpoint."""
+    from distcore_torch.training.checkpoint import list_checkpoints
+
+    there = {int(each.name[-8:]): each for each in list_checkpoints(folder / CHECKPOINTS)}
+    if step not in there:
+        known = f"those of steps {', '.join(map(str, sorted(there)))}" if there else "none"
+        raise UserError(f"There is no checkpoint of step {step} in {folder}; there are {known}. Give --steps FROM:TO.")
+    begun = scratch / "results" / "begun"
+    shutil.copytree(there[step], begun / CHECKPOINTS / there[step].name)
+    shutil.copy(folder / DESCRIPTION, begun / DESCRIPTION)
+    return begun
+
+
+def _data(receipt: JSON, dataset: Any) -> dict[str, Any]:
+    if dataset is not None:
+        return {"dataset": dataset}
+    found = {name: receipt["data"][name] for name in SETS if receipt["data"].get(name)}
+    for where in found.values():
+        if str(where).endswith(" in memory") or ("://" not in where and not Path(where).exists()):
+            raise UserError(
+                f"The run's data, {where}, are not there to be read again. Say where they are: --dataset PATH."
+            )
+    return found
+
+
+def _best(folder: Path) -> str:
+    """The digests of the model's weights; "" if none were kept."""
+    try:
+        return json.dumps(unsealed((folder / MODEL / "model.json").read_bytes())["files"], sort_keys=True)
+    except FileNotFoundError:
+        return ""

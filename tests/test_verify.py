@@ -1,0 +1,236 @@
+"""`distcore verify`: a run that is as it was is equal to its replay; every planted change is found."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import CONFIG, csv
+
+import distcore
+from distcore.cli.main import main
+from distcore.workflow.verify import verify
+from distcore_core.errors import UserError
+from distcore_core.io.digest import digest_file
+from distcore_core.io.seals import sealed, unsealed
+from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
+
+TEXT = CONFIG.replace("epochs: 1", "epochs: 3, ledger_steps: 3")
+
+
+class Run:
+    """A folder with data and one run, of which a copy is made for each change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data.csv"
+        self.data.write_text(csv())
+        config = folder / "config.yaml"
+        config.write_text(TEXT)
+        self.first = distcore.experiment(config, self.data, output_directory=folder / "results", view="none").directory
+
+    def copy(self):
+        copied = self.folder / "copy"
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(self.first, copied)
+        return copied
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return Run(tmp_path_factory.mktemp("verify"))
+
+
+def digests(folder):
+    return {str(each.relative_to(folder)): digest_file(each).sha256 for each in folder.rglob("*") if each.is_file()}
+
+
+def flip(path):
+    """One bit in the middle of a file."""
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def flipped(name):
+    return lambda folder: flip(next(iter(sorted(folder.glob(name)))))
+
+
+def missing(name):
+    return lambda folder: next(iter(sorted(folder.glob(name)))).unlink()
+
+
+def lines(change):
+    def planted(folder):
+        path = folder / LEDGER
+        path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+
+    return planted
+
+
+def other_predictions(folder):
+    path = folder / "predictions.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+
+
+def indented(folder):
+    path = folder / "test_statistics.json"
+    path.write_text(json.dumps(json.loads(path.read_text())))
+
+
+FILES = {
+    "a bit of the weights": (flipped("model/weights.safetensors"), "weights.safetensors was changed"),
+    "no weights": (missing("model/weights.safetensors"), "weights.safetensors is missing"),
+    "a bit of model.json": (flipped("model/model.json"), "model.json was changed"),
+    "no model.json": (missing("model/model.json"), "model.json is missing"),
+    "a bit of description.json": (flipped("description.json"), "description.json was changed"),
+    "a bit of receipt.json": (flipped("receipt.json"), "receipt.json was changed"),
+    "a bit of the training statistics": (flipped("training_statistics.json"), "training_statistics.json was changed"),
+    "a bit of the test statistics": (flipped("test_statistics.json"), "test_statistics.json was changed"),
+    "the test statistics written anew": (indented, "test_statistics.json was changed"),
+    "a bit of the diagnostics": (flipped("test_diagnostics.json"), "test_diagnostics.json was changed"),
+    "no digests": (missing("digests.json"), "digests.json is missing"),
+    "a prediction less": (other_predictions, "predictions.parquet was changed"),
+    "no predictions": (missing("predictions.parquet"), "predictions.parquet is missing"),
+    "a bit of the ledger": (flipped(LEDGER), "line "),
+    "a line of the ledger less": (lines(lambda each: [*each[:3], *each[4:]]), "ledger.jsonl was changed"),
+    "the ledger's last line cut": (lines(lambda each: [*each[:-1], each[-1][:-20]]), "ledger.jsonl was changed"),
+    "two lines of the ledger exchanged": (lines(lambda each: [*each[:-2], *each[:-3:-1]]), "ledger.jsonl was changed"),
+    "a bit of a checkpoint": (flipped("checkpoints/*/tensors.safetensors"), "tensors.safetensors is damaged"),
+    "a bit of a checkpoint's state": (flipped("checkpoints/*/state.json"), "state.json is damaged"),
+    "no manifest": (missing("checkpoints/*/manifest.json"), "manifest.json is damaged"),
+    "a bit of the log": (flipped("training_log.jsonl"), "training_log.jsonl was changed"),
+}
+"""What is done to a file of the results, and what must be said."""
+
+
+def reseal(folder, change):
+    """Change the receipt, and make it vouch for the files as they are now: as a forger would."""
+    path = folder / "receipt.json"
+    receipt = unsealed(path.read_bytes())
+    change(receipt)
+    for name in receipt["files"]:
+        found = digest_file(folder / name)
+        receipt["files"][name] = {"bytes": found.bytes, "sha256": found.sha256}
+    path.write_bytes(sealed(receipt))
+
+
+def forged_option(folder):
+    def change(receipt):
+        receipt["config"]["trainer"]["learning_rate"] = 0.5
+
+    path = folder / "description.json"
+    description = unsealed(path.read_bytes())
+    change(description)
+    path.write_bytes(sealed(description))
+    reseal(folder, change)
+
+
+def forged_seed(folder):
+    reseal(folder, lambda receipt: receipt.update(random_seed=43))
+
+
+def forged_ledger(folder):
+    entries = read_ledger(folder / LEDGER)[0]
+    (folder / LEDGER).unlink()
+    Ledger(folder / LEDGER).write(each._replace(weights="0" * 16) if each.step == 9 else each for each in entries)
+    reseal(folder, lambda receipt: None)
+
+
+def forged_weights(folder):
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model" / "weights.safetensors"
+    weights = load_file(path)
+    weights[sorted(weights)[0]] += 1
+    save_file(weights, path)
+    manifest = unsealed((folder / "model" / "model.json").read_bytes())
+    found = digest_file(path)
+    manifest["files"]["weights.safetensors"] = {"bytes": found.bytes, "sha256": found.sha256}
+    (folder / "model" / "model.json").write_bytes(sealed(manifest))
+    reseal(folder, lambda receipt: None)
+
+
+FORGED = {
+    "an option": forged_option,
+    "the seed": forged_seed,
+    "the ledger": forged_ledger,
+    "the weights": forged_weights,
+}
+"""Changes whose seals were all made anew, so that only a replay can tell."""
+
+
+def test_there_are_more_than_twenty():
+    assert len(FILES) + len(FORGED) + 1 >= 20
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_file_is_found_and_nothing_is_replayed(run, name):
+    plant, said = FILES[name]
+    folder = run.copy()
+    plant(folder)
+    found = verify(folder)
+    assert not found.equal
+    assert any(said in each for each in found.flaws), found.flaws
+    assert found.compared == ()
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_record_is_found_by_the_replay(run, name):
+    folder = run.copy()
+    FORGED[name](folder)
+    found = verify(folder)
+    assert (found.flaws, found.equal) == ((), False)
+    assert found.first_step is not None
+
+
+def test_other_data_in_their_place_are_found(run):
+    folder, whole = run.copy(), run.data.read_text()
+    try:
+        run.data.write_text(whole.replace("Oslo", "Bonn", 1))
+        found = verify(folder)
+    finally:
+        run.data.write_text(whole)
+    assert not found.equal
+    assert found.flaws == (f"The data are not those that {folder} was trained on: their digest is another one.",)
+
+
+def test_a_run_that_is_as_it_was_is_equal_and_stays_so(run, capsys):
+    before = digests(run.first)
+    assert main(["verify", str(run.first)]) == 0
+    assert capsys.readouterr().out.startswith("Equal: every file is as it was written, and a replay came to the same")
+    assert digests(run.first) == before
+
+
+def test_steps_are_replayed_from_a_checkpoint(run, capsys):
+    first = min(int(each.name[-8:]) for each in (run.first / "checkpoints").iterdir())
+    assert main(["verify", str(run.first), "--steps", f"{first}:{first + 4}", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["equal"] is True
+    assert found["compared"][0] == first
+    assert len(found["compared"]) > 1
+    assert found["compared"][-1] <= first + 4
+
+
+def test_data_that_have_moved_are_named(run):
+    moved = run.data.rename(run.folder / "moved.csv")
+    try:
+        with pytest.raises(UserError, match=r"are not there to be read again\. Say where they are: --dataset PATH"):
+            verify(run.copy())
+        assert verify(run.copy(), moved).equal
+    finally:
+        moved.rename(run.data)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "9"], "'9' is no range of steps"),
+        (["--steps", "2:9"], "There is no checkpoint of step 2 in"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said(run, capsys, words, said):
+    assert main(["verify", str(run.first), *words]) == 2
+    assert said in capsys.readouterr().err
