@@ -37,7 +37,7 @@ log = logging.getLogger("distcore")
 
 
 def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:
-    """Raise, before any work, where results cannot come into the folder: UserError if a file is in its place or
+    """Raise, before any work, if results cannot come into the folder: UserError if a file is in its place or
     above, StoreError if the bucket cannot be read."""
     if not isinstance(folder, Path):
         with suppress(FileNotFoundError):  # which a bucket that can be read says

@@ -45,4 +45,4 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched | None:
 
 
 IN_GROUP = "DISTCORE_HOROVOD_GROUP"
-"""Set where this plugin itself wrote Horovod's variables, for a worker group of another backend."""
+"""Set if this plugin itself wrote Horovod's variables, for a worker group of another backend."""

@@ -1,4 +1,4 @@
-"""Trials as processes of this machine: asked of Optuna, watched round by round, stopped where they are no good."""
+"""Trials as processes of this machine: asked of Optuna, watched round by round, stopped if they are no good."""
 
 from __future__ import annotations
 

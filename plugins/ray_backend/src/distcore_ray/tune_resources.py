@@ -123,7 +123,7 @@ def _less(node: Node, each: Node, count: int) -> Node:
 
 
 def _too_much(nodes: Sequence[Node], need: Need, trials: int) -> str:
-    """The arithmetic: of the whole cluster where that is too small, else of its nodes."""
+    """The arithmetic: of the whole cluster if that is too small, else of its nodes."""
     for kind, unit in enumerate(UNITS):
         asked, has = trials * need.total(kind), sum(node[kind] for node in nodes)
         if asked > has + 1e-9:

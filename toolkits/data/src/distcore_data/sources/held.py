@@ -59,7 +59,7 @@ class TableFormat:
         """The file's rows, every column with its own type.
 
         Args:
-            path: Of the file, unpacked where it came compressed.
+            path: Of the file, unpacked if it came compressed.
             shown: What the user calls it.
 
         Raises:
