@@ -100,6 +100,8 @@ def main() -> None:
         by_hand(packed, steps, bf16=True)
     elif variant == "distcore":
         ours(data, cache, scratch, steps)
+    elif variant == "distcore_exact":
+        ours(data, cache, scratch, steps, exact=True)
     elif variant == "distcore_bf16":
         ours(data, cache, scratch, steps, use_mixed_precision=True)
     else:
@@ -111,7 +113,7 @@ def measure(bench: Bench) -> list[Row]:
     data, cache, packed = prepared(bench, rows)
     scratch = bench.data / "train"
     scratch.mkdir(exist_ok=True)
-    names = ("distcore", "hand", "distcore_bf16", "hand_bf16", "hand_not_fused")
+    names = ("distcore", "distcore_exact", "hand", "distcore_bf16", "hand_bf16", "hand_not_fused")
     commands = {name: bench.script("stage_train.py", name, data, cache, packed, scratch, steps) for name in names}
     found = bench.compare(commands, (5, 1), "rows_per_second", {**ONE_THREAD, **MORE_PLUGINS})
     sizes = {name: found.median(name, "parameters") for name in names}
@@ -123,6 +125,8 @@ def measure(bench: Bench) -> list[Row]:
             note=f"mean losses over {steps} steps: {losses}; {sizes['hand']:.0f} parameters each"),
         row(found, "float32 against Adam as it comes", "distcore", "hand_not_fused", "rows_per_second", unit,
             peer_is="hand-written, Adam foreach"),
+        row(found, "exact (trainer.exact)", "distcore_exact", "distcore", "rows_per_second", unit, at_least(0.92),
+            peer_is="ours, not exact"),
         row(found, "bf16 (use_mixed_precision)", "distcore_bf16", "hand_bf16", "rows_per_second", unit, at_least(0.97),
             peer_is="hand-written, fused Adam, bf16"),
         row(found, "bf16 against our float32", "distcore_bf16", "distcore", "rows_per_second", unit, peer_is="ours, float32"),

@@ -22,6 +22,7 @@ from distcore_torch.training.losses import Losses
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.step import Stepper
 from distcore_torch.training.strategy import FlatStrategy, SingleProcess
+from distcore_torch.training.trainer import exact_notes
 
 PARTS = st.sampled_from([1, 2, 4, 8, 16, 32])
 
@@ -467,6 +468,12 @@ def test_the_plan_is_that_of_one_worker_whatever_their_number():
     options = TrainerOptions.model_validate({"exact": True, "batch_size": 50, "learning_rate": 0.1})
     plans = [TrainPlan.of(options, workers, 1001) for workers in (1, 3, 7)]
     assert {(plan.batch_rows, plan.learning_rate, plan.evaluation_rows) for plan in plans} == {(50, 0.1, 400)}
+
+
+def test_a_plan_says_what_exact_means_and_nothing_if_it_is_off():
+    (note,) = exact_notes(TrainerOptions.model_validate({"exact": True, "parts": 16}))
+    assert note.startswith("Exact: a batch is computed in 16 parts")
+    assert exact_notes(TrainerOptions.model_validate({})) == []
 
 
 def test_torchs_threads_are_left_as_they_were():

@@ -135,6 +135,8 @@ def _written(job: TrainJob, features: Features, reference: JSON, finished: Finis
     if not same:
         files[LAST] = tensor_writer(finished.last_weights)
     extra = {"model": reference, "best": state.best, "weights": {"best": BEST, "last": BEST if same else LAST}}
+    if train_options(job).exact:
+        extra["exact"] = True
     model = write_artifact(output_folder(job) / MODEL, job, features, files, extra)
     return TrainResult(
         model=model,

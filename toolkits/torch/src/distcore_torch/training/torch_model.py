@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import torch
 from distcore_core.contracts import JSON, MODEL, FeatureSet
 from distcore_core.errors import ArtifactError
 from distcore_data.artifact import find_model, model_here, read_manifest
+from distcore_torch.training.determinism import one_thread
 from distcore_torch.training.finite import ADVICE, in_words, not_finite
 from distcore_torch.training.tensorfile import read_tensors
 
@@ -63,7 +65,7 @@ def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False
     with torch.random.fork_rng(devices=[]):
         module = model.build(features)
     load_weights(module, _tensors(directory / _weights_file(directory, manifest)), directory)
-    return TorchPredictor(module, features)
+    return TorchPredictor(module, features, exact=bool(manifest["extra"].get("exact")))
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -106,9 +108,12 @@ def _weights_file(directory: Path, manifest: JSON) -> str:
 
 
 class TorchPredictor:
-    """A `contracts.Predictor`. module: in evaluation mode from here on."""
+    """A `contracts.Predictor`.
 
-    def __init__(self, module: torch.nn.Module, features: FeatureSet) -> None:
+    module: in evaluation mode from here on. exact: the same bits for any number of threads, by one of them."""
+
+    def __init__(self, module: torch.nn.Module, features: FeatureSet, *, exact: bool = False) -> None:
+        self._exact = exact
         self.module = module.eval()
         self.device = torch.device("cpu")
         self._outputs = [(each.name, each.network(), features.metadata[each.name]) for each in features.outputs]
@@ -128,5 +133,6 @@ class TorchPredictor:
         """Outputs and logits as tensors on the device: what `Scores.update` takes."""
         if self.device.type != "cpu":
             batch = batch.to(self.device)
-        logits = self.module(batch)
+        with one_thread() if self._exact else nullcontext():
+            logits = self.module(batch)
         return {name: network.output(logits[name], metadata) for name, network, metadata in self._outputs}, logits

@@ -32,6 +32,7 @@ from distcore_torch.training.plan import TrainPlan
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
+    from distcore_torch.train_options import TrainerOptions
     from distcore_torch.training.progress_channel import Reporter
     from distcore_torch.training.strategy import Strategy
 
@@ -79,7 +80,7 @@ class TorchTrainer(TrainerBase):
             "steps": plan.total_steps if rows or options.train_steps else None,
             "epochs": plan.total_steps / plan.steps_per_epoch if rows else None,
             "steps_per_evaluation": plan.steps_per_round if rows else None,
-            "notes": [],
+            "notes": exact_notes(options),
         }
 
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
@@ -272,6 +273,17 @@ def launched_rank() -> Rank | None:
 
 def _keeps_checkpoints(job: TrainJob) -> bool:
     return job.save_checkpoints and job.directory is not None
+
+
+def exact_notes(options: TrainerOptions) -> list[str]:
+    """What a plan says of exact training."""
+    if not options.exact:
+        return []
+    return [
+        f"Exact: a batch is computed in {options.parts} parts, each worker on one thread; batch sizes "
+        "and learning rate are those of the run, whatever the number of workers. A module of your own "
+        "must draw its random numbers from torch's default generator."
+    ]
 
 
 def last_checkpoint(job: TrainJob) -> str:
