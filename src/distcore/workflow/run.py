@@ -18,6 +18,8 @@ from distcore.workflow.description import describe
 from distcore.workflow.prepare import check_storage, prepare
 from distcore.workflow.requests import AnswerRequest, ConfigLike, Location, TrainRequest, own_extensions
 from distcore.workflow.session import Session, open_session
+from distcore.workflow.summary import NAME as SUMMARY
+from distcore.workflow.summary import of_test_split, summary_of
 from distcore.workflow.training_log import training_log
 from distcore_core.contracts import JSON, LOADER, TRAINER, ResultsStore, TrainJob, TrainResult
 from distcore_core.errors import TrainingError
@@ -173,9 +175,10 @@ def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: 
         results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
     results.write(session, "training_statistics.json", trained.statistics, skip, "skip_save_training_statistics")
     trained = replace(trained, model=results.brought_model(session, trained.model))
-    test, path = None, None
+    test, path, summary = None, None, summary_of(session, trained)
     if session.command == "experiment":
-        test, path = _evaluate_test_split(session, cache, trained.model, skip)
+        test, path = _evaluate_test_split(session, cache, trained.model, skip, summary)
+    results.write(session, SUMMARY, summary, skip, "skip_save_report")
     session.results_written()
     if "skip_save_model" in skip:
         results.remove_model(session, trained.model)
@@ -260,8 +263,12 @@ def train_job(
     )
 
 
-def _evaluate_test_split(session: Session, cache: Cache, model: Path, skip: Any) -> tuple[JSON, Path | None]:
-    """Evaluate and predict the test split in one pass over it: (the metrics, the predictions' file)."""
+def _evaluate_test_split(
+    session: Session, cache: Cache, model: Path, skip: Any, summary: JSON
+) -> tuple[JSON, Path | None]:
+    """Evaluate and predict the test split in one pass over it: (the metrics, the predictions' file).
+
+    summary: is given what the split shows beside that."""
     from distcore_data.artifact import open_artifact
     from distcore_data.cache import open_cache
     from distcore_torch.evaluation import Evaluation
@@ -277,7 +284,9 @@ def _evaluate_test_split(session: Session, cache: Cache, model: Path, skip: Any)
         batches = split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None)
         results.predictions(path, evaluation.run(batches, session.progress, decode=path is not None), artifact.features)
         session.progress.end()
-    statistics = evaluation.statistics()
+        statistics = evaluation.statistics()
+        if "skip_save_report" not in skip and reader.rows("test"):
+            of_test_split(session, summary, reader, artifact, statistics)
     results.write(session, "test_statistics.json", statistics, skip, "skip_save_eval_stats")
     results.write(session, "test_diagnostics.json", evaluation.drawings(), skip, "skip_save_eval_stats")
     if path is not None:

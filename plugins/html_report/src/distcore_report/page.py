@@ -21,6 +21,9 @@ LEFT_OUT = "The report is made without it; take it from a backup, or run the com
 SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
 """Files that `digests.json` beside them vouches for; all others hold a digest of themselves."""
 
+INSTEAD_OF = {"scores": "summary.json"}
+"""A section that is drawn only if a file, of which others draw the same and more, is not there."""
+
 SHAPES = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 """What a file of another shape makes a section raise."""
 
@@ -92,8 +95,8 @@ class _Page:
 
     def _drawn(self, name: str, section: ReportSection) -> list[str]:
         """Nothing if the section's file is absent, or cannot be used."""
-        path = self.directory / section.file
-        if not path.exists():
+        path, instead = self.directory / section.file, INSTEAD_OF.get(name, "")
+        if not path.exists() or (instead and (self.directory / instead).exists()):
             return []
         try:
             return list(section.draw(_read(path)))

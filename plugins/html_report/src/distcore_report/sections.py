@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from distcore_core.contracts import JSON
 from distcore_data import charts
-from distcore_report import search
+from distcore_report import search, summary_sections, thresholds
+from distcore_report.summary_sections import table
+
+Figures = dict[tuple[str, str], dict[str, list[charts.Point]]]
 
 MAX_CLASSES = 30
 """A confusion matrix of more classes is a file to load, not a table to read."""
@@ -50,7 +53,7 @@ def _scores(test: JSON) -> Iterator[str]:
 
 def _curves(training: JSON) -> Iterator[str]:
     """One chart for each output and metric, with a line for each split, of one colour in every chart."""
-    figures: dict[tuple[str, str], dict[str, list[charts.Point]]] = {}
+    figures: Figures = {}
     for split, outputs in training.items():
         if not isinstance(outputs, Mapping):
             continue
@@ -61,27 +64,66 @@ def _curves(training: JSON) -> Iterator[str]:
                     figures.setdefault((output, metric), {each: [] for each in training})[split] = points
     if figures:
         yield '<h2>Learning curves</h2><div class="row">'
-        for (output, metric), series in figures.items():
+        for (output, metric), series in _without_twins(figures).items():
             yield charts.lines(series, "evaluation", f"{output}: {metric}")
         yield "</div>"
+
+
+def _without_twins(figures: Figures) -> Figures:
+    """The charts, each once: with one output `combined` says again what its loss says."""
+    kept: Figures = {}
+    for name, series in figures.items():
+        if series not in kept.values():
+            kept[name] = series
+    return kept
 
 
 def _diagnostics(diagnostics: JSON) -> Iterator[str]:
     for output, each in diagnostics.items():
         yield f'<h2>{escape(output)} on the test split</h2><div class="row">'
         if "confusion" in each:
-            if len(each["labels"]) <= MAX_CLASSES:
-                yield charts.heat_table(each["labels"], each["confusion"], "Confusion matrix")
-            else:
-                yield f"<p>{len(each['labels'])} classes: the confusion matrix is in test_diagnostics.json.</p>"
+            yield from _classes(*in_natural_order(each["labels"], each["confusion"]))
+        if "thresholds" in each:
+            yield from thresholds.drawn(each["thresholds"], each["labels"])
         if "calibration" in each:
             bins = each["calibration"]
             yield charts.calibration(bins["expected"], bins["observed"], bins["counts"], "Calibration")
+        if "pairs" in each:
+            ends = [min(map(min, each["pairs"])), max(map(max, each["pairs"]))]
+            points = {"row": [(float(truth), float(told)) for truth, told in each["pairs"]]}
+            diagonal = [(end, end) for end in ends]
+            yield charts.scatter(points, "truth", "Predicted against actual", diagonal, "exact")
         if "residuals" in each:
             yield charts.bars(
                 each["residuals"]["edges"], each["residuals"]["counts"], "prediction − truth", "Residuals"
             )
         yield "</div>"
+
+
+def in_natural_order(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> tuple[list[str], list[list[int]]]:
+    """Classes by number if all are numbers, else by name; they come by frequency."""
+    try:
+        order = sorted(range(len(labels)), key=lambda at: float(labels[at]))
+    except ValueError:
+        order = sorted(range(len(labels)), key=lambda at: labels[at].lower())
+    return [labels[at] for at in order], [[confusion[row][column] for column in order] for row in order]
+
+
+def _classes(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> Iterator[str]:
+    """The confusion matrix, and precision, recall and F1 of each class."""
+    if len(labels) <= MAX_CLASSES:
+        yield charts.heat_table(labels, confusion, "Confusion matrix")
+    else:
+        yield f"<p>{len(labels)} classes: the confusion matrix is in test_diagnostics.json.</p>"
+    rows = []
+    for at, label in enumerate(labels[:MAX_CLASSES]):
+        right, truth, told = confusion[at][at], sum(confusion[at]), sum(row[at] for row in confusion)
+        precision, recall = right / told if told else None, right / truth if truth else None
+        f1 = 2 * right / (truth + told) if truth + told else None
+        shares = ("–" if each is None else f"{each:.3f}" for each in (precision, recall, f1))
+        rows.append([label, *shares, f"{truth:,}"])
+    shown = table(["class", "precision", "recall", "F1", "rows"], rows)
+    yield f"<figure><figcaption>Classes</figcaption>{shown}</figure>"
 
 
 def _description(description: JSON) -> Iterator[str]:
@@ -105,9 +147,16 @@ def _text(value: Any) -> str:
 
 SECTIONS: Mapping[str, Section] = {
     "search": Section(search.STATISTICS, 0, search.sections),
+    "headline": Section(summary_sections.FILE, 5, summary_sections.headline),
     "summary": Section("description.json", 10, _summary),
+    "splits": Section(summary_sections.FILE, 20, summary_sections.scores),
     "scores": Section("test_statistics.json", 20, _scores),
     "curves": Section("training_statistics.json", 30, _curves),
     "diagnostics": Section("test_diagnostics.json", 40, _diagnostics),
+    "importance": Section(summary_sections.FILE, 50, summary_sections.importance),
+    "worst": Section(summary_sections.FILE, 55, summary_sections.worst),
+    "columns": Section(summary_sections.FILE, 60, summary_sections.columns),
+    "resources": Section(summary_sections.FILE, 70, summary_sections.resources),
+    "yaml": Section(summary_sections.FILE, 80, summary_sections.users_yaml),
     "description": Section("description.json", 90, _description),
 }

@@ -27,6 +27,12 @@ BINS = 10
 """Bins of predicted probability in a calibration curve."""
 
 RESIDUAL_BINS = 41
+THRESHOLDS = 200
+"""Bins of the probability of the second of two classes, for ROC and precision-recall curves."""
+
+PAIRS = 1000
+"""Rows whose truth and prediction are kept for a scatter plot: the first ones."""
+
 SAMPLE = 1_000_000
 """Residuals kept for the histogram; later ones only count into its range."""
 
@@ -39,12 +45,16 @@ class Classes:
         self.counts = np.zeros((len(self.labels), len(self.labels)), np.int64)
         self.bins = np.zeros((3, BINS))
         self.others: list[NDArray[np.float64]] = []
+        self.thresholds = np.zeros((2, THRESHOLDS), np.int64)
 
     def update(self, output: NDArray[np.float32], target: NDArray[np.int64]) -> None:
         """output: probabilities [B] of the second of two classes, or [B, classes]; target: codes [B]."""
         if output.ndim == 1:
             predicted = (output >= 0.5).astype(np.int64)
             confidence, right = output, target.astype(bool)
+            score = np.minimum((output * THRESHOLDS).astype(np.int64), THRESHOLDS - 1)
+            flat = np.bincount(right * THRESHOLDS + score, minlength=2 * THRESHOLDS)
+            self.thresholds += flat.reshape(2, THRESHOLDS)
         else:
             predicted = output.argmax(1)
             confidence = output.max(1)
@@ -56,16 +66,20 @@ class Classes:
             self.bins[row] += np.bincount(place, weights=weights, minlength=BINS)
 
     def state(self) -> Arrays:
-        return {"counts": self.counts, "bins": self.bins}
+        return {"counts": self.counts, "bins": self.bins, "thresholds": self.thresholds}
 
     def add(self, state: Arrays) -> None:
         self.counts = self.counts + state["counts"]
         self.others.append(state["bins"])
+        self.thresholds = self.thresholds + state["thresholds"]
 
     def as_json(self) -> JSON:
         bins = exact_sum([self.bins, *self.others])
         counts = np.maximum(bins[0], 1)
+        negatives, positives = self.thresholds.tolist()
+        scored = {"thresholds": {"negatives": negatives, "positives": positives}} if self.thresholds.any() else {}
         return {
+            **scored,
             "labels": self.labels,
             "confusion": self.counts.tolist(),
             "calibration": {
@@ -82,10 +96,17 @@ class Residuals:
     def __init__(self) -> None:
         self.parts: list[NDArray[np.float64]] = []
         self.kept = 0
+        self.pairs = np.zeros((0, 2))
 
     def update(self, output: NDArray[np.float64], target: NDArray[np.float64]) -> None:
         """Both [B]."""
         self._keep(output - target)
+        if output.ndim == 1:
+            self._pair(np.stack([target, output], 1))
+
+    def _pair(self, pairs: NDArray[np.float64]) -> None:
+        if len(self.pairs) < PAIRS:
+            self.pairs = np.concatenate([self.pairs, pairs])[:PAIRS]
 
     def _keep(self, residuals: NDArray[np.float64]) -> None:
         part = residuals[: max(SAMPLE - self.kept, 0)]
@@ -94,15 +115,18 @@ class Residuals:
             self.parts.append(part)
 
     def state(self) -> Arrays:
-        return {"residuals": np.concatenate(self.parts) if self.parts else np.zeros(0)}
+        return {"residuals": np.concatenate(self.parts) if self.parts else np.zeros(0), "pairs": self.pairs}
 
     def add(self, state: Arrays) -> None:
         self._keep(state["residuals"])
+        self._pair(state["pairs"])
 
     def as_json(self) -> JSON:
         values = np.concatenate(self.parts) if self.parts else np.zeros(1)
         counts, edges = np.histogram(values, RESIDUAL_BINS)
-        return {"residuals": {"edges": edges.tolist(), "counts": counts.tolist()}}
+        found: JSON = {"residuals": {"edges": edges.tolist(), "counts": counts.tolist()}}
+        finite = self.pairs[np.isfinite(self.pairs).all(1)]
+        return {**found, "pairs": finite.tolist()} if len(finite) else found
 
 
 class Diagnostics:

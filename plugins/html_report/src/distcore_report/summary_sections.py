@@ -1,0 +1,162 @@
+"""Sections drawn of summary.json: headline, scores side by side, inputs, worst rows, columns, resources, the YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+from distcore_core.contracts import JSON
+from distcore_data.charts import number
+
+FILE = "summary.json"
+SPLITS = ("training", "validation", "test")
+DRIFTED = 0.2
+"""From this distance of two distributions on, a column is marked."""
+
+
+def headline(summary: JSON) -> Iterator[str]:
+    """Target, main metric beside the baseline with a verdict, rows, time, best evaluation, backend."""
+    found, best = summary.get("headline"), summary.get("best", {})
+    cells: list[tuple[str, str, str]] = []
+    if found is not None:
+        value, baseline = found["value"], found["baseline"]
+        cells.append((f"{found['metric']} of {found['target']}", _value(value), _verdict(found)))
+        cells.append(("without inputs", _value(baseline), "a model that knows the target's distribution alone"))
+        rows = found["rows"]
+        cells.append(("rows", f"{sum(rows.values()):,}", ", ".join(f"{n:,} {split}" for split, n in rows.items())))
+    if best.get("evaluation"):
+        by = f"of {summary['evaluations']}, by {best['metric']} {_value(best['value'])}"
+        cells.append(("best evaluation", str(best["evaluation"]), by))
+    train = [each for each in summary["stages"] if each["name"] == "train"]
+    if train:
+        seconds = sum(each["seconds"] for each in train)
+        cells.append(("training", _seconds(seconds), f"on backend {summary['backend']}"))
+    boxes = "".join(
+        f"<div><small>{escape(name)}</small><b>{escape(value)}</b><small>{escape(text)}</small></div>"
+        for name, value, text in cells
+    )
+    yield f'<div class="headline">{boxes}</div>'
+
+
+def _verdict(found: JSON) -> str:
+    if found["better"] is None:
+        return "nothing to compare it with"
+    return "better than without inputs" if found["better"] else "no better than without inputs: do not use this model"
+
+
+def scores(summary: JSON) -> Iterator[str]:
+    """A table for each output: a line a metric, a column a split."""
+    outputs = summary["scores"]
+    if len(outputs) == 2:
+        outputs = {name: metrics for name, metrics in outputs.items() if name != "combined"}
+    yield "<h2>Scores</h2>"
+    yield '<p class="soft">Training and validation: of the best evaluation.</p><div class="row">'
+    for output, metrics in outputs.items():
+        splits = [split for split in SPLITS if any(split in each for each in metrics.values())]
+        rows = [[name, *(_value(each.get(split)) for split in splits)] for name, each in metrics.items()]
+        yield f"<div><h3>{escape(output)}</h3>{table(['metric', *splits], rows)}</div>"
+    yield "</div>"
+
+
+def importance(summary: JSON) -> Iterator[str]:
+    """Bars: by how much the metric is worse if an input is dealt out anew."""
+    found = summary.get("importance")
+    if found is None:
+        return
+    yield "<h2>What the inputs are worth</h2>"
+    yield (
+        f'<p class="soft">By how much {escape(found["metric"])} of {found["rows"]:,} test rows is worse if a column\'s '
+        "values are dealt out anew among them.</p>"
+    )
+    most = max((abs(each["worse_by"]) for each in found["inputs"]), default=0.0) or 1.0
+    rows = "".join(
+        f"<tr><th>{escape(each['input'])}</th><td>{number(each['worse_by'])}</td>"
+        f'<td class="bar"><i style="width:{max(each["worse_by"], 0.0) / most:.0%}"></i></td></tr>'
+        for each in found["inputs"]
+    )
+    yield f'<div class="wide"><table class="bars">{rows}</table></div>'
+
+
+def worst(summary: JSON) -> Iterator[str]:
+    """The rows that the model is furthest from."""
+    found = summary.get("worst")
+    if not found:
+        return
+    yield "<h2>Worst test rows</h2>"
+    yield '<p class="soft">Row numbers are those of the dataset, from 0.</p><div class="row">'
+    for output, rows in found.items():
+        cells = [
+            [f"{each['row']:,}", *map(_told, (each["truth"], each["predicted"])), _value(each["error"])]
+            for each in rows
+        ]
+        yield f"<div><h3>{escape(output)}</h3>{table(['row', 'truth', 'predicted', 'error'], cells)}</div>"
+    yield "</div>"
+
+
+def columns(summary: JSON) -> Iterator[str]:
+    """Each column, its missing share and its drift."""
+    found = summary.get("columns")
+    if not found:
+        return
+    yield "<h2>Data</h2>"
+    yield (
+        "<p class=\"soft\">Drift: how far a split's values lie from the training split's, from 0 (the same) to 1 "
+        f"(nothing in common); {DRIFTED} and more is marked, which few rows reach by chance.</p>"
+    )
+    rows = []
+    for each in found:
+        missing = "–" if each["missing"] is None else f"{each['missing']:.1%}"
+        drift = [each["drift"].get(split) for split in ("validation", "test")]
+        rows.append([each["name"], each["role"], each["type"], missing, *(_drift(one) for one in drift)])
+    yield table(["column", "role", "type", "missing or unknown", "drift, validation", "drift, test"], rows)
+
+
+def _drift(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}{' ▲' if value >= DRIFTED else ''}"
+
+
+def resources(summary: JSON) -> Iterator[str]:
+    """Stages with rows, time and rate; the most memory that the process had."""
+    rows = [
+        [
+            each["name"],
+            f"{each['rows']:,}",
+            _seconds(each["seconds"]),
+            f"{each['rows'] / each['seconds']:,.0f}" if each["seconds"] > 0 else "–",
+        ]
+        for each in summary["stages"]
+    ]
+    memory = f"{summary['peak_memory_bytes'] / 2**20:,.0f} MiB"
+    yield f"<h2>Time and memory</h2>{table(['stage', 'rows', 'time', 'rows/s'], rows)}"
+    yield f'<p class="soft">The process that was started had at most {memory} of memory.</p>'
+
+
+def users_yaml(summary: JSON) -> Iterator[str]:
+    """The config as it was written."""
+    if summary.get("yaml"):
+        yield f"<h2>Config</h2><pre>{escape(summary['yaml'])}</pre>"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells of text; those that are numbers stand to the right."""
+    top = "".join(f"<th>{escape(each)}</th>" for each in head)
+    body = "".join(f"<tr>{''.join(_cell(each) for each in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
+
+
+def _cell(text: str) -> str:
+    right = text[:1].isdigit() or text == "–" or (text[:1] == "-" and text[1:2].isdigit())
+    return f"<td{' class=number' if right else ''}>{escape(text)}</td>"
+
+
+def _value(value: Any) -> str:
+    return number(value, 4) if isinstance(value, int | float) else "–"
+
+
+def _told(value: Any) -> str:
+    return number(value, 6) if isinstance(value, float) else str(value)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
