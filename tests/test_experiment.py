@@ -19,6 +19,7 @@ from distcore_core.errors import UserError
 
 FILES = {
     "description.json",
+    "summary.json",
     "training_log.jsonl",
     "ledger.jsonl",
     "receipt.json",
@@ -105,7 +106,7 @@ SKIPS = {
     "skip_save_progress": {"checkpoints"},
     "skip_save_predictions": {"predictions.parquet"},
     "skip_save_eval_stats": {"test_statistics.json", "test_diagnostics.json"},
-    "skip_save_report": {"report.html"},
+    "skip_save_report": {"report.html", "summary.json"},
     "skip_save_log": set(),
 }
 
