@@ -32,7 +32,7 @@ backend: local
 """
 WRITTEN = {
     *("started.json", "description.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json"),
-    *("training_log.jsonl", "ledger.jsonl", "receipt.json"),
+    *("training_log.jsonl", "summary.json", "ledger.jsonl", "receipt.json"),
     *("digests.json", "predictions.parquet", "report.html", "model/model.json", "model/weights.safetensors"),
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore.workflow.session import experiment_directory
-from distcore_core.errors import DistcoreError, Stopped, StoreError, UserError
+from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_core.io.seals import sealed
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, MODEL, STARTED, Mirror, working_folder
@@ -217,7 +217,7 @@ def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if resuming and isinstance(error, UserError):
+        if resuming and isinstance(error, UserError | CheckpointError):
             raise
         stopped = isinstance(error, KeyboardInterrupt | SystemExit)
         said = {"state": "stopped" if stopped else "failed", "error": str(error)}
