@@ -23,5 +23,16 @@ def test_every_public_name_is_there():
 
 def test_the_public_names_are_these():
     """A change of the public names is made on purpose: here, and in the changelog."""
-    functions = ["evaluate", "experiment", "hyperopt", "load", "plan", "predict", "preprocess", "train"]
+    functions = [
+        "diff",
+        "evaluate",
+        "experiment",
+        "hyperopt",
+        "load",
+        "plan",
+        "predict",
+        "preprocess",
+        "train",
+        "verify",
+    ]
     assert distcore.__all__ == ["Outcome", "SearchOutcome", *functions]
