@@ -72,11 +72,11 @@ def guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
     kind = present.type
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return Guess(name, None, f"it holds {kind}, which no feature type reads; make a text or numbers of it")
-    if pa.types.is_temporal(kind):
-        return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
     distinct = pc.unique(present)
     if len(distinct) == 1:
         return Guess(name, None, "it has one value only")
+    if pa.types.is_temporal(kind):
+        return _of_times(name, len(distinct), len(present), target)
     if pa.types.is_boolean(kind):
         return Guess(name, "binary", "true and false")
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -117,9 +117,7 @@ def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: b
     if written:
         return Guess(name, None, written)
     if not target and _are_dates(distinct):
-        if rows >= RARE * values:
-            return Guess(name, "category", f"{values} dates, each in many rows")
-        return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
+        return _of_times(name, values, rows, target)
     if target:
         if values > max(FEW, rows // 2):
             return Guess(name, None, f"nearly every row has its own value ({values} in {rows} rows)")
@@ -135,6 +133,13 @@ def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: b
         why = f"{words:.0f} words on average: few enough to be taken each by itself, in no order"
         return Guess(name, "set", why)
     return _of_labels(name, present, values, rows)
+
+
+def _of_times(name: str, values: int, rows: int, target: bool) -> Guess:
+    """Dates that come again, such as years written as their first day, are labels; others nothing reads."""
+    if not target and rows >= RARE * values:
+        return Guess(name, "category", f"{values} dates, each in many rows")
+    return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
 
 
 def _of_labels(name: str, present: pa.ChunkedArray, values: int, rows: int) -> Guess:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -55,6 +55,8 @@ def write_config(
     """The YAML text for what the columns seem to be; `load_config` reads it.
 
     rows: of the dataset, or of the training set. split: whether the dataset is still to be split."""
+    trained = max(1, round(rows * 0.7) if split else rows)
+    sizes = next(each for each in SIZES if trained >= each.least)
     lines = [
         f"# yaml-language-server: $schema={SCHEMA}",
         f"# (An editor then completes and checks this file: `distcore schema --output {SCHEMA}` writes the schema.)",
@@ -66,14 +68,8 @@ def write_config(
         *(_feature_line(each) for each in outputs),
         *_preprocessing(inputs, outputs, split),
     ]
-    if any(each.type == "number" for each in inputs):
-        lines += [
-            "",
-            "defaults:  # for every feature of the type that does not say otherwise",
-            "  number:",
-            "    preprocessing: {missing_value_strategy: fill_with_mean, normalization: zscore}",
-        ]
-    lines += ["", *(_trees() if model == "trees" else _network(rows, split))]
+    lines += _defaults({each.type for each in inputs}, None if model == "trees" else sizes)
+    lines += ["", *(_trees() if model == "trees" else _network(trained, sizes))]
     return "\n".join(lines) + "\n"
 
 
@@ -92,16 +88,51 @@ def _preprocessing(inputs: Sequence[Guess], outputs: Sequence[Guess], split: boo
         yield f"  csv: {{null_values: [{texts}]}}  # these mean: missing"
 
 
-def _network(rows: int, split: bool) -> Iterator[str]:
-    """Two layers, and as many steps as rows of this number need."""
-    trained = max(1, round(rows * 0.7) if split else rows)
-    yield "combiner: {type: concat, num_fc_layers: 2, output_size: 256}  # two layers over all inputs"
+def _defaults(types: set[str | None], sizes: Sizes | None) -> Iterator[str]:
+    """What every feature of a type has that does not say otherwise. sizes: of a network; None: it is none."""
+    if not types & {"number", "category"} or (sizes is None and "number" not in types):
+        return
+    yield from ("", "defaults:  # for every feature of the type that does not say otherwise")
+    if "number" in types:
+        yield "  number:"
+        yield "    preprocessing: {missing_value_strategy: fill_with_mean, normalization: zscore}"
+        if sizes is not None:
+            why = "each number through a layer of its own: it may bend"
+            yield f"    encoder: {{type: dense, output_size: {sizes.number}}}  # {why}"
+    if "category" in types and sizes is not None:
+        yield f"  category: {{encoder: {{type: dense, embedding_size: {sizes.category}}}}}"
+
+
+def _network(trained: int, sizes: Sizes) -> Iterator[str]:
+    """Layers, and as many steps as rows of this number need."""
+    shape = f"num_fc_layers: {sizes.layers}, output_size: {sizes.width}"
+    yield f"combiner: {{type: concat, {shape}}}  # layers over all inputs"
     yield from ("", "trainer:")
     yield f"  epochs: {_epochs(trained)}  # at most"
     yield f"  batch_size: {batch_size(trained)}  # for about {trained:,} rows to train on"
-    yield "  learning_rate: 0.001"
+    yield f"  learning_rate: {sizes.learning_rate}  # more rows stand larger steps"
+    if sizes.plateau:
+        yield "  optimizer: {type: adamw, weight_decay: 0.01}"
+        yield "  learning_rate_scheduler:  # smaller steps once the loss no longer falls"
+        yield "    {reduce_on_plateau: 3, reduce_on_plateau_patience: 5, reduce_on_plateau_rate: 0.3}"
     yield f"  early_stop: {PATIENCE}  # evaluations without improvement; -1: never"
     yield "  validation_metric: loss  # it falls smoothly; on few rows an accuracy moves in jumps, and stops too early"
+
+
+class Sizes(NamedTuple):
+    """Of a network. least: rows to train on from which it is taken. number, category: widths of their encoders."""
+
+    least: int
+    number: int
+    category: int
+    layers: int
+    width: int
+    learning_rate: float
+    plateau: bool
+
+
+SIZES = (Sizes(2000, 32, 16, 3, 256, 0.002, True), Sizes(0, 8, 8, 2, 128, 0.0005, False))
+"""Measured on the datasets of the quality suite (docs/log.md): few rows are learned by heart by what many rows need."""
 
 
 def _trees() -> Iterator[str]:
@@ -123,7 +154,7 @@ def batch_size(rows: int) -> int:
 
 
 def _epochs(rows: int) -> int:
-    return max(50, min(150, 10 * round(60_000 / rows / 10)))
+    return max(20, min(150, 10 * round(1_000_000 / rows / 10)))
 
 
 def _feature_line(guess: Guess) -> str:
