@@ -12,6 +12,7 @@ from distcore_core.config.issues import validate
 from distcore_core.errors import ConfigError
 from distcore_data.preprocess_options import Preprocessing
 from distcore_torch.train_options import TrainerOptions
+from distcore_torch.training.plan import TrainPlan
 
 
 def told(model: type, **values: object) -> list[str]:
@@ -134,13 +135,17 @@ def test_ludwigs_words_for_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "expected"),
-    [(1, 8), (105, 8), (600, 16), (3839, 64), (3840, 128), (10**9, 128), (None, 128)],
+    [(1, 8), (105, 8), (600, 16), (3839, 64), (3840, 128), (10**9, 128)],
 )
-def test_auto_goes_by_the_rows_and_nothing_else(rows: int | None, expected: int) -> None:
-    options = TrainerOptions.model_validate({})
-    assert options.batch_sizes(1, rows).per_worker == options.batch_sizes(4, rows).per_worker == expected
-    assert TrainerOptions(max_batch_size=20).batch_sizes(1, rows).per_worker == min(20, expected)
-    assert TrainerOptions(batch_size=50).batch_sizes(1, rows).per_worker == 50
+def test_auto_goes_by_the_rows_and_nothing_else(rows: int, expected: int) -> None:
+    def size(workers: int, **options: int) -> int:
+        made = TrainerOptions.model_validate(options)
+        return TrainPlan.of(made, workers, rows).micro_rows
+
+    assert size(1) == size(4) == expected
+    assert size(1, max_batch_size=20) == min(20, expected)
+    assert size(1, batch_size=50) == 50
+    assert size(2, effective_batch_size=256) == 128
 
 
 @pytest.mark.parametrize(

@@ -24,17 +24,15 @@ AUTO_STEPS = 30
 """Steps an epoch that `batch_size: auto` leaves a few rows, so that they move the weights at all."""
 
 
-def auto_batch_size(rows: int | None) -> int:
+def auto_batch_size(rows: int) -> int:
     """What `batch_size: auto` is: by the rows alone, so that one config makes the same batches on every machine.
 
     Args:
-        rows: of the training split; None: not known, taken for many.
+        rows: of the training split.
 
     Returns:
         Rows of a batch, a power of two.
     """
-    if rows is None:
-        return AUTO_BATCH_SIZE
     wanted = max(FEWEST_AUTO, min(AUTO_BATCH_SIZE, rows // AUTO_STEPS))
     return 1 << (wanted.bit_length() - 1)
 
@@ -243,8 +241,8 @@ class TrainerOptions(Options):
             return "bf16" if self.use_mixed_precision else "fp32"
         return self.use_mixed_precision
 
-    def batch_sizes(self, workers: int, rows: int | None = None) -> BatchSizes:
-        """Batch sizes for a number of workers, by Ludwig's rules; auto goes by the training rows, never by the machine.
+    def batch_sizes(self, workers: int) -> BatchSizes:
+        """Batch sizes for a number of workers, by Ludwig's rules; auto is the most that it can be.
 
         Raises ValueError if effective_batch_size cannot be shared out evenly over the workers."""
         per_worker, accumulation, effective = (
@@ -275,7 +273,7 @@ class TrainerOptions(Options):
                     )
                 accumulation = share // per_worker
         if per_worker == "auto":
-            per_worker = min(auto_batch_size(rows), self.max_batch_size or AUTO_BATCH_SIZE)
+            per_worker = min(AUTO_BATCH_SIZE, self.max_batch_size or AUTO_BATCH_SIZE)
         evaluation = self.eval_batch_size if isinstance(self.eval_batch_size, int) else per_worker
         return BatchSizes(per_worker, 1 if accumulation == "auto" else accumulation, evaluation)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distcore_core.errors import ConfigError, ConfigIssue
+from distcore_torch.train_options import AUTO_BATCH_SIZE, auto_batch_size
 from distcore_torch.training.schedule import scaled
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class TrainPlan:
     def of(cls, options: TrainerOptions, workers: int, rows: int) -> TrainPlan:
         """Raises ConfigError if batch sizes cannot be shared by the workers."""
         try:
-            sizes = options.batch_sizes(1 if options.exact else workers, rows)
+            sizes = _for_rows(options, rows).batch_sizes(1 if options.exact else workers)
         except ValueError as error:
             raise ConfigError([ConfigIssue(0, "trainer.effective_batch_size", str(error))]) from error
         if options.exact:  # the run is the same for any number of workers, so it is planned as for one
@@ -68,3 +69,11 @@ class TrainPlan:
     def round_due(self, step: int) -> bool:
         """Whether an evaluation round follows this many steps."""
         return step % self.steps_per_round == 0 or step >= self.total_steps
+
+
+def _for_rows(options: TrainerOptions, rows: int) -> TrainerOptions:
+    """The same for so many training rows: `batch_size: auto` is a number."""
+    if options.batch_size != "auto" or options.effective_batch_size != "auto":
+        return options
+    size = min(auto_batch_size(rows), options.max_batch_size or AUTO_BATCH_SIZE)
+    return options.model_copy(update={"batch_size": size})
