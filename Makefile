@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-MEMBERS := core toolkits/data toolkits/torch toolkits/search toolkits/testing plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/html_report plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor .
+MEMBERS := core toolkits/data toolkits/torch toolkits/search toolkits/testing plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/html_report plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor plugins/lightgbm_trainer .
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
 # In the order of the folders: the long files of tests/ first. By itself xdist begins with the files of many short tests.
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
@@ -13,7 +13,7 @@ EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
 PLAIN := core toolkits/data toolkits/torch toolkits/search plugins/local_backend plugins/parquet_cache plugins/tabular_model plugins/html_report .
 
-.PHONY: help demo picture contrib horovod clusters test faults hostile lint types bench bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray core-alone clean
+.PHONY: help demo picture contrib horovod clusters test faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray core-alone clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -35,12 +35,16 @@ $(VENV)/.bench: $(VENV)/.developer requirements-bench.txt
 	$(PIP) --requirement requirements-bench.txt
 	@touch $@
 
+$(VENV)/.quality: $(VENV)/.installed requirements-quality.txt
+	$(PIP) --requirement requirements-quality.txt
+	@touch $@
+
 demo: $(VENV)/.plain  ## set up, then train, evaluate and report on real data with the local backend
 	$(BIN)/distcore experiment --config examples/penguins/config.yaml --dataset examples/penguins/penguins.csv \
 	  --output_directory results --experiment_name penguins
 
 # The packages in contrib stand for third parties': beside the environment, where only their own tests see them.
-CONTRIB := contrib/lightgbm_trainer contrib/plugin_template contrib/avro_cache
+CONTRIB := contrib/plugin_template contrib/avro_cache
 build/contrib/.installed: $(VENV)/.developer $(CONTRIB:%=%/pyproject.toml) $(shell find $(CONTRIB:%=%/src) -name '*.py')
 	@rm -rf build/contrib
 	$(PIP) --no-deps --no-build-isolation --target build/contrib $(CONTRIB:%=./%)
@@ -90,6 +94,9 @@ types: $(VENV)/.developer  ## static types
 ENVIRONMENT = $(if $(wildcard .venv-$(1)/bin/python),--$(1) .venv-$(1)/bin/python)
 bench: $(VENV)/.bench  ## every stage beside its peers and floors; writes bench/results.json and bench/results.md
 	$(BIN)/python bench/run.py $(call ENVIRONMENT,ludwig) $(call ENVIRONMENT,plain) $(call ENVIRONMENT,tensorflow) $(BENCH_ARGS)
+
+quality: $(VENV)/.quality  ## untuned configs on real datasets beside LightGBM and scikit-learn; writes docs/quality.md
+	$(BIN)/python -m bench.quality.run $(QUALITY_ARGS)
 
 bench-ludwig: constraints.txt  ## environments of their own for Ludwig 0.17.8 (about 140 packages) and distcore, for bench
 	bench/ludwig.sh .venv-ludwig $(PYTHON)

@@ -23,6 +23,7 @@ MEMBERS = (
     "distcore-parquet",
     "distcore-tabular",
     "distcore-optuna",
+    "distcore-lightgbm",
     "distcore-dask",
     "distcore-ray",
     "distcore-modin",

@@ -1,13 +1,11 @@
 """The same config as for a network, with another trainer: train, evaluate, predict, report; and what is refused."""
 
 import json
-import os
-import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import yaml
@@ -63,17 +61,71 @@ def test_the_cache_of_a_network_is_the_cache_of_trees(penguins):
     assert distcore.plan(trees(config), str(folder / "penguins.csv"))["cache"]["key"] == network["cache"]["key"]
 
 
-def test_without_the_package_the_error_says_what_is_installed_and_what_to_do(penguins):
+def test_init_writes_a_config_for_trees_that_trains(penguins, monkeypatch):
+    folder, _ = penguins
+    monkeypatch.chdir(folder)
+    words = ["--dataset", "penguins.csv"]
+    assert main(["init", *words, "--target", "species", "--model", "trees", "--output", "trees.yaml"]) == 0
+    assert main(["experiment", "--config", "trees.yaml", *words, "-l", "error"]) == 0
+    scores = json.loads((folder / "results/experiment_run/test_statistics.json").read_text())
+    assert scores["species"]["accuracy"] > 0.9
+
+
+def test_where_it_is_not_installed_the_error_says_what_to_install(penguins):
+    """Blocked stands for not installed: the name is then offered by nobody."""
     folder, config = penguins
-    (folder / "trees.yaml").write_text(yaml.safe_dump(trees(config)))
-    words = [sys.executable, "-m", "distcore.cli.main", "train", "--config", "trees.yaml", "--dataset", "penguins.csv"]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment)
-    assert done.returncode == 2
-    assert "No installed plugin offers trainer 'lightgbm'" in done.stderr
-    assert re.search(r"Installed: (\w+, )*ddp, (\w+, )*local", done.stderr)
-    assert "nstall the distribution that offers it" in done.stderr
-    assert not (folder / "results").exists()
+    with pytest.raises(UserError, match="lightgbm"):
+        distcore.plan(trees({**config, "plugins": {"block": ["distcore-lightgbm"]}}), str(folder / "penguins.csv"))
+
+
+@pytest.mark.parametrize(("target", "kind"), [("y", "binary"), ("z", "number")])
+def test_scores_are_those_of_the_library_itself(target, kind, tmp_path):
+    """The same rows, options and trees: what differs is that inputs were normalised, which keeps their order."""
+    import lightgbm
+    from sklearn.metrics import roc_auc_score
+
+    rows = data.table(3000)
+    part = np.arange(3000) % 10
+    given = rows.append_column("part", pa.array(np.select([part < 7, part == 7], [0, 1], 2)))
+    options = {"num_boost_round": 80, "learning_rate": 0.1, "num_leaves": 15, "early_stopping_rounds": 0}
+    config = trees(
+        data.config(
+            str(tmp_path / "cache"),
+            output_features=[{"name": target, "type": kind}],
+            preprocessing={"split": {"type": "fixed", "column": "part"}},
+        ),
+        **options,
+    )
+    outcome = distcore.experiment(config, given, output_directory=tmp_path / "results", view="none")
+    ours = outcome.test_statistics[target]
+    frame = given.to_pandas()
+    inputs = frame[["x0", "x1"]].fillna({"x0": 0.0, "x1": frame["x1"].mean()})
+    inputs["colour"] = frame["colour"].astype("category").cat.codes
+    split = frame["part"].to_numpy()
+    train = lightgbm.Dataset(inputs[split == 0], frame[target][split == 0], categorical_feature=["colour"])
+    parameters = {
+        "objective": "binary" if kind == "binary" else "regression",
+        "learning_rate": 0.1,
+        "num_leaves": 15,
+        "min_data_in_leaf": TREES["min_data_in_leaf"],
+        "verbosity": -1,
+        "num_threads": 1,
+        "seed": 42,
+    }
+    said = lightgbm.train(parameters, train, 80).predict(inputs[split == 2])
+    truth = frame[target][split == 2].to_numpy()
+    if kind == "binary":
+        assert ours["roc_auc"] == pytest.approx(roc_auc_score(truth, said), abs=0.01)
+    else:
+        rmse = float(np.mean((said - truth) ** 2) ** 0.5)
+        assert ours["root_mean_squared_error"] == pytest.approx(rmse, rel=0.05)
+
+
+def test_early_stopping_keeps_the_best_number_of_trees(tmp_path):
+    config = trees(data.config(str(tmp_path / "cache")), num_boost_round=400, early_stopping_rounds=10)
+    outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results", view="none")
+    text = (Path(outcome.model) / "trees-0.txt").read_text()
+    assert 1 <= text.count("Tree=") < 400
 
 
 def test_an_option_that_lightgbm_does_not_have(penguins):

@@ -29,6 +29,7 @@ _OFFERED = {
     "distcore-tabular": "models:tabular models:module upgrades:ludwig features:number features:binary "
     "features:category features:text features:set",
     "distcore-optuna": "executors:local executors:optuna",
+    "distcore-lightgbm": "trainers:lightgbm",
     "distcore-data": "sections:preprocessing",
     "distcore-torch": "sections:trainer",
     "distcore-search": "sections:hyperopt",
