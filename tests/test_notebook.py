@@ -45,3 +45,61 @@ def test_progress_is_one_text_and_no_warning(folder: Path, first: str) -> None:
     assert any(line.startswith("train ") and " 100%" not in line for line in lines)
     assert any(line.startswith("epoch ") and "validation loss" in line for line in lines)
     assert lines[-1].startswith("stopped early at evaluation")
+
+
+SHOWN = """
+outcome = distcore.experiment("config.yaml", dataset="penguins.csv", view="none")
+outcome
+"""
+
+
+def test_results_show_themselves(folder: Path) -> None:
+    cells = (
+        "import distcore",
+        SHOWN,
+        "outcome.plot()",
+        "outcome.plot('confusion')",
+        "outcome.plot('importance').spec['mark']",
+        "model = distcore.load(outcome.model); model",
+        "import pandas; scores = model.evaluate(pandas.read_csv('penguins.csv')); sorted(scores)",
+    )
+    outputs = run(folder, *cells)
+    html = ["".join(each["data"].get("text/html", "") for each in cell if "data" in each) for cell in outputs]
+    assert "accuracy of species 0." in html[1]
+    assert html[1].count("<svg") == 2
+    assert "Confusion matrix of species" in html[1]
+    assert "species: accuracy" in html[2]
+    assert 'class="heat"' in html[3]
+    assert outputs[4][0]["data"]["text/plain"] == "'bar'"
+    assert "bill_length_mm" in html[5]
+    assert outputs[6][0]["data"]["text/plain"] == "['combined', 'species']"
+
+
+def test_an_error_is_a_line(folder: Path) -> None:
+    cells = ("import distcore", "distcore.train('confg.yaml', dataset='penguins.csv')", "distcore.load('results/none')")
+    for output in run(folder, *cells, errors=True)[1:]:
+        (error,) = output
+        assert error["output_type"] == "error"
+        assert len(error["traceback"]) == 1
+        assert error["traceback"][0].startswith(f"{error['ename']}: ")
+    assert "Did you mean config.yaml?" in run(folder, *cells[:2], errors=True)[1][0]["traceback"][0]
+
+
+def test_figures_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import distcore
+    from distcore_core.errors import UserError
+
+    monkeypatch.chdir(folder)
+    outcome = distcore.experiment("config.yaml", dataset="penguins.csv")
+    spec = outcome.plot(metric="loss").spec
+    assert {each["split"] for each in spec["data"]["values"]} == {"training", "validation"}
+    assert spec["encoding"]["y"]["field"] == "loss"
+    with pytest.raises(UserError, match="There is no figure 'pie'. Figures: curves, confusion"):
+        outcome.plot("pie")
+    with pytest.raises(UserError, match="No evaluation has a metric 'auc'"):
+        outcome.plot(metric="auc")
+    with pytest.raises(UserError, match="has nothing for a figure 'residuals'"):
+        outcome.plot("residuals")
+    model = distcore.load(outcome.model)
+    found = model.evaluate("penguins.csv")
+    assert found == distcore.evaluate(outcome.model, "penguins.csv")

@@ -62,6 +62,10 @@ class DistcoreError(Exception):
     exit_code = 1
     recurs = True
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message says all, and the way to it through our code says nothing."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class UserError(DistcoreError):
     """The user's input is wrong; nothing was changed."""
@@ -174,6 +178,9 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, message: str = "", signal: int = 2) -> None:
         super().__init__(message)
         self.signal = int(signal)
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"Stopped: {self}"]
 
     @property
     def exit_code(self) -> int:

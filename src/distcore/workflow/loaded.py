@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distcore_core.contracts import JSON
+from distcore_core.errors import DataError
 from distcore_data.artifact import Artifact, open_artifact
 
 if TYPE_CHECKING:
@@ -20,6 +22,31 @@ class LoadedModel(Artifact):
     def open(cls, path: str | Path, *, trust: bool = False, credentials: Credentials | None = None) -> LoadedModel:
         """The model in a folder or a bucket. Arguments and errors: see `open_artifact`."""
         return cls(**vars(open_artifact(path, trust=trust, credentials=credentials)))
+
+    def evaluate(self, dataset: Any, batch_size: int | None = None, data_format: str | None = None) -> JSON:
+        """Metrics on rows that hold their targets: {output feature: {metric: number}}. A frame, path or URL.
+
+        Raises:
+            DataError: There is no row whose targets are known, or the dataset cannot be read.
+        """
+        from distcore_core.progress import Progress
+        from distcore_torch.evaluation import Evaluation
+        from distcore_torch.prediction import encoded_stream, rows_of, scored_batches
+
+        evaluation = Evaluation(self.features)
+        with encoded_stream(self, dataset, ("input", "output"), data_format) as (source, stream):
+            batches = scored_batches(self, stream, rows_of(batch_size), evaluation.cut)
+            for _ in evaluation.run(batches, Progress(), decode=False):
+                continue
+            source.check_unchanged()
+        if not evaluation.rows:
+            raise DataError("There is nothing to evaluate: no row has all of its targets. Give rows that have them.")
+        return evaluation.statistics()
+
+    def _repr_html_(self) -> str:
+        from distcore.workflow.shown import html_of_model
+
+        return html_of_model(self)
 
     def predict(self, dataset: Any, batch_size: int | None = None, data_format: str | None = None) -> pa.Table:
         """Predictions for every row of a frame, path or URL, in its order (columns: `FeatureNetwork.predictions`)."""

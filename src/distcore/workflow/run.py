@@ -29,6 +29,7 @@ from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
     from distcore.workflow.loaded import LoadedModel
+    from distcore.workflow.shown import Figure
     from distcore_data.cache import Cache
     from distcore_data.stores.run_sync import Mirror
 
@@ -50,6 +51,25 @@ class Outcome:
     test_statistics: JSON | None = None
     predictions: Path | str | None = None
     report: Path | str | None = None
+
+    def plot(self, kind: str = "curves", metric: str | None = None) -> Figure:
+        """A figure that a notebook shows; its `spec` is Vega-Lite.
+
+        Args:
+            kind: "curves", "confusion", "importance" or "residuals".
+            metric: Of the curves; None for the one that picked the best evaluation.
+
+        Raises:
+            UserError: There is no such figure, or this run has nothing for it.
+        """
+        from distcore.workflow.shown import figure
+
+        return figure(self, kind, metric)
+
+    def _repr_html_(self) -> str:
+        from distcore.workflow.shown import html_of
+
+        return html_of(self)
 
     def in_bucket(self, mirror: Mirror) -> Outcome:
         """The same, with the addresses of what lies in the mirror."""

@@ -1,0 +1,198 @@
+"""What results show of themselves in a notebook: a headline, curves, a confusion matrix; and figures to ask for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import JSON
+from distcore_core.errors import UserError
+from distcore_data import charts
+
+if TYPE_CHECKING:
+    from distcore.workflow.run import Outcome
+    from distcore_data.artifact import Artifact
+
+KINDS = ("curves", "confusion", "importance", "residuals")
+COLOURS = ("#2563eb", "#ea7317", "#0f9d6c", "#b0308f", "#7a5af0", "#0891b2", "#b45309", "#be123c")
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+STYLE = (
+    "<style>.distcore svg text{font-size:11px;fill:currentColor;opacity:.75}.distcore svg .grid{stroke:#8884}"
+    ".distcore svg polyline{fill:none;stroke-width:1.8}.distcore svg rect{fill:var(--c0)}"
+    ".distcore .row{display:flex;flex-wrap:wrap;gap:1rem}.distcore figure{margin:0;width:400px;max-width:100%}"
+    ".distcore figcaption{font-weight:600}.distcore .legend span{margin-right:1rem;font-size:.85rem}"
+    ".distcore .legend i{display:inline-block;width:10px;height:10px;margin-right:5px}"
+    ".distcore .heat td{background:rgba(37,99,235,calc(var(--share)*.45))}.distcore{"
+    + "".join(f"--c{number}:{colour};" for number, colour in enumerate(COLOURS))
+    + "}</style>"
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing: `spec` is Vega-Lite 5 as a dict (`altair.Chart.from_dict` takes it), `html` our own."""
+
+    spec: JSON
+    html: str
+
+    def _repr_html_(self) -> str:
+        return f'<div class="distcore">{STYLE}{self.html}</div>'
+
+
+def figure(outcome: Outcome, kind: str, metric: str | None) -> Figure:
+    """The figure `kind` of KINDS of a run. Raises UserError if there is no such figure."""
+    if kind == "curves":
+        return _curves(outcome, metric)
+    if kind not in KINDS:
+        raise UserError(f"There is no figure {kind!r}. Figures: {', '.join(KINDS)}.")
+    found = next(iter(_figures(outcome, kind)), None)
+    if found is None:
+        raise UserError(
+            f"{outcome.directory} has nothing for a figure {kind!r}: only what was tested has some of them."
+        )
+    return found
+
+
+def html_of(outcome: Outcome) -> str:
+    """Headline, curves and confusion matrix of a run."""
+    parts = [f"<p>{escape(headline(outcome))}</p>", '<div class="row">']
+    try:
+        parts.append(_curves(outcome, "loss").html)
+        watched = _summary(outcome).get("best", {}).get("metric")
+        parts += [_curves(outcome, watched).html] if watched not in (None, "loss") else []
+    except UserError:
+        pass
+    parts += [each.html for each in _figures(outcome, "confusion")]
+    return "".join(
+        [f'<div class="distcore">{STYLE}', *parts, f"</div><p>{escape(str(outcome.report or ''))}</p></div>"]
+    )
+
+
+def headline(outcome: Outcome) -> str:
+    """A line: `accuracy of species 0.9487 (0.3333 without inputs), best evaluation 2 of 7; results/experiment_run`."""
+    summary = _summary(outcome)
+    found, best, parts = summary.get("headline"), summary.get("best", {}), []
+    if found and found["value"] is not None:
+        without = "" if found["baseline"] is None else f" ({charts.number(found['baseline'])} without inputs)"
+        parts.append(f"{found['metric']} of {found['target']} {charts.number(found['value'])}{without}")
+    if best.get("evaluation"):
+        parts.append(f"best evaluation {best['evaluation']} of {summary['evaluations']}")
+    return f"{', '.join(parts)}; {outcome.directory}" if parts else str(outcome.directory)
+
+
+def html_of_model(model: Artifact) -> str:
+    """What a model reads and predicts, and how well it did when it was trained."""
+    rows = "".join(
+        f"<tr><td>{escape(each['role'])}</td><td>{escape(each['name'])}</td><td>{escape(each['type'])}</td></tr>"
+        for each in model.manifest["features"]
+    )
+    best = model.manifest.get("extra", {}).get("best", {})
+    value = best.get("value")
+    said = (
+        ""
+        if value is None
+        else f"<p>{escape(best['feature'])}: best {escape(best['metric'])} {charts.number(value)}</p>"
+    )
+    return f"<div>{said}<table><tr><th>role</th><th>feature</th><th>type</th></tr>{rows}</table></div>"
+
+
+# ------------------------------------------------------------------ figures
+
+
+def _curves(outcome: Outcome, metric: str | None) -> Figure:
+    """A metric by evaluation, a line a split; without one named, the one that picked the best round."""
+    statistics = outcome.training_statistics
+    best = _summary(outcome).get("best", {})
+    wanted = metric or best.get("metric") or "loss"
+    outputs = {output for each in statistics.values() for output, found in each.items() if wanted in found}
+    if not outputs:
+        known = sorted({name for each in statistics.values() for found in each.values() for name in found})
+        raise UserError(f"No evaluation has a metric {wanted!r}. Metrics: {', '.join(known)}.")
+    output = best.get("feature") if best.get("feature") in outputs else sorted(outputs)[0]
+    series = {split: _points(each.get(output, {}).get(wanted, [])) for split, each in statistics.items()}
+    title = f"{output}: {wanted}"
+    rows = [{"evaluation": x, wanted: y, "split": split} for split, each in series.items() for x, y in each]
+    encoding = {
+        "x": {"field": "evaluation", "type": "quantitative"},
+        "y": {"field": wanted, "type": "quantitative", "scale": {"zero": False}},
+        "color": {"field": "split", "type": "nominal"},
+    }
+    return Figure(
+        _spec(title, {"type": "line", "point": True}, rows, encoding), charts.lines(series, "evaluation", title)
+    )
+
+
+def _figures(outcome: Outcome, kind: str) -> Iterator[Figure]:
+    if kind == "importance":
+        found = _summary(outcome).get("importance")
+        if found:
+            yield _bars(found["inputs"])
+        return
+    for output, each in _read(outcome, "test_diagnostics.json").items():
+        if kind == "confusion" and "confusion" in each:
+            yield _confusion(f"Confusion matrix of {output}", each["labels"], each["confusion"])
+        if kind == "residuals" and "residuals" in each:
+            edges, counts = each["residuals"]["edges"], each["residuals"]["counts"]
+            rows = [
+                {"from": low, "to": high, "rows": count}
+                for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
+            ]
+            encoding = {
+                "x": {"field": "from", "type": "quantitative", "bin": "binned", "title": "prediction − truth"},
+                "x2": {"field": "to"},
+                "y": {"field": "rows", "type": "quantitative"},
+            }
+            title = f"Residuals of {output}"
+            yield Figure(_spec(title, "bar", rows, encoding), charts.bars(edges, counts, "prediction − truth", title))
+
+
+def _confusion(title: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
+    rows = [
+        {"truth": truth, "predicted": told, "rows": counts[at][to]}
+        for at, truth in enumerate(labels)
+        for to, told in enumerate(labels)
+    ]
+    encoding = {
+        "x": {"field": "predicted", "type": "nominal"},
+        "y": {"field": "truth", "type": "nominal"},
+        "color": {"field": "rows", "type": "quantitative"},
+    }
+    return Figure(_spec(title, "rect", rows, encoding), charts.heat_table(labels, counts, title))
+
+
+def _bars(inputs: Sequence[Mapping[str, Any]]) -> Figure:
+    encoding = {
+        "x": {"field": "worse_by", "type": "quantitative"},
+        "y": {"field": "input", "type": "nominal", "sort": "-x"},
+    }
+    rows = "".join(
+        f"<tr><td>{escape(each['input'])}</td><td>{charts.number(each['worse_by'])}</td></tr>" for each in inputs
+    )
+    title = "What the inputs are worth"
+    html = f"<table><tr><th>input</th><th>metric worse by</th></tr>{rows}</table>"
+    return Figure(_spec(title, "bar", [dict(each) for each in inputs], encoding), html)
+
+
+def _spec(title: str, mark: Any, rows: list[JSON], encoding: JSON) -> JSON:
+    return {"$schema": SCHEMA, "title": title, "data": {"values": rows}, "mark": mark, "encoding": encoding}
+
+
+def _points(values: Sequence[Any]) -> list[charts.Point]:
+    return [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
+
+
+def _summary(outcome: Outcome) -> JSON:
+    return _read(outcome, "summary.json")
+
+
+def _read(outcome: Outcome, name: str) -> JSON:
+    """A file of the run's folder; {} if it is in a bucket, or is not there."""
+    try:
+        found = json.loads(Path(outcome.directory, name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
