@@ -51,9 +51,7 @@ def figure(outcome: Outcome, kind: str, metric: str | None) -> Figure:
         raise UserError(f"There is no figure {kind!r}. Figures: {', '.join(KINDS)}.")
     found = next(iter(_figures(outcome, kind)), None)
     if found is None:
-        raise UserError(
-            f"{outcome.directory} has nothing for a figure {kind!r}: only what was tested has some of them."
-        )
+        raise UserError(f"{outcome.directory} has nothing for a figure {kind!r}: `experiment` leaves most of them.")
     return found
 
 
