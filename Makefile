@@ -13,11 +13,14 @@ EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
 PLAIN := core toolkits/data toolkits/torch toolkits/search plugins/local_backend plugins/parquet_cache plugins/tabular_model plugins/html_report .
 
+NEW_ENOUGH := 'import sys; sys.exit("distcore needs Python 3.11 or newer, and $(PYTHON) is %d.%d: make PYTHON=python3.12 …" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+
 .PHONY: help demo picture contrib horovod clusters test faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray core-alone clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(VENV)/.plain: constraints.txt $(PLAIN:%=%/pyproject.toml)
+	@$(PYTHON) -c $(NEW_ENOUGH)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	$(PIP) $(PLAIN:%=--editable %)

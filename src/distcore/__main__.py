@@ -6,6 +6,11 @@ Python's own ctrl-C, in the middle of an import, is a traceback at best.
 import signal
 import sys
 
+if sys.platform == "win32":
+    sys.exit(
+        "distcore: Windows is not supported: file locks and signals are those of POSIX. Use WSL 2, with Linux in it."
+    )
+
 # Whatever runs after this line is ours. `signals.Stoppable` lets them through again.
 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
 

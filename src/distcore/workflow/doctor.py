@@ -16,6 +16,7 @@ from distcore.workflow.listing import rows, together
 from distcore.workflow.probe import ask
 from distcore_core.registry.index import Offer
 from distcore_core.registry.manager import Plugins
+from distcore_data.threads import processors
 
 MINIMUM = {"torch": (2, 10), "pyarrow": (14, 0, 1)}
 """Oldest versions without a known way to run code from a data file."""
@@ -40,7 +41,7 @@ def checks() -> list[Check]:
 
 def _machine() -> Iterator[Check]:
     yield Check("machine", "Python", sys.version_info >= (3, 11), platform.python_version())
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cpus = processors()
     yield Check("machine", "processors", cpus >= 1, str(cpus))
     for what, folder in (("working folder", os.getcwd()), ("temporary folder", tempfile.gettempdir())):
         free = shutil.disk_usage(folder).free

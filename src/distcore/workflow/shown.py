@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data import charts
 
 if TYPE_CHECKING:
-    from distcore.workflow.run import Outcome
     from distcore_data.artifact import Artifact
 
 KINDS = ("curves", "confusion", "importance", "residuals")
@@ -30,6 +29,19 @@ STYLE = (
     + "".join(f"--c{number}:{colour};" for number, colour in enumerate(COLOURS))
     + "}</style>"
 )
+
+
+class Outcome(Protocol):
+    """What is shown: the part of `distcore.Outcome` that figures are made of."""
+
+    @property
+    def directory(self) -> Path | str: ...
+
+    @property
+    def training_statistics(self) -> JSON: ...
+
+    @property
+    def report(self) -> Path | str | None: ...
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
+from distcore_data.threads import processors
 from distcore_local.options import ProcessorOptions
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class LocalProcessor:
 
     def __init__(self, options: ProcessorOptions | None = None) -> None:
         options = options or ProcessorOptions(parallelism=None)
-        self.threads = options.parallelism or len(os.sched_getaffinity(0))
+        self.threads = options.parallelism or processors()
         self._partitions: Sequence[Partition] = ()
         self._folder: Path | None = None
         self._starts: list[int] = []

@@ -8,7 +8,6 @@ warning; `EncodedStream.dropped` names these rows.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ import pyarrow as pa
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_data.encoding.missing import Ends, Neighbours, ends, joined, neighbours
 from distcore_data.encoding.shards import Bound, Recipe
+from distcore_data.threads import processors
 
 if TYPE_CHECKING:
     from distcore_data.features import Features
@@ -109,7 +109,7 @@ class EncodedStream:
         self._dropped: list[np.ndarray] = []
         self._around = around
         self._surveyed = columns_to_survey(features, roles)
-        self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), len(partitions)))
+        self._threads = max(1, min(threads or processors(), len(partitions)))
 
     @property
     def dropped(self) -> np.ndarray:
