@@ -103,15 +103,17 @@ class _Side:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._members: list[tuple[str, torch.Tensor, int]] = []
+        self._in_order = True  # else no view has the bytes of all of them in order
         self._parts: list[torch.Tensor] = []
         self._keys = torch.zeros(0, dtype=torch.int64)
         self._now = self._before = torch.zeros(0, dtype=torch.uint8)
 
     def add(self, name: str, tensor: torch.Tensor, factor: int) -> None:
         self._members.append((name, tensor, factor))
+        self._in_order &= tensor.is_contiguous()
 
     def total(self) -> int:
-        if any(not each.is_contiguous() for _, each, _ in self._members):  # no view has their bytes in order
+        if not self._in_order:
             return sum(factor * _own(_padded(each)) for _, each, factor in self._members)
         if not self._parts:
             self._lay_out()
