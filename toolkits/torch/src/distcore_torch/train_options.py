@@ -272,10 +272,9 @@ class TrainerOptions(Options):
                         f"batch_size {per_worker} does not divide; change one of them"
                     )
                 accumulation = share // per_worker
-        if per_worker == "auto":
-            per_worker = min(AUTO_BATCH_SIZE, self.max_batch_size or AUTO_BATCH_SIZE)
-        evaluation = self.eval_batch_size if isinstance(self.eval_batch_size, int) else per_worker
-        return BatchSizes(per_worker, 1 if accumulation == "auto" else accumulation, evaluation)
+        rows = min(AUTO_BATCH_SIZE, self.max_batch_size or AUTO_BATCH_SIZE) if per_worker == "auto" else per_worker
+        evaluation = self.eval_batch_size if isinstance(self.eval_batch_size, int) else rows
+        return BatchSizes(rows, 1 if accumulation == "auto" else accumulation, evaluation)
 
 
 def options_model(given: Any, plugins: Plugins) -> type[TrainerOptions]:
