@@ -53,7 +53,11 @@ def page(found: dict[str, Any]) -> str:
         titles=" | ".join(COLUMNS.values()),
         rules="---|" * len(COLUMNS),
     )
-    return head + "\n".join(lines) + "\n\n" + "\n".join(_summary(name, each) for name, each in behind.items())
+    absent = [each.name for each in SUITE if each.name not in found["datasets"]]
+    parts = ["\n".join(lines), *(_summary(name, each) for name, each in behind.items())]
+    if absent:
+        parts.append(f"In the suite, but not in this run: {', '.join(absent)}.")
+    return head + "\n\n".join(parts) + "\n"
 
 
 def distance(dataset: Dataset, results: dict[str, Any], method: str) -> float | None:
@@ -86,7 +90,7 @@ def _summary(method: str, distances: list[float | None]) -> str:
         return ""
     return (
         f"{COLUMNS[method]} against LightGBM on {len(known)} datasets: median {statistics.median(known):+.1f} %, "
-        f"best {known[0]:+.1f} %, worst {known[-1]:+.1f} % (above 0: behind).\n"
+        f"best {known[0]:+.1f} %, worst {known[-1]:+.1f} % (above 0: behind)."
     )
 
 
