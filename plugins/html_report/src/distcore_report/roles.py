@@ -15,7 +15,8 @@ class ReportSection(Protocol):
         file: The name of the file; if the folder has none, the section is left out. One that is not of our own holds a
             digest of itself, as `distcore_core.io.seals.sealed` makes it: a damaged file is told, not drawn.
         order: Sections with smaller numbers come first, then those whose names do. The built-in ones have 0 (search),
-            10 (summary), 20 (scores), 30 (curves), 40 (diagnostics) and 90 (description).
+            5 (headline), 10 (summary), 20 (splits, scores), 30 (curves), 40 (diagnostics), 50 (importance), 55 (worst),
+            60 (columns), 70 (resources), 80 (yaml) and 90 (description).
     """
 
     file: str
