@@ -72,6 +72,7 @@ def rows():
     return "\n".join(lines) + "\n"
 
 
+SIGNALS = ("SIGINT", "SIGTERM", "SIGKILL to all", "SIGKILL to a process below")
 LAUNCHERS = {
     "torchrun": lambda bin, n: [f"{bin}/torchrun", "--nproc-per-node", n, "--no-python"],
     "horovodrun": lambda bin, n: [f"{bin}/horovodrun", "-np", n],
@@ -94,7 +95,7 @@ class Exact:
     def config(self, name, backend):
         config = yaml.safe_load(CONFIGS[name])
         config["trainer"] |= self.trainer
-        config["backend"] = {"type": "local", "cache_dir": str(self.place.folder / "cache"), **backend}
+        config["backend"] = {"cache_dir": str(self.place.folder / "cache"), **backend}
         return self.place.write("exact.yaml", json.dumps(config))
 
     def words(self, config, name):
@@ -104,16 +105,22 @@ class Exact:
 
     def begin(self, name, launcher="local", workers=1, threads=1, resume=None):
         """A training run that was started."""
-        backend = {"trainer": {"type": "data_parallel", "num_workers": workers}} if launcher == "data_parallel" else {}
+        backend = {"type": "local"}
+        if launcher == "data_parallel":
+            backend["trainer"] = {"type": "data_parallel", "num_workers": workers}
+        if launcher in ("horovodrun", "mpirun"):
+            backend = {"type": "horovod"}
         if launcher == "ray":
-            backend = {"type": "ray", "trainer": {"num_workers": workers}}
+            backend = {"type": "ray", "num_cpus": workers, "trainer": {"num_workers": workers}}
         words = ["train", *self.words(self.config(name, backend), run_name(name))]
         words += ["--model_resume_path", str(resume)] if resume else []
         command = [str(self.bin / "distcore"), *words]
         if launcher in LAUNCHERS:
             command = [*LAUNCHERS[launcher](self.bin, str(workers)), *command]
-        path = f"{self.bin}:{os.environ['PATH']}"
-        return self.place.program(*command, OMP_NUM_THREADS=str(threads), PATH=path)
+        environment = {"OMP_NUM_THREADS": str(threads), "PATH": f"{self.bin}:{os.environ['PATH']}"}
+        if launcher == "ray":
+            environment["TMPDIR"] = "/tmp"  # its sockets' paths must be short
+        return self.place.program(*command, **environment)
 
     def folder(self, name):
         return self.place.folder / "results" / f"{run_name(name)}_run"
@@ -146,22 +153,22 @@ class Exact:
             )
             told.append(f"{launcher} {workers}×{threads}")
             if number < most:
-                told[-1] += f" {self._disturb(process, name, dice)}"
+                told[-1] += f" {self.disturb(process, name, dice)}"
             done = self.place.finish(process)
             if done.code == 0:
                 return told
             assert number < most, f"{told}: {done.err}"
         raise AssertionError(told)
 
-    def _disturb(self, process, name, dice):
-        """A signal some time after the next checkpoint of this attempt; none, if it ends before."""
+    def disturb(self, process, name, dice, signals=SIGNALS):
+        """A signal some time after the next checkpoint of this attempt, as text; none, if it ends before."""
         seen = self._checkpoints(name)
         while self._checkpoints(name) <= seen:
             if process.poll() is not None:
                 return "ended"
             time.sleep(0.02)
         time.sleep(dice.random() * 0.7)
-        what = dice.choice(("SIGINT", "SIGTERM", "SIGKILL to all", "SIGKILL to a process below"))
+        what = dice.choice(signals)
         with suppress(ProcessLookupError):
             if what == "SIGKILL to all":
                 for each in [process.pid, *ports.below(process.pid)]:

@@ -1,7 +1,7 @@
 """`trainer.exact`: one sha256 of weights, statistics and the last checkpoint, whatever computes them."""
 
 import pytest
-from tests.exact_runs import CONFIGS, LAUNCHERS, Exact
+from tests.exact_runs import CONFIGS, Exact
 
 
 @pytest.fixture
@@ -19,15 +19,3 @@ def test_one_sha256_for_every_number_of_workers(exact, config):
 def test_one_sha256_for_every_number_of_threads(exact):
     name = "dropout and batch norm"
     assert exact.trained(name, threads=1) == exact.trained(name, threads=2)
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-@pytest.mark.parametrize("config", CONFIGS)
-def test_the_whole_matrix(exact, config):
-    alone = exact.trained(config)
-    for launcher in ("data_parallel", *LAUNCHERS, "ray"):
-        for workers in (1, 2, 3, 4, 8):
-            for threads in (1, 2):
-                found = exact.trained(config, launcher, workers, threads)
-                assert found == alone, f"{launcher}, {workers} workers, {threads} threads"

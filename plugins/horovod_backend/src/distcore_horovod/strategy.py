@@ -233,7 +233,7 @@ def _summed(values: torch.Tensor, name: str) -> None:
 def _to_all(name: str, values: torch.Tensor, sent: Sequence[int], _: Sequence[int]) -> torch.Tensor:
     import horovod.torch as hvd
 
-    found, _counts = hvd.alltoall(values, torch.tensor(list(sent)), name=f"{name}.slices")
+    found, _counts = hvd.alltoall(values, torch.tensor(list(sent), dtype=torch.int32), name=f"{name}.slices")
     return found
 
 

@@ -1,0 +1,44 @@
+"""`trainer.exact` under horovodrun and mpirun and on Ray, and a run that moves from one to the other."""
+
+import random
+import shutil
+
+import pytest
+from tests.exact_runs import CONFIGS, Exact
+
+pytestmark = pytest.mark.cluster
+NAME = "dropout and batch norm"
+
+
+@pytest.mark.parametrize(("launcher", "workers"), [("horovodrun", 2), ("mpirun", 3), ("ray", 2)])
+def test_one_sha256_under_every_launcher(place, launcher, workers):
+    if launcher == "mpirun" and shutil.which("mpirun") is None:
+        pytest.skip("no mpirun here")
+    exact = Exact(place)
+    assert exact.trained(NAME, launcher, workers) == exact.trained(NAME)
+
+
+def test_a_run_moves_from_a_laptop_to_horovod_to_ray_and_back(place):
+    exact = Exact(place, {"epochs": 12, "steps_per_checkpoint": 3})
+    alone = exact.trained(NAME)
+    folder, dice = exact.folder(NAME), random.Random(0)
+    for launcher, workers in (("local", 1), ("horovodrun", 2), ("ray", 2)):
+        process = exact.begin(NAME, launcher, workers, resume=folder if folder.exists() else None)
+        assert exact.disturb(process, NAME, dice, ("SIGTERM",)) == "SIGTERM", exact.place.finish(process)
+        done = exact.place.finish(process)
+        assert done.code, f"{launcher}: {done.err}"
+    done = exact.place.finish(exact.begin(NAME, resume=folder))
+    assert done.code == 0, done.err
+    assert exact.digests(NAME) == alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_whole_matrix(place, config):
+    exact = Exact(place)
+    alone = exact.trained(config)
+    for launcher in ("data_parallel", "torchrun", "horovodrun", "mpirun", "ray"):
+        for workers in (1, 2, 3, 4, 8):
+            for threads in (1, 2):
+                found = exact.trained(config, launcher, workers, threads)
+                assert found == alone, f"{launcher}, {workers} workers, {threads} threads"
