@@ -160,14 +160,14 @@ class Exact:
             assert number < most, f"{told}: {done.err}"
         raise AssertionError(told)
 
-    def disturb(self, process, name, dice, signals=SIGNALS):
-        """A signal some time after the next checkpoint of this attempt, as text; none, if it ends before."""
+    def disturb(self, process, name, dice, signals=SIGNALS, seconds=0.7):
+        """A signal up to `seconds` after the next checkpoint of this attempt, as text; none, if it ends before."""
         seen = self._checkpoints(name)
         while self._checkpoints(name) <= seen:
             if process.poll() is not None:
                 return "ended"
             time.sleep(0.02)
-        time.sleep(dice.random() * 0.7)
+        time.sleep(dice.random() * seconds)
         what = dice.choice(signals)
         with suppress(ProcessLookupError):
             if what == "SIGKILL to all":
