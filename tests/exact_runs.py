@@ -75,7 +75,7 @@ def rows():
 SIGNALS = ("SIGINT", "SIGTERM", "SIGKILL to all", "SIGKILL to a process below")
 LAUNCHERS = {
     "torchrun": lambda bin, n: [f"{bin}/torchrun", "--nproc-per-node", n, "--no-python"],
-    "horovodrun": lambda bin, n: [f"{bin}/horovodrun", "-np", n],
+    "horovodrun": lambda bin, n: [f"{bin}/horovodrun", "--gloo", "-np", n],
     "mpirun": lambda bin, n: ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", n],
 }
 

@@ -19,7 +19,7 @@ def test_one_sha256_under_every_launcher(place, launcher, workers):
 
 
 def test_a_run_moves_from_a_laptop_to_horovod_to_ray_and_back(place):
-    exact = Exact(place, {"epochs": 100, "steps_per_checkpoint": 10})
+    exact = Exact(place, {"epochs": 60, "steps_per_checkpoint": 10})
     alone = exact.trained(NAME)
     folder, dice = exact.folder(NAME), random.Random(0)
     for launcher, workers in (("local", 1), ("horovodrun", 2), ("ray", 2)):
