@@ -1,5 +1,5 @@
-"""For every test of the workspace: no time limit for a property's example, because a busy machine is no bug; ctrl-C as
-on a terminal; and the logger as it was before."""
+"""For every test of the workspace: no time limit for a property's example, because a busy machine
+is no bug; ctrl-C as on a terminal; and the logger as it was before."""
 
 import logging
 import signal
@@ -18,7 +18,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(autouse=True)
 def _logger_as_before() -> Iterator[None]:
-    """A command sets the logger up for its process; called within a test, it would for all tests after it."""
+    """A command sets the logger up for its process; called within a test, it would for all tests
+    after it."""
     logger = logging.getLogger("distcore")
     handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
     yield

@@ -1,4 +1,5 @@
-"""What the floors and hand-written peers share: the packed matrix, the network, and one fused-Adam step."""
+"""What the floors and hand-written peers share: the packed matrix, the network, and one
+fused-Adam step."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ EMBEDDING = 16
 
 
 def pack(cache: str, path: Path) -> Path:
-    """The training split of a cache as one row-major file of [n, 17] 32-bit words, what floors gather from:
-    numbers, codes, target.
+    """The training split of a cache as one row-major file of [n, 17] 32-bit words, what floors
+    gather from: numbers, codes, target.
 
     cache: `directory:key`."""
     if path.exists():
@@ -57,18 +58,25 @@ def views(batch: Any) -> tuple[Any, Any, Any]:
     import torch
 
     count = len(NUMBERS)
-    return batch[:, :count].view(torch.float32), batch[:, count:-1], batch[:, -1].view(torch.float32)
+    return (
+        batch[:, :count].view(torch.float32),
+        batch[:, count:-1],
+        batch[:, -1].view(torch.float32),
+    )
 
 
 def network(sizes: Sequence[int] = tuple(each + 1 for each in CARDINALITIES)) -> Any:
-    """Six embeddings and ten numbers, concatenated, two layers of 256, one logit. sizes: rows of each embedding."""
+    """Six embeddings and ten numbers, concatenated, two layers of 256, one logit. sizes: rows of
+    each embedding."""
     import torch
     from torch import nn
 
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embeddings = nn.ModuleList(nn.Embedding(size, min(EMBEDDING, size)) for size in sizes)
+            self.embeddings = nn.ModuleList(
+                nn.Embedding(size, min(EMBEDDING, size)) for size in sizes
+            )
             width = len(NUMBERS) + sum(each.embedding_dim for each in self.embeddings)
             self.layers = nn.Sequential(
                 nn.Linear(width, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1)
@@ -86,10 +94,19 @@ def network(sizes: Sequence[int] = tuple(each + 1 for each in CARDINALITIES)) ->
 
 
 class Feed:
-    """Shuffled batches of a packed matrix; notes the time of each hand-over, so that every loop is timed alike."""
+    """Shuffled batches of a packed matrix; notes the time of each hand-over, so that every loop
+    is timed alike."""
 
-    def __init__(self, matrix: Any, steps: int, batch: int = BATCH, rank: int = 0, world: int = 1) -> None:
-        self.matrix, self.steps, self.batch, self.rank, self.world = matrix, steps, batch, rank, world
+    def __init__(
+        self, matrix: Any, steps: int, batch: int = BATCH, rank: int = 0, world: int = 1
+    ) -> None:
+        self.matrix, self.steps, self.batch, self.rank, self.world = (
+            matrix,
+            steps,
+            batch,
+            rank,
+            world,
+        )
         self.stamps: list[float] = []
 
     def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
@@ -97,7 +114,9 @@ class Feed:
 
         generator = torch.Generator().manual_seed(0)
         need, rows = self.steps * self.batch * self.world, len(self.matrix)
-        order = torch.cat([torch.randperm(rows, generator=generator) for _ in range(-(-need // rows))])
+        order = torch.cat(
+            [torch.randperm(rows, generator=generator) for _ in range(-(-need // rows))]
+        )
         order = order[self.rank : need : self.world]
         for start in range(0, len(order), self.batch):
             batch = views(self.matrix.index_select(0, order[start : start + self.batch]))

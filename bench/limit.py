@@ -1,4 +1,5 @@
-"""Run a command in a memory control group of its own: page cache counts too. Needs root and cgroup v1 or v2.
+"""Run a command in a memory control group of its own: page cache counts too. Needs root and cgroup
+v1 or v2.
 
 python bench/limit.py 1G COMMAND …
 """
@@ -47,16 +48,21 @@ def main() -> int:
     limit, command = sys.argv[1], sys.argv[2:]
     group = _make(f"distcore-bench-{os.getpid()}")
     try:
-        (group / _file("memory.limit_in_bytes", "memory.max")).write_text(str(int(limit[:-1]) * UNITS[limit[-1]]))
+        (group / _file("memory.limit_in_bytes", "memory.max")).write_text(
+            str(int(limit[:-1]) * UNITS[limit[-1]])
+        )
         process = subprocess.Popen(
-            command, preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None
+            command,
+            preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None,
         )
         code = process.wait()
         peak = int((group / _file("memory.max_usage_in_bytes", "memory.peak")).read_text())
         emit(group_peak_mb=peak / 2**20)
     finally:
         try:
-            (group / _file("memory.force_empty", "memory.reclaim")).write_text("0" if _is_v1() else "1G")
+            (group / _file("memory.force_empty", "memory.reclaim")).write_text(
+                "0" if _is_v1() else "1G"
+            )
         except OSError:  # what is left is freed with the group
             pass
         group.rmdir()

@@ -1,7 +1,9 @@
-"""Run commands in turn (A B, B A, …); keep what each printed, its time, and memory and processor time of its whole tree.
+"""Run commands in turn (A B, B A, …); keep what each printed, its time, and memory and processor
+time of its whole tree.
 
-A child says what it measured with `emit`. Machines are noisy, so only ratios within a round are worth keeping: `compare`
-runs all variants of a round one after the other, reversed every second round, and `Comparison` takes medians of ratios.
+A child says what it measured with `emit`. Machines are noisy, so only ratios within a round are
+worth keeping: `compare` runs all variants of a round one after the other, reversed every second
+round, and `Comparison` takes medians of ratios.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ PERIOD = 0.02
 TICKS = os.sysconf("SC_CLK_TCK")
 MARK = "RESULT "
 UNWANTED = ("PYTHONDONTWRITEBYTECODE",)
-"""Not handed on to children: an editable install would be compiled anew in every run, an installed one never is."""
+"""Not handed on to children: an editable install would be compiled anew in every run, an
+installed one never is."""
 
 Figures = dict[str, Any]
 
@@ -37,15 +40,17 @@ def emit(**figures: Any) -> None:
 
 
 def keep_ahead() -> None:
-    """Where this run goes before everything else (`--ahead`), let this session too: the scheduler shares processors out
-    among sessions first. A process that is started in a session of its own, as torchrun's are, calls this itself."""
+    """Where this run goes before everything else (`--ahead`), let this session too: the scheduler
+    shares processors out among sessions first. A process that is started in a session of its
+    own, as torchrun's are, calls this itself."""
     group = Path("/proc/self/autogroup")
     if os.nice(0) < 0 and group.exists():
         group.write_text(str(os.nice(0)))
 
 
 class Memory(threading.Thread):
-    """Peak of the anonymous and shared memory (RssAnon + RssShmem) of a process tree, in MB; mapped files not counted."""
+    """Peak of the anonymous and shared memory (RssAnon + RssShmem) of a process tree, in MB;
+    mapped files not counted."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -89,13 +94,20 @@ def busy() -> float:
     return (sum(fields) - fields[3] - fields[4]) / TICKS
 
 
-def run(command: Sequence[str], environment: Mapping[str, str] | None = None, timeout: float = 1800) -> Figures:
+def run(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, timeout: float = 1800
+) -> Figures:
     """One run. Raises RuntimeError with what it said if it failed.
 
-    Beside what it emitted (several lines are kept as `parts`): `wall` seconds, `cpu` seconds of it and its children,
-    `peak_mb`, and `others`: the cores that everything else on the machine used meanwhile."""
+    Beside what it emitted (several lines are kept as `parts`): `wall` seconds, `cpu` seconds of it
+    and its children, `peak_mb`, and `others`: the cores that everything else on the machine used
+    meanwhile."""
     inherited = {name: value for name, value in os.environ.items() if name not in UNWANTED}
-    before, others, started = resource.getrusage(resource.RUSAGE_CHILDREN), busy(), time.perf_counter()
+    before, others, started = (
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+        busy(),
+        time.perf_counter(),
+    )
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -117,7 +129,9 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None, ti
     memory.done.set()
     memory.join()
     if process.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{out[-1000:]}\n{err[-3000:]}")
+        raise RuntimeError(
+            f"{' '.join(command)} ended with {process.returncode}:\n{out[-1000:]}\n{err[-3000:]}"
+        )
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     parts = [json.loads(line[len(MARK) :]) for line in out.splitlines() if line.startswith(MARK)]
     figures: Figures = {"wall": wall, "cpu": cpu, "peak_mb": memory.peak}
@@ -130,7 +144,8 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None, ti
 
 
 class Comparison:
-    """What every variant gave in every round. runs: {variant: [figures of round 0, of round 1, …]}."""
+    """What every variant gave in every round. runs: {variant: [figures of round 0, of round 1,
+    …]}."""
 
     def __init__(self) -> None:
         self.runs: dict[str, list[Figures]] = {}
@@ -143,7 +158,10 @@ class Comparison:
 
     def ratios(self, name: str, other: str, key: str) -> list[float]:
         """`name`'s figure over `other`'s in each round."""
-        return [mine[key] / theirs[key] for mine, theirs in zip(self.runs[name], self.runs[other], strict=True)]
+        return [
+            mine[key] / theirs[key]
+            for mine, theirs in zip(self.runs[name], self.runs[other], strict=True)
+        ]
 
     def others(self, *names: str) -> float:
         """Median of the cores that everything else used while these ran."""
@@ -157,14 +175,17 @@ def compare(
     environment: Mapping[str, Mapping[str, str]] | None = None,
     timeout: float = 1800,
 ) -> Comparison:
-    """Run every variant once a round. key: the figure to tell while running. environment: of each variant."""
+    """Run every variant once a round. key: the figure to tell while running. environment: of
+    each variant."""
     found = Comparison()
     for number in range(rounds):
         names = list(variants)
         for name in names if number % 2 == 0 else reversed(names):
             figures = run(variants[name], (environment or {}).get(name), timeout)
             found.add(name, figures)
-            told = f"{key} {figures[key]:.4g}, cpu {figures['cpu']:.2f} s, {figures['peak_mb']:.0f} MB"
+            told = (
+                f"{key} {figures[key]:.4g}, cpu {figures['cpu']:.2f} s, {figures['peak_mb']:.0f} MB"
+            )
             say(f"  round {number}  {name:24s} {told}, others {figures['others']:.2f}")
     return found
 

@@ -1,13 +1,14 @@
-"""Ludwig's `experiment` on the same config and data; run by a Python that has Ludwig, never by ours.
+"""Ludwig's `experiment` on the same config and data; run by a Python that has Ludwig, never by
+ours.
 
     PYTHON bench/peer_ludwig.py CONFIG DATASET HOLDOUT SEED OUT_DIR [WORKERS CPUS]
 
-WORKERS, CPUS: on its backend `ray` with so many workers of a CPU each, on a cluster of this machine that is told to
-have so many CPUs; else on its backend `local`.
-Ludwig imports torchvision, torchaudio and torchcodec whatever the features are. Their wheels for CUDA cannot be loaded
-beside a torch for the CPU, so if that is so, empty modules stand in for them: nothing here uses images or sound.
-It keeps what it preprocessed beside the dataset and takes it from there the next time, so it gets the dataset under a
-name in a new folder.
+WORKERS, CPUS: on its backend `ray` with so many workers of a CPU each, on a cluster of this machine
+that is told to have so many CPUs; else on its backend `local`.
+Ludwig imports torchvision, torchaudio and torchcodec whatever the features are. Their wheels for
+CUDA cannot be loaded beside a torch for the CPU, so if that is so, empty modules stand in for them:
+nothing here uses images or sound. It keeps what it preprocessed beside the dataset and takes it
+from there the next time, so it gets the dataset under a name in a new folder.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ MEDIA = ("torchvision", "torchaudio", "torchcodec")
 
 
 class Absent(type):
-    """A class whose every attribute is another such class; a stand-in for whatever a stand-in module is asked for."""
+    """A class whose every attribute is another such class; a stand-in for whatever a stand-in
+    module is asked for."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -66,7 +68,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def stand_in() -> tuple[str, ...]:
-    """Put stand-ins in the place of the media packages, if one of them cannot be loaded; which ones."""
+    """Put stand-ins in the place of the media packages, if one of them cannot be loaded; which
+    ones."""
     marker = Path(sys.prefix) / "media_packages_load.json"
     if not marker.exists():  # looked at once: loading them would count as Ludwig's time
         import subprocess
@@ -84,7 +87,13 @@ def on_ray(workers: int, cpus: int) -> dict[str, Any]:
     import ray
 
     everywhere = {"worker_process_setup_hook": stand_in}
-    ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="error", runtime_env=everywhere)
+    ray.init(
+        num_cpus=cpus,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        runtime_env=everywhere,
+    )
     trainer = {"use_gpu": False, "num_workers": workers, "resources_per_worker": {"CPU": 1}}
     return {"type": "ray", "processor": {"type": "dask"}, "trainer": trainer}
 
@@ -103,10 +112,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ludwig-data-", dir=Path(dataset).parent) as fresh:
         data = os.path.join(fresh, Path(dataset).name)
         os.link(dataset, data)
-        _, statistics, _, _ = model.experiment(dataset=data, random_seed=int(seed), output_directory=out)
+        _, statistics, _, _ = model.experiment(
+            dataset=data, random_seed=int(seed), output_directory=out
+        )
         done = time.perf_counter()
     figures: dict[str, Any] = {"imports": imported - started, "seconds": done - imported}
-    validation = statistics.validation if hasattr(statistics, "validation") else statistics["validation"]
+    validation = (
+        statistics.validation if hasattr(statistics, "validation") else statistics["validation"]
+    )
     figures["validation_roc_auc"] = float(validation["target"]["roc_auc"][-1])
     if holdout != "-":
         found, _, _ = model.evaluate(dataset=holdout, skip_save_unprocessed_output=True)

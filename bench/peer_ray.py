@@ -1,9 +1,11 @@
-"""A Ray Train V2 script of the same model, as Ray's documentation has them: two workers, DDP, fused Adam.
+"""A Ray Train V2 script of the same model, as Ray's documentation has them: two workers, DDP, fused
+Adam.
 
     python bench/peer_ray.py PACKED STEPS SCRATCH
 
-Its cluster is the one that RAY_ADDRESS names, else one of this machine, without a dashboard. Each rank writes the times
-at which it took its batches to SCRATCH/by_hand-<pid>.<rank>, as the loader `stamped` does; rank 0 the last weights.
+Its cluster is the one that RAY_ADDRESS names, else one of this machine, without a dashboard. Each
+rank writes the times at which it took its batches to SCRATCH/by_hand-<pid>.<rank>, as the loader
+`stamped` does; rank 0 the last weights.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def worker(settings: dict[str, Any]) -> None:
 
     context = train.get_context()
     rank = context.get_world_rank()
-    feed = handmade.Feed(handmade.load(settings["packed"]), settings["steps"], BATCH, rank, context.get_world_size())
+    feed = handmade.Feed(
+        handmade.load(settings["packed"]), settings["steps"], BATCH, rank, context.get_world_size()
+    )
     model = prepare_model(handmade.network())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
     loss_of = torch.nn.functional.binary_cross_entropy_with_logits

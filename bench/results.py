@@ -1,4 +1,5 @@
-"""Rows of the results, their targets, and the two files: results.json, and results.md for people."""
+"""Rows of the results, their targets, and the two files: results.json, and results.md for
+people."""
 
 from __future__ import annotations
 
@@ -39,9 +40,10 @@ def at_most(number: float) -> Target:
 class Row:
     """One line of the table.
 
-    ours, theirs: medians, in `unit`. value: what the target is about: the median over rounds of ours/theirs (or
-    theirs/ours, or a difference), with the smallest and largest in `low` and `high`. met: None if there is no target
-    or the run was too small to judge. others: cores that everything else on the machine used meanwhile (median).
+    ours, theirs: medians, in `unit`. value: what the target is about: the median over rounds of
+    ours/theirs (or theirs/ours, or a difference), with the smallest and largest in `low` and
+    `high`. met: None if there is no target or the run was too small to judge. others: cores that
+    everything else on the machine used meanwhile (median).
     """
 
     what: str
@@ -104,7 +106,10 @@ def shown(number: float | None) -> str:
         return "0"
     for limit, suffix in ((1e6, " M"), (1e4, " k")):
         if abs(number) >= limit:
-            return f"{number / float(suffix.strip().replace('M', '1e6').replace('k', '1e3')):.3g}{suffix}"
+            return (
+                f"{number / float(suffix.strip().replace('M', '1e6').replace('k', '1e3')):.3g}"
+                f"{suffix}"
+            )
     return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
@@ -118,7 +123,8 @@ def verdict(line: Row) -> str:
 
 
 def merge(folder: Path, stages: dict[str, Any]) -> dict[str, Any]:
-    """What is in results.json already, with these stages in place of older ones; written, and given back."""
+    """What is in results.json already, with these stages in place of older ones; written, and
+    given back."""
     path = folder / "results.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     known = {**known, **stages}
@@ -151,9 +157,12 @@ def _lines(stages: dict[str, Any], names: Sequence[str]) -> list[str]:
     lines = [
         "# Every stage beside its peers and floors",
         "",
-        "Written by `make bench`. Ours and the peer take turns (A B, B A, …) in one run; a value is the median over",
-        "rounds of their ratio, with the smallest and largest. Absolute figures say little about another machine.",
-        "`others` is how many cores everything else on the machine used meanwhile; `cpu` the ratio of processor time.",
+        "Written by `make bench`. Ours and the peer take turns (A B, B A, …) in one run; a value "
+        "is the median over",
+        "rounds of their ratio, with the smallest and largest. Absolute figures say little about "
+        "another machine.",
+        "`others` is how many cores everything else on the machine used meanwhile; `cpu` the ratio "
+        "of processor time.",
         "",
         f"**{judged - len(behind)} of {judged} targets met.**"
         + (" Behind: " + "; ".join(f"{name}: {each.what} ({_value(each)}, {each.target})" for name, each in behind) + "."
@@ -169,7 +178,13 @@ def _lines(stages: dict[str, Any], names: Sequence[str]) -> list[str]:
         ]
         for each in rows[name]:
             cpu = each.more.get("cpu_seconds_ratio")
-            cells = [each.what + (" ¹" * bool(each.note)), each.unit, shown(each.ours), each.peer, shown(each.theirs)]
+            cells = [
+                each.what + (" ¹" * bool(each.note)),
+                each.unit,
+                shown(each.ours),
+                each.peer,
+                shown(each.theirs),
+            ]
             cells += [
                 _value(each),
                 each.target,
@@ -179,14 +194,21 @@ def _lines(stages: dict[str, Any], names: Sequence[str]) -> list[str]:
             ]
             lines.append("| " + " | ".join(cells) + " |")
         notes = [f"- {each.what}: {each.note}" for each in rows[name] if each.note]
-        lines += ["", *([*notes, ""] if notes else []), f"<sub>{_conditions(stage['conditions'])}</sub>", ""]
+        lines += [
+            "",
+            *([*notes, ""] if notes else []),
+            f"<sub>{_conditions(stage['conditions'])}</sub>",
+            "",
+        ]
     return lines
 
 
 def _value(each: Row) -> str:
     if each.value is None:
         return ""
-    spread = f" ({each.low:.3g} … {each.high:.3g})" if each.rounds > 1 and each.low is not None else ""
+    spread = (
+        f" ({each.low:.3g} … {each.high:.3g})" if each.rounds > 1 and each.low is not None else ""
+    )
     turned = "" if each.value_is == "ours / peer" else f" {each.value_is}"
     return f"{each.value:.3g}{spread}{turned}"
 
@@ -194,8 +216,9 @@ def _value(each: Row) -> str:
 def _conditions(found: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return (
-        f"{found['date']}, commit {found['commit']}, {'quick' if found['quick'] else 'full'} run of {found['seconds']:.0f} s; "
-        f"{found['processor']}, {found['cores']} cores, {found['memory_gb']:.0f} GB, {found['system']}; {versions}; "
-        f"load before {found['load_before']:.2f}, after {found['load_after']:.2f}"
+        f"{found['date']}, commit {found['commit']}, {'quick' if found['quick'] else 'full'} run "
+        f"of {found['seconds']:.0f} s; {found['processor']}, {found['cores']} cores, "
+        f"{found['memory_gb']:.0f} GB, {found['system']}; {versions}; load before "
+        f"{found['load_before']:.2f}, after {found['load_after']:.2f}"
         + (", scheduled before everything else on a shared machine" if found.get("ahead") else "")
     )

@@ -1,10 +1,12 @@
-"""`make bench`: every stage beside its peers and floors, in turn, in one run; writes results.json and results.md.
+"""`make bench`: every stage beside its peers and floors, in turn, in one run; writes results.json
+and results.md.
 
     python bench/run.py [--quick] [--stages preprocess,loader] [--data DIR] [--results DIR] [--ludwig PYTHON]
         [--plain PYTHON] [--tensorflow PYTHON] [--ahead]
 
-A stage that is measured again takes the place of its older figures; the others stay, each with its own conditions.
-Exits with 1 if a stage could not be measured. Being behind a target is told, and is no failure.
+A stage that is measured again takes the place of its older figures; the others stay, each with its
+own conditions. Exits with 1 if a stage could not be measured. Being behind a target is told, and is
+no failure.
 """
 
 from __future__ import annotations
@@ -43,7 +45,13 @@ STAGES = (
 
 def main() -> int:
     arguments = parse()
-    bench = Bench(arguments.data.resolve(), arguments.quick, arguments.ludwig, arguments.plain, arguments.tensorflow)
+    bench = Bench(
+        arguments.data.resolve(),
+        arguments.quick,
+        arguments.ludwig,
+        arguments.plain,
+        arguments.tensorflow,
+    )
     bench.data.mkdir(parents=True, exist_ok=True)
     if arguments.ahead:
         os.nice(-20)
@@ -94,19 +102,37 @@ def about(docstring: str) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "--quick", action="store_true", help="small rows, few rounds: about two minutes, nothing judged"
-    )
-    parser.add_argument("--stages", type=lambda text: text.split(","), default=list(STAGES), help=", ".join(STAGES))
-    parser.add_argument("--data", type=Path, default=HERE.parent / "build" / "bench", help="folder for data")
-    parser.add_argument("--results", type=Path, help="folder of results.json and results.md (default: bench/)")
-    parser.add_argument("--ludwig", default=os.environ.get("LUDWIG_PYTHON"), help="a Python that has Ludwig")
-    parser.add_argument(
-        "--plain", default=sys.executable, help="a Python that has distcore and nothing it does not need"
+        "--quick",
+        action="store_true",
+        help="small rows, few rounds: about two minutes, nothing judged",
     )
     parser.add_argument(
-        "--tensorflow", default=os.environ.get("TENSORFLOW_PYTHON"), help="a Python that has TensorFlow"
+        "--stages", type=lambda text: text.split(","), default=list(STAGES), help=", ".join(STAGES)
     )
-    parser.add_argument("--ahead", action="store_true", help="run before everything else on the machine (root, Linux)")
+    parser.add_argument(
+        "--data", type=Path, default=HERE.parent / "build" / "bench", help="folder for data"
+    )
+    parser.add_argument(
+        "--results", type=Path, help="folder of results.json and results.md (default: bench/)"
+    )
+    parser.add_argument(
+        "--ludwig", default=os.environ.get("LUDWIG_PYTHON"), help="a Python that has Ludwig"
+    )
+    parser.add_argument(
+        "--plain",
+        default=sys.executable,
+        help="a Python that has distcore and nothing it does not need",
+    )
+    parser.add_argument(
+        "--tensorflow",
+        default=os.environ.get("TENSORFLOW_PYTHON"),
+        help="a Python that has TensorFlow",
+    )
+    parser.add_argument(
+        "--ahead",
+        action="store_true",
+        help="run before everything else on the machine (root, Linux)",
+    )
     arguments = parser.parse_args()
     unknown = set(arguments.stages) - set(STAGES)
     if unknown:

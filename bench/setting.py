@@ -1,4 +1,5 @@
-"""Where a benchmark run keeps its data, how large it is, and how its child processes are started."""
+"""Where a benchmark run keeps its data, how large it is, and how its child processes are
+started."""
 
 from __future__ import annotations
 
@@ -20,15 +21,22 @@ CONFIG = HERE / "config.yaml"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS", "NUMEXPR_NUM_THREADS"), "1")  # fmt: skip
 """Environment of a child that computes with one thread."""
 
-MORE_PLUGINS = {"PYTHONPATH": os.pathsep.join(filter(None, [str(HERE / "stamped"), os.environ.get("PYTHONPATH")]))}
-"""Environment of a child that finds the loader `stamped`: the folder holds its metadata as an installed one's would."""
+MORE_PLUGINS = {
+    "PYTHONPATH": os.pathsep.join(
+        filter(None, [str(HERE / "stamped"), os.environ.get("PYTHONPATH")])
+    )
+}
+"""Environment of a child that finds the loader `stamped`: the folder holds its metadata as an
+installed one's would."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A run. data: folder for everything made here. quick: small rows, few rounds; ratios are told, not judged.
+    """A run. data: folder for everything made here. quick: small rows, few rounds; ratios are told,
+    not judged.
 
-    ludwig: a Python that has Ludwig, or None. plain: one that has distcore and what it needs, and nothing else.
+    ludwig: a Python that has Ludwig, or None. plain: one that has distcore and what it needs, and
+        nothing else.
     tensorflow: one that has TensorFlow, or None."""
 
     data: Path
@@ -71,7 +79,8 @@ class Bench:
         key: str,
         environment: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None = None,
     ) -> Comparison:
-        """See `measure.compare`. rounds: full, quick. environment: of all, or {variant: its own}."""
+        """See `measure.compare`. rounds: full, quick. environment: of all, or {variant: its
+        own}."""
         environments: dict[str, Mapping[str, str]] = {}
         for name in variants:
             found = (environment or {}).get(name, environment)
@@ -84,7 +93,11 @@ def config(**sections: Any) -> dict[str, Any]:
     read: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
     for name, section in sections.items():
         known = read.get(name)
-        read[name] = {**known, **section} if isinstance(known, dict) and isinstance(section, dict) else section
+        read[name] = (
+            {**known, **section}
+            if isinstance(known, dict) and isinstance(section, dict)
+            else section
+        )
     return read
 
 

@@ -1,13 +1,15 @@
-"""Preprocessing on Dask: ours against hand-written `dask.dataframe`, same work, on the same scheduler.
+"""Preprocessing on Dask: ours against hand-written `dask.dataframe`, same work, on the same
+scheduler.
 
     python bench/stage_dask.py VARIANT SCHEDULER SOURCE.csv OUT_DIR SMALL.csv
 
-Schedulers: Dask's threads, a `distributed.LocalCluster` of two workers, and Ray with two CPUs. By hand means: read with
-`dask.dataframe`, mean, standard deviation and value counts in one `compute`, encode with `map_partitions`, write Parquet;
-`held` persists the frame in memory between the two passes, `reread` parses the file twice. Seconds are of the work
-inside the process, after the same work on a small file, so imports and the start of a cluster count for nobody; memory
-is that of the whole process tree. Ours also digests the source, splits, writes a manifest with sha256 of every file and
-forces everything to disk.
+Schedulers: Dask's threads, a `distributed.LocalCluster` of two workers, and Ray with two CPUs. By
+hand means: read with `dask.dataframe`, mean, standard deviation and value counts in one `compute`,
+encode with `map_partitions`, write Parquet; `held` persists the frame in memory between the two
+passes, `reread` parses the file twice. Seconds are of the work inside the process, after the same
+work on a small file, so imports and the start of a cluster count for nobody; memory is that of the
+whole process tree. Ours also digests the source, splits, writes a manifest with sha256 of every
+file and forces everything to disk.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def reread(source: Path, out: Path, address: str | None, held: bool = False) -> 
     if held:
         frame = frame.persist()
     mean, deviation, *counts = dask.compute(
-        frame[NUMBERS].mean(), frame[NUMBERS].std(ddof=0), *[frame[name].value_counts() for name in CATEGORIES]
+        frame[NUMBERS].mean(),
+        frame[NUMBERS].std(ddof=0),
+        *[frame[name].value_counts() for name in CATEGORIES],
     )
     vocabularies = {
         name: pd.Index(found.sort_values(ascending=False).index[:MOST_COMMON])
@@ -70,7 +74,8 @@ def reread(source: Path, out: Path, address: str | None, held: bool = False) -> 
 
     def encode(part: pd.DataFrame) -> pd.DataFrame:
         columns: dict[str, Any] = {
-            name: ((part[name] - mean[name]) / deviation[name]).fillna(0.0).astype("float32") for name in NUMBERS
+            name: ((part[name] - mean[name]) / deviation[name]).fillna(0.0).astype("float32")
+            for name in NUMBERS
         }
         for name in CATEGORIES:
             columns[name] = (vocabularies[name].get_indexer(part[name]) + 1).astype(np.int32)
@@ -79,7 +84,9 @@ def reread(source: Path, out: Path, address: str | None, held: bool = False) -> 
 
     floats = {name: np.zeros(0, "f4") for name in NUMBERS}
     integers = {name: np.zeros(0, "i4") for name in [*CATEGORIES, "target"]}
-    frame.map_partitions(encode, meta=pd.DataFrame({**floats, **integers})).to_parquet(out / "data", write_index=False)
+    frame.map_partitions(encode, meta=pd.DataFrame({**floats, **integers})).to_parquet(
+        out / "data", write_index=False
+    )
 
 
 def held(source: Path, out: Path, address: str | None) -> None:
@@ -98,7 +105,9 @@ def scheduler(name: str) -> Iterator[str | None]:
         from distributed import Client, LocalCluster
 
         with (
-            LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=WORKERS, threads_per_worker=1, dashboard_address=None
+            ) as cluster,
             Client(cluster),
         ):
             yield cluster.scheduler_address
@@ -136,21 +145,34 @@ def measure(bench: Bench) -> list[Row]:
     small, rows = bench.csv(1000), bench.pick(2_000_000, 200_000)
     source, out = bench.csv(rows), bench.data / "dask"
     lines = []
-    for where, label in (("threads", "Dask's threads"), ("cluster", "a Dask cluster"), ("ray", "Ray")):
+    for where, label in (
+        ("threads", "Dask's threads"),
+        ("cluster", "a Dask cluster"),
+        ("ray", "Ray"),
+    ):
         names = ["distcore_dask", "reread", "held"]
         if where == "threads":
             names.append("distcore_local")
         found = bench.compare(
-            {name: bench.script("stage_dask.py", name, where, source, out, small) for name in names}, (3, 1), "seconds"
+            {
+                name: bench.script("stage_dask.py", name, where, source, out, small)
+                for name in names
+            },
+            (3, 1),
+            "seconds",
         )
         head = f"{rows / 1e6:g} M rows on {label}"
         for peer in ("held", "reread"):
             lines += [
                 row(found, f"{head}, time", "distcore_dask", peer, "seconds", "s", at_most(1.0)),
-                row(found, f"{head}, peak anonymous memory", "distcore_dask", peer, "peak_mb", "MB"),
+                row(
+                    found, f"{head}, peak anonymous memory", "distcore_dask", peer, "peak_mb", "MB"
+                ),
             ]
         if where == "threads":
-            lines.append(row(found, f"{head}, time", "distcore_dask", "distcore_local", "seconds", "s"))
+            lines.append(
+                row(found, f"{head}, time", "distcore_dask", "distcore_local", "seconds", "s")
+            )
     return lines
 
 

@@ -1,11 +1,12 @@
-"""Two workers on one machine, a thread each, batch 1024 a worker. Ours against torchrun scripts of the same model.
+"""Two workers on one machine, a thread each, batch 1024 a worker. Ours against torchrun scripts of
+the same model.
 
     python bench/stage_ddp.py VARIANT DATA CACHE_DIR PACKED SCRATCH STEPS
 
-Ours is the command line, `distcore train` with `backend: {trainer: {type: ddp, num_workers: 2}}`. Scripts: DDP as it
-comes with fused Adam and with Adam as it comes, and gradients summed by one flat all-reduce, written by hand. Rows a
-second are of both workers together, between batch 50 and the last; the start is from the command to the end of the
-first step, with the cache already there.
+Ours is the command line, `distcore train` with `backend: {trainer: {type: ddp, num_workers: 2}}`.
+Scripts: DDP as it comes with fused Adam and with Adam as it comes, and gradients summed by one flat
+all-reduce, written by hand. Rows a second are of both workers together, between batch 50 and the
+last; the start is from the command to the end of the first step, with the cache already there.
 """
 
 from __future__ import annotations
@@ -88,27 +89,54 @@ def torchrun(mode: str, packed: str, steps: int) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(WORLD), "--master-port", str(port)]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        str(WORLD),
+        "--master-port",
+        str(port),
+    ]
     done = subprocess.run(
-        [*launch, __file__, "--rank", mode, packed, str(steps)], capture_output=True, text=True, check=False
+        [*launch, __file__, "--rank", mode, packed, str(steps)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    found = [json.loads(line[len(MARK) :]) for line in done.stdout.splitlines() if line.startswith(MARK)]
+    found = [
+        json.loads(line[len(MARK) :]) for line in done.stdout.splitlines() if line.startswith(MARK)
+    ]
     if len(found) != WORLD:
         raise SystemExit(done.stderr[-3000:])
     both(found)
 
 
 def both(found: list[dict[str, float]]) -> None:
-    emit(rows_per_second=sum(each["rate"] for each in found), start_seconds=max(each["first"] for each in found))
+    emit(
+        rows_per_second=sum(each["rate"] for each in found),
+        start_seconds=max(each["first"] for each in found),
+    )
 
 
 def ours(data: str, cache: str, scratch: str, steps: int, workers: int, **options: Any) -> None:
     """`distcore train`."""
     folder = Path(scratch)
     stamps, written = folder / f"stamps-{os.getpid()}", folder / f"config-{os.getpid()}.yaml"
-    trainer = {"type": "data_parallel", "num_workers": workers} if workers > 1 else {"type": "local"}
-    written.write_text(yaml.safe_dump(training(cache, stamps, {"train_steps": steps, **options}, trainer=trainer)))
-    command = [str(Path(sys.executable).with_name("distcore")), "train", "--config", str(written), "--dataset", data]
+    trainer = (
+        {"type": "data_parallel", "num_workers": workers} if workers > 1 else {"type": "local"}
+    )
+    written.write_text(
+        yaml.safe_dump(training(cache, stamps, {"train_steps": steps, **options}, trainer=trainer))
+    )
+    command = [
+        str(Path(sys.executable).with_name("distcore")),
+        "train",
+        "--config",
+        str(written),
+        "--dataset",
+        data,
+    ]
     command += ["--output_directory", scratch, "--skip_save_progress", "--skip_save_report"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -116,7 +144,12 @@ def ours(data: str, cache: str, scratch: str, steps: int, workers: int, **option
     found = []
     for rank in range(workers):
         noted = json.loads(Path(f"{stamps}.{rank}").read_text())
-        found.append({"rate": handmade.rate(noted, BATCH), "first": noted[1] - float(os.environ["BENCH_STARTED"])})
+        found.append(
+            {
+                "rate": handmade.rate(noted, BATCH),
+                "first": noted[1] - float(os.environ["BENCH_STARTED"]),
+            }
+        )
     both(found)
 
 
@@ -143,7 +176,10 @@ def measure(bench: Bench) -> list[Row]:
     scratch = bench.data / "ddp"
     scratch.mkdir(exist_ok=True)
     names = ("distcore_ddp", "distcore_exact", "ddp", "ddp_adam", "flat", "distcore_local")
-    commands = {name: bench.script("stage_ddp.py", name, data, cache, packed, scratch, steps) for name in names}
+    commands = {
+        name: bench.script("stage_ddp.py", name, data, cache, packed, scratch, steps)
+        for name in names
+    }
     found = bench.compare(commands, (3, 1), "rows_per_second", {**ONE_THREAD, **MORE_PLUGINS})
     rate, unit = "rows_per_second", "rows/s"
     return [

@@ -2,11 +2,12 @@
 
     python bench/stage_formats.py VARIANT FOLDER ROWS
 
-A shard of 10 float32 and 7 int32 columns (codes as skewed as those of these benchmarks) goes to a file in the page cache and
-comes back whole as columns, several times; rows a second are of the fastest. Ours also checks every checksum it has. Peers
-do what a user of the library would: pyarrow's `write_table` and `read_table`, a dataset a column with h5py, an `Example` a
-row with protobuf and google-crc32c, and with TensorFlow in an environment of its own (`make bench-tensorflow`;
-`TFRecordWriter`, and `parse_example` on batches).
+A shard of 10 float32 and 7 int32 columns (codes as skewed as those of these benchmarks) goes to a
+file in the page cache and comes back whole as columns, several times; rows a second are of the
+fastest. Ours also checks every checksum it has. Peers do what a user of the library would:
+pyarrow's `write_table` and `read_table`, a dataset a column with h5py, an `Example` a row with
+protobuf and google-crc32c, and with TensorFlow in an environment of its own
+(`make bench-tensorflow`; `TFRecordWriter`, and `parse_example` on batches).
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def distcore_format(name: str, **options: Any) -> tuple[Write, Read]:
 def pyarrow_parquet(**options: Any) -> tuple[Write, Read]:
     import pyarrow.parquet as pq
 
-    return lambda path, table: pq.write_table(table, path, **options), lambda path, _: pq.read_table(path)
+    return lambda path, table: pq.write_table(
+        table, path, **options
+    ), lambda path, _: pq.read_table(path)
 
 
 def h5py_datasets(**options: Any) -> tuple[Write, Read]:
@@ -100,7 +103,12 @@ def protobuf_examples(packed: bool = False) -> tuple[Write, Read]:
         with gzip.open(path, "wb", 1) if packed else open(path, "wb", 1 << 20) as file:
             for data in serialized(table, Example):
                 length = struct.pack("<Q", len(data))
-                file.write(length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data)))
+                file.write(
+                    length
+                    + struct.pack("<I", masked(length))
+                    + data
+                    + struct.pack("<I", masked(data))
+                )
 
     def read(path: Path, table: pa.Table) -> dict[str, np.ndarray]:
         content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
@@ -115,7 +123,12 @@ def protobuf_examples(packed: bool = False) -> tuple[Write, Read]:
             ):
                 raise ValueError("crc")
             features = Example.FromString(data).features.feature
-            rows.append([(features[n].float_list if n[0] == "n" else features[n].int64_list).value[0] for n in names])
+            rows.append(
+                [
+                    (features[n].float_list if n[0] == "n" else features[n].int64_list).value[0]
+                    for n in names
+                ]
+            )
             at += 16 + length
         return dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
 
@@ -137,7 +150,10 @@ def tensorflow_records(packed: bool = False) -> tuple[Write, Read]:
                 file.write(data)
 
     def read(path: Path, table: pa.Table) -> list[Any]:
-        spec = {n: tf.io.FixedLenFeature([], tf.float32 if n[0] == "n" else tf.int64) for n in table.column_names}
+        spec = {
+            n: tf.io.FixedLenFeature([], tf.float32 if n[0] == "n" else tf.int64)
+            for n in table.column_names
+        }
         batches = tf.data.TFRecordDataset(str(path), compression_type=kind).batch(1024)
         return [tf.io.parse_example(batch, spec) for batch in batches]
 
@@ -150,7 +166,9 @@ def serialized(table: pa.Table, Example: Any) -> Iterator[bytes]:
         example = Example()
         features = example.features.feature
         for name, is_float, values in columns:
-            (features[name].float_list if is_float else features[name].int64_list).value.append(values[index])
+            (features[name].float_list if is_float else features[name].int64_list).value.append(
+                values[index]
+            )
         yield example.SerializeToString()
 
 
@@ -189,8 +207,13 @@ def main() -> None:
         reads.append(seconds(read, path, table))
     size = path.stat().st_size
     path.unlink()
-    emit(write=table.num_rows / min(writes), read=table.num_rows / min(reads), bytes=size / table.num_rows)
-    # On a busy machine pyarrow's threads may still be starting now, and an orderly exit once ended with SIGABRT.
+    emit(
+        write=table.num_rows / min(writes),
+        read=table.num_rows / min(reads),
+        bytes=size / table.num_rows,
+    )
+    # On a busy machine pyarrow's threads may still be starting now, and an orderly exit once ended
+    # with SIGABRT.
     os._exit(0)
 
 
@@ -211,7 +234,9 @@ def measure(bench: Bench) -> list[Row]:
     rows, folder = bench.pick(262_144, 65_536), bench.data / "formats"
     pythons = {name: bench.tensorflow for name in names if name.startswith("tensorflow")}
     commands = {
-        name: bench.script("stage_formats.py", name, folder, rows, python=pythons.get(name) or sys.executable)
+        name: bench.script(
+            "stage_formats.py", name, folder, rows, python=pythons.get(name) or sys.executable
+        )
         for name in names
     }
     found = bench.compare(commands, (3, 2), "read", ONE_THREAD)

@@ -1,11 +1,13 @@
-"""Two ranks of horovodrun on one machine, a thread each, batch 1024 a rank. Ours against a script of the same model.
+"""Two ranks of horovodrun on one machine, a thread each, batch 1024 a rank. Ours against a script
+of the same model.
 
     python bench/stage_horovod.py VARIANT DATA CACHE_DIR PACKED SCRATCH STEPS
 
-Ours is `horovodrun -np 2 distcore train`. The script is horovod.torch as its examples have it: DistributedOptimizer
-around fused Adam, parameters broadcast first. Rows a second are of both ranks together, between batch 50 and the last.
-Bytes on the wire are what the loopback of a network namespace of its own has carried, for two lengths of a run; their
-difference is of the steps alone. A ring all-reduce of B bytes sends 2(N-1)B over all N ranks.
+Ours is `horovodrun -np 2 distcore train`. The script is horovod.torch as its examples have it:
+DistributedOptimizer around fused Adam, parameters broadcast first. Rows a second are of both ranks
+together, between batch 50 and the last. Bytes on the wire are what the loopback of a network
+namespace of its own has carried, for two lengths of a run; their difference is of the steps alone.
+A ring all-reduce of B bytes sends 2(N-1)B over all N ranks.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def horovodrun(command: list[str]) -> str:
 
 def by_hand(packed: str, steps: int) -> None:
     said = horovodrun([sys.executable, __file__, "--rank", packed, str(steps)])
-    rates = [json.loads(line.partition(MARK)[2])["rate"] for line in said.splitlines() if MARK in line]
+    rates = [
+        json.loads(line.partition(MARK)[2])["rate"] for line in said.splitlines() if MARK in line
+    ]
     emit(rows_per_second=sum(rates))
 
 
@@ -84,12 +88,22 @@ def ours(data: str, cache: str, scratch: str, steps: int) -> None:
     made["backend"]["type"] = "horovod"
     written.write_text(yaml.safe_dump(made))
     horovodrun([sys.executable, __file__, "--ahead", *command_of(written, data, scratch)])
-    rates = [handmade.rate(json.loads(Path(f"{stamps}.{rank}").read_text()), BATCH) for rank in range(WORLD)]
+    rates = [
+        handmade.rate(json.loads(Path(f"{stamps}.{rank}").read_text()), BATCH)
+        for rank in range(WORLD)
+    ]
     emit(rows_per_second=sum(rates))
 
 
 def command_of(written: Path, data: str, scratch: str) -> list[str]:
-    command = [str(Path(sys.executable).with_name("distcore")), "train", "--config", str(written), "--dataset", data]
+    command = [
+        str(Path(sys.executable).with_name("distcore")),
+        "train",
+        "--config",
+        str(written),
+        "--dataset",
+        data,
+    ]
     return [*command, "--output_directory", scratch, "--skip_save_progress", "--skip_save_report"]
 
 
@@ -107,7 +121,12 @@ def wire(data: str, cache: str, scratch: str, steps: int, compression: str) -> N
 def carried(data: str, cache: str, scratch: str, steps: int, compression: str) -> int:
     """Bytes over the loopback of a fresh network namespace, of a whole run there."""
     written = Path(scratch) / f"wire-{os.getpid()}.yaml"
-    trainer = {"type": "horovod", "num_workers": WORLD, "use_gpu": False, "compression": compression}
+    trainer = {
+        "type": "horovod",
+        "num_workers": WORLD,
+        "use_gpu": False,
+        "compression": compression,
+    }
     made = training(cache, Path(scratch) / "stamps-wire", {"train_steps": steps}, trainer=trainer)
     written.write_text(yaml.safe_dump(made))
     inside = [sys.executable, __file__, "--inside", *command_of(written, data, scratch)]
@@ -130,7 +149,11 @@ def inside(command: list[str]) -> None:
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
-    (line,) = (each for each in Path("/proc/net/dev").read_text().splitlines() if each.strip().startswith("lo:"))
+    (line,) = (
+        each
+        for each in Path("/proc/net/dev").read_text().splitlines()
+        if each.strip().startswith("lo:")
+    )
     print(f"{MARK}{line.split()[1]}")
 
 
@@ -168,7 +191,9 @@ def measure(bench: Bench) -> list[Row]:
 
     speed = {name: script(name, steps) for name in ("distcore_horovod", "by_hand")}
     found = bench.compare(speed, (3, 1), "rows_per_second", environment)
-    carry = bench.compare({name: script(name, 120) for name in ("wire", "wire_fp16")}, (1, 1), "of_ring", environment)
+    carry = bench.compare(
+        {name: script(name, 120) for name in ("wire", "wire_fp16")}, (1, 1), "of_ring", environment
+    )
     ratio, most = carry.median("wire", "of_ring"), at_most(1.05)
     return [
         row(found, "steady, both ranks", "distcore_horovod", "by_hand", "rows_per_second", "rows/s", at_least(1 / 1.05),

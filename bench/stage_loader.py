@@ -1,10 +1,12 @@
-"""Loading: encoded cache → shuffled batches of 1024, whole epochs. Ours against one gather a batch, all in memory.
+"""Loading: encoded cache → shuffled batches of 1024, whole epochs. Ours against one gather a batch,
+all in memory.
 
     python bench/stage_loader.py VARIANT CACHE PACKED SCRATCH EPOCHS CAP_SECONDS
 
-A row is 17 32-bit words. Rows a second of an epoch (the median of some), from asking for it to its last batch; opening
-and packing are told apart as `open_seconds`. Quality of the shuffle: the mean deviation of the rows' positions within a
-batch over that of the whole (num_9 is the row's position, z-scored); a full shuffle has 1.0.
+A row is 17 32-bit words. Rows a second of an epoch (the median of some), from asking for it to its
+last batch; opening and packing are told apart as `open_seconds`. Quality of the shuffle: the mean
+deviation of the rows' positions within a batch over that of the whole (num_9 is the row's position,
+z-scored); a full shuffle has 1.0.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ Epoch = Iterator[Any]
 
 
 class PackedGather:
-    """The floor: everything in memory, one permutation, one gather a batch, column groups as views."""
+    """The floor: everything in memory, one permutation, one gather a batch, column groups as
+    views."""
 
     def __init__(self, cache: str, packed: str, scratch: str) -> None:
         self.matrix = handmade.load(packed)
@@ -63,13 +66,16 @@ class MappedGather(PackedGather):
         drop_pages(packed)
         with open(packed, "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        mapped.madvise(mmap.MADV_RANDOM)  # else every row brings megabytes that are thrown away unread
+        mapped.madvise(
+            mmap.MADV_RANDOM
+        )  # else every row brings megabytes that are thrown away unread
         self.matrix = torch.from_numpy(np.frombuffer(mapped, np.int32).reshape(-1, handmade.WORDS))
         self.rows = len(self.matrix)
 
 
 class RawRead:
-    """The floor of whatever reads the file once an epoch: its rows in the order they lie there, 4 MiB a read."""
+    """The floor of whatever reads the file once an epoch: its rows in the order they lie there,
+    4 MiB a read."""
 
     def __init__(self, cache: str, packed: str, scratch: str) -> None:
         self.file = open(packed, "rb", buffering=0)  # noqa: SIM115 - for as long as the process lives
@@ -87,7 +93,8 @@ class RawRead:
 
 
 def drop_pages(path: str | Path) -> None:
-    """Let the kernel forget a file's pages: those that another group brought in would cost the limited one nothing."""
+    """Let the kernel forget a file's pages: those that another group brought in would cost the
+    limited one nothing."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -101,7 +108,9 @@ class DataLoader:
 
         data = TensorDataset(*(each.contiguous() for each in handmade.views(handmade.load(packed))))
         self.rows = len(data)
-        self.loader = DataLoader(data, sampler=BatchSampler(RandomSampler(data), BATCH, False), batch_size=None)
+        self.loader = DataLoader(
+            data, sampler=BatchSampler(RandomSampler(data), BATCH, False), batch_size=None
+        )
 
     def epoch(self, number: int) -> Epoch:
         return iter(self.loader)
@@ -118,7 +127,14 @@ class Ours:
 
         reader = handmade.open_cache(cache)
         self.rows = reader.rows("train")
-        request = LoadRequest(reader=reader, split="train", columns=COLUMNS, batch_size=BATCH, seed=42, scratch=scratch)
+        request = LoadRequest(
+            reader=reader,
+            split="train",
+            columns=COLUMNS,
+            batch_size=BATCH,
+            seed=42,
+            scratch=scratch,
+        )
         self.loader = Plugins().make(LOADER, "packed", self.options, request=request)
         next(iter(self.loader.batches(0)))
 
@@ -162,7 +178,8 @@ def main() -> None:
 
 
 def one(loader: Any, number: int, cap: float) -> tuple[float, float]:
-    """Rows a second, and quality, of an epoch; one that takes longer than `cap` seconds is left in its middle."""
+    """Rows a second, and quality, of an epoch; one that takes longer than `cap` seconds is left
+    in its middle."""
     spreads, seen, whole = [], 0, True
     started = time.perf_counter()
     for index, batch in enumerate(loader.epoch(number)):
@@ -194,7 +211,15 @@ def small(bench: Bench) -> list[Row]:
     cache, packed = prepared(bench, rows)
     scratch = bench.data / "scratch"
     commands = {
-        name: bench.script("stage_loader.py", name, cache, packed, scratch, 1 if name == "torch_dataloader" else 9, 8)
+        name: bench.script(
+            "stage_loader.py",
+            name,
+            cache,
+            packed,
+            scratch,
+            1 if name == "torch_dataloader" else 9,
+            8,
+        )
         for name in ("distcore", "distcore_file", "packed_gather", "torch_dataloader")
     }
     found = bench.compare(commands, (5, 2), "rows_per_second")
@@ -208,7 +233,8 @@ def small(bench: Bench) -> list[Row]:
 
 
 def large(bench: Bench) -> list[Row]:
-    """More rows than the limit lets into memory: ours is under it, the gather is not (it could not run)."""
+    """More rows than the limit lets into memory: ours is under it, the gather is not (it could
+    not run)."""
     rows, bound = bench.pick((40_000_000, "1G"), (4_000_000, "448M"))
     cache, packed = prepared(bench, rows)
     scratch = bench.data / "scratch"
@@ -220,7 +246,10 @@ def large(bench: Bench) -> list[Row]:
     label, unit = f"{rows / 1e6:g} M rows", "rows/s"
     can = limit.available()
     if can:
-        for name, variant in (("distcore under the limit", "distcore"), ("raw_read under the limit", "raw_read")):
+        for name, variant in (
+            ("distcore under the limit", "distcore"),
+            ("raw_read under the limit", "raw_read"),
+        ):
             bounded = bench.script("stage_loader.py", variant, cache, packed, scratch, epochs, 60)
             free[name] = bench.script("limit.py", bound, *bounded)
     found = compare(free, bench.pick(3, 1), "rows_per_second")
@@ -233,8 +262,9 @@ def large(bench: Bench) -> list[Row]:
         lines.append(
             row(found, f"{label}, windows under {bound}iB", under, "packed_gather", "rows_per_second", unit, at_least(1.0),
                 peer_is="packed_gather without a limit",
-                note="the group's limit counts page cache, so every epoch reads the whole scratch file from the disk; "
-                f"packing took {found.median(under, 'open_seconds'):.0f} s once"),
+                note="the group's limit counts page cache, so every epoch reads the whole scratch "
+                    f"file from the disk; packing took {found.median(under, 'open_seconds'):.0f} s "
+                    "once"),
         )  # fmt: skip
         lines.append(
             row(found, f"{label}, windows under {bound}iB", under, "raw_read under the limit", "rows_per_second", unit,
@@ -253,10 +283,19 @@ def large(bench: Bench) -> list[Row]:
         quality_name = under
     else:
         quality_name = "distcore_file"
-        lines[0].note = "no memory control group can be made here (it takes root), so no limit was set"
+        lines[
+            0
+        ].note = "no memory control group can be made here (it takes root), so no limit was set"
     lines += [
         quality(found, f"{label}, windows", quality_name),
-        row(found, f"{label}, windows, peak anonymous memory", quality_name, "packed_gather", "peak_mb", "MB"),
+        row(
+            found,
+            f"{label}, windows, peak anonymous memory",
+            quality_name,
+            "packed_gather",
+            "peak_mb",
+            "MB",
+        ),
     ]
     return lines
 
@@ -271,7 +310,8 @@ def quality(found: Any, label: str, name: str) -> Row:
 
 
 def prepared(bench: Bench, rows: int) -> tuple[str, Path]:
-    """The cache (`directory:key`) of rows whose num_9 is their position, and its packed file; made once."""
+    """The cache (`directory:key`) of rows whose num_9 is their position, and its packed file;
+    made once."""
     folder = bench.data / f"positions_{rows}"
     packed, note = folder / "packed.i32", folder / "cache.txt"
     if not note.exists():
@@ -283,12 +323,14 @@ def prepared(bench: Bench, rows: int) -> tuple[str, Path]:
 
 
 def positions(bench: Bench, rows: int) -> Path:
-    """A folder of Parquet files: the first 2 M rows of the benchmark's data again and again, num_9 the position."""
+    """A folder of Parquet files: the first 2 M rows of the benchmark's data again and again,
+    num_9 the position."""
     folder = bench.data / f"positions_{rows}" / "raw"
     folder.mkdir(parents=True, exist_ok=True)
     per_file = min(rows, 1_000_000)
     tables = [
-        pa.concat_tables(make_data.chunks(per_file, first=20 * part)) for part in range(min(2, -(-rows // per_file)))
+        pa.concat_tables(make_data.chunks(per_file, first=20 * part))
+        for part in range(min(2, -(-rows // per_file)))
     ]
     for index, start in enumerate(range(0, rows, per_file)):
         table = tables[index % len(tables)].slice(0, min(per_file, rows - start))
@@ -303,7 +345,9 @@ def prepare() -> None:
     import distcore
 
     raw, directory, packed = sys.argv[2:5]
-    settings = config(preprocessing=all_training(), backend={"type": "local", "cache_dir": directory})
+    settings = config(
+        preprocessing=all_training(), backend={"type": "local", "cache_dir": directory}
+    )
     cache = distcore.preprocess(settings, dataset=raw)
     name = f"{cache.directory}:{cache.key}"
     handmade.pack(name, Path(packed))

@@ -1,10 +1,12 @@
-"""Batch prediction: Parquet → model → Parquet, in the order of the rows. Ours against raw loops with the same weights.
+"""Batch prediction: Parquet → model → Parquet, in the order of the rows. Ours against raw loops
+with the same weights.
 
     python bench/stage_predict.py VARIANT FOLDER SMALL.parquet ROWS.parquet
 
-Ours is `distcore_torch.prediction` on raw rows: it reads, encodes, predicts, decodes and commits the file. `raw_encoded` starts
-from rows that are encoded already and writes two columns; `raw` encodes by hand with Arrow first, as ours has to.
-Seconds are of the work inside the process, after the same work on a small file.
+Ours is `distcore_torch.prediction` on raw rows: it reads, encodes, predicts, decodes and commits
+the file. `raw_encoded` starts from rows that are encoded already and writes two columns; `raw`
+encodes by hand with Arrow first, as ours has to. Seconds are of the work inside the process, after
+the same work on a small file.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ Encoded = Iterator[tuple[np.ndarray, np.ndarray]]
 def ours(folder: Path, rows: Path, out: Path) -> Path:
     import distcore
 
-    found = distcore.predict(str(folder / "model"), str(rows), output_directory=str(out), overwrite=True)
+    found = distcore.predict(
+        str(folder / "model"), str(rows), output_directory=str(out), overwrite=True
+    )
     assert found is not None
     return found
 
@@ -45,13 +49,17 @@ def ours_encoded(folder: Path, rows: Path, out: Path) -> Path:
     artifact = open_artifact(folder / "model")
     features, path = artifact.features, out / "predictions.parquet"
     with handmade.open_cache((folder / f"{rows.stem}_cache.txt").read_text()) as reader:
-        batches = (decoded(features, outputs) for _, outputs in split_batches(artifact, reader, "train"))
+        batches = (
+            decoded(features, outputs) for _, outputs in split_batches(artifact, reader, "train")
+        )
         write_predictions(path, batches, empty_schema(features))
     return path
 
 
 def raw_encoded(folder: Path, rows: Path, out: Path) -> Path:
-    return by_hand(folder, encoded(folder / f"{rows.stem}_encoded.parquet"), out / "predictions.parquet")
+    return by_hand(
+        folder, encoded(folder / f"{rows.stem}_encoded.parquet"), out / "predictions.parquet"
+    )
 
 
 def raw(folder: Path, rows: Path, out: Path) -> Path:
@@ -105,11 +113,20 @@ def by_hand(folder: Path, rows: Encoded, path: Path) -> Path:
             x, c = torch.from_numpy(numbers), torch.from_numpy(codes)
             parts = [net(x[i : i + FORWARD], c[i : i + FORWARD]) for i in range(0, len(x), FORWARD)]
             probability = torch.cat(parts).sigmoid().numpy()
-            writer.write_batch(pa.record_batch([pa.array(probability >= 0.5), pa.array(probability)], schema=schema))
+            writer.write_batch(
+                pa.record_batch(
+                    [pa.array(probability >= 0.5), pa.array(probability)], schema=schema
+                )
+            )
     return path
 
 
-VARIANTS = {"distcore_encoded": ours_encoded, "raw_encoded": raw_encoded, "distcore": ours, "raw": raw}
+VARIANTS = {
+    "distcore_encoded": ours_encoded,
+    "raw_encoded": raw_encoded,
+    "distcore": ours,
+    "raw": raw,
+}
 
 
 def main() -> None:
@@ -127,7 +144,12 @@ def main() -> None:
     values = table[name].to_numpy().astype(np.float64)
     # Depends on every probability and on the order of the rows.
     check = float(values @ np.linspace(0, 1, len(values)) / len(values))
-    emit(seconds=seconds, rows_per_second=len(table) / seconds, check=check, columns=table.num_columns)
+    emit(
+        seconds=seconds,
+        rows_per_second=len(table) / seconds,
+        check=check,
+        columns=table.num_columns,
+    )
 
 
 def measure(bench: Bench) -> list[Row]:
@@ -144,7 +166,9 @@ def measure(bench: Bench) -> list[Row]:
             run(bench.script("stage_predict.py", "--encode", folder, path))
     lines = []
     for threads, environment in (("default threads", {}), ("one thread", ONE_THREAD)):
-        commands = {name: bench.script("stage_predict.py", name, folder, small, source) for name in VARIANTS}
+        commands = {
+            name: bench.script("stage_predict.py", name, folder, small, source) for name in VARIANTS
+        }
         found = bench.compare(commands, (3, 1), "rows_per_second", environment)
         for pair in (("distcore_encoded", "raw_encoded"), ("distcore", "raw")):
             ours_, theirs = (found.median(name, "check") for name in pair)
@@ -162,7 +186,8 @@ def measure(bench: Bench) -> list[Row]:
 
 
 def prepare() -> None:
-    """A model, its weights under the hand-written network's names, and the metadata that encodes."""
+    """A model, its weights under the hand-written network's names, and the metadata that
+    encodes."""
     import torch
     from safetensors.torch import load_file
 
@@ -174,13 +199,24 @@ def prepare() -> None:
         trainer={"epochs": 1},
         backend={"type": "local", "cache_dir": str(folder / "cache")},
     )
-    outcome = distcore.train(settings, dataset=rows, output_directory=str(folder), model_name="model")
+    outcome = distcore.train(
+        settings, dataset=rows, output_directory=str(folder), model_name="model"
+    )
     (folder / "model").symlink_to(outcome.model.resolve())
     weights = load_file(outcome.model / "weights.safetensors")
-    named = {f"embeddings.{i}.weight": weights[f"encoders.feature_{name}.weight"] for i, name in enumerate(CATEGORIES)}
-    places = {"layers.0": "combiner.layers.0", "layers.2": "combiner.layers.1", "layers.4": "decoders.feature_target"}
+    named = {
+        f"embeddings.{i}.weight": weights[f"encoders.feature_{name}.weight"]
+        for i, name in enumerate(CATEGORIES)
+    }
+    places = {
+        "layers.0": "combiner.layers.0",
+        "layers.2": "combiner.layers.1",
+        "layers.4": "decoders.feature_target",
+    }
     for mine, theirs in places.items():
-        named |= {f"{mine}.{kind}": weights[f"{theirs}.linear.{kind}"] for kind in ("weight", "bias")}
+        named |= {
+            f"{mine}.{kind}": weights[f"{theirs}.linear.{kind}"] for kind in ("weight", "bias")
+        }
     width = len(NUMBERS)
     first = named["layers.0.weight"]  # ours has the numbers first, the hand-written one last
     named["layers.0.weight"] = torch.cat([first[:, width:], first[:, :width]], 1)
@@ -198,13 +234,17 @@ def encode() -> None:
     import distcore
 
     folder, rows = Path(sys.argv[2]), Path(sys.argv[3])
-    settings = config(preprocessing=all_training(), backend={"type": "local", "cache_dir": str(folder / "cache")})
+    settings = config(
+        preprocessing=all_training(), backend={"type": "local", "cache_dir": str(folder / "cache")}
+    )
     cache = distcore.preprocess(settings, dataset=str(rows))
     name = f"{cache.directory}:{cache.key}"
     (folder / f"{rows.stem}_cache.txt").write_text(name)
     with handmade.open_cache(name) as reader:
         table = pa.Table.from_batches([reader.read("train", 0, reader.rows("train"), COLUMNS)])
-    pq.write_table(table, folder / f"{rows.stem}_encoded.parquet", use_dictionary=False, row_group_size=131_072)
+    pq.write_table(
+        table, folder / f"{rows.stem}_encoded.parquet", use_dictionary=False, row_group_size=131_072
+    )
     emit(done=True)
 
 

@@ -1,10 +1,12 @@
-"""Preprocessing: CSV → z-scored, imputed, vocabulary-coded Parquet. Ours against polars' eager script, same work.
+"""Preprocessing: CSV → z-scored, imputed, vocabulary-coded Parquet. Ours against polars' eager
+script, same work.
 
     python bench/stage_preprocess.py VARIANT SOURCE.csv OUT_DIR SMALL.csv
 
-Seconds are of the work inside the process, after the same work on a small file, so imports count for nobody; memory is
-that of the whole process. Ours also digests the source, splits, writes a manifest with sha256 of every file and forces
-everything to disk; `distcore_uncommitted` leaves out fsync and sha256, to show what they cost.
+Seconds are of the work inside the process, after the same work on a small file, so imports count
+for nobody; memory is that of the whole process. Ours also digests the source, splits, writes a
+manifest with sha256 of every file and forces everything to disk; `distcore_uncommitted` leaves out
+fsync and sha256, to show what they cost.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ Variant = Callable[[Path, Path], None]
 def distcore_(source: Path, out: Path) -> None:
     import distcore
 
-    distcore.preprocess(config(backend={"type": "local", "cache_dir": str(out / "cache")}), dataset=str(source))
+    distcore.preprocess(
+        config(backend={"type": "local", "cache_dir": str(out / "cache")}), dataset=str(source)
+    )
 
 
 def distcore_uncommitted(source: Path, out: Path) -> None:
@@ -51,17 +55,23 @@ def distcore_uncommitted(source: Path, out: Path) -> None:
 
 
 def polars_eager(source: Path, out: Path) -> None:
-    """What a careful user would write with polars: read, statistics, encode, write; everything in memory."""
+    """What a careful user would write with polars: read, statistics, encode, write; everything
+    in memory."""
     import polars as pl
 
     frame = pl.read_csv(source)
     statistics = frame.select(
         [pl.col(name).mean().alias(f"{name}_mean") for name in NUMBERS]
         + [pl.col(name).std(ddof=0).alias(f"{name}_std") for name in NUMBERS]
-        + [pl.col(name).value_counts(sort=True).head(MOST_COMMON).implode().alias(name) for name in CATEGORIES]
+        + [
+            pl.col(name).value_counts(sort=True).head(MOST_COMMON).implode().alias(name)
+            for name in CATEGORIES
+        ]
     )
     columns = [
-        ((pl.col(name) - statistics[f"{name}_mean"][0]) / statistics[f"{name}_std"][0]).fill_null(0.0).cast(pl.Float32)
+        ((pl.col(name) - statistics[f"{name}_mean"][0]) / statistics[f"{name}_std"][0])
+        .fill_null(0.0)
+        .cast(pl.Float32)
         for name in NUMBERS
     ]
     for name in CATEGORIES:
@@ -80,7 +90,12 @@ VARIANTS: dict[str, Variant] = {
 
 
 def main() -> None:
-    variant, source, out, small = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
+    variant, source, out, small = (
+        sys.argv[1],
+        Path(sys.argv[2]),
+        Path(sys.argv[3]),
+        Path(sys.argv[4]),
+    )
     work = VARIANTS[variant]
     folder = out / f"{variant}-{os.getpid()}"
     try:
@@ -98,12 +113,15 @@ def main() -> None:
 
 
 def measure(bench: Bench) -> list[Row]:
-    """2 M rows against polars, then 10 M beside 2 M in the same rounds: time a row and memory must not grow."""
+    """2 M rows against polars, then 10 M beside 2 M in the same rounds: time a row and memory
+    must not grow."""
     small, rows, more = bench.csv(1000), *bench.pick((2_000_000, 10_000_000), (200_000, 600_000))
     out = bench.data / "preprocess"
     source = bench.csv(rows)
     found = bench.compare(
-        {name: bench.script("stage_preprocess.py", name, source, out, small) for name in VARIANTS}, (5, 2), "seconds"
+        {name: bench.script("stage_preprocess.py", name, source, out, small) for name in VARIANTS},
+        (5, 2),
+        "seconds",
     )
     label = f"{rows / 1e6:g} M rows"
     lines = [
@@ -114,9 +132,12 @@ def measure(bench: Bench) -> list[Row]:
     ]  # fmt: skip
     large = bench.csv(more)
     variants = {
-        name: bench.script("stage_preprocess.py", name, large, out, small) for name in ("distcore", "polars_eager")
+        name: bench.script("stage_preprocess.py", name, large, out, small)
+        for name in ("distcore", "polars_eager")
     }
-    variants["distcore, fewer rows"] = bench.script("stage_preprocess.py", "distcore", source, out, small)
+    variants["distcore, fewer rows"] = bench.script(
+        "stage_preprocess.py", "distcore", source, out, small
+    )
     after = bench.compare(variants, (3, 1), "seconds")
     if not bench.quick:
         say(f"  removing {large.name}")

@@ -1,9 +1,11 @@
-"""Quality after 3 epochs on 200 k rows, several seeds: ROC AUC on the validation split and on 50 k rows held out.
+"""Quality after 3 epochs on 200 k rows, several seeds: ROC AUC on the validation split and on 50 k
+rows held out.
 
     python bench/stage_quality.py OUT DATA HOLDOUT SEED
 
-The last epoch's weights are judged for the validation figure, as Ludwig's are; ours also keeps the best epoch's, and
-those predict. A seed decides split, first weights and order of rows. The best possible on these data is 0.861.
+The last epoch's weights are judged for the validation figure, as Ludwig's are; ours also keeps the
+best epoch's, and those predict. A seed decides split, first weights and order of rows. The best
+possible on these data is 0.861.
 """
 
 from __future__ import annotations
@@ -28,9 +30,16 @@ REFERENCE = {"validation_roc_auc": 0.8135, "holdout_roc_auc": 0.8113}
 def main() -> None:
     import distcore
 
-    out, data, holdout, seed = Path(sys.argv[1]) / sys.argv[4], sys.argv[2], sys.argv[3], int(sys.argv[4])
+    out, data, holdout, seed = (
+        Path(sys.argv[1]) / sys.argv[4],
+        sys.argv[2],
+        sys.argv[3],
+        int(sys.argv[4]),
+    )
     settings = config(backend={"type": "local", "cache_dir": str(out / "cache")})
-    outcome = distcore.experiment(settings, dataset=data, output_directory=str(out), random_seed=seed)
+    outcome = distcore.experiment(
+        settings, dataset=data, output_directory=str(out), random_seed=seed
+    )
     history = outcome.training_statistics["validation"]["target"]["roc_auc"]
     found = distcore.evaluate(outcome.model, holdout, output_directory=str(out / "holdout"))
     shutil.rmtree(out)
@@ -47,13 +56,20 @@ def measure(bench: Bench) -> list[Row]:
     lines = []
     found = Comparison()
     for seed in bench.pick(SEEDS, SEEDS[:1]):
-        commands = {"distcore": bench.script("stage_quality.py", bench.data / "quality", data, holdout, seed)}
+        commands = {
+            "distcore": bench.script(
+                "stage_quality.py", bench.data / "quality", data, holdout, seed
+            )
+        }
         if bench.ludwig:
             commands["ludwig"] = ludwig(bench, data, holdout, seed)
         for name, command in commands.items():
             figures = run(command)
             found.add(name, figures)
-            say(f"  seed {seed}  {name}: " + ", ".join(f"{key} {figures[key]:.4f}" for key in REFERENCE))
+            say(
+                f"  seed {seed}  {name}: "
+                + ", ".join(f"{key} {figures[key]:.4f}" for key in REFERENCE)
+            )
     for key, target in (("validation_roc_auc", at_least(0.813)), ("holdout_roc_auc", None)):
         lines.append(line(found, key, target, bool(bench.ludwig)))
     return lines
@@ -62,7 +78,9 @@ def measure(bench: Bench) -> list[Row]:
 def line(found: Comparison, key: str, target: Target | None, beside: bool) -> Row:
     ours = [each[key] for each in found.runs["distcore"]]
     value = statistics.mean(ours)
-    theirs = statistics.mean(each[key] for each in found.runs["ludwig"]) if beside else REFERENCE[key]
+    theirs = (
+        statistics.mean(each[key] for each in found.runs["ludwig"]) if beside else REFERENCE[key]
+    )
     note = "seed by seed: ours " + ", ".join(f"{each:.4f}" for each in ours)
     if beside:
         note += "; Ludwig " + ", ".join(f"{each[key]:.4f}" for each in found.runs["ludwig"])

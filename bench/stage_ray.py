@@ -1,12 +1,14 @@
-"""Training by two workers on Ray, a thread each, batch 1024 a worker, 3 epochs of 200 k rows. Ours against a script.
+"""Training by two workers on Ray, a thread each, batch 1024 a worker, 3 epochs of 200 k rows. Ours
+against a script.
 
     python bench/stage_ray.py ours DATA CACHE_DIR SCRATCH STEPS
 
-Ours is `distcore train` with `backend: ray`; the script (`peer_ray.py`) is Ray Train V2's TorchTrainer with DDP and fused
-Adam. Both find their data prepared, keep no checkpoints on the way, and write the last weights. Each either starts a
-cluster of this machine or joins one that is there. Rows a second are of both workers together, between batch 50 and the
-last; the start is from the command to the end of the first step; end to end is the whole process, imports and the end of
-the cluster among it. `cpu` and `others` are not to be read here: Ray's own processes count as others.
+Ours is `distcore train` with `backend: ray`; the script (`peer_ray.py`) is Ray Train V2's
+TorchTrainer with DDP and fused Adam. Both find their data prepared, keep no checkpoints on the way,
+and write the last weights. Each either starts a cluster of this machine or joins one that is there.
+Rows a second are of both workers together, between batch 50 and the last; the start is from the
+command to the end of the first step; end to end is the whole process, imports and the end of the
+cluster among it. `cpu` and `others` are not to be read here: Ray's own processes count as others.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from stage_train import prepared, training
 TITLE = "two workers on Ray"
 WORLD, ROWS, EPOCHS, ROUNDS = 2, 200_000, 3, (3, 1)
 TOKEN = {"RAY_AUTH_MODE": "token"}
-"""A cluster on the machine's own address, as others would join it: ours refuses one without a token."""
+"""A cluster on the machine's own address, as others would join it: ours refuses one without a
+token."""
 
 
 # ------------------------------------------------------------------ what is run
@@ -44,11 +47,25 @@ def ours(data: str, cache: str, scratch: str, steps: int) -> None:
     """`distcore train --backend ray`."""
     folder = Path(scratch)
     stamps, written = folder / f"stamps-{os.getpid()}", folder / f"config-{os.getpid()}.yaml"
-    made = training(cache, stamps, {"train_steps": steps}, trainer={"type": "data_parallel", "num_workers": WORLD})
+    made = training(
+        cache,
+        stamps,
+        {"train_steps": steps},
+        trainer={"type": "data_parallel", "num_workers": WORLD},
+    )
     made["backend"]["type"] = "ray"
     written.write_text(yaml.safe_dump(made))
     out = folder / f"results-{os.getpid()}"
-    command = [distcore(), "train", "--config", str(written), "--dataset", data, "--output_directory", str(out)]
+    command = [
+        distcore(),
+        "train",
+        "--config",
+        str(written),
+        "--dataset",
+        data,
+        "--output_directory",
+        str(out),
+    ]
     command += ["--skip_save_report", "--skip_save_progress"]
     began = time.time()
     finished(command)
@@ -76,7 +93,9 @@ def cluster() -> None:
     """A cluster until this process's input ends; says its address."""
     import ray
 
-    context: Any = ray.init(num_cpus=WORLD, include_dashboard=False, log_to_driver=False, logging_level="error")
+    context: Any = ray.init(
+        num_cpus=WORLD, include_dashboard=False, log_to_driver=False, logging_level="error"
+    )
     print(context.address_info["gcs_address"], flush=True)
     sys.stdin.read()
     ray.shutdown()
@@ -130,10 +149,22 @@ def measure(bench: Bench) -> list[Row]:
 
 def lines(found: Comparison, where: str) -> list[Row]:
     """Start, rate and whole duration."""
-    names, most, peer = ("distcore_ray", "by_hand"), at_most(1.1), "a Ray Train V2 script, DDP, fused Adam"
+    names, most, peer = (
+        ("distcore_ray", "by_hand"),
+        at_most(1.1),
+        "a Ray Train V2 script, DDP, fused Adam",
+    )
     rate, least = "rows_per_second", at_least(1 / 1.1)
     return [
-        row(found, f"{where}: start to the end of the first step", *names, "start_seconds", "s", most, peer_is=peer),
+        row(
+            found,
+            f"{where}: start to the end of the first step",
+            *names,
+            "start_seconds",
+            "s",
+            most,
+            peer_is=peer,
+        ),
         row(found, f"{where}: steady, both workers", *names, rate, "rows/s", least, peer_is=peer),
         row(found, f"{where}: end to end", *names, "wall", "s", most, peer_is=peer),
     ]

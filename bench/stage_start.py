@@ -1,7 +1,7 @@
 """Start-up: what a command costs before it does anything.
 
-Wall and processor milliseconds of whole processes, in turn. The value is the median over rounds of the difference to
-`python -c pass`; importing torch alone is there for scale.
+Wall and processor milliseconds of whole processes, in turn. The value is the median over rounds of
+the difference to `python -c pass`; importing torch alone is there for scale.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ def measure(bench: Bench) -> list[Row]:
         "distcore train --help": [program, "train", "--help"],
         "distcore plugins": [program, "plugins"],
         "distcore schema": [program, "schema"],
-        "distcore plan": [program, "plan", "--config", str(CONFIG), "--dataset", str(bench.csv(1000))],
+        "distcore plan": [
+            program,
+            "plan",
+            "--config",
+            str(CONFIG),
+            "--dataset",
+            str(bench.csv(1000)),
+        ],
         "python -c 'import torch'": [python, "-c", "import torch"],
     }
     found, rounds = Comparison(), bench.pick(15, 3)

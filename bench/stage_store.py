@@ -1,13 +1,16 @@
-"""A cache in a bucket: read with files fetched ahead, against a plain parallel download of the same bytes.
+"""A cache in a bucket: read with files fetched ahead, against a plain parallel download of the same
+bytes.
 
     python bench/stage_store.py VARIANT ENDPOINT
 
-The bucket is moto's S3 server in a process of its own on this machine, so the network is the loopback and the server is
-Python: only ratios mean anything. The cache's training split (shards of 262,144 rows, 10 float32 and 7 int32 columns) is
-read whole. Ours fetches every object into a file and hashes it; in the last row both decode it into Arrow columns too,
-ours in the one thread that reads, the peer in all of its. The peers download the same objects: boto3 with as many
-threads as ours makes requests, into memory (whence the work of writing a file, which ours does, is spared) and by
-`download_file` into files, and s3fs into files.
+The bucket is moto's S3 server in a process of its own on this machine, so the network is the
+loopback and the server is
+Python: only ratios mean anything. The cache's training split (shards of 262,144 rows, 10 float32
+and 7 int32 columns) is read whole. Ours fetches every object into a file and hashes it; in the last
+row both decode it into Arrow columns too, ours in the one thread that reads, the peer in all of
+its. The peers download the same objects: boto3 with as many threads as ours makes requests, into
+memory (whence the work of writing a file, which ours does, is spared) and by `download_file` into
+files, and s3fs into files.
 """
 
 from __future__ import annotations
@@ -38,7 +41,12 @@ BUCKET, KEY, PLACE = "bucket", "0" * 40, "s3://bucket/caches"
 
 
 def options(endpoint: str) -> dict[str, Any]:
-    return {"key": "bench", "secret": "bench", "endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
+    return {
+        "key": "bench",
+        "secret": "bench",
+        "endpoint_url": endpoint,
+        "client_kwargs": {"region_name": "us-east-1"},
+    }
 
 
 def cache_at(endpoint: str) -> Any:
@@ -91,8 +99,14 @@ def boto3_client(endpoint: str) -> Any:
     import boto3
     from botocore.config import Config
 
-    settings = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "us-east-1"}
-    return boto3.client("s3", endpoint_url=endpoint, config=Config(max_pool_connections=100), **settings)
+    settings = {
+        "aws_access_key_id": "bench",
+        "aws_secret_access_key": "bench",
+        "region_name": "us-east-1",
+    }
+    return boto3.client(
+        "s3", endpoint_url=endpoint, config=Config(max_pool_connections=100), **settings
+    )
 
 
 def by_boto3(endpoint: str, then: Callable[[bytes], Any] = len) -> Callable[[], int]:
@@ -119,7 +133,11 @@ def by_boto3_files(endpoint: str) -> Callable[[], int]:
     def read() -> int:
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(names)) as pool:
             targets = [str(Path(folder, str(number))) for number in range(len(names))]
-            list(pool.map(lambda name, target: client.download_file(BUCKET, name, target), names, targets))
+            list(
+                pool.map(
+                    lambda name, target: client.download_file(BUCKET, name, target), names, targets
+                )
+            )
             return sum(Path(each).stat().st_size for each in targets)
 
     return read
@@ -202,7 +220,8 @@ def build(endpoint: str, shards: int) -> None:
             builder.write_split_map(index, np.zeros(SHARD_ROWS, np.int8))
             builder.write_shard("train", index, table)
         columns = [
-            Column(name=name, dtype="float32" if name.startswith("num") else "int32") for name in table.column_names
+            Column(name=name, dtype="float32" if name.startswith("num") else "int32")
+            for name in table.column_names
         ]
         builder.finish(columns, {}, {"digest": "bench", "rows": shards * SHARD_ROWS})
 

@@ -1,11 +1,13 @@
-"""Training, one process with one thread: batch 1024, fused Adam. Ours against a hand-written loop on the same data.
+"""Training, one process with one thread: batch 1024, fused Adam. Ours against a hand-written loop
+on the same data.
 
     python bench/stage_train.py VARIANT DATA CACHE_DIR PACKED SCRATCH STEPS
 
-Ours is `distcore_torch.training.trainer` as anyone calls it, from the config of these benchmarks; the hand-written loop gathers batches
-from the packed matrix in memory, and its network has the same layers and as many parameters. Both note when a batch is
-handed over, and rows a second are those between batch 50 and the last. The loss is the mean over all steps; with the
-same number of steps and other initial weights it must agree within noise.
+Ours is `distcore_torch.training.trainer` as anyone calls it, from the config of these benchmarks;
+the hand-written loop gathers batches from the packed matrix in memory, and its network has the same
+layers and as many parameters. Both note when a batch is handed over, and rows a second are those
+between batch 50 and the last. The loss is the mean over all steps; with the same number of steps
+and other initial weights it must agree within noise.
 """
 
 from __future__ import annotations
@@ -54,14 +56,21 @@ def ours(data: str, cache: str, scratch: str, steps: int, **trainer: Any) -> Non
     stamps = Path(scratch) / f"stamps-{os.getpid()}"
     settings = training(cache, stamps, {"train_steps": steps, "compile": False, **trainer})
     outcome = distcore.train(
-        settings, dataset=data, output_directory=scratch, skip={"skip_save_progress", "skip_save_report"}
+        settings,
+        dataset=data,
+        output_directory=scratch,
+        skip={"skip_save_progress", "skip_save_report"},
     )
     from safetensors.torch import load_file
 
     weights = load_file(outcome.model / "weights.safetensors")
     loss = outcome.training_statistics["training"]["target"]["loss"][-1]
     assert torch.get_num_threads() == 1
-    told(json.loads(Path(f"{stamps}.0").read_text()), loss, sum(each.numel() for each in weights.values()))
+    told(
+        json.loads(Path(f"{stamps}.0").read_text()),
+        loss,
+        sum(each.numel() for each in weights.values()),
+    )
 
 
 def training(
@@ -85,7 +94,11 @@ def training(
 def told(stamps: list[float], loss: float, parameters: int) -> None:
     rate = handmade.rate(stamps, handmade.BATCH)
     emit(
-        rows_per_second=rate, step_ms=1000 * handmade.BATCH / rate, loss=loss, parameters=parameters, steps=len(stamps)
+        rows_per_second=rate,
+        step_ms=1000 * handmade.BATCH / rate,
+        loss=loss,
+        parameters=parameters,
+        steps=len(stamps),
     )
 
 
@@ -114,7 +127,10 @@ def measure(bench: Bench) -> list[Row]:
     scratch = bench.data / "train"
     scratch.mkdir(exist_ok=True)
     names = ("distcore", "distcore_exact", "hand", "distcore_bf16", "hand_bf16", "hand_not_fused")
-    commands = {name: bench.script("stage_train.py", name, data, cache, packed, scratch, steps) for name in names}
+    commands = {
+        name: bench.script("stage_train.py", name, data, cache, packed, scratch, steps)
+        for name in names
+    }
     found = bench.compare(commands, (5, 1), "rows_per_second", {**ONE_THREAD, **MORE_PLUGINS})
     sizes = {name: found.median(name, "parameters") for name in names}
     assert len(set(sizes.values())) == 1, sizes

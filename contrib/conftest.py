@@ -20,5 +20,8 @@ def _installed() -> Iterator[None]:
         pytest.fail(f"{INSTALLED} is missing: run `make contrib`", pytrace=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(INSTALLED))
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(INSTALLED), os.environ.get("PYTHONPATH")])))
+        patch.setenv(
+            "PYTHONPATH",
+            os.pathsep.join(filter(None, [str(INSTALLED), os.environ.get("PYTHONPATH")])),
+        )
         yield

@@ -1,4 +1,5 @@
-"""Write docs/hooks.md and docs/config.md from the code; `--check` only says whether they are up to date."""
+"""Write docs/hooks.md and docs/config.md from the code; `--check` only says whether they are up
+to date."""
 
 from __future__ import annotations
 
@@ -45,7 +46,13 @@ def hook_reference() -> str:
     for name, function in vars(hooks).items():
         if not hasattr(function, f"{hooks.PROJECT}_spec"):
             continue
-        kind = "event" if name in EVENTS else "factory" if name.startswith("distcore_make_") else "question"
+        kind = (
+            "event"
+            if name in EVENTS
+            else "factory"
+            if name.startswith("distcore_make_")
+            else "question"
+        )
         signature = str(inspect.signature(function)).replace("'", "")
         parts += [
             f"## {name}",
@@ -59,9 +66,15 @@ def hook_reference() -> str:
 
 def main() -> int:
     """Write the files, or compare them; returns the exit code."""
-    foreign = {offer.distribution for offers in all_offers().values() for offer in offers} - set(MEMBERS)
+    foreign = {offer.distribution for offers in all_offers().values() for offer in offers} - set(
+        MEMBERS
+    )
     pages = {"hooks.md": hook_reference(), "config.md": reference_markdown(Plugins(foreign))}
-    stale = [name for name, text in pages.items() if not (HERE / name).exists() or (HERE / name).read_text() != text]
+    stale = [
+        name
+        for name, text in pages.items()
+        if not (HERE / name).exists() or (HERE / name).read_text() != text
+    ]
     if "--check" in sys.argv:
         print("\n".join(f"docs/{name} is out of date; run `make docs`" for name in stale))
         return 1 if stale else 0

@@ -1,4 +1,5 @@
-"""Write docs/terminal.svg: a real session, run now, as a terminal would show it. Called by `make picture`."""
+"""Write docs/terminal.svg: a real session, run now, as a terminal would show it. Called by
+`make picture`."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def main() -> None:
             if words[0] == "distcore":
                 words = [sys.executable, "-m", "distcore.cli.main", *words[1:]]
             pipe = subprocess.PIPE
-            done = subprocess.run(words, cwd=folder, text=True, stdout=pipe, stderr=subprocess.STDOUT, check=True)
+            done = subprocess.run(
+                words, cwd=folder, text=True, stdout=pipe, stderr=subprocess.STDOUT, check=True
+            )
             console.print(Text(done.stdout.replace(folder, ".")))
     (ROOT / "docs" / "terminal.svg").write_text(console.export_svg(title="distcore"))
 

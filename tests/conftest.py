@@ -1,4 +1,5 @@
-"""The whole system: the command line, in this process or in one of its own, and folders that must stay as they were."""
+"""The whole system: the command line, in this process or in one of its own, and folders that
+must stay as they were."""
 
 import hashlib
 import importlib.util
@@ -59,11 +60,14 @@ def row_of(number: int) -> tuple[float, str, str]:
 
 
 def csv(rows: int = ROWS) -> str:
-    return "age,city,bought\n" + "".join(f"{age},{city},{bought}\n" for age, city, bought in map(row_of, range(rows)))
+    return "age,city,bought\n" + "".join(
+        f"{age},{city},{bought}\n" for age, city, bought in map(row_of, range(rows))
+    )
 
 
 class Place:
-    """A folder with a dataset and a config, where commands are run; temporary files and caches lie in it too."""
+    """A folder with a dataset and a config, where commands are run; temporary files and caches
+    lie in it too."""
 
     data = "data.csv"
     config = "config.yaml"
@@ -85,7 +89,10 @@ class Place:
         """The command on this place's config and dataset, unless `more` names others."""
         given = [str(each) for each in more]
         words = [command]
-        if command in ("experiment", "train", "preprocess") and not {"--config", "--config_str"} & set(given):
+        if command in ("experiment", "train", "preprocess") and not {
+            "--config",
+            "--config_str",
+        } & set(given):
             words += ["--config", str(self.folder / self.config)]
         if not {"--dataset", "--training_set"} & set(given):
             words += ["--dataset", str(self.folder / self.data)]
@@ -122,7 +129,8 @@ class Place:
         return done.err[done.err.index("distcore: ") :].strip()
 
     def start(self, command: str, *more: object, **environment: str) -> subprocess.Popen[str]:
-        """The command line in a process of its own, in its own session, as a terminal would start it."""
+        """The command line in a process of its own, in its own session, as a terminal would
+        start it."""
         return self.python("-m", "distcore", *self.words(command, *more), **environment)
 
     def interrupted(self, stage: str, command: str, *more: object) -> Done:
@@ -140,7 +148,12 @@ class Place:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env={**os.environ, "TMPDIR": str(self.folder / "tmp"), "OMP_NUM_THREADS": "1", **environment},
+            env={
+                **os.environ,
+                "TMPDIR": str(self.folder / "tmp"),
+                "OMP_NUM_THREADS": "1",
+                **environment,
+            },
             start_new_session=True,
         )
 
@@ -153,19 +166,27 @@ class Place:
 
     def beside(self, site: Path, *words: object, code: int = 0, **environment: str) -> str:
         """What a command says that also sees the distributions in the folder `site`."""
-        done = self.finish(self.python("-m", "distcore", *map(str, words), PYTHONPATH=str(site), **environment))
+        done = self.finish(
+            self.python("-m", "distcore", *map(str, words), PYTHONPATH=str(site), **environment)
+        )
         assert done.code == code, done.out + done.err
         return done.out + done.err
 
     def weights(self, name: str) -> bytes:
         """Of the run of that experiment name."""
-        return (self.folder / "results" / f"{name}_run" / "model" / "weights.safetensors").read_bytes()
+        return (
+            self.folder / "results" / f"{name}_run" / "model" / "weights.safetensors"
+        ).read_bytes()
 
     def train_killed_and_resumed(self, site: Path) -> None:
-        """Train as the experiment `killed`: killed after its second checkpoint, then gone on with."""
+        """Train as the experiment `killed`: killed after its second checkpoint, then gone on
+        with."""
         killed = self.start("train", "--experiment_name", "killed", PYTHONPATH=str(site))
         folder, deadline = self.folder / "results" / "killed_run", time.monotonic() + 300
-        while len(list(folder.glob("checkpoints/step-*/manifest.json"))) < 2 and time.monotonic() < deadline:
+        while (
+            len(list(folder.glob("checkpoints/step-*/manifest.json"))) < 2
+            and time.monotonic() < deadline
+        ):
             assert killed.poll() is None, killed.communicate()
             time.sleep(0.02)
         killed.kill()
@@ -175,7 +196,10 @@ class Place:
 
     def listing(self) -> dict[str, str]:
         """{path: digest of the content, or "folder"} of all that lies here."""
-        return {str(path.relative_to(self.folder)): digest(path) for path in sorted(self.folder.rglob("*"))}
+        return {
+            str(path.relative_to(self.folder)): digest(path)
+            for path in sorted(self.folder.rglob("*"))
+        }
 
     @property
     def results(self) -> Path:
@@ -187,8 +211,11 @@ def digest(path: Path) -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A fresh place; what is unpacked or downloaded goes into its `tmp`, so that leftovers are seen."""
+def place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Place:
+    """A fresh place; what is unpacked or downloaded goes into its `tmp`, so that leftovers are
+    seen."""
     found = Place(tmp_path / "place", capsys)
     (found.folder / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(found.folder / "tmp"))
@@ -203,7 +230,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     place = Place(tmp_path_factory.mktemp("trained"))
     return experiment(
-        str(place.folder / place.config), str(place.folder / place.data), output_directory=place.folder / "results"
+        str(place.folder / place.config),
+        str(place.folder / place.data),
+        output_directory=place.folder / "results",
     ).directory
 
 

@@ -67,7 +67,17 @@ def rows():
         y = 2 * num + cat % 5 + 0.2 * dice.gauss(0, 1)
         tags = " ".join(sorted(set(dice.choices(WORDS, k=dice.randint(0, 4)))))
         kind, bought = "abc"[int(y > 1) + int(y > 4)], int(y + text.count("red") > 2)
-        values = (num, dice.lognormvariate(0, 1), f"k{cat}", f"q{cat % 7}", " ".join(text), tags, y, kind, bought)
+        values = (
+            num,
+            dice.lognormvariate(0, 1),
+            f"k{cat}",
+            f"q{cat % 7}",
+            " ".join(text),
+            tags,
+            y,
+            kind,
+            bought,
+        )
         lines.append(",".join(map(str, values)))
     return "\n".join(lines) + "\n"
 
@@ -99,9 +109,15 @@ class Exact:
         return self.place.write("exact.yaml", json.dumps(config))
 
     def words(self, config, name):
-        given = {"config": config, "dataset": self.place.folder / "rows.csv", "experiment_name": name}
+        given = {
+            "config": config,
+            "dataset": self.place.folder / "rows.csv",
+            "experiment_name": name,
+        }
         folder = {"output_directory": self.place.folder / "results"}
-        return [word for key, value in {**given, **folder}.items() for word in (f"--{key}", str(value))]
+        return [
+            word for key, value in {**given, **folder}.items() for word in (f"--{key}", str(value))
+        ]
 
     def begin(self, name, launcher="local", workers=1, threads=1, resume=None):
         """A training run that was started."""
@@ -126,7 +142,8 @@ class Exact:
         return self.place.folder / "results" / f"{run_name(name)}_run"
 
     def digests(self, name):
-        """sha256 of what a finished run leaves that is of the run alone; its folder is gone afterwards."""
+        """sha256 of what a finished run leaves that is of the run alone; its folder is gone
+        afterwards."""
         folder = self.folder(name)
         last = sorted(folder.glob("checkpoints/step-*"))[-1]
         files = [folder / "model" / "weights.safetensors", folder / "training_statistics.json"]
@@ -149,7 +166,11 @@ class Exact:
             launcher, workers = dice.choice(places)
             threads, resume = dice.choice((1, 2)), self.folder(name)
             process = self.begin(
-                name, launcher, workers, threads, resume if (resume / "checkpoints").exists() else None
+                name,
+                launcher,
+                workers,
+                threads,
+                resume if (resume / "checkpoints").exists() else None,
             )
             told.append(f"{launcher} {workers}×{threads}")
             if number < most:
@@ -161,7 +182,8 @@ class Exact:
         raise AssertionError(told)
 
     def disturb(self, process, name, dice, signals=SIGNALS, seconds=0.7):
-        """A signal up to `seconds` after the next checkpoint of this attempt, as text; none, if it ends before."""
+        """A signal up to `seconds` after the next checkpoint of this attempt, as text; none, if
+        it ends before."""
         seen = self._checkpoints(name)
         while self._checkpoints(name) <= seen:
             if process.poll() is not None:

@@ -1,4 +1,5 @@
-"""The plugin API is what was recorded for its version: a change is seen, and says what is to be done."""
+"""The plugin API is what was recorded for its version: a change is seen, and says what is to be
+done."""
 
 import dataclasses
 
@@ -11,7 +12,9 @@ RECORDED = "API 1.0\nm.A: class()\nm.f(a: int)\n"
 
 
 def test_the_surface_is_the_recorded_one():
-    complaint = api_surface.complaint(api_surface.RECORDED.read_text(encoding="utf-8"), api_surface.surface())
+    complaint = api_surface.complaint(
+        api_surface.RECORDED.read_text(encoding="utf-8"), api_surface.surface()
+    )
     assert not complaint, complaint
 
 
@@ -34,7 +37,9 @@ def test_the_same_surface_under_its_version_is_no_difference():
     assert api_surface.complaint(RECORDED, RECORDED) == ""
 
 
-def test_a_surface_that_changed_is_not_recorded_under_the_same_version(tmp_path, monkeypatch, capsys):
+def test_a_surface_that_changed_is_not_recorded_under_the_same_version(
+    tmp_path, monkeypatch, capsys
+):
     """But a version that nobody was given yet may still change."""
     path = tmp_path / "api_surface.txt"
     path.write_text("API 1.0\nm.gone: class()\n")
@@ -72,7 +77,9 @@ def test_values_that_cross_are_made_by_keyword():
     """All but those that say beside them why not."""
     positional = {contracts.Credentials, contracts.Role}
     found = [getattr(contracts, name) for name in contracts.__all__]
-    crossing = {each for each in found if isinstance(each, type) and dataclasses.is_dataclass(each)} - positional
+    crossing = {
+        each for each in found if isinstance(each, type) and dataclasses.is_dataclass(each)
+    } - positional
     assert len(crossing) >= 13
     for each in crossing:
         assert all(field.kw_only for field in dataclasses.fields(each)), each

@@ -23,14 +23,23 @@ def test_an_editor_sees_every_argument_by_name(name):
 
 @pytest.mark.parametrize(
     ("name", "request_type"),
-    [("train", TrainRequest), ("experiment", TrainRequest), ("predict", AnswerRequest), ("evaluate", AnswerRequest)],
+    [
+        ("train", TrainRequest),
+        ("experiment", TrainRequest),
+        ("predict", AnswerRequest),
+        ("evaluate", AnswerRequest),
+    ],
 )
 def test_arguments_are_those_of_the_request_with_the_same_defaults(name, request_type):
     """`config` and what else must be given has no default in one of them."""
     parameters = inspect.signature(getattr(distcore, name)).parameters
     fields = {each.name: each.default for each in dataclasses.fields(request_type)}
     assert fields.keys() - {"command"} == parameters.keys()
-    given = {key: each.default for key, each in parameters.items() if each.default is not inspect.Parameter.empty}
+    given = {
+        key: each.default
+        for key, each in parameters.items()
+        if each.default is not inspect.Parameter.empty
+    }
     assert {key: fields[key] for key in given} == given
 
 
@@ -39,7 +48,9 @@ def test_a_mistyped_argument_gets_the_nearest(name):
     function = getattr(distcore, name)
     known = list(inspect.signature(function).parameters)
     word = known[-1]
-    with pytest.raises(TypeError, match=rf"distcore\.{name} has no argument '{word}z'\. Did you mean '{word}'\?"):
+    with pytest.raises(
+        TypeError, match=rf"distcore\.{name} has no argument '{word}z'\. Did you mean '{word}'\?"
+    ):
         function("anything", **{f"{word}z": 1})
     with pytest.raises(TypeError, match=rf"has no argument 'qqqq'\. It has: {known[0]}, "):
         function("anything", qqqq=1)

@@ -1,4 +1,5 @@
-"""Bad input through the command line: each mistake is told with its place and the way out; nothing is left behind."""
+"""Bad input through the command line: each mistake is told with its place and the way out;
+nothing is left behind."""
 
 import json
 import pickle
@@ -23,8 +24,14 @@ DATASETS = {
     "no such file": (None, r"data\.csv: no such file\. Correct the dataset's path"),
     "empty file": ("", r"data\.csv: the file is empty\. Give a file"),
     "header only": (HEAD, r"data\.csv: .* no rows\. Give a file with rows"),
-    "too few fields": (GOOD + "30,Rome\n" + "31,Oslo,no\n" * 5, r"data\.csv, line 42: 2 values .* Correct the row"),
-    "too many fields": (GOOD + "30,Rome,yes,more\n", r"data\.csv, line 42: 4 values .* Correct the row"),
+    "too few fields": (
+        GOOD + "30,Rome\n" + "31,Oslo,no\n" * 5,
+        r"data\.csv, line 42: 2 values .* Correct the row",
+    ),
+    "too many fields": (
+        GOOD + "30,Rome,yes,more\n",
+        r"data\.csv, line 42: 4 values .* Correct the row",
+    ),
     "wrong encoding": (
         GOOD.encode() + "33,Zürich,no\n".encode("latin-1"),
         r"line 42: byte 0xfc .* Set .*csv\.encoding",
@@ -33,17 +40,47 @@ DATASETS = {
         GOOD.replace("age,city,bought", "age,city,age,bought").replace(",Rome", ",Rome,1"),
         r"'age' more than once\. Give every column a name",
     ),
-    "missing column": (GOOD.replace("city", "town", 1), r"no column 'city'; it has 'age', 'town', 'bought'\. Correct"),
-    "missing target": (GOOD.replace("bought", "brought", 1), r"no column 'bought' \(did you mean 'brought'\?\)"),
-    "one class": (HEAD + "30,Rome,yes\n" * 40, r"'bought' has one class only, 'yes'.* or predict another column"),
-    "target all missing": (HEAD + "30,Rome,\n" * 40, r"'bought' has no value in any row.* Fill the column"),
-    "number all missing": (HEAD + ",Rome,yes\n,Oslo,no\n" * 40, r"'age' has no value in any row.* Fill the column"),
-    "category all missing": (HEAD + "30,,yes\n40,,no\n" * 40, r"'city' has no value in any row.* Fill the column"),
-    "text in numbers": (GOOD + "thirty,Rome,yes\n", r"line 42, column 'age': 'thirty' is not a number\. Declare"),
-    "infinity": (GOOD + "inf,Rome,yes\n", r"line 42, column 'age': inf is infinite.* Correct the value"),
+    "missing column": (
+        GOOD.replace("city", "town", 1),
+        r"no column 'city'; it has 'age', 'town', 'bought'\. Correct",
+    ),
+    "missing target": (
+        GOOD.replace("bought", "brought", 1),
+        r"no column 'bought' \(did you mean 'brought'\?\)",
+    ),
+    "one class": (
+        HEAD + "30,Rome,yes\n" * 40,
+        r"'bought' has one class only, 'yes'.* or predict another column",
+    ),
+    "target all missing": (
+        HEAD + "30,Rome,\n" * 40,
+        r"'bought' has no value in any row.* Fill the column",
+    ),
+    "number all missing": (
+        HEAD + ",Rome,yes\n,Oslo,no\n" * 40,
+        r"'age' has no value in any row.* Fill the column",
+    ),
+    "category all missing": (
+        HEAD + "30,,yes\n40,,no\n" * 40,
+        r"'city' has no value in any row.* Fill the column",
+    ),
+    "text in numbers": (
+        GOOD + "thirty,Rome,yes\n",
+        r"line 42, column 'age': 'thirty' is not a number\. Declare",
+    ),
+    "infinity": (
+        GOOD + "inf,Rome,yes\n",
+        r"line 42, column 'age': inf is infinite.* Correct the value",
+    ),
     "minus infinity": (GOOD + "-Infinity,Rome,yes\n", r"line 42, column 'age': -inf is infinite"),
-    "pickle": (pickle.dumps({"age": [1, 2]}), r"data\.csv: this is a Python pickle.* Write the data as csv or parquet"),
-    "unclosed quote": (GOOD + '30,"Rome,yes\n' + "31,Oslo,no\n" * 3, r"line 42: a quote .* never closes\. Close it"),
+    "pickle": (
+        pickle.dumps({"age": [1, 2]}),
+        r"data\.csv: this is a Python pickle.* Write the data as csv or parquet",
+    ),
+    "unclosed quote": (
+        GOOD + '30,"Rome,yes\n' + "31,Oslo,no\n" * 3,
+        r"line 42: a quote .* never closes\. Close it",
+    ),
     "zero bytes": (GOOD.encode() + b"\0\0\0,Rome,yes\n", r"\(line 42\) is NUL"),
 }
 
@@ -112,7 +149,9 @@ FILES = {
         r"row 1, column 'age': 'x' is not a number|'age'.*'x'",
     ),
     "infinity in parquet": (
-        lambda place: parquet(place.folder / "data.parquet", table(age=[30.0] * 39 + [float("inf")])),
+        lambda place: parquet(
+            place.folder / "data.parquet", table(age=[30.0] * 39 + [float("inf")])
+        ),
         r"row 39, column 'age': inf",
     ),
     "nested column": (
@@ -120,11 +159,15 @@ FILES = {
         r"column 'age'",
     ),
     "bad json line": (
-        lambda place: place.write("data.jsonl", '{"age": 1, "city": "Rome", "bought": "yes"}\n{"age": 2,\n'),
+        lambda place: place.write(
+            "data.jsonl", '{"age": 1, "city": "Rome", "bought": "yes"}\n{"age": 2,\n'
+        ),
         r"data\.jsonl, line 2",
     ),
     "cut gz": (
-        lambda place: place.write("data.csv.gz", __import__("gzip").compress(GOOD.encode() * 50)[:-30]),
+        lambda place: place.write(
+            "data.csv.gz", __import__("gzip").compress(GOOD.encode() * 50)[:-30]
+        ),
         r"data\.csv\.gz",
     ),
     "unknown suffix": (lambda place: place.write("data.xlsx", b"PK\x03\x04"), r"data\.xlsx"),
@@ -157,7 +200,10 @@ def test_nan_is_a_missing_value_and_no_number(place):
         (["--logging_level", "loud"], r"no logging level 'loud'"),
         (["--gpus", "many"], r"--gpus 'many'"),
         (["--gpus", "99"], r"--gpus 99: only 0 of these 1 can be used here"),
-        (["--random_seed", "abc"], r"--random_seed.*invalid int value: 'abc'\. See `distcore train --help`"),
+        (
+            ["--random_seed", "abc"],
+            r"--random_seed.*invalid int value: 'abc'\. See `distcore train --help`",
+        ),
         (["--trainng_set=x"], r"no option --trainng_set\. Did you mean --training_set\?"),
         (["there"], r"'there' is one word too many"),
         (["--backend", "ray"], r"pip install distcore-ray"),  # blocked below
@@ -200,12 +246,21 @@ TEXTS = {
     "no such config": (None, r"config\.yaml.*\n.*no such file"),
     "empty": ("", r"is empty"),
     "alias bomb": (BOMB, r"line \d+: .*alias bomb"),
-    "duplicate keys": (CONFIG + "trainer: {epochs: 2}\n", r"line 8: trainer: .*second time \(first in line 6\)"),
-    "Python tag": (CONFIG + 'trainer2: !!python/object/apply:os.system ["true"]\n', r"line 8: .*tag .*not allowed"),
+    "duplicate keys": (
+        CONFIG + "trainer: {epochs: 2}\n",
+        r"line 8: trainer: .*second time \(first in line 6\)",
+    ),
+    "Python tag": (
+        CONFIG + 'trainer2: !!python/object/apply:os.system ["true"]\n',
+        r"line 8: .*tag .*not allowed",
+    ),
     "syntax": (CONFIG + "trainer: [1, 2\n", r"line \d+: YAML syntax error"),
     "not utf-8": (CONFIG.encode() + b"# \xff\n", r"line 8: byte 0xff is not UTF-8"),
     "a pickle": (pickle.dumps({"input_features": []}), r"pickle"),
-    "no outputs": ("input_features: [{name: age, type: number}]\n", r"output_features: is required"),
+    "no outputs": (
+        "input_features: [{name: age, type: number}]\n",
+        r"output_features: is required",
+    ),
 }
 
 
@@ -229,7 +284,10 @@ OPTIONS = {
         "output_features: [{name: bought, type: binary, treshold: 0.3}]",
         r"output_features\[0\]\.treshold: .*threshold",
     ),
-    "feature type": ("input_features: [{name: age, type: numbr}]", r"input_features\[0\]\.type: .*number"),
+    "feature type": (
+        "input_features: [{name: age, type: numbr}]",
+        r"input_features\[0\]\.type: .*number",
+    ),
     "feature preprocessing": (
         "input_features: [{name: age, type: number, preprocessing: {normalisation: zscore}}]",
         r"input_features\[0\]\.preprocessing\.normalisation: .*normalization",
@@ -256,15 +314,24 @@ OPTIONS = {
         r"preprocessing\.split\.probabilites: .*probabilities",
     ),
     "split type": ("preprocessing: {split: randm}", r"preprocessing\.split.*random"),
-    "csv": ("preprocessing: {csv: {delimeter: ';'}}", r"preprocessing\.csv\.delimeter: .*delimiter"),
-    "combiner": ("combiner: {type: concat, output_sise: 3}", r"line 8: combiner\.output_sise: .*output_size"),
+    "csv": (
+        "preprocessing: {csv: {delimeter: ';'}}",
+        r"preprocessing\.csv\.delimeter: .*delimiter",
+    ),
+    "combiner": (
+        "combiner: {type: concat, output_sise: 3}",
+        r"line 8: combiner\.output_sise: .*output_size",
+    ),
     "combiner type": ("combiner: concatt", r"combiner.*concat"),
     "defaults": (
         "defaults: {number: {preprocessing: {normalisation: zscore}}}",
         r"defaults\.number\.preprocessing\.normalisation: .*normalization",
     ),
     "defaults type": ("defaults: {nmber: {}}", r"defaults\.nmber: .*number"),
-    "trainer": ("trainer: {epochs: 1, learnig_rate: 0.1}", r"line 8: trainer\.learnig_rate: .*learning_rate"),
+    "trainer": (
+        "trainer: {epochs: 1, learnig_rate: 0.1}",
+        r"line 8: trainer\.learnig_rate: .*learning_rate",
+    ),
     "optimizer": (
         "trainer: {optimizer: {type: adam, wheight_decay: 1}}",
         r"trainer\.optimizer\.wheight_decay: .*weight_decay",
@@ -278,7 +345,10 @@ OPTIONS = {
         "trainer: {gradient_clipping: {clipnrm: 1}}",
         r"trainer\.gradient_clipping\.clipnrm: .*clipnorm",
     ),
-    "backend": ("backend: {type: local, cache_dirr: x}", r"line 8: backend\.cache_dirr: .*cache_dir"),
+    "backend": (
+        "backend: {type: local, cache_dirr: x}",
+        r"line 8: backend\.cache_dirr: .*cache_dir",
+    ),
     "backend type": ("backend: {type: locl}", r"locl.*local"),
     "loader": (
         "backend: {type: local, loader: {window_size: 3}}",
@@ -299,7 +369,10 @@ OPTIONS = {
         r"backend\.cache_format\.compresion: .*compression",
     ),
     "batch size 0": ("trainer: {batch_size: 0}", r"line 8: trainer\.batch_size: .*\b0\b"),
-    "negative learning rate": ("trainer: {learning_rate: -0.1}", r"line 8: trainer\.learning_rate: .*-0\.1"),
+    "negative learning rate": (
+        "trainer: {learning_rate: -0.1}",
+        r"line 8: trainer\.learning_rate: .*-0\.1",
+    ),
     "learning rate nan": ("trainer: {learning_rate: .nan}", r"trainer\.learning_rate: "),
     "epochs is text": ("trainer: {epochs: ten}", r"trainer\.epochs: "),
     "seed": ("random_seed: -3", r"line 8: random_seed: "),
@@ -333,29 +406,36 @@ def test_a_bad_option(place, name):
 
 
 def test_a_metric_that_no_output_has(place):
-    """Metrics belong to fitted features, so this is told after preprocessing; the cache is good and stays."""
+    """Metrics belong to fitted features, so this is told after preprocessing; the cache is good
+    and stays."""
     place.write(place.config, CONFIG.replace("epochs: 1", "epochs: 1, validation_metric: roc_acu"))
     place.good("preprocess")
     message = place.refused("train")
     assert re.search(
-        r"config\.yaml: 1 mistake\n  line \d+: trainer\.validation_metric: .* did you mean 'roc_auc'", message
+        r"config\.yaml: 1 mistake\n"
+        r"  line \d+: trainer\.validation_metric: .* did you mean 'roc_auc'",
+        message,
     )
 
 
 def test_what_only_the_data_show_is_told_with_the_line_of_the_config(place):
     place.write(
-        place.config, CONFIG.replace("type: binary", "type: binary, loss: {class_weights: {yes: 1.0, maybe: 2.0}}")
+        place.config,
+        CONFIG.replace(
+            "type: binary", "type: binary, loss: {class_weights: {yes: 1.0, maybe: 2.0}}"
+        ),
     )
     message = place.refused("train")
-    assert re.search(r"config\.yaml: 1 mistake\n  line \d+: output_features\[0\]\.loss\.class_weights: ", message), (
-        message
-    )
+    assert re.search(
+        r"config\.yaml: 1 mistake\n  line \d+: output_features\[0\]\.loss\.class_weights: ", message
+    ), message
 
 
 def test_every_mistake_is_told_at_once(place):
     place.write(
         place.config,
-        CONFIG.replace("epochs: 1, batch_size: 32", "epochs: 0, batch_size: -1, learnig_rate: 1") + "trainr: 1\n",
+        CONFIG.replace("epochs: 1, batch_size: 32", "epochs: 0, batch_size: -1, learnig_rate: 1")
+        + "trainr: 1\n",
     )
     message = place.refused("train")
     assert "4 mistakes" in message
@@ -372,26 +452,35 @@ def test_every_mistake_is_told_at_once(place):
 
 def test_predicting_without_an_input_column(place, trained):
     place.write("new.csv", "age,bought\n30,yes\n")
-    message = place.refused("predict", "--model_path", trained, "--dataset", place.folder / "new.csv")
-    assert re.search(r"new\.csv: there is no column 'city'; it has 'age', 'bought'\. .*(column|dataset)", message)
+    message = place.refused(
+        "predict", "--model_path", trained, "--dataset", place.folder / "new.csv"
+    )
+    assert re.search(
+        r"new\.csv: there is no column 'city'; it has 'age', 'bought'\. .*(column|dataset)", message
+    )
 
 
 def test_predicting_needs_no_target_and_evaluating_does(place, trained):
     place.write("new.csv", "age,city\n30,Rome\n")
-    message = place.refused("evaluate", "--model_path", trained, "--dataset", place.folder / "new.csv")
+    message = place.refused(
+        "evaluate", "--model_path", trained, "--dataset", place.folder / "new.csv"
+    )
     assert "there is no column 'bought'" in message
     place.good("predict", "--model_path", trained, "--dataset", place.folder / "new.csv")
 
 
 def test_evaluating_without_any_target_is_refused(place, trained):
     place.write("new.csv", "age,city,bought\n30,Rome,\n31,Oslo,\n")
-    message = place.refused("evaluate", "--model_path", trained, "--dataset", place.folder / "new.csv")
+    message = place.refused(
+        "evaluate", "--model_path", trained, "--dataset", place.folder / "new.csv"
+    )
     assert "There is nothing to evaluate" in message
     assert not (place.folder / "results" / "predictions.parquet").exists()
 
 
 def test_a_category_never_seen_is_predicted_as_unknown(place, trained):
-    """An input value that training never saw is one more unknown value: every row gets its prediction."""
+    """An input value that training never saw is one more unknown value: every row gets its
+    prediction."""
     place.write("new.csv", "age,city\n30,Rome\n30,Atlantis\n30,Mu\n30,\n")
     place.good("predict", "--model_path", trained, "--dataset", place.folder / "new.csv")
     found = pq.read_table(place.folder / "results" / "predictions.parquet")
@@ -402,7 +491,9 @@ def test_a_category_never_seen_is_predicted_as_unknown(place, trained):
 
 def test_a_class_never_seen_is_named_when_evaluating(place, trained):
     place.write("new.csv", "age,city,bought\n30,Rome,yes\n30,Rome,perhaps\n30,Rome,no\n")
-    message = place.refused("evaluate", "--model_path", trained, "--dataset", place.folder / "new.csv")
+    message = place.refused(
+        "evaluate", "--model_path", trained, "--dataset", place.folder / "new.csv"
+    )
     assert re.search(r"'bought'.*'perhaps'", message)
 
 
@@ -418,13 +509,17 @@ def test_a_class_never_seen_is_named_when_evaluating(place, trained):
 )
 def test_predicting_bad_rows_leaves_no_results(place, trained, content, expected):
     place.write("new.csv", content)
-    message = place.refused("predict", "--model_path", trained, "--dataset", place.folder / "new.csv")
+    message = place.refused(
+        "predict", "--model_path", trained, "--dataset", place.folder / "new.csv"
+    )
     assert re.search(expected, message)
 
 
 def test_a_bad_row_after_many_good_ones_leaves_no_predictions(place, trained):
     place.write("new.csv", "age,city\n" + "30,Rome\n" * 800_000 + "old,Rome\n")
-    message = place.refused("predict", "--model_path", trained, "--dataset", place.folder / "new.csv")
+    message = place.refused(
+        "predict", "--model_path", trained, "--dataset", place.folder / "new.csv"
+    )
     assert "line 800002, column 'age': 'old' is not a number" in message
 
 
@@ -488,16 +583,23 @@ def without_model(model):
 
 
 def resigned(model):
-    """Weights of another shape whose digests were written into the manifest: whole, but not this model's."""
+    """Weights of another shape whose digests were written into the manifest: whole, but not this
+    model's."""
     import hashlib
 
     from safetensors.numpy import load_file, save_file
 
     weights = load_file(model / "weights.safetensors")
-    save_file({name: each[..., :1].copy() for name, each in weights.items()}, model / "weights.safetensors")
+    save_file(
+        {name: each[..., :1].copy() for name, each in weights.items()},
+        model / "weights.safetensors",
+    )
     content = (model / "weights.safetensors").read_bytes()
     saved = unsealed((model / "model.json").read_bytes())
-    saved["files"]["weights.safetensors"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    saved["files"]["weights.safetensors"] = {
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
     (model / "model.json").write_bytes(sealed(saved))
 
 
@@ -559,7 +661,8 @@ class Net(torch.nn.Module):
 def test_a_model_of_the_users_own_class_is_run_only_when_trusted(place):
     place.write("own_net_of_this_test.py", OWN)
     place.write(
-        "config.yaml", CONFIG + 'model: {type: module, class: "own_net_of_this_test:Net", options: {width: 3}}\n'
+        "config.yaml",
+        CONFIG + 'model: {type: module, class: "own_net_of_this_test:Net", options: {width: 3}}\n',
     )
     done = place.process("train", PYTHONPATH=str(place.folder))
     assert done.code == 0, done.err
@@ -581,7 +684,15 @@ def test_no_pickle_lies_in_what_is_written(place):
     files = [path for path in place.folder.rglob("*") if path.is_file()]
     assert any(path.suffix == ".safetensors" for path in files)
     for path in files:
-        assert path.suffix in (".csv", ".yaml", ".json", ".parquet", ".safetensors", ".html", ".jsonl"), path
+        assert path.suffix in (
+            ".csv",
+            ".yaml",
+            ".json",
+            ".parquet",
+            ".safetensors",
+            ".html",
+            ".jsonl",
+        ), path
         assert path.read_bytes()[:2] not in (b"\x80\x04", b"\x80\x05", b"\x80\x02", b"PK"), path
 
 
@@ -589,7 +700,9 @@ def test_no_pickle_lies_in_what_is_written(place):
 def test_results_that_cannot_be_written(place, trained, command):
     """The folder would lie inside a file."""
     more = [] if command == "train" else ["--model_path", trained]
-    message = place.refused(command, *more, "--output_directory", place.folder / "data.csv" / "results")
+    message = place.refused(
+        command, *more, "--output_directory", place.folder / "data.csv" / "results"
+    )
     assert re.search(r"data\.csv/results: .*data\.csv is a file.*--output_directory", message)
 
 

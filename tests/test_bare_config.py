@@ -37,7 +37,9 @@ def test_plan_says_what_it_was_taken_for(tmp_path, capsys):
     given = data.config(str(tmp_path / "cache"))
     del given["combiner"], given["trainer"]
     planned = distcore.plan(given, data.table(600))
-    said = "The config has no combiner, so it is {type: concat, output_size: 256, num_fc_layers: 2}."
+    said = (
+        "The config has no combiner, so it is {type: concat, output_size: 256, num_fc_layers: 2}."
+    )
     assert said in planned["notes"]
     assert planned["training"]["batch_size"] == 8
     named = {**given, "combiner": {"type": "concat"}, "trainer": {"batch_size": 100}}
@@ -48,13 +50,26 @@ def test_plan_says_what_it_was_taken_for(tmp_path, capsys):
         "input_features: [{name: x, type: number}]\noutput_features: [{name: y, type: number}]\n"
     )
     (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{each},{each}\n" for each in range(50)))
-    assert main(["plan", "--config", str(tmp_path / "bare.yaml"), "--dataset", str(tmp_path / "data.csv")]) == 0
+    assert (
+        main(
+            [
+                "plan",
+                "--config",
+                str(tmp_path / "bare.yaml"),
+                "--dataset",
+                str(tmp_path / "data.csv"),
+            ]
+        )
+        == 0
+    )
     assert "no combiner" in capsys.readouterr().out
 
 
 def test_a_combiner_that_is_named_is_ludwigs(tmp_path):
     """`{type: concat}` has no layers: a model that is linear on purpose."""
     given = data.config(str(tmp_path / "cache"), combiner={"type": "concat"})
-    outcome = distcore.train(given, data.table(), output_directory=tmp_path / "results", view="none")
+    outcome = distcore.train(
+        given, data.table(), output_directory=tmp_path / "results", view="none"
+    )
     names = distcore.load(outcome.model).predictor.module.state_dict()
     assert not any("combiner" in name for name in names)

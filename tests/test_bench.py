@@ -18,5 +18,9 @@ def test_what_a_stage_imports_of_ours_is_there(path):
             module = importlib.import_module(node.module)
             for name in (each.name for each in node.names):
                 folder = hasattr(module, "__path__")
-                there = hasattr(module, name) or (folder and importlib.util.find_spec(f"{node.module}.{name}"))
-                assert there, f"{path.name}:{node.lineno} imports {name}, which {node.module} does not have"
+                there = hasattr(module, name) or (
+                    folder and importlib.util.find_spec(f"{node.module}.{name}")
+                )
+                assert there, (
+                    f"{path.name}:{node.lineno} imports {name}, which {node.module} does not have"
+                )

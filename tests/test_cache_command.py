@@ -26,7 +26,9 @@ def place(tmp_path):
     """Beside data.csv, as by default."""
     for key in KEYS:
         ensure_cache(tmp_path / ".distcore_cache", key, build.format, build)
-    (tmp_path / "config.yaml").write_text(FEATURES + f"backend: {{type: local, cache_dir: {tmp_path}/.distcore_cache}}")
+    (tmp_path / "config.yaml").write_text(
+        FEATURES + f"backend: {{type: local, cache_dir: {tmp_path}/.distcore_cache}}"
+    )
     return tmp_path
 
 
@@ -110,7 +112,10 @@ def test_prune_tells_what_it_does(place, said):
     code, out, _ = said("prune", *flags(place, "--dataset"), "--keep", "1kB", "--json")
     use.close()
     assert code == 0
-    assert {each["key"]: each["what"] for each in json.loads(out)} == {KEYS[0]: "kept", KEYS[1]: "removed"}
+    assert {each["key"]: each["what"] for each in json.loads(out)} == {
+        KEYS[0]: "kept",
+        KEYS[1]: "removed",
+    }
     code, out, _ = said("prune", *flags(place, "--dataset"), "--older_than", "0")
     assert "removed" in out
     assert os.listdir(shard_of) == []
@@ -120,7 +125,10 @@ def test_prune_tells_what_it_does(place, said):
     ("words", "error"),
     [
         (["list"], "Say where the caches lie"),
-        (["list", "--cache_dir", "http://169.254.169.254/latest"], "is no store. Nothing was contacted"),
+        (
+            ["list", "--cache_dir", "http://169.254.169.254/latest"],
+            "is no store. Nothing was contacted",
+        ),
         (["prune", "--cache_dir", "{}", "--keep", "much"], "'much' is no size"),
         (["prune", "--cache_dir", "{}", "--older_than", "-1"], "no number of days"),
         (["prune", "--cache_dir", "{}", "--older_than", "nan"], "no number of days"),

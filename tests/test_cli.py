@@ -31,9 +31,16 @@ def test_test_is_an_alias_of_evaluate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(UserError("bad input"), 2), (DistcoreError("disk on fire"), 1), (ZeroDivisionError("oops"), 1)]
+    ("error", "code"),
+    [
+        (UserError("bad input"), 2),
+        (DistcoreError("disk on fire"), 1),
+        (ZeroDivisionError("oops"), 1),
+    ],
 )
-def test_exit_codes_and_no_traceback(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_codes_and_no_traceback(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     def run(_: object) -> int:
         raise error
 
@@ -53,19 +60,34 @@ def test_debug_shows_the_traceback() -> None:
 
 def distcore(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "distcore.cli.main", *words], capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", "distcore.cli.main", *words],
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cache", "list", "--cachedir=x"], "distcore cache list has no option --cachedir. Did you mean --cache_dir?"),
+        (
+            ["cache", "list", "--cachedir=x"],
+            "distcore cache list has no option --cachedir. Did you mean --cache_dir?",
+        ),
         (["--datset"], "distcore has no option --datset."),
         (["cache", "lst"], "invalid choice: 'lst'"),
-        (["experiment", "-gml", "0.5"], "-gml of Ludwig is not carried out here: torch takes what it needs"),
-        (["experiment", "--k_fold=5"], "--k_fold of Ludwig is not carried out here: cross validation is not supported"),
-        (["evaluate", "-s", "full"], "-s of Ludwig is not carried out here: the whole dataset is read"),
+        (
+            ["experiment", "-gml", "0.5"],
+            "-gml of Ludwig is not carried out here: torch takes what it needs",
+        ),
+        (
+            ["experiment", "--k_fold=5"],
+            "--k_fold of Ludwig is not carried out here: cross validation is not supported",
+        ),
+        (
+            ["evaluate", "-s", "full"],
+            "-s of Ludwig is not carried out here: the whole dataset is read",
+        ),
         (["train", "-dpt"], "-dpt of Ludwig is not carried out here: set OMP_NUM_THREADS=1"),
     ],
 )
@@ -80,7 +102,18 @@ def test_a_mistyped_option_gets_the_nearest_one_in_one_line(words, said, capsys)
 
 def test_ludwigs_short_flags() -> None:
     parsed = parse(
-        "experiment", "-ssuo", "-skfsi", "-sstp", "-sstes", "-ssp", "-sspi", "-ssl", "-sstd", "-ssts", "-b", "ray"
+        "experiment",
+        "-ssuo",
+        "-skfsi",
+        "-sstp",
+        "-sstes",
+        "-ssp",
+        "-sspi",
+        "-ssl",
+        "-sstd",
+        "-ssts",
+        "-b",
+        "ray",
     )
     skipped = {name for name, value in vars(parsed).items() if name.startswith("skip_") and value}
     assert skipped == {f"skip_save_{name}" for name in (
@@ -113,7 +146,10 @@ def test_version() -> None:
 def test_plugins_lists_a_row_each() -> None:
     lines = distcore("plugins").stdout.splitlines()
     assert lines[0].split() == ["ROLE", "NAME", "DISTRIBUTION", "VERSION", "STATE", "ERROR"]
-    assert any(line.split()[:5] == ["trainers", "data_parallel", "distcore-local", "0.1.0", "ok"] for line in lines)
+    assert any(
+        line.split()[:5] == ["trainers", "data_parallel", "distcore-local", "0.1.0", "ok"]
+        for line in lines
+    )
 
 
 def test_both_configs_are_refused() -> None:
@@ -133,7 +169,10 @@ def test_no_config_is_told_how_to_get_one(command: str, tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("a,b\n1,2\n")
     done = distcore(command, "--dataset", str(tmp_path / "data.csv"))
     assert done.returncode == 2
-    assert "No config was given. Give one with --config or --config_str; `distcore init` writes one." in done.stderr
+    assert (
+        "No config was given. Give one with --config or --config_str; `distcore init` writes one."
+        in done.stderr
+    )
 
 
 def test_a_config_that_is_not_there(tmp_path: Path) -> None:
@@ -155,7 +194,10 @@ def test_a_command_whose_plugin_is_not_installed_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     every = index.all_offers()
-    left = {kind: [each for each in offers if each.distribution != "distcore-report"] for kind, offers in every.items()}
+    left = {
+        kind: [each for each in offers if each.distribution != "distcore-report"]
+        for kind, offers in every.items()
+    }
     monkeypatch.setattr(index, "all_offers", lambda: left)
     assert cli.main(["report", "results/experiment_run"]) == 2
     assert "To get it: pip install distcore-report" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""The files in contrib/clusters and contrib/docker, as far as they can be checked without a cloud: schemas and a linter."""
+"""The files in contrib/clusters and contrib/docker, as far as they can be checked without a
+cloud: schemas and a linter."""
 
 import logging
 import re
@@ -20,7 +21,9 @@ KUBERNETES = "1.33"
 
 
 def pinned(name):
-    return re.search(rf"^{name}==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE).group(1)
+    return re.search(
+        rf"^{name}==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE
+    ).group(1)
 
 
 # ------------------------------------------------------------------ ray up
@@ -56,9 +59,13 @@ def test_every_node_asks_for_a_token_and_sees_the_shared_storage(aws):
     assert "--env RAY_AUTH_MODE=token" in aws["docker"]["run_options"]
     assert "--volume /shared:/shared" in aws["docker"]["run_options"]
     assert aws["file_mounts"] == {"/home/ray/.ray/auth_token": "~/.ray/auth_token"}
-    assert any("mount -t nfs4" in each and each.endswith(" /shared") for each in aws["initialization_commands"])
     assert any(
-        f"fs-0123456789abcdef0.efs.{aws['provider']['region']}." in each for each in aws["initialization_commands"]
+        "mount -t nfs4" in each and each.endswith(" /shared")
+        for each in aws["initialization_commands"]
+    )
+    assert any(
+        f"fs-0123456789abcdef0.efs.{aws['provider']['region']}." in each
+        for each in aws["initialization_commands"]
     )
 
 
@@ -80,7 +87,9 @@ def test_the_image_of_a_cluster_is_one_that_is_built_here(aws):
 
 @pytest.fixture
 def manifests():
-    return {each["kind"]: each for each in yaml.safe_load_all((CLUSTERS / "kuberay.yaml").read_text())}
+    return {
+        each["kind"]: each for each in yaml.safe_load_all((CLUSTERS / "kuberay.yaml").read_text())
+    }
 
 
 def groups(cluster):
@@ -110,7 +119,12 @@ PARAMETERS = {"type": "object", "additionalProperties": TEXT}
 
 
 def closed(required, **properties):
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 RAY_CLUSTER = closed(
@@ -124,7 +138,9 @@ RAY_CLUSTER = closed(
         authOptions=closed(["mode"], mode={"enum": ["token"]}),
         enableInTreeAutoscaling={"type": "boolean"},
         autoscalerOptions=closed([], idleTimeoutSeconds=COUNT),
-        headGroupSpec=closed(["template"], serviceType={"const": "ClusterIP"}, rayStartParams=PARAMETERS, template={}),
+        headGroupSpec=closed(
+            ["template"], serviceType={"const": "ClusterIP"}, rayStartParams=PARAMETERS, template={}
+        ),
         workerGroupSpecs={
             "type": "array",
             "items": closed(
@@ -176,8 +192,12 @@ def test_only_the_clusters_own_pods_reach_it(manifests):
 
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.stem)
 def test_hadolint_finds_nothing(path):
-    linter = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
-    done = subprocess.run([linter, "--no-color", str(path)], capture_output=True, text=True, timeout=600)
+    linter = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which(
+        "hadolint"
+    )
+    done = subprocess.run(
+        [linter, "--no-color", str(path)], capture_output=True, text=True, timeout=600
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -194,7 +214,11 @@ def test_an_image_holds_every_distribution_of_the_workspace(path):
     assert all((ROOT / each).exists() for each in copied)
     assert "./core ./toolkits/* ./plugins/* . " in text
     assert "--constraint constraints.txt" in text
-    members = re.search(r"^MEMBERS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE).group(1).split()
+    members = (
+        re.search(r"^MEMBERS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        .group(1)
+        .split()
+    )
     assert set(members) == {
         ".",
         "core",
@@ -209,4 +233,7 @@ def test_an_image_runs_as_a_user_whose_home_the_cluster_files_name(path):
     assert "useradd --create-home --uid 1000 --shell /bin/bash ray" in text
     assert re.findall(r"^USER (.*)$", text, re.MULTILINE) == ["1000"]
     assert re.findall(r"^WORKDIR (.*)$", text, re.MULTILINE)[-1] == "/home/ray"
-    assert f"FROM python:{sys.version_info.major}.{sys.version_info.minor}-" in text or sys.version_info[:2] != (3, 11)
+    assert (
+        f"FROM python:{sys.version_info.major}.{sys.version_info.minor}-" in text
+        or sys.version_info[:2] != (3, 11)
+    )

@@ -16,7 +16,11 @@ from distcore_core.io.digest import Digest, HashingFile
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["write", "seek", "truncate", "end"]), st.binary(max_size=9), st.integers(0, 20)),
+        st.tuples(
+            st.sampled_from(["write", "seek", "truncate", "end"]),
+            st.binary(max_size=9),
+            st.integers(0, 20),
+        ),
         max_size=12,
     )
 )
@@ -34,7 +38,9 @@ def test_hashing_file_agrees_with_the_bytes_whatever_is_done_to_it(tmp_path_fact
                 file.truncate(place)
         digest = file.digest()
     content = path.read_bytes()
-    assert digest == Digest(len(content), xxhash.xxh3_64_hexdigest(content), hashlib.sha256(content).hexdigest())
+    assert digest == Digest(
+        len(content), xxhash.xxh3_64_hexdigest(content), hashlib.sha256(content).hexdigest()
+    )
 
 
 plain = st.recursive(
@@ -44,7 +50,8 @@ plain = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text("aäß😀 :#-'\"\\{}[],&*!|>%@`\n"),
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc:#- 1.", min_size=1, max_size=6), inner, max_size=4)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text("abc:#- 1.", min_size=1, max_size=6), inner, max_size=4)
     ),
     max_leaves=20,
 )

@@ -1,4 +1,5 @@
-"""Credentials of a bucket reach those who open it, and nobody and nothing else: a canary that is looked for everywhere."""
+"""Credentials of a bucket reach those who open it, and nobody and nothing else: a canary that is
+looked for everywhere."""
 
 import json
 import threading
@@ -43,7 +44,8 @@ def config(place, credentials, backend="", more=""):
 
 
 class Watch(threading.Thread):
-    """Looks into the command line and the environment of every new process below this one, until it is told to end."""
+    """Looks into the command line and the environment of every new process below this one, until
+    it is told to end."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -146,7 +148,9 @@ def test_wrong_options_are_told_without_their_values(there, bucket):
 def test_addresses_that_are_refused(there, cache_dir, said):
     there.write(
         there.config,
-        (there.folder / there.config).read_text().replace("backend: local", f"backend: {{cache_dir: '{cache_dir}'}}"),
+        (there.folder / there.config)
+        .read_text()
+        .replace("backend: local", f"backend: {{cache_dir: '{cache_dir}'}}"),
     )
     message = there.refused(*there.words("train"))
     assert said in message
@@ -160,13 +164,20 @@ def test_results_in_the_bucket(there, bucket):
     config(there, proxy.options(), backend="  trainer: {type: ddp, num_workers: 2}\n")
     results = f"s3://{BUCKET}/results"
     with Watch() as watch:
-        done = there.process("experiment", "--output_directory", results, "--logging_level", "debug")
+        done = there.process(
+            "experiment", "--output_directory", results, "--logging_level", "debug"
+        )
         assert done.code == 0, done.err
         assert_nowhere(there, client, done, there.config)
         there.write("credentials.json", json.dumps(proxy.options()))
         given = ["--credentials", there.folder / "credentials.json", "--logging_level", "debug"]
         done = there.process(
-            "predict", "--model_path", f"{results}/experiment_run", "--output_directory", results, *given
+            "predict",
+            "--model_path",
+            f"{results}/experiment_run",
+            "--output_directory",
+            results,
+            *given,
         )
         assert done.code == 0, done.err
     assert watch.seen == set()

@@ -1,4 +1,5 @@
-"""A plugin that encodes otherwise after an upgrade: its caches are not used, its models not opened, and both are told."""
+"""A plugin that encodes otherwise after an upgrade: its caches are not used, its models not
+opened, and both are told."""
 
 import json
 
@@ -36,14 +37,20 @@ CONFIG = {
 
 @pytest.fixture
 def upgraded(place, distribution, tmp_path):
-    """upgraded(version, stated, factor): from then on that version of distcore-loud is what is installed."""
-    place.write("data.csv", "age,bought\n" + "".join(f"{n},{'yes' if n % 3 else 'no'}\n" for n in range(200)))
+    """upgraded(version, stated, factor): from then on that version of distcore-loud is what is
+    installed."""
+    place.write(
+        "data.csv",
+        "age,bought\n" + "".join(f"{n},{'yes' if n % 3 else 'no'}\n" for n in range(200)),
+    )
     place.write("config.yaml", json.dumps(CONFIG))
 
     def install(version, stated="", factor=1):
         folder = tmp_path / f"site-{len(list(tmp_path.iterdir()))}"
         source = SOURCE.format(stated=stated, factor=factor)
-        distribution(folder, "distcore-loud", source, kind="features", entry="loud", version=version)
+        distribution(
+            folder, "distcore-loud", source, kind="features", entry="loud", version=version
+        )
 
         def run(command, *more, code=0):
             return place.beside(folder, *place.words(command, *more), code=code)
@@ -56,7 +63,8 @@ def upgraded(place, distribution, tmp_path):
 def caches(place):
     """{key: the training rows' bytes}."""
     return {
-        path.parts[-3]: path.read_bytes() for path in (place.folder / ".distcore_cache").glob("*/train/00000.parquet")
+        path.parts[-3]: path.read_bytes()
+        for path in (place.folder / ".distcore_cache").glob("*/train/00000.parquet")
     }
 
 
@@ -66,7 +74,10 @@ def test_a_release_that_encodes_otherwise_misses_and_opens_no_model(place, upgra
     (first,) = caches(place)
     after = upgraded("0.2", factor=2)
     said = after("preprocess")
-    assert "was built with other versions: feature loud with distcore-loud 0.1, now distcore-loud 0.2." in said
+    assert (
+        "was built with other versions: feature loud with distcore-loud 0.1, now distcore-loud 0.2."
+        in said
+    )
     assert len(caches(place)) == 2
     assert len(set(caches(place).values())) == 2
     model = place.folder / "results" / "experiment_run"
@@ -85,7 +96,10 @@ def test_a_release_that_states_that_it_encodes_alike_hits(place, upgraded):
     assert "other versions" not in after("preprocess")
     assert caches(place) == first
     said = after("predict", "--model_path", place.folder / "results" / "experiment_run")
-    assert "fitted with distcore-loud 0.1 (data version 3); distcore-loud 0.2 (data version 3) encodes alike" in said
+    assert (
+        "fitted with distcore-loud 0.1 (data version 3); distcore-loud 0.2 (data version 3) "
+        "encodes alike" in said
+    )
 
 
 def test_a_data_version_that_is_none_is_the_plugins_fault(upgraded):
@@ -109,16 +123,26 @@ def distcore_make_member(kind, name, options, context):
 
 @pytest.fixture
 def tokenizer(place, distribution, tmp_path):
-    """tokenizer(version, separator, stated): from then on that version of distcore-dash is what is installed."""
+    """tokenizer(version, separator, stated): from then on that version of distcore-dash is what
+    is installed."""
     rows = "".join(f"a{n % 3}-b+c{n % 2},{'yes' if n % 3 else 'no'}\n" for n in range(200))
     place.write("data.csv", "words,bought\n" + rows)
-    features = {"input_features": [{"name": "words", "type": "set", "preprocessing": {"tokenizer": "dash"}}]}
+    features = {
+        "input_features": [{"name": "words", "type": "set", "preprocessing": {"tokenizer": "dash"}}]
+    }
     place.write("config.yaml", json.dumps(CONFIG | features))
 
     def install(version, separator="-", stated=""):
         folder = tmp_path / f"site-{version}-{stated[-2:].strip()}"
         source = TOKENIZER.format(stated=stated, separator=separator)
-        distribution(folder, "distcore-dash", source, kind="tabular.tokenizers", entry="dash", version=version)
+        distribution(
+            folder,
+            "distcore-dash",
+            source,
+            kind="tabular.tokenizers",
+            entry="dash",
+            version=version,
+        )
 
         def run(command, *more, code=0):
             return place.beside(folder, *place.words(command, *more), code=code)
@@ -129,7 +153,9 @@ def tokenizer(place, distribution, tmp_path):
 
 
 def vocabulary(place):
-    model = json.loads((place.folder / "results" / "experiment_run" / "model" / "model.json").read_text())
+    model = json.loads(
+        (place.folder / "results" / "experiment_run" / "model" / "model.json").read_text()
+    )
     return model["metadata"]["words"]["idx2str"]
 
 
@@ -140,11 +166,17 @@ def test_a_tokenizer_that_was_changed_misses_and_opens_no_model(place, tokenizer
     (first,) = caches(place)
     after = tokenizer("0.2", "+")
     said = after("preprocess")
-    assert "was built with other versions: tokenizer dash with distcore-dash 0.1, now distcore-dash 0.2." in said
+    assert (
+        "was built with other versions: tokenizer dash with distcore-dash 0.1, now distcore-dash "
+        "0.2." in said
+    )
     assert len(caches(place)) == 2
     model = place.folder / "results" / "experiment_run"
     said = after("predict", "--model_path", model, code=2)
-    assert "by tabular.tokenizers 'dash' of distcore-dash 0.1, and distcore-dash 0.2 encodes otherwise" in said
+    assert (
+        "by tabular.tokenizers 'dash' of distcore-dash 0.1, and distcore-dash 0.2 encodes otherwise"
+        in said
+    )
     assert "Install distcore-dash==0.1, or train again." in said
     assert "other versions" not in before("preprocess")
     assert first in caches(place)
@@ -158,13 +190,20 @@ def test_a_tokenizer_that_states_that_it_encodes_alike_hits(place, tokenizer):
     assert "other versions" not in after("preprocess")
     assert caches(place) == first
     said = after("predict", "--model_path", place.folder / "results" / "experiment_run")
-    assert "distcore-dash 0.1 (data version 3); distcore-dash 0.2 (data version 3) encodes alike" in said
+    assert (
+        "distcore-dash 0.1 (data version 3); distcore-dash 0.2 (data version 3) encodes alike"
+        in said
+    )
 
 
 def test_without_the_tokenizer_a_model_says_which_is_missing(place, tokenizer):
     tokenizer("0.1")("train")
-    said = place.refused(*place.words("predict", "--model_path", place.folder / "results" / "experiment_run"))
-    assert "'dash'. Installed: characters, comma," in said  # whether its role has a name depends on what was imported
+    said = place.refused(
+        *place.words("predict", "--model_path", place.folder / "results" / "experiment_run")
+    )
+    assert (
+        "'dash'. Installed: characters, comma," in said
+    )  # whether its role has a name depends on what was imported
 
 
 BETWEEN = """
@@ -192,7 +231,10 @@ def distcore_make_member(kind, name, options, context):
 def test_a_tokenizer_with_options_is_a_section_of_its_own(place, distribution, tmp_path):
     site = tmp_path / "site"
     distribution(site, "distcore-between", BETWEEN, kind="tabular.tokenizers", entry="between")
-    place.write("data.csv", "words,bought\n" + "".join(f"a{n % 3}+b c,{'yes' if n % 3 else 'no'}\n" for n in range(99)))
+    place.write(
+        "data.csv",
+        "words,bought\n" + "".join(f"a{n % 3}+b c,{'yes' if n % 3 else 'no'}\n" for n in range(99)),
+    )
     config = """\
 input_features:
   - name: words
@@ -207,6 +249,8 @@ trainer: {epochs: 1}
     assert {"a0", "b c"} < set(vocabulary(place))
     place.write("config.yaml", config.replace("{type: between, between", "{type: between, betwen"))
     said = place.beside(site, *place.words("train"), code=2)
-    assert "line 5: input_features[0].preprocessing.tokenizer.betwen: unknown option 'betwen'" in said
+    assert (
+        "line 5: input_features[0].preprocessing.tokenizer.betwen: unknown option 'betwen'" in said
+    )
     assert "did you mean 'between'?" in said
     assert "What stands between two tokens." in place.beside(site, "schema")

@@ -30,7 +30,12 @@ class Runs:
         config = self.folder / f"{name}.yaml"
         config.write_text(text)
         found = distcore.train(
-            config, self.folder / data, output_directory=self.folder, experiment_name=name, view="none", **more
+            config,
+            self.folder / data,
+            output_directory=self.folder,
+            experiment_name=name,
+            view="none",
+            **more,
         )
         return found.directory
 
@@ -78,7 +83,9 @@ def at(*path, value):
 
 
 def offered_by_another(receipt):
-    next(each for each in receipt["plugins"] if each["kind"] == "models")["distribution"] = "other-model"
+    next(each for each in receipt["plugins"] if each["kind"] == "models")["distribution"] = (
+        "other-model"
+    )
 
 
 PLANTED = {
@@ -92,11 +99,27 @@ PLANTED = {
         "trainer.learning_rate_scheduler.decay",
     ),
     "clipping": (option("trainer.gradient_clipping", None), "config", "trainer.gradient_clipping"),
-    "penalty": (option("trainer.regularization_lambda", 0.1), "config", "trainer.regularization_lambda"),
-    "precision": (option("trainer.use_mixed_precision", True), "config", "trainer.use_mixed_precision"),
+    "penalty": (
+        option("trainer.regularization_lambda", 0.1),
+        "config",
+        "trainer.regularization_lambda",
+    ),
+    "precision": (
+        option("trainer.use_mixed_precision", True),
+        "config",
+        "trainer.use_mixed_precision",
+    ),
     "shuffling": (option("trainer.should_shuffle", False), "config", "trainer.should_shuffle"),
-    "type of a feature": (option("input_features.0.type", "category"), "config", "input_features[age].type"),
-    "split": (option("preprocessing.split.probabilities", [0.5, 0.2, 0.3]), "config", "preprocessing.split"),
+    "type of a feature": (
+        option("input_features.0.type", "category"),
+        "config",
+        "input_features[age].type",
+    ),
+    "split": (
+        option("preprocessing.split.probabilities", [0.5, 0.2, 0.3]),
+        "config",
+        "preprocessing.split",
+    ),
     "sample": (option("preprocessing.sample_ratio", 0.5), "config", "preprocessing.sample_ratio"),
     "combiner": (option("combiner", {"type": "concat", "num_fc_layers": 9}), "config", "combiner"),
     "data": (at("data", "digest", value="0"), "data", "digest of the data"),
@@ -118,14 +141,19 @@ PLANTED = {
     ),
     "who offers the model": (offered_by_another, "plugin", "who offers tabular (models)"),
     "build of torch": (at("ranks", "torch_build", value="0"), "torch_build", "build of torch"),
-    "instruction set": (at("ranks", "instruction_set", value="AVX"), "instruction_set", "instruction set"),
+    "instruction set": (
+        at("ranks", "instruction_set", value="AVX"),
+        "instruction_set",
+        "instruction set",
+    ),
     "processor": (at("ranks", "processor", value="an older one"), "processor", "processor"),
     "device": (at("ranks", "device", value="a GPU"), "device", "device"),
     "threads": (at("ranks", "threads", value=77), "threads", "number of threads"),
     "workers": (at("ranks", "workers", value=4), "workers", "number of workers"),
     "a switch": (at("switches", "MKL_CBWR", value="AVX2"), "switch", "MKL_CBWR"),
 }
-"""What is written into the receipt of a copy, and the cause that must be named: its kind and words."""
+"""What is written into the receipt of a copy, and the cause that must be named: its kind and
+words."""
 
 
 def test_there_are_thirty():
@@ -171,7 +199,11 @@ def test_the_cause_of_two_real_runs_is_named(runs, text, more, kind, what):
 
 
 def test_an_option_is_named_with_its_lines(runs):
-    text = TEXT.replace("backend: local\n", "").replace("trainer:", "backend: local\ntrainer:").replace("32", "64")
+    text = (
+        TEXT.replace("backend: local\n", "")
+        .replace("trainer:", "backend: local\ntrainer:")
+        .replace("32", "64")
+    )
     found = distcore.diff(runs.first, runs.train("moved", text))
     (cause,) = found.causes
     assert str(cause) == "trainer.batch_size: 32 (line 6) and 64 (line 7)"
@@ -180,7 +212,9 @@ def test_an_option_is_named_with_its_lines(runs):
 def test_the_same_run_twice_is_equal(runs, capsys):
     again = runs.train("again", TEXT)
     assert main(["diff", str(runs.first), str(again)]) == 0
-    assert capsys.readouterr().out.startswith("Equal: the same weights after every recorded step up to ")
+    assert capsys.readouterr().out.startswith(
+        "Equal: the same weights after every recorded step up to "
+    )
     found = distcore.diff(runs.first, again)
     assert (found.equal, found.causes) == (True, ())
 
@@ -192,7 +226,11 @@ def test_what_cannot_matter_to_an_exact_run_is_no_cause(runs):
     one = runs.planted(both)
     kept = shutil.copytree(one, runs.folder / "kept", dirs_exist_ok=True)
     changed = runs.planted(
-        lambda receipt: (both(receipt), receipt["ranks"].update(workers=4, threads=9), receipt.update(backend="ray"))
+        lambda receipt: (
+            both(receipt),
+            receipt["ranks"].update(workers=4, threads=9),
+            receipt.update(backend="ray"),
+        )
     )
     assert distcore.diff(kept, changed).causes == ()
 
@@ -201,7 +239,10 @@ def test_other_weights_of_equal_inputs_are_a_fault(runs, capsys):
     other = runs.planted(lambda receipt: None)
     assert main(["diff", str(runs.first), str(other)]) == 1
     out = capsys.readouterr().out
-    assert out.splitlines() == ["The weights differ after step 6; they are equal after step 3.", FAULT]
+    assert out.splitlines() == [
+        "The weights differ after step 6; they are equal after step 3.",
+        FAULT,
+    ]
 
 
 def test_json_and_a_longer_run(runs, capsys):

@@ -1,9 +1,9 @@
-"""Caches, weights and predictions keep the bits that `digests_kept.json` records: a change of the code's shape leaves
-them alone.
+"""Caches, weights and predictions keep the bits that `digests_kept.json` records: a change of the
+code's shape leaves them alone.
 
-Shards have the same bits everywhere. Weights and predictions are promised for one kind of processor and one version of
-torch only, so elsewhere they are not compared. A change that is meant to change bits records them anew, and its commit
-says why:
+Shards have the same bits everywhere. Weights and predictions are promised for one kind of processor
+and one version of torch only, so elsewhere they are not compared. A change that is meant to change
+bits records them anew, and its commit says why:
 
     OMP_NUM_THREADS=1 python -m tests.test_digests_kept
 """
@@ -50,9 +50,16 @@ def numbers_and_categories(dice):
 
 
 def text_and_sets(dice):
-    words = [one_of(dice, ["good", "bad", "fine", "slow", "Grün"]) for _ in range(1 + int(dice.random() * 9))]
+    words = [
+        one_of(dice, ["good", "bad", "fine", "slow", "Grün"])
+        for _ in range(1 + int(dice.random() * 9))
+    ]
     tags = " ".join(each for each in "abcdef" if dice.random() < 0.4)
-    return {"review": " ".join(words), "tags": tags, "stars": "high" if words.count("good") > 1 else "low"}
+    return {
+        "review": " ".join(words),
+        "tags": tags,
+        "stars": "high" if words.count("good") > 1 else "low",
+    }
 
 
 def several_outputs(dice):
@@ -98,7 +105,10 @@ NAMES = ["penguins", *CONFIGS]
 def given(name, folder):
     """(config, dataset) of a case, written into the folder."""
     if name == "penguins":
-        text, data = (PENGUINS / "config.yaml").read_text().replace("backend: local", ""), PENGUINS / "penguins.csv"
+        text, data = (
+            (PENGUINS / "config.yaml").read_text().replace("backend: local", ""),
+            PENGUINS / "penguins.csv",
+        )
     else:
         text, data, dice = CONFIGS[name], folder / "data.csv", random.Random(5)
         rows = [ROW[name](dice) for _ in range(ROWS)]
@@ -113,7 +123,9 @@ def shards(cache):
     """{file: sha256} of the shards of the one cache in the folder."""
     files = sorted(each for each in cache.rglob("*.parquet"))
     assert files
-    return {"/".join(each.parts[-2:]): hashlib.sha256(each.read_bytes()).hexdigest() for each in files}
+    return {
+        "/".join(each.parts[-2:]): hashlib.sha256(each.read_bytes()).hexdigest() for each in files
+    }
 
 
 def weights(model):
@@ -141,7 +153,9 @@ def processor():
         "torch": torch.__version__.partition("+")[0],
         "machine": platform.machine(),
         "maker": " ".join(said.get("vendor_id", [])),
-        "instructions": sorted(each for each in said.get("flags", []) if each.startswith(("avx", "amx", "fma"))),
+        "instructions": sorted(
+            each for each in said.get("flags", []) if each.startswith(("avx", "amx", "fma"))
+        ),
     }
 
 
@@ -151,7 +165,9 @@ def made(name, folder):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        outcome = distcore.experiment(config, data, output_directory=folder / "results", view="none")
+        outcome = distcore.experiment(
+            config, data, output_directory=folder / "results", view="none"
+        )
     finally:
         torch.set_num_threads(threads)
     return {
@@ -167,7 +183,10 @@ def test_the_bits_are_those_that_were_recorded(name, tmp_path):
     found, kept = made(name, tmp_path), recorded["digests"][name]
     assert found.pop("shards") == kept.pop("shards")
     if recorded["processor"] != processor():
-        pytest.skip(f"shards are compared; weights were recorded on {recorded['processor']}, this is {processor()}")
+        pytest.skip(
+            f"shards are compared; weights were recorded on {recorded['processor']}, this is "
+            f"{processor()}"
+        )
     assert found == kept
 
 

@@ -1,4 +1,5 @@
-"""What the documents say is run: shell lines, Python, configs and files, each document in a folder of its own."""
+"""What the documents say is run: shell lines, Python, configs and files, each document in a
+folder of its own."""
 
 import os
 import re
@@ -15,13 +16,21 @@ MARKED = re.compile(r"<!-- test: (?P<what>\S+) -->\n```\w*\n(?P<code>.*?)```", r
 
 def blocks(document: str) -> list[tuple[str, str]]:
     """(what, code) of every marked block of a document, in order."""
-    return [(found["what"], found["code"]) for found in MARKED.finditer((ROOT / document).read_text())]
+    return [
+        (found["what"], found["code"]) for found in MARKED.finditer((ROOT / document).read_text())
+    ]
 
 
 def run(words: list[str], folder: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join([str(folder), str(folder / "installed")])}
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment, timeout=900)
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": os.pathsep.join([str(folder), str(folder / "installed")]),
+    }
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, env=environment, timeout=900
+    )
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
 
 
@@ -63,7 +72,9 @@ def test_the_plugin_of_the_document_installs_and_passes_its_suite(tmp_path: Path
 
 def test_generated_pages_are_up_to_date() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True
+        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -74,7 +85,11 @@ def test_every_hook_is_documented_and_has_an_implementation_or_a_caller() -> Non
 
     from distcore_core import hooks
 
-    names = [name for name, each in inspect.getmembers(hooks, inspect.isfunction) if hasattr(each, "distcore_spec")]
+    names = [
+        name
+        for name, each in inspect.getmembers(hooks, inspect.isfunction)
+        if hasattr(each, "distcore_spec")
+    ]
     assert len(names) >= 18
     page = (ROOT / "docs" / "hooks.md").read_text()
     code = "\n".join(

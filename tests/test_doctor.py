@@ -1,4 +1,5 @@
-"""The doctor: machine, libraries, each plugin's parts; what is broken is a finding and stops nothing."""
+"""The doctor: machine, libraries, each plugin's parts; what is broken is a finding and stops
+nothing."""
 
 import json
 import os
@@ -22,7 +23,8 @@ def distcore_diagnose():
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Lay down a distribution that offers the extension of its name, with this code; all others are blocked."""
+    """Lay down a distribution that offers the extension of its name, with this code; all others
+    are blocked."""
 
     others = {offer.distribution for offers in all_offers().values() for offer in offers}
     monkeypatch.setenv("DISTCORE_BLOCK", ",".join(others))
@@ -57,7 +59,12 @@ def test_it_looks_at_the_machine_the_libraries_and_each_plugins_parts():
 
 
 def test_what_a_plugin_finds_is_told(install):
-    install("well_one", PLUGIN.format(body='return [("engine", True, "2.1"), ("cluster", False, "cannot be reached")]'))
+    install(
+        "well_one",
+        PLUGIN.format(
+            body='return [("engine", True, "2.1"), ("cluster", False, "cannot be reached")]'
+        ),
+    )
     found = by_part(doctor.checks())["well_one 1.0"]
     assert [tuple(check)[1:] for check in found] == [
         ("extensions well_one", True, "ok"),
@@ -66,7 +73,9 @@ def test_what_a_plugin_finds_is_told(install):
     ]
 
 
-@pytest.mark.parametrize("body", ["raise RuntimeError('no driver')", "import sys; sys.exit('no driver')", "return [1]"])
+@pytest.mark.parametrize(
+    "body", ["raise RuntimeError('no driver')", "import sys; sys.exit('no driver')", "return [1]"]
+)
 def test_checks_that_fail_are_a_finding(install, body):
     install("ill_one", PLUGIN.format(body=body))
     check = by_part(doctor.checks())["ill_one 1.0"][-1]
@@ -82,7 +91,9 @@ def test_checks_that_fail_are_a_finding(install, body):
         ("import ctypes; ctypes.string_at(0)", "ended the interpreter"),
     ],
 )
-def test_checks_that_hang_or_crash_are_a_finding_and_the_others_are_told(install, monkeypatch, body, said):
+def test_checks_that_hang_or_crash_are_a_finding_and_the_others_are_told(
+    install, monkeypatch, body, said
+):
     monkeypatch.setattr(doctor, "SECONDS", 5.0)
     install("a_bad_one", PLUGIN.format(body=body))
     install("well_one", PLUGIN.format(body='print("noise"); return [("engine", True, "2.1")]'))

@@ -1,4 +1,5 @@
-"""Extensions: what each event tells, who hears it where, and that a listener that fails costs nothing."""
+"""Extensions: what each event tells, who hears it where, and that a listener that fails costs
+nothing."""
 
 import json
 import logging
@@ -115,8 +116,12 @@ def diary(tmp_path, monkeypatch):
     info.mkdir(parents=True)
     (site / "diary_plugin.py").write_text(EXTENSION)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: diary\nVersion: 1.0\n")
-    names = "".join(f"{name} = diary_plugin\n" for name in ("diary", "clumsy", "misspelt", "greedy", "wrapping"))
-    (info / "entry_points.txt").write_text(f"[distcore.extensions]\n{names}[distcore.commands]\nhello = diary_plugin\n")
+    names = "".join(
+        f"{name} = diary_plugin\n" for name in ("diary", "clumsy", "misspelt", "greedy", "wrapping")
+    )
+    (info / "entry_points.txt").write_text(
+        f"[distcore.extensions]\n{names}[distcore.commands]\nhello = diary_plugin\n"
+    )
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.setenv("DIARY", str(tmp_path / "diary.jsonl"))
@@ -134,7 +139,9 @@ def config(tmp_path, *extensions, **changes):
 
 
 def test_every_event_of_an_experiment_in_order_and_by_one_object(tmp_path, diary):
-    outcome = distcore.experiment(config(tmp_path, "diary"), data.table(), output_directory=tmp_path / "results")
+    outcome = distcore.experiment(
+        config(tmp_path, "diary"), data.table(), output_directory=tmp_path / "results"
+    )
     told = diary()
     events = [each["event"] for each in told]
     assert set(events) == set(EVENTS) - {"trial_finished"}
@@ -144,12 +151,17 @@ def test_every_event_of_an_experiment_in_order_and_by_one_object(tmp_path, diary
     assert [each["seen"] for each in told] == list(range(1, len(told) + 1))
     by = {each["event"]: each for each in told}
     assert by["run_started"]["command"] == by["run_finished"]["command"] == "experiment"
-    assert by["run_started"]["directory"] == by["run_finished"]["directory"] == str(outcome.directory)
+    assert (
+        by["run_started"]["directory"] == by["run_finished"]["directory"] == str(outcome.directory)
+    )
     assert by["run_started"]["config"]["random_seed"] == 42
     assert by["run_finished"]["error"] is None
     rows = by["cache_written"]["rows"]
     assert sum(rows.values()) == 600
-    assert by["predictions_written"] | {"rows": rows["test"], "whole": True} == by["predictions_written"]
+    assert (
+        by["predictions_written"] | {"rows": rows["test"], "whole": True}
+        == by["predictions_written"]
+    )
     epochs = [each for each in told if each["event"] == "epoch_finished"]
     assert [each["epoch"] for each in epochs] == [1, 2]
     losses = [each["metrics"]["validation"]["y"]["loss"] for each in epochs]
@@ -161,7 +173,10 @@ def test_a_cache_that_is_there_is_not_told(tmp_path, diary):
     for _ in range(2):
         distcore.preprocess(config(tmp_path, "diary"), data.table())
     assert [each["event"] for each in diary()].count("cache_written") == 1
-    assert [each["command"] for each in diary() if each["event"] == "run_finished"] == ["preprocess", "preprocess"]
+    assert [each["command"] for each in diary() if each["event"] == "run_finished"] == [
+        "preprocess",
+        "preprocess",
+    ]
 
 
 def test_credentials_are_not_told(tmp_path, diary):
@@ -188,7 +203,9 @@ def test_rank_zero_of_a_worker_group_tells_an_object_of_its_own(tmp_path, diary)
 @pytest.fixture
 def model(tmp_path, diary):
     """A model that was trained with the diary, which is empty again."""
-    made = distcore.train(config(tmp_path, "diary"), data.table(), output_directory=tmp_path / "results").directory
+    made = distcore.train(
+        config(tmp_path, "diary"), data.table(), output_directory=tmp_path / "results"
+    ).directory
     (tmp_path / "diary.jsonl").unlink()
     return made
 
@@ -199,22 +216,43 @@ def test_a_saved_models_extensions_hear_what_is_done_with_it(tmp_path, diary, mo
     started, written, finished = diary()
     out = str(tmp_path / "out")
     assert started | {"event": "run_started", "command": command, "directory": out} == started
-    assert {"input_features", "output_features", "preprocessing", "model", "random_seed"} <= started["config"].keys()
+    assert {
+        "input_features",
+        "output_features",
+        "preprocessing",
+        "model",
+        "random_seed",
+    } <= started["config"].keys()
     assert [each["name"] for each in started["config"]["output_features"]] == ["y"]
     path = str(tmp_path / "out" / "predictions.parquet")
-    assert written | {"event": "predictions_written", "rows": 600, "path": path, "whole": True} == written
-    assert finished | {"event": "run_finished", "command": command, "directory": out, "error": None} == finished
+    assert (
+        written | {"event": "predictions_written", "rows": 600, "path": path, "whole": True}
+        == written
+    )
+    assert (
+        finished | {"event": "run_finished", "command": command, "directory": out, "error": None}
+        == finished
+    )
 
 
 def test_a_prediction_that_is_refused_tells_its_error(tmp_path, diary, model):
     with pytest.raises(DataError):
-        distcore.predict(model, data.table().drop(["colour"]), output_directory=tmp_path / "out", trust=True)
+        distcore.predict(
+            model, data.table().drop(["colour"]), output_directory=tmp_path / "out", trust=True
+        )
     assert [each["event"] for each in diary()] == ["run_started", "run_finished"]
     assert diary()[-1]["error"] == "DataError"
 
 
 def test_what_is_not_to_be_logged_of_a_model_is_not_told(tmp_path, diary, model):
-    words = ["evaluate", "--model_path", str(model), "--dataset", str(tmp_path / "data.csv"), "--trust"]
+    words = [
+        "evaluate",
+        "--model_path",
+        str(model),
+        "--dataset",
+        str(tmp_path / "data.csv"),
+        "--trust",
+    ]
     words += ["--skip_save_log"]
     pacsv.write_csv(data.table(), tmp_path / "data.csv")
     assert main([*words, "--output_directory", str(tmp_path / "out")]) == 0
@@ -222,7 +260,9 @@ def test_what_is_not_to_be_logged_of_a_model_is_not_told(tmp_path, diary, model)
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_the_extensions_of_a_model_that_is_not_trusted_are_not_made(tmp_path, diary, model, caplog, command):
+def test_the_extensions_of_a_model_that_is_not_trusted_are_not_made(
+    tmp_path, diary, model, caplog, command
+):
     """Their options are in the model's folder: a path to write, an address to call."""
     with caplog.at_level(logging.WARNING, "distcore"):
         getattr(distcore, command)(model, data.table(), output_directory=tmp_path / "out")
@@ -231,7 +271,9 @@ def test_the_extensions_of_a_model_that_is_not_trusted_are_not_made(tmp_path, di
     assert diary() == []
 
 
-def test_a_model_opens_where_its_extension_is_not_installed(tmp_path, diary, model, monkeypatch, caplog):
+def test_a_model_opens_where_its_extension_is_not_installed(
+    tmp_path, diary, model, monkeypatch, caplog
+):
     monkeypatch.setenv("DISTCORE_BLOCK", "diary")
     with caplog.at_level(logging.WARNING, "distcore"):
         distcore.predict(model, data.table(), output_directory=tmp_path / "out", trust=True)
@@ -242,13 +284,19 @@ def test_a_model_opens_where_its_extension_is_not_installed(tmp_path, diary, mod
 
 def test_a_run_that_is_refused_tells_its_error(tmp_path, diary):
     with pytest.raises(DataError):
-        distcore.train(config(tmp_path, "diary"), data.table().drop(["colour"]), output_directory=tmp_path / "results")
+        distcore.train(
+            config(tmp_path, "diary"),
+            data.table().drop(["colour"]),
+            output_directory=tmp_path / "results",
+        )
     (only,) = diary()
     assert only | {"event": "run_finished", "error": "DataError", "directory": None} == only
 
 
 def test_a_run_that_fails_in_training_tells_its_error(tmp_path, diary):
-    broken = config(tmp_path, "diary", trainer={"epochs": 1, "learning_rate": 1e30, "batch_size": 64})
+    broken = config(
+        tmp_path, "diary", trainer={"epochs": 1, "learning_rate": 1e30, "batch_size": 64}
+    )
     broken["output_features"] = [{"name": "z", "type": "number"}]
     with pytest.raises(TrainingError):
         distcore.train(broken, data.table(), output_directory=tmp_path / "results")
@@ -257,9 +305,14 @@ def test_a_run_that_fails_in_training_tells_its_error(tmp_path, diary):
 
 def test_a_listener_that_fails_is_a_warning_and_the_others_hear(tmp_path, diary, caplog):
     with caplog.at_level(logging.WARNING, "distcore"):
-        outcome = distcore.train(config(tmp_path, "clumsy", "diary"), data.table(), output_directory=tmp_path / "out")
+        outcome = distcore.train(
+            config(tmp_path, "clumsy", "diary"), data.table(), output_directory=tmp_path / "out"
+        )
     assert outcome.model.is_dir()
-    assert "Extension 'clumsy' failed at run_started and was passed over: OSError: disk full" in caplog.text
+    assert (
+        "Extension 'clumsy' failed at run_started and was passed over: OSError: disk full"
+        in caplog.text
+    )
     assert "'clumsy' failed at epoch_finished" in caplog.text
     assert "'clumsy' failed at run_finished" in caplog.text
     assert [each["event"] for each in diary()].count("epoch_finished") == 2
@@ -267,19 +320,27 @@ def test_a_listener_that_fails_is_a_warning_and_the_others_hear(tmp_path, diary,
 
 def test_a_failing_run_keeps_its_own_error_when_listeners_fail_too(tmp_path):
     with pytest.raises(DataError, match="colour"):
-        distcore.train(config(tmp_path, "clumsy"), data.table().drop(["colour"]), output_directory=tmp_path / "out")
+        distcore.train(
+            config(tmp_path, "clumsy"),
+            data.table().drop(["colour"]),
+            output_directory=tmp_path / "out",
+        )
 
 
 @pytest.mark.parametrize(("name", "said"), [("misspelt", "epoch_finnished"), ("greedy", "weights")])
 def test_an_extension_that_listens_wrongly_stops_the_run_before_it_begins(tmp_path, name, said):
-    with pytest.raises(PluginBroken, match=rf"(?s)Extension '{name}' implements a hook wrongly.*{said}"):
+    with pytest.raises(
+        PluginBroken, match=rf"(?s)Extension '{name}' implements a hook wrongly.*{said}"
+    ):
         distcore.train(config(tmp_path, name), data.table(), output_directory=tmp_path / "results")
     assert not (tmp_path / "results").exists()
     assert not (tmp_path / "cache").exists()
 
 
 def test_an_extension_can_wrap_a_factory(tmp_path, diary):
-    distcore.train(config(tmp_path, "wrapping"), data.table(), output_directory=tmp_path / "results")
+    distcore.train(
+        config(tmp_path, "wrapping"), data.table(), output_directory=tmp_path / "results"
+    )
     assert {each["split"] for each in diary()} >= {"train", "validation"}
 
 
@@ -299,7 +360,9 @@ def test_a_run_inside_a_run_has_listeners_of_its_own(diary):
 
 def test_an_extension_that_nobody_offers_is_a_mistake_of_the_config(tmp_path):
     with pytest.raises((ConfigError, PluginNotFound), match="diry"):
-        distcore.train(config(tmp_path, "diry"), data.table(), output_directory=tmp_path / "results")
+        distcore.train(
+            config(tmp_path, "diry"), data.table(), output_directory=tmp_path / "results"
+        )
 
 
 def test_a_command_of_a_plugin():

@@ -1,4 +1,5 @@
-"""`trainer.exact`: one sha256 of weights, statistics and the last checkpoint, whatever computes them."""
+"""`trainer.exact`: one sha256 of weights, statistics and the last checkpoint, whatever computes
+them."""
 
 import pytest
 from tests.exact_runs import CONFIGS, Exact

@@ -1,4 +1,5 @@
-"""`trainer.exact` under horovodrun and mpirun and on Ray, and a run that moves from one to the other."""
+"""`trainer.exact` under horovodrun and mpirun and on Ray, and a run that moves from one to the
+other."""
 
 import random
 import shutil
@@ -24,7 +25,9 @@ def test_a_run_moves_from_a_laptop_to_horovod_to_ray_and_back(place):
     folder, dice = exact.folder(NAME), random.Random(0)
     for launcher, workers in (("local", 1), ("horovodrun", 2), ("ray", 2)):
         process = exact.begin(NAME, launcher, workers, resume=folder if folder.exists() else None)
-        assert exact.disturb(process, NAME, dice, ("SIGTERM",), seconds=0) == "SIGTERM", exact.place.finish(process)
+        assert exact.disturb(process, NAME, dice, ("SIGTERM",), seconds=0) == "SIGTERM", (
+            exact.place.finish(process)
+        )
         done = exact.place.finish(process)
         assert done.code, f"{launcher}: {done.err}"
     done = exact.place.finish(exact.begin(NAME, resume=folder))

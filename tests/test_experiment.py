@@ -1,4 +1,5 @@
-"""Experiments from end to end: what lies in the folder, what the flags and the Python calls give, and who listens."""
+"""Experiments from end to end: what lies in the folder, what the flags and the Python calls
+give, and who listens."""
 
 import json
 import re
@@ -86,7 +87,9 @@ def test_what_the_description_says(place):
     }
     assert all(each["version"] for each in found["plugins"])
     assert found["config"]["trainer"]["batch_size"] == 32
-    assert distcore.train(found["config"], dataset=place.folder / place.data).directory  # it is a config again
+    assert distcore.train(
+        found["config"], dataset=place.folder / place.data
+    ).directory  # it is a config again
 
 
 def test_a_second_experiment_gets_a_number_and_the_first_stays_as_it_was(place):
@@ -101,7 +104,11 @@ def test_a_second_experiment_gets_a_number_and_the_first_stays_as_it_was(place):
 
 SKIPS = {
     "skip_save_training_description": {"description.json", "receipt.json"},
-    "skip_save_training_statistics": {"training_statistics.json", "training_log.jsonl", "ledger.jsonl"},
+    "skip_save_training_statistics": {
+        "training_statistics.json",
+        "training_log.jsonl",
+        "ledger.jsonl",
+    },
     "skip_save_model": {"model"},
     "skip_save_progress": {"checkpoints"},
     "skip_save_predictions": {"predictions.parquet"},
@@ -118,7 +125,11 @@ def test_what_is_skipped_is_not_there(place, skip):
 
 
 def test_all_that_can_be_skipped_at_once(place):
-    done = place.good("experiment", *(f"--{skip.replace('_', '-')}" for skip in SKIPS), "--skip_save_processed_input")
+    done = place.good(
+        "experiment",
+        *(f"--{skip.replace('_', '-')}" for skip in SKIPS),
+        "--skip_save_processed_input",
+    )
     assert "roc_auc" in done.out
     assert not any(path.is_file() for path in (place.folder / "results").rglob("*"))
 
@@ -129,7 +140,9 @@ def test_a_cache_that_is_not_to_be_kept_is_removed_and_one_that_was_there_stays(
     place.good("preprocess")
     before = place.listing()
     place.good("train", "--skip_save_processed_input", "--output_directory", place.folder / "other")
-    assert {name: digest for name, digest in place.listing().items() if not name.startswith("other")} == before
+    assert {
+        name: digest for name, digest in place.listing().items() if not name.startswith("other")
+    } == before
 
 
 # ------------------------------------------------------------------ predictions
@@ -140,7 +153,9 @@ def test_predictions_of_the_test_split_are_in_the_order_of_its_rows(place, frame
     dice = np.random.default_rng(0)
     split = dice.choice(3, frame.num_rows, p=[0.6, 0.1, 0.3])
     data = frame.append_column("split", pa.array(split))
-    outcome = distcore.experiment({**CONFIG, "preprocessing": {"split": {"type": "fixed"}}}, dataset=data)
+    outcome = distcore.experiment(
+        {**CONFIG, "preprocessing": {"split": {"type": "fixed"}}}, dataset=data
+    )
     rows = data.filter(pa.array(split == 2))
     found = pq.read_table(outcome.predictions)
     assert found.num_rows == rows.num_rows
@@ -148,10 +163,17 @@ def test_predictions_of_the_test_split_are_in_the_order_of_its_rows(place, frame
     assert found.schema.equals(again.schema)
     probability = "bought_probabilities_yes"
     np.testing.assert_allclose(found.column(probability), again.column(probability), rtol=1e-5)
-    assert found.column("bought_predictions").to_pylist() == again.column("bought_predictions").to_pylist()
+    assert (
+        found.column("bought_predictions").to_pylist()
+        == again.column("bought_predictions").to_pylist()
+    )
     right = [
         a == b
-        for a, b in zip(found.column("bought_predictions").to_pylist(), rows.column("bought").to_pylist(), strict=True)
+        for a, b in zip(
+            found.column("bought_predictions").to_pylist(),
+            rows.column("bought").to_pylist(),
+            strict=True,
+        )
     ]
     assert outcome.test_statistics["bought"]["accuracy"] == pytest.approx(np.mean(right))
 
@@ -164,14 +186,20 @@ def test_predictions_do_not_depend_on_batches_order_or_company(trained, frame):
     probability = np.array(whole.column("bought_probabilities_yes"))
     for size in (1, 7, 100_000):
         np.testing.assert_allclose(
-            model.predict(frame, batch_size=size).column("bought_probabilities_yes"), probability, rtol=1e-5
+            model.predict(frame, batch_size=size).column("bought_probabilities_yes"),
+            probability,
+            rtol=1e-5,
         )
     order = np.random.default_rng(1).permutation(frame.num_rows)
     np.testing.assert_allclose(
-        model.predict(frame.take(order)).column("bought_probabilities_yes"), probability[order], rtol=1e-5
+        model.predict(frame.take(order)).column("bought_probabilities_yes"),
+        probability[order],
+        rtol=1e-5,
     )
     np.testing.assert_allclose(
-        model.predict(frame.slice(100, 1)).column("bought_probabilities_yes"), probability[100:101], rtol=1e-5
+        model.predict(frame.slice(100, 1)).column("bought_probabilities_yes"),
+        probability[100:101],
+        rtol=1e-5,
     )
 
 
@@ -197,7 +225,9 @@ def test_predict_and_evaluate_from_the_command_line(place, trained):
 def test_evaluating_the_test_rows_gives_the_test_statistics(place, frame):
     split = np.arange(frame.num_rows) // 5 % 3
     data = frame.append_column("split", pa.array(split))
-    outcome = distcore.experiment({**CONFIG, "preprocessing": {"split": {"type": "fixed"}}}, dataset=data)
+    outcome = distcore.experiment(
+        {**CONFIG, "preprocessing": {"split": {"type": "fixed"}}}, dataset=data
+    )
     rows = data.filter(pa.array(split == 2))
     scores = distcore.evaluate(outcome.model, rows, output_directory=place.folder / "again")
     assert scores["bought"] == pytest.approx(outcome.test_statistics["bought"], rel=1e-5)
@@ -246,24 +276,38 @@ def test_a_relation_of_duckdb(place):
 
 
 def test_a_training_validation_and_test_set(place, frame):
-    parts = {"training_set": frame.slice(0, 150), "validation_set": frame.slice(150, 40), "test_set": frame.slice(190)}
+    parts = {
+        "training_set": frame.slice(0, 150),
+        "validation_set": frame.slice(150, 40),
+        "test_set": frame.slice(190),
+    }
     words = []
     for name, part in parts.items():
         path = place.folder / f"{name}.csv"
         pacsv.write_csv(part, path)
         words += [f"--{name}", path]
     place.good("experiment", *words)
-    assert read(place.results, "description.json")["data"]["rows"] == {"train": 150, "validation": 40, "test": 50}
+    assert read(place.results, "description.json")["data"]["rows"] == {
+        "train": 150,
+        "validation": 40,
+        "test": 50,
+    }
     found = pq.read_table(place.results / "predictions.parquet").column("bought_probabilities_yes")
     np.testing.assert_allclose(
-        found, distcore.load(place.results).predict(parts["test_set"]).column("bought_probabilities_yes"), rtol=1e-5
+        found,
+        distcore.load(place.results).predict(parts["test_set"]).column("bought_probabilities_yes"),
+        rtol=1e-5,
     )
 
 
 def test_a_training_set_alone(place):
     """No validation: the last weights are the best; no test rows: nothing to evaluate."""
     done = place.good("experiment", "--training_set", place.folder / place.data)
-    assert read(place.results, "description.json")["data"]["rows"] == {"train": 240, "validation": 0, "test": 0}
+    assert read(place.results, "description.json")["data"]["rows"] == {
+        "train": 240,
+        "validation": 0,
+        "test": 0,
+    }
     assert pq.read_table(place.results / "predictions.parquet").num_rows == 0
     assert "bought" in done.out or done.code == 0
 
@@ -278,7 +322,10 @@ def test_urls(place, frame):
     config = {**CONFIG, "backend": {"type": "local", "cache_dir": str(place.folder / "cache")}}
     for name in ("data.csv", "data.parquet"):
         outcome = distcore.experiment(config, dataset=f"memory://shop/{name}")
-        assert read(outcome.directory, "description.json")["data"]["dataset"] == f"memory://shop/{name}"
+        assert (
+            read(outcome.directory, "description.json")["data"]["dataset"]
+            == f"memory://shop/{name}"
+        )
     assert distcore.load(outcome.directory).predict("memory://shop/data.csv").num_rows == 240
     assert not list((place.folder / "tmp").glob("distcore*"))
 
@@ -291,13 +338,16 @@ CANARY = "c4nary-s3cret"
 
 @pytest.mark.parametrize("how", ["in the config", "in a file"])
 def test_credentials_are_written_and_said_nowhere(place, how):
-    """Neither in the cache, nor in results, nor on the terminal, nor in the model; also when the run fails."""
+    """Neither in the cache, nor in results, nor on the terminal, nor in the model; also when the
+    run fails."""
     credentials = f'{{"key": "{CANARY}", "client_kwargs": {{"password": "{CANARY}2"}}}}'
     (place.folder.parent / "creds.json").write_text(credentials)
     said = credentials if how == "in the config" else str(place.folder.parent / "creds.json")
     text = (place.folder / place.config).read_text()
     config = place.folder.parent / "config.yaml"
-    config.write_text(text.replace("backend: local", f"backend: {{type: local, cache_credentials: {said}}}"))
+    config.write_text(
+        text.replace("backend: local", f"backend: {{type: local, cache_credentials: {said}}}")
+    )
     done = place.good("experiment", "--config", config, "--logging_level", "debug")
     outputs = [done.out + done.err]
     done = place.good("train", "--config", config, "--model_resume_path", place.results)
@@ -384,7 +434,9 @@ def listened(place, distribution, monkeypatch):
     def run(*words):
         done = place.run(*words)
         path = place.folder / "heard.jsonl"
-        return done, [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return done, [
+            json.loads(line) for line in path.read_text().splitlines()
+        ] if path.exists() else []
 
     yield run
     sys.modules.pop("distcore_notes", None)
@@ -415,7 +467,9 @@ def test_without_the_reports_plugin_a_run_has_no_report_and_no_other_trouble(pla
     assert not (place.results / "report.html").exists()
 
 
-def test_what_an_extension_writes_when_results_are_whole_is_in_the_report(place, distribution, monkeypatch):
+def test_what_an_extension_writes_when_results_are_whole_is_in_the_report(
+    place, distribution, monkeypatch
+):
     site = place.folder / "site"
     source = """
     from distcore_core.hooks import hookimpl
@@ -462,7 +516,10 @@ def test_nobody_listens_where_no_log_is_to_be_saved(listened):
 def test_an_extension_hears_the_ranks_of_ddp(listened, place):
     text = (place.folder / place.config).read_text()
     place.write(
-        place.config, text.replace("backend: local", "backend: {type: local, trainer: {type: ddp, num_workers: 2}}")
+        place.config,
+        text.replace(
+            "backend: local", "backend: {type: local, trainer: {type: ddp, num_workers: 2}}"
+        ),
     )
     done, heard = listened("train")
     assert done.code == 0, done.err
@@ -478,10 +535,15 @@ def test_starting_from_another_models_weights(place, trained):
     from safetensors.numpy import load_file
 
     place.write(
-        place.config, (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 1, learning_rate: 0")
+        place.config,
+        (place.folder / place.config)
+        .read_text()
+        .replace("epochs: 1", "epochs: 1, learning_rate: 0"),
     )
     place.good("train", "--model_load_path", trained)
-    ours, theirs = (load_file(folder / "model" / "weights.safetensors") for folder in (place.results, trained))
+    ours, theirs = (
+        load_file(folder / "model" / "weights.safetensors") for folder in (place.results, trained)
+    )
     assert set(ours) == set(theirs)
     for name, each in ours.items():
         np.testing.assert_array_equal(each, theirs[name])
@@ -489,7 +551,17 @@ def test_starting_from_another_models_weights(place, trained):
 
 def test_the_config_as_text_and_flags_with_dashes(place):
     text = (place.folder / place.config).read_text()
-    place.good("train", "--config_str", text, "--model-name", "text", "--random-seed", "3", "--logging-level", "error")
+    place.good(
+        "train",
+        "--config_str",
+        text,
+        "--model-name",
+        "text",
+        "--random-seed",
+        "3",
+        "--logging-level",
+        "error",
+    )
     assert (place.folder / "results" / "experiment_text" / "model").is_dir()
 
 
@@ -505,7 +577,14 @@ def test_nothing_changes_where_a_plan_is_made(place):
     place.capsys.readouterr()
     for more in ([], ["--json"]):
         code = main(
-            ["plan", "--config", str(place.folder / place.config), "--dataset", str(place.folder / place.data), *more]
+            [
+                "plan",
+                "--config",
+                str(place.folder / place.config),
+                "--dataset",
+                str(place.folder / place.data),
+                *more,
+            ]
         )
         said = place.capsys.readouterr()
         assert code == 0, said.err
@@ -549,7 +628,11 @@ def test_a_model_given_from_python(frame):
     metadata = model.features.metadata["age"]
     with torch.no_grad():
         expected = torch.sigmoid(net({"age": (age - metadata["mean"]) / metadata["std"]})).flatten()
-    np.testing.assert_allclose(model.predict(frame).column("bought_probabilities_yes"), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        model.predict(frame).column("bought_probabilities_yes"), expected, rtol=1e-4
+    )
     with pytest.raises(UserError, match="--trust"):
         distcore.load(outcome.directory)
-    assert distcore.train(config, dataset=frame, model=Net, skip={"skip_save_model"}).training_statistics
+    assert distcore.train(
+        config, dataset=frame, model=Net, skip={"skip_save_model"}
+    ).training_statistics

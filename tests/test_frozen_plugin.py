@@ -1,7 +1,10 @@
-"""A plugin that was built against API 1.0, and is never built again, goes on working with this core.
+"""A plugin that was built against API 1.0, and is never built again, goes on working with this
+core.
 
-tests/frozen has the wheel, its sources and the script that made it. If a test here fails, the plugins of others fail
-too: bring the API back, or raise API_VERSION to another major version, freeze a plugin of that one, and remove this."""
+tests/frozen has the wheel, its sources and the script that made it. If a test here fails, the
+plugins of others fail
+too: bring the API back, or raise API_VERSION to another major version, freeze a plugin of that
+    one, and remove this."""
 
 import ast
 import io
@@ -20,7 +23,13 @@ from distcore_testing import data
 
 FROZEN = Path(__file__).parent / "frozen"
 WHEEL = FROZEN / "distcore_frozen-1.0-py3-none-any.whl"
-DECLARED = {"distcore_core.plugin", "distcore_data", "distcore_torch", "distcore_search", "distcore_testing"}
+DECLARED = {
+    "distcore_core.plugin",
+    "distcore_data",
+    "distcore_torch",
+    "distcore_search",
+    "distcore_testing",
+}
 RUN = """
 import json, sys
 import pyarrow.parquet as parquet
@@ -38,7 +47,15 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("frozen")
-    words = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index"]
+    words = [
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    ]
     subprocess.run([sys.executable, *words, "--target", str(folder), str(WHEEL)], check=True)
     return folder
 
@@ -47,7 +64,8 @@ def test_the_sources_beside_it_are_those_in_the_wheel():
     with zipfile.ZipFile(WHEEL) as wheel:
         inside = {name: wheel.read(name) for name in wheel.namelist() if name.endswith(".py")}
     assert inside == {
-        f"distcore_frozen/{path.name}": path.read_bytes() for path in (FROZEN / "distcore_frozen").glob("*.py")
+        f"distcore_frozen/{path.name}": path.read_bytes()
+        for path in (FROZEN / "distcore_frozen").glob("*.py")
     }
 
 
@@ -57,7 +75,11 @@ def test_it_imports_only_what_is_declared():
     nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     found = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     found |= {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
-    ours = {module for module in found if module.startswith("distcore") and not module.startswith("distcore_frozen")}
+    ours = {
+        module
+        for module in found
+        if module.startswith("distcore") and not module.startswith("distcore_frozen")
+    }
     assert ours <= DECLARED
     assert "distcore_core.plugin" in ours
 
@@ -66,7 +88,10 @@ def test_its_trainer_its_cache_format_and_its_feature_make_an_experiment(install
     outputs = [{"name": "k", "type": "category"}, {"name": "z", "type": "number"}]
     config = data.config(str(tmp_path / "cache"), output_features=outputs)
     config["input_features"].append({"name": "wind", "type": "frozen_angle", "offset": 90})
-    config["backend"] |= {"cache_format": "frozen_ipc", "trainer": {"type": "frozen_mean", "shrink": 0.0}}
+    config["backend"] |= {
+        "cache_format": "frozen_ipc",
+        "trainer": {"type": "frozen_mean", "shrink": 0.0},
+    }
     table = data.table().append_column(
         "wind", pa.array([None if each % 50 == 0 else float(each) for each in range(600)])
     )
@@ -74,17 +99,25 @@ def test_its_trainer_its_cache_format_and_its_feature_make_an_experiment(install
     words = [json.dumps(config), str(tmp_path / "data.parquet"), str(tmp_path / "results")]
     paths = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run([sys.executable, "-c", RUN, *words], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *words], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
 
     shards = sorted((tmp_path / "cache").rglob("train/*.frozen"))
     assert shards
-    encoded = pa.concat_tables([pa.ipc.open_file(io.BytesIO(path.read_bytes())).read_all() for path in shards])
-    known = [pair for pair in encoded["wind"].to_pylist() if pair != pytest.approx([1.0, 0.0], abs=1e-6)]
+    encoded = pa.concat_tables(
+        [pa.ipc.open_file(io.BytesIO(path.read_bytes())).read_all() for path in shards]
+    )
+    known = [
+        pair for pair in encoded["wind"].to_pylist() if pair != pytest.approx([1.0, 0.0], abs=1e-6)
+    ]
     assert encoded["wind"].type == pa.list_(pa.float32(), 2)
     assert len(known) > 400
-    assert all(sum(value * value for value in pair) == pytest.approx(1.0, abs=1e-5) for pair in known)
+    assert all(
+        sum(value * value for value in pair) == pytest.approx(1.0, abs=1e-5) for pair in known
+    )
 
     means = json.loads((Path(told["model"]) / "means.json").read_text())
     assert means["z"] == pytest.approx(sum(encoded["z"].to_pylist()) / encoded.num_rows)

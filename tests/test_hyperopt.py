@@ -1,4 +1,5 @@
-"""distcore hyperopt as a whole: one cache, bad trials, bad input, a killed driver, what is left behind."""
+"""distcore hyperopt as a whole: one cache, bad trials, bad input, a killed driver, what is left
+behind."""
 
 import json
 import os
@@ -27,7 +28,10 @@ hyperopt:
 def with_section(place, section=SECTION, epochs=2):
     place.write(
         place.config,
-        (place.folder / place.config).read_text().replace("epochs: 1", f"early_stop: -1, epochs: {epochs}") + section,
+        (place.folder / place.config)
+        .read_text()
+        .replace("epochs: 1", f"early_stop: -1, epochs: {epochs}")
+        + section,
     )
     return place
 
@@ -55,7 +59,11 @@ def results(place):
 
 
 def caches(place):
-    return [each for each in (place.folder / ".distcore_cache").iterdir() if re.fullmatch(r"[0-9a-f]{40}", each.name)]
+    return [
+        each
+        for each in (place.folder / ".distcore_cache").iterdir()
+        if re.fullmatch(r"[0-9a-f]{40}", each.name)
+    ]
 
 
 def test_a_search_leaves_its_trials_the_best_model_a_table_and_a_report(place):
@@ -68,11 +76,15 @@ def test_a_search_leaves_its_trials_the_best_model_a_table_and_a_report(place):
     best = found[0]
     curve = best["training_stats"]["validation"]["bought"]["roc_auc"]
     assert best["metric_score"] == max(curve) == best["eval_stats"]["bought"]["roc_auc"]
-    assert [line.split()[0] for line in done.out.splitlines()[1:4]] == [each["trial"] for each in found]
+    assert [line.split()[0] for line in done.out.splitlines()[1:4]] == [
+        each["trial"] for each in found
+    ]
     assert done.out.splitlines()[-1].endswith("hyperopt_run/model")
     # The best trial's model is the search's, byte for byte, and predicts.
     for name in ("weights.safetensors", "model.json"):
-        mine, trial = (root / "model" / name for root in (folder(place), folder(place) / best["directory"]))
+        mine, trial = (
+            root / "model" / name for root in (folder(place), folder(place) / best["directory"])
+        )
         assert mine.read_bytes() == trial.read_bytes()
     place.good("predict", "--model_path", folder(place))
     report = (folder(place) / "report.html").read_text()
@@ -87,16 +99,21 @@ def test_a_trial_is_what_train_makes_of_its_values(place, tmp_path):
     with_section(place)
     good(place)
     best = results(place)[0]
-    config = json.loads((folder(place) / best["directory"] / "description.json").read_text())["config"]
+    config = json.loads((folder(place) / best["directory"] / "description.json").read_text())[
+        "config"
+    ]
     assert config["trainer"]["learning_rate"] == best["parameters"]["trainer.learning_rate"]
     del config["extensions"]
-    alone = distcore.train(config, dataset=str(place.folder / place.data), output_directory=tmp_path / "alone")
+    alone = distcore.train(
+        config, dataset=str(place.folder / place.data), output_directory=tmp_path / "alone"
+    )
     assert (alone.model / "weights.safetensors").read_bytes() == (
         folder(place) / "model" / "weights.safetensors"
     ).read_bytes()
 
 
-# The words of Ludwig's own example for Optuna (examples/hyperopt), of its docs for Ray Tune, and of those before Ray.
+# The words of Ludwig's own example for Optuna (examples/hyperopt), of its docs for Ray Tune, and of
+# those before Ray.
 LUDWIGS = {
     "example for Optuna": """\
 hyperopt:
@@ -148,10 +165,19 @@ hyperopt:
     [
         (
             "example for Optuna",
-            ["is read as metric loss, split validation, output_feature combined", "storage changes"],
+            [
+                "is read as metric loss, split validation, output_feature combined",
+                "storage changes",
+            ],
         ),
-        ("Ray Tune, the executor alone changed", ["trial_driver_resources changes nothing", "kubernetes_namespace"]),
-        ("before Ray", ["serial is an executor of older Ludwigs", "`hyperopt.sampler` was left out"]),
+        (
+            "Ray Tune, the executor alone changed",
+            ["trial_driver_resources changes nothing", "kubernetes_namespace"],
+        ),
+        (
+            "before Ray",
+            ["serial is an executor of older Ludwigs", "`hyperopt.sampler` was left out"],
+        ),
     ],
 )
 def test_a_section_in_ludwigs_words_runs_as_it_is(place, name, said):
@@ -191,7 +217,9 @@ def test_from_python_with_a_frame_and_a_listener(place, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(place.folder / "home"))
     with_section(place, SECTION.replace("type: local", "type: optuna"))
     outcome = distcore.hyperopt(
-        str(place.folder / place.config), pyarrow.csv.read_csv(place.folder / place.data), backend="local"
+        str(place.folder / place.config),
+        pyarrow.csv.read_csv(place.folder / place.data),
+        backend="local",
     )
     assert heard == ["cache", *["finished"] * 3]
     assert outcome.best["score"] == results(place)[0]["metric_score"]
@@ -213,9 +241,12 @@ def test_parameters_of_the_preprocessing_make_a_cache_for_each_of_their_values(p
 def test_bad_trials_are_told_and_the_others_go_on(place):
     """A trial whose loss is not finite fails; the search is well."""
     section = SECTION.replace(
-        "{space: loguniform, lower: 0.0001, upper: 0.1}", "{space: grid_search, values: [0.01, 1.0e+30]}"
+        "{space: loguniform, lower: 0.0001, upper: 0.1}",
+        "{space: grid_search, values: [0.01, 1.0e+30]}",
     )
-    place.write(place.config, (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 3"))
+    place.write(
+        place.config, (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 3")
+    )
     with_section(place, section.replace("num_samples: 3, ", ""))
     done = good(place)
     states = {each["parameters"]["trainer.learning_rate"]: each for each in results(place)}
@@ -230,7 +261,8 @@ def test_where_all_trials_fail_the_search_fails_with_the_first_error(place):
     with_section(
         place,
         SECTION.replace(
-            "{space: loguniform, lower: 0.0001, upper: 0.1}", "{space: choice, categories: [1.0e+30, 2.0e+30]}"
+            "{space: loguniform, lower: 0.0001, upper: 0.1}",
+            "{space: choice, categories: [1.0e+30, 2.0e+30]}",
         ).replace("samples: 3", "samples: 2"),
     )
     done = place.run(*words(place)[:1], *words(place)[1:])
@@ -242,15 +274,27 @@ def test_where_all_trials_fail_the_search_fails_with_the_first_error(place):
 @pytest.mark.parametrize(
     ("change", "line", "expected"),
     [
-        (("metric: roc_auc", "metric: roc_acu"), 10, "has no metric 'roc_acu'; did you mean 'roc_auc'"),
+        (
+            ("metric: roc_auc", "metric: roc_acu"),
+            10,
+            "has no metric 'roc_acu'; did you mean 'roc_auc'",
+        ),
         (("  goal: maximize\n", ""), 9, "write goal: maximize"),
         (("type: local", "type: locl"), 15, "Did you mean 'local'"),
         (("num_samples: 3", "num_sampels: 3"), 15, "did you mean 'num_samples'"),
         (("num_samples: 3", "num_samples: 0"), 15, "num_samples: should be greater"),
-        (("num_samples: 3", "num_samples: 3, scheduler: {type: pbt}"), 15, "'pbt' is not carried out"),
+        (
+            ("num_samples: 3", "num_samples: 3, scheduler: {type: pbt}"),
+            15,
+            "'pbt' is not carried out",
+        ),
         (("num_samples: 3", "num_samples: 3, scheduler: {type: asah}"), 15, "did you mean 'asha'"),
         (("num_samples: 3", "num_samples: 3, scheduler: {max_t: 4}"), 15, "scheduler"),
-        (("metric: roc_auc", "metric: test.bought.roc_auc\n  split: validation"), 10, "write metric: roc_auc alone"),
+        (
+            ("metric: roc_auc", "metric: test.bought.roc_auc\n  split: validation"),
+            10,
+            "write metric: roc_auc alone",
+        ),
         (("lower: 0.0001", "lower: -1"), 13, "greater than 0"),
         (("metric: roc_auc", "metric: roc_auc\n  split: training"), 10, "evaluate_training_set"),
     ],
@@ -275,9 +319,16 @@ def test_an_executor_that_is_not_installed_says_what_to_install(place, monkeypat
 
 
 def test_a_config_without_the_section_and_a_launcher_are_refused(place, monkeypatch):
-    assert "hyperopt: is missing" in place.refused("hyperopt", "--config", str(place.folder / place.config))
+    assert "hyperopt: is missing" in place.refused(
+        "hyperopt", "--config", str(place.folder / place.config)
+    )
     with_section(place)
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}.items():
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "x",
+        "MASTER_PORT": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     assert "Start distcore hyperopt by itself" in place.refused(
         "hyperopt", "--config", str(place.folder / place.config)
@@ -285,16 +336,28 @@ def test_a_config_without_the_section_and_a_launcher_are_refused(place, monkeypa
 
 
 def test_the_test_split_decides_where_it_is_asked_for(place):
-    with_section(place, SECTION.replace("goal: maximize", "goal: maximize\n  split: test\n  eval_split: test"))
+    with_section(
+        place,
+        SECTION.replace("goal: maximize", "goal: maximize\n  split: test\n  eval_split: test"),
+    )
     assert "looks better there than it is" in good(place).err
     for each in results(place):
         trial = folder(place) / each["directory"]
-        assert each["metric_score"] == json.loads((trial / "test_statistics.json").read_text())["bought"]["roc_auc"]
+        assert (
+            each["metric_score"]
+            == json.loads((trial / "test_statistics.json").read_text())["bought"]["roc_auc"]
+        )
 
 
 def test_skips_are_skipped(place):
     with_section(place)
-    good(place, "--skip_save_model", "--skip_save_processed_input", "--skip_save_report", "--skip_save_progress")
+    good(
+        place,
+        "--skip_save_model",
+        "--skip_save_processed_input",
+        "--skip_save_report",
+        "--skip_save_progress",
+    )
     assert not list(folder(place).glob("**/model"))
     assert not list(folder(place).glob("**/report.html"))
     assert not (place.folder / ".distcore_cache").exists()
@@ -303,7 +366,9 @@ def test_skips_are_skipped(place):
 
 def test_where_every_trial_is_stopped_the_best_has_its_model_all_the_same(place):
     """Stopped after three rounds, it counts with its best one, and so do its weights."""
-    section = SECTION.replace("num_samples: 3", "num_samples: 3, scheduler: {type: asha, grace_period: 3, max_t: 3}")
+    section = SECTION.replace(
+        "num_samples: 3", "num_samples: 3, scheduler: {type: asha, grace_period: 3, max_t: 3}"
+    )
     with_section(place, section, epochs=100_000)
     good(place)
     found = results(place)
@@ -343,11 +408,17 @@ def states(place):
 
 
 def half_done(place):
-    """One trial has ended; another one has a checkpoint, and more than half of its epochs before it."""
+    """One trial has ended; another one has a checkpoint, and more than half of its epochs before
+    it."""
     found = states(place)
-    running = [folder(place) / "trials" / name for name, each in found.items() if each["state"] == "running"]
+    running = [
+        folder(place) / "trials" / name
+        for name, each in found.items()
+        if each["state"] == "running"
+    ]
     return any(each["state"] == "finished" for each in found.values()) and any(
-        list(trial.glob("checkpoints/step-*/manifest.json")) and rounds(trial) < EPOCHS // 2 for trial in running
+        list(trial.glob("checkpoints/step-*/manifest.json")) and rounds(trial) < EPOCHS // 2
+        for trial in running
     )
 
 
@@ -372,11 +443,15 @@ def gone(pid):
 
 
 def test_a_killed_driver_goes_on_where_it_was(place, tmp_path):
-    """SIGKILL in the middle: its trials end with it; no finished trial is repeated, an interrupted one goes on from its
-    checkpoint, and the trials are as many, and as good, as those of a search that nobody disturbed."""
+    """SIGKILL in the middle: its trials end with it; no finished trial is repeated, an interrupted
+    one goes on from its checkpoint, and the trials are as many, and as good, as those of a
+    search that nobody disturbed."""
     with_section(
         place,
-        LONG.replace("loguniform, lower: 0.0001, upper: 0.1", "grid_search, values: [0.001, 0.004, 0.01, 0.02]")
+        LONG.replace(
+            "loguniform, lower: 0.0001, upper: 0.1",
+            "grid_search, values: [0.001, 0.004, 0.01, 0.02]",
+        )
         .replace("num_samples: 4, ", "")
         .replace("categories: [8, 16]", "categories: [8]"),
         EPOCHS,
@@ -404,10 +479,16 @@ def test_a_killed_driver_goes_on_where_it_was(place, tmp_path):
     logs = [(folder(place) / "trials" / name / "log.txt").read_text() for name in begun]
     assert any("Going on after step" in each for each in logs)
     undisturbed = distcore.hyperopt(
-        str(place.folder / place.config), str(place.folder / place.data), output_directory=tmp_path / "other"
+        str(place.folder / place.config),
+        str(place.folder / place.data),
+        output_directory=tmp_path / "other",
     )
-    mine = {each["parameters"]["trainer.learning_rate"]: each["metric_score"] for each in results(place)}
-    theirs = {each["parameters"]["trainer.learning_rate"]: each["score"] for each in undisturbed.trials}
+    mine = {
+        each["parameters"]["trainer.learning_rate"]: each["metric_score"] for each in results(place)
+    }
+    theirs = {
+        each["parameters"]["trainer.learning_rate"]: each["score"] for each in undisturbed.trials
+    }
     assert mine == theirs
     assert len(mine) == 4
 
@@ -434,7 +515,11 @@ def test_ctrl_c_ends_with_the_results_so_far(place):
 def test_a_trial_whose_process_dies_is_one_bad_trial(place):
     with_section(place, LONG, EPOCHS)
     process = place.start("hyperopt", *words(place)[1:])
-    wait_for(lambda: list(folder(place).glob("trials/0000/checkpoints/step-*")) or process.poll() is not None)
+    wait_for(
+        lambda: (
+            list(folder(place).glob("trials/0000/checkpoints/step-*")) or process.poll() is not None
+        )
+    )
     victim = next(
         pid
         for pid in children_of(process.pid)
@@ -444,7 +529,12 @@ def test_a_trial_whose_process_dies_is_one_bad_trial(place):
     done = place.finish(process)
     assert done.code == 0, done.err
     assert "killed by SIGKILL" in states(place)["0000"]["error"]
-    assert sorted(each["state"] for each in results(place)) == ["failed", "finished", "finished", "finished"]
+    assert sorted(each["state"] for each in results(place)) == [
+        "failed",
+        "finished",
+        "finished",
+        "finished",
+    ]
 
 
 def test_two_searches_never_share_a_folder_and_another_search_is_not_gone_on_with(place):
@@ -453,12 +543,23 @@ def test_two_searches_never_share_a_folder_and_another_search_is_not_gone_on_wit
     good(place, "--skip_save_model")
     assert (place.folder / "results" / "hyperopt_run_1" / "hyperopt_statistics.json").exists()
     place.write(
-        place.config, (place.folder / place.config).read_text().replace("categories: [8, 16]", "categories: [8, 32]")
+        place.config,
+        (place.folder / place.config)
+        .read_text()
+        .replace("categories: [8, 16]", "categories: [8, 32]"),
     )
     said = place.refused(
-        "hyperopt", "--config", str(place.folder / place.config), "--model_resume_path", str(folder(place))
+        "hyperopt",
+        "--config",
+        str(place.folder / place.config),
+        "--model_resume_path",
+        str(folder(place)),
     )
     assert "hyperopt.parameters differ" in said
     assert "holds no search" in place.refused(
-        "hyperopt", "--config", str(place.folder / place.config), "--model_resume_path", str(place.folder)
+        "hyperopt",
+        "--config",
+        str(place.folder / place.config),
+        "--model_resume_path",
+        str(place.folder),
     )

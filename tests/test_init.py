@@ -8,12 +8,15 @@ import distcore
 
 
 def test_no_module_is_named_like_a_function_of_its_package():
-    """Importing a submodule puts it in the package's namespace, in the place of a function of that name."""
+    """Importing a submodule puts it in the package's namespace, in the place of a function of
+    that name."""
     root = Path(distcore.__path__[0])
     for init in root.rglob("__init__.py"):
         modules = {module.name for module in pkgutil.iter_modules([str(init.parent)])}
         functions = set(re.findall(r"^(?:def|class) (\w+)", init.read_text(), re.MULTILINE))
-        assert not modules & (functions | (set(distcore.__all__) if init.parent == root else set())), init
+        assert not modules & (
+            functions | (set(distcore.__all__) if init.parent == root else set())
+        ), init
 
 
 def test_every_public_name_is_there():

@@ -1,4 +1,5 @@
-"""The commands that look, through the command line: init, schema, report (plan, plugins, doctor: their own files)."""
+"""The commands that look, through the command line: init, schema, report (plan, plugins, doctor:
+their own files)."""
 
 import json
 import re
@@ -44,7 +45,14 @@ def test_init_looks_at_any_format_and_finds_the_same(folder, form, capsys):
     text = capsys.readouterr().out
     config = load_config(text)
     types = {each.name: each.type for each in config.input_features}
-    expected = {"x0": "number", "x1": "number", "colour": "category", "words": "text", "k": "category", "z": "number"}
+    expected = {
+        "x0": "number",
+        "x1": "number",
+        "colour": "category",
+        "words": "text",
+        "k": "category",
+        "z": "number",
+    }
     assert {name: types.get(name) for name in expected} == expected
     assert [(each.name, each.type) for each in config.output_features] == [("y", "binary")]
     assert "# Written by `distcore init`" in text
@@ -52,13 +60,32 @@ def test_init_looks_at_any_format_and_finds_the_same(folder, form, capsys):
 
 def test_what_init_writes_trains(folder, capsys):
     path = written(folder, "parquet", 600)
-    assert main(["init", "--dataset", str(path), "--target", "y", "--target", "z", "--output", "config.yaml"]) == 0
+    assert (
+        main(
+            [
+                "init",
+                "--dataset",
+                str(path),
+                "--target",
+                "y",
+                "--target",
+                "z",
+                "--output",
+                "config.yaml",
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     assert f"distcore experiment --config config.yaml --dataset {path}" in said
     config = folder / "config.yaml"
     config.write_text(re.sub(r"epochs: \d+", "epochs: 2", config.read_text()))
-    assert main(["experiment", "--config", "config.yaml", "--dataset", str(path), "-l", "error"]) == 0
-    scores = json.loads((folder / "results" / "experiment_run" / "test_statistics.json").read_text())
+    assert (
+        main(["experiment", "--config", "config.yaml", "--dataset", str(path), "-l", "error"]) == 0
+    )
+    scores = json.loads(
+        (folder / "results" / "experiment_run" / "test_statistics.json").read_text()
+    )
     assert {"y", "z"} <= set(scores)
 
 
@@ -67,7 +94,9 @@ def test_init_looks_at_sets_that_are_split_already(folder, capsys):
     pa.csv.write_csv(data.table(50, seed=1).drop_columns("k"), test)
     words = ["--training_set", str(train), "--test_set", str(test), "--target", "y"]
     assert main(["init", *words, "--output", "config.yaml"]) == 0
-    assert f"--config config.yaml --training_set {train} --test_set {test}" in capsys.readouterr().out
+    assert (
+        f"--config config.yaml --training_set {train} --test_set {test}" in capsys.readouterr().out
+    )
     text = (folder / "config.yaml").read_text()
     assert "# k is left out: the test set does not have it" in text
     assert load_config("config.yaml").preprocessing.csv.null_values is None
@@ -91,7 +120,10 @@ def test_init_never_overwrites(folder, capsys):
         (["--dataset", "none.csv", "--target", "y"], "no such file"),
         (["--dataset", "data.csv", "--target", "yy"], "Did you mean 'y'?"),
         (["--dataset", "data.csv", "--target", "words"], "cannot be a target"),
-        (["--dataset", "data.csv", "--target", "y", "--data_format", "xml"], "Unknown data format 'xml'"),
+        (
+            ["--dataset", "data.csv", "--target", "y", "--data_format", "xml"],
+            "Unknown data format 'xml'",
+        ),
         (["--dataset", "data.csv", "--target", "y", "--output", "nowhere/config.yaml"], "nowhere"),
     ],
 )
@@ -115,7 +147,9 @@ def test_schema_is_a_schema_and_a_config_fits_it(folder, capsys):
 
 
 def test_report_is_made_again_from_the_files(folder, capsys):
-    outcome = distcore.experiment(data.config(str(folder / "cache")), data.table(), output_directory=folder / "results")
+    outcome = distcore.experiment(
+        data.config(str(folder / "cache")), data.table(), output_directory=folder / "results"
+    )
     first = (outcome.directory / "report.html").read_text()
     (outcome.directory / "report.html").unlink()
     assert main(["report", str(outcome.directory)]) == 0

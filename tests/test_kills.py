@@ -1,4 +1,5 @@
-"""Runs that are stopped from outside, through the command line: ctrl-C at each stage, SIGKILL, full and read-only disks."""
+"""Runs that are stopped from outside, through the command line: ctrl-C at each stage, SIGKILL,
+full and read-only disks."""
 
 import hashlib
 import os
@@ -21,7 +22,9 @@ output_features:
 trainer: {epochs: 3, batch_size: 64, steps_per_checkpoint: 700, early_stop: -1}
 backend: local
 """
-LONG = LARGE.replace("epochs: 3, batch_size: 64, steps_per_checkpoint: 700", "epochs: 40, batch_size: 16")
+LONG = LARGE.replace(
+    "epochs: 3, batch_size: 64, steps_per_checkpoint: 700", "epochs: 40, batch_size: 16"
+)
 
 
 def sha256(path):
@@ -36,7 +39,11 @@ def weights(folder):
 
 def leftovers(place):
     """Whatever was being built when the run stopped."""
-    return [name for name in place.listing() if re.search(r"\.(building|removing)-|\.tmp$|\.lock$|^tmp/distcore", name)]
+    return [
+        name
+        for name in place.listing()
+        if re.search(r"\.(building|removing)-|\.tmp$|\.lock$|^tmp/distcore", name)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +79,9 @@ def test_ctrl_c_while_training_saves_a_checkpoint_and_says_how_to_go_on(place):
     process.send_signal(signal.SIGINT)
     done = place.finish(process)
     assert done.code == 130, done.err
-    found = re.search(r"Stopped after step (\d+)\. Go on from there with --model_resume_path (\S+)", done.err)
+    found = re.search(
+        r"Stopped after step (\d+)\. Go on from there with --model_resume_path (\S+)", done.err
+    )
     assert found, done.err
     assert "Traceback" not in done.err
     assert not leftovers(place)
@@ -81,7 +90,9 @@ def test_ctrl_c_while_training_saves_a_checkpoint_and_says_how_to_go_on(place):
 
 
 def test_ctrl_c_while_evaluating_keeps_the_model_and_says_so(place, large):
-    place.write(place.config, LARGE.replace("epochs: 3", "train_steps: 20, epochs: 1").replace("700", "0"))
+    place.write(
+        place.config, LARGE.replace("epochs: 3", "train_steps: 20, epochs: 1").replace("700", "0")
+    )
     shutil.copy(large, place.folder / place.data)
     done = place.interrupted("test", "experiment")
     assert done.code == 130, done.err
@@ -106,14 +117,19 @@ def test_ctrl_c_while_predicting_leaves_nothing(place, trained, large, command):
 def test_ctrl_c_in_a_terminal_stops_every_worker_of_ddp(place):
     """A terminal sends the signal to all processes of the group."""
     place.write(
-        place.config, LONG.replace("backend: local", "backend: {type: local, trainer: {type: ddp, num_workers: 2}}")
+        place.config,
+        LONG.replace(
+            "backend: local", "backend: {type: local, trainer: {type: ddp, num_workers: 2}}"
+        ),
     )
     process = place.start("train")
     checkpoint(process, place.results)
     os.killpg(process.pid, signal.SIGINT)
     done = place.finish(process)
     assert done.code == 130, done.err
-    assert re.search(r"Stopped after step \d+\. Go on from there with --model_resume_path", done.err), done.err
+    assert re.search(
+        r"Stopped after step \d+\. Go on from there with --model_resume_path", done.err
+    ), done.err
     assert "Traceback" not in done.err
     assert not leftovers(place)
     deadline = time.monotonic() + 60
@@ -124,7 +140,9 @@ def test_ctrl_c_in_a_terminal_stops_every_worker_of_ddp(place):
 
 def living(group):
     """Processes of the group that still run; a zombie waits for whoever adopted it."""
-    found = subprocess.run(["ps", "-eo", "pgid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(
+        ["ps", "-eo", "pgid=,stat=,args="], capture_output=True, text=True, check=True
+    ).stdout
     lines = [line.split(None, 2) for line in found.splitlines()]
     return [line for line in lines if line[0] == str(group) and not line[1].startswith("Z")]
 
@@ -194,7 +212,8 @@ echo "then: $?"
 
 
 def on_a_disk(place, words, size="64m", mode="rw", then="true"):
-    """(status, what lies on the disk, status of `then` once there is room, stderr) of a run that writes to a small disk."""
+    """(status, what lies on the disk, status of `then` once there is room, stderr) of a run that
+    writes to a small disk."""
     allowed = next((each for each in (["unshare", "-m"], ["unshare", "-rm"]) if mounts(each)), None)
     if allowed is None:
         pytest.skip("no mount namespace is allowed here")
@@ -202,9 +221,15 @@ def on_a_disk(place, words, size="64m", mode="rw", then="true"):
     disk.mkdir()
     run = f"{sys.executable} -m distcore.cli.main "
     script = DISK.format(
-        size=size, disk=disk, mode=mode, command=run + " ".join(words), then=then.replace("distcore ", run)
+        size=size,
+        disk=disk,
+        mode=mode,
+        command=run + " ".join(words),
+        then=then.replace("distcore ", run),
     )
-    done = subprocess.run([*allowed, "sh", "-c", script], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [*allowed, "sh", "-c", script], capture_output=True, text=True, timeout=600
+    )
     found = dict(re.findall(r"^(status|lies|then): ?(.*)$", done.stdout, re.MULTILINE))
     return int(found["status"]), found["lies"].split(), int(found["then"]), done.stderr
 
@@ -216,7 +241,10 @@ def mounts(command):
 
 def cache_on_the_disk(place):
     place.write(
-        place.config, LARGE.replace("backend: local", f"backend: {{type: local, cache_dir: {place.folder}/disk/cache}}")
+        place.config,
+        LARGE.replace(
+            "backend: local", f"backend: {{type: local, cache_dir: {place.folder}/disk/cache}}"
+        ),
     )
 
 
@@ -228,7 +256,10 @@ def test_a_disk_that_is_full_while_caching(place, large):
         place, words, size="200k", then="distcore " + " ".join(place.words("preprocess"))
     )
     assert (status, lies, then) == (1, [], 0), said
-    assert re.search(r"There is no room for the cache in \S+disk/cache .* Make room, or .*backend\.cache_dir", said)
+    assert re.search(
+        r"There is no room for the cache in \S+disk/cache .* Make room, or .*backend\.cache_dir",
+        said,
+    )
     assert "Traceback" not in said
     assert not place.results.exists()
 
@@ -252,7 +283,9 @@ def test_a_disk_that_is_full_at_the_first_checkpoint_is_as_it_was(place):
     words = place.words("train", "--output_directory", f"{place.folder}/disk/results")
     status, lies, _, said = on_a_disk(place, words, size="300k")
     assert (status, lies) == (1, []), said
-    assert re.search(r"There is no room for the checkpoint in \S+ .* Make room, or .*--output_directory", said)
+    assert re.search(
+        r"There is no room for the checkpoint in \S+ .* Make room, or .*--output_directory", said
+    )
     assert "Traceback" not in said
 
 
@@ -261,11 +294,18 @@ def test_a_disk_that_is_full_at_a_later_checkpoint_keeps_the_earlier_ones(place)
     place.write(place.config, WIDE)
     out = f"{place.folder}/disk/results"
     words = place.words("train", "--output_directory", out)
-    again = f"distcore {' '.join(words)} --model_resume_path {out}/experiment_run && cp -r {out} {place.folder}"
+    again = (
+        f"distcore {' '.join(words)} --model_resume_path {out}/experiment_run && cp -r {out} "
+        f"{place.folder}"
+    )
     status, lies, then, said = on_a_disk(place, words, size="1900k", then=again)
     assert status == 1, said
     assert "There is no room for the checkpoint" in said
-    kept = [each for each in lies if re.fullmatch(r"\./results/experiment_run/checkpoints/step-\d+", each)]
+    kept = [
+        each
+        for each in lies
+        if re.fullmatch(r"\./results/experiment_run/checkpoints/step-\d+", each)
+    ]
     assert kept, lies
     assert not [each for each in lies if "building" in each]
     assert then == 0, said
@@ -276,8 +316,16 @@ def test_a_disk_that_is_full_at_a_later_checkpoint_keeps_the_earlier_ones(place)
 
 def test_a_disk_that_is_full_while_predicting(place, trained, large):
     words = place.words(
-        "predict", "--model_path", trained, "--dataset", large, "--output_directory", f"{place.folder}/disk/out"
+        "predict",
+        "--model_path",
+        trained,
+        "--dataset",
+        large,
+        "--output_directory",
+        f"{place.folder}/disk/out",
     )
     status, lies, _, said = on_a_disk(place, words, size="16k")
     assert (status, lies) == (1, []), said
-    assert re.search(r"There is no room for the predictions in \S+disk/out .*--output_directory", said)
+    assert re.search(
+        r"There is no room for the predictions in \S+disk/out .*--output_directory", said
+    )

@@ -1,4 +1,5 @@
-"""Metadata too large for the manifest lie beside it, and are read, verified, listed, pruned and built again as all else."""
+"""Metadata too large for the manifest lie beside it, and are read, verified, listed, pruned and
+built again as all else."""
 
 import json
 import os
@@ -19,7 +20,9 @@ ROWS = 300
 
 def config(root):
     return {
-        "input_features": [{"name": "word", "type": "category", "preprocessing": {"most_common": 10**6}}],
+        "input_features": [
+            {"name": "word", "type": "category", "preprocessing": {"most_common": 10**6}}
+        ],
         "output_features": [{"name": "bought", "type": "binary"}],
         "backend": {"type": "local", "cache_dir": str(root)},
     }
@@ -32,7 +35,11 @@ def frame(rows=ROWS, letters=20):
 
 @pytest.fixture(params=["folder", "bucket"])
 def root(request, tmp_path):
-    return f"memory://{os.urandom(8).hex()}/caches" if request.param == "bucket" else tmp_path / "caches"
+    return (
+        f"memory://{os.urandom(8).hex()}/caches"
+        if request.param == "bucket"
+        else tmp_path / "caches"
+    )
 
 
 @pytest.fixture
@@ -123,4 +130,6 @@ def test_a_vocabulary_of_72_megabytes(tmp_path):
     assert len(open_cache(cache).metadata["word"]["idx2str"]) > 7200
     assert preprocess(tmp_path, frame(7200, 10_000)) == cache
     verify(cache)
-    assert json.loads((cache.folder / "manifest.json").read_bytes())["large"][0]["bytes"] > 72 * 10**6
+    assert (
+        json.loads((cache.folder / "manifest.json").read_bytes())["large"][0]["bytes"] > 72 * 10**6
+    )

@@ -1,4 +1,5 @@
-"""The list of plugins: whatever a plugin does while it is loaded is its own row (more in test_plugins.py)."""
+"""The list of plugins: whatever a plugin does while it is loaded is its own row (more in
+test_plugins.py)."""
 
 import json
 import sys
@@ -67,5 +68,14 @@ def test_the_command_lists_them_and_ends_well(offenders, capsys, monkeypatch):
 def test_our_own_plugins_are_all_well():
     found = rows(Plugins())
     assert set(ROLES) - {"extensions", "commands"} <= {row.role for row in found}
-    ours = {(row.role, row.name) for row in found if row.distribution.startswith("distcore-") and row.state == "ok"}
-    assert {("backends", "local"), ("caches", "parquet"), ("features", "text"), ("models", "module")} <= ours
+    ours = {
+        (row.role, row.name)
+        for row in found
+        if row.distribution.startswith("distcore-") and row.state == "ok"
+    }
+    assert {
+        ("backends", "local"),
+        ("caches", "parquet"),
+        ("features", "text"),
+        ("models", "module"),
+    } <= ours

@@ -1,4 +1,5 @@
-"""Ludwig configs for tables and text run as they are, on tiny data in the spirit of the sets that Ludwig's users know."""
+"""Ludwig configs for tables and text run as they are, on tiny data in the spirit of the sets
+that Ludwig's users know."""
 
 import csv
 import datetime
@@ -21,7 +22,10 @@ ROWS = 160
 def words(dice, positive):
     kept = ["great", "lovely", "fine"] if positive else ["dull", "awful", "boring"]
     return " ".join(
-        [*dice.choices(["the", "film", "was", "and", "plot,", "actors!"], k=dice.randint(2, 9)), dice.choice(kept)]
+        [
+            *dice.choices(["the", "film", "was", "and", "plot,", "actors!"], k=dice.randint(2, 9)),
+            dice.choice(kept),
+        ]
     )
 
 
@@ -64,7 +68,16 @@ def adult(dice, number):
     }
 
 
-WINE = ("fixed acidity", "volatile acidity", "citric acid", "residual sugar", "chlorides", "density", "pH", "alcohol")
+WINE = (
+    "fixed acidity",
+    "volatile acidity",
+    "citric acid",
+    "residual sugar",
+    "chlorides",
+    "density",
+    "pH",
+    "alcohol",
+)
 
 
 def wine(dice, number):
@@ -82,7 +95,9 @@ def reviews(dice, number):
     positive = dice.random() < 0.5
     return {
         "review_id": f"r{number}",
-        "genres": ",".join(dice.sample(["Comedy", "Drama", "Sci-Fi", "Western"], dice.randint(1, 3))),
+        "genres": ",".join(
+            dice.sample(["Comedy", "Drama", "Sci-Fi", "Western"], dice.randint(1, 3))
+        ),
         "tags": maybe(dice, " ".join(dice.sample(["new", "long", "b&w", "3d"], 2))),
         "content_rating": dice.choice(["PG", "R", "NR"]),
         "top_critic": dice.choice(["TRUE", "FALSE"]),
@@ -574,7 +589,8 @@ def test_a_ludwig_config_runs_as_it_is(place, datasets, name):
 
 
 def test_a_config_that_ludwig_wrote_out_runs_as_it_is(place, datasets):
-    """`ludwig render_config` names every option; each that is not carried out stands at its default."""
+    """`ludwig render_config` names every option; each that is not carried out stands at its
+    default."""
     text = (HERE / "ludwig_written_out.yaml").read_text()
     for ours, theirs in {
         "age": "runtime",
@@ -609,7 +625,10 @@ def test_older_spellings_and_what_is_left_out_are_said(place, datasets):
 
 def test_hyperopt_is_said_to_be_left_out_by_train(place, datasets):
     place.write(place.config, CONFIGS["adult with a fixed split"][1])
-    assert "line 19: `hyperopt` is left out here" in place.good("preprocess", "--dataset", datasets["adult"]).err
+    assert (
+        "line 19: `hyperopt` is left out here"
+        in place.good("preprocess", "--dataset", datasets["adult"]).err
+    )
 
 
 @pytest.mark.parametrize(
@@ -621,16 +640,30 @@ def test_hyperopt_is_said_to_be_left_out_by_train(place, datasets):
         ("base_model: meta-llama/Llama-2-7b", r"base_model"),
         ("model_type: gbm", r"gbm.*backend\.trainer"),
         ("trainer: {increase_batch_size_on_plateau: 2}", r"increase_batch_size_on_plateau"),
-        ("trainer: {loss_balancing: famo, loss_balancing_alpha: 2.0}", r"`?loss_balancing'.*loss_balancing_alpha"),
-        ("trainer: {learning_rate_scheduler: {decay: one_cycle, max_lr: 0.1}}", r"one_cycle.*cosine"),
-        ("output_features: [{name: Survived, type: number, decoder: passthrough}]", r"passthrough.*regressor"),
-        ("input_features: [{name: Name, type: text, encoder: mamba2}]", r"mamba2.*parallel_cnn, embed"),
+        (
+            "trainer: {loss_balancing: famo, loss_balancing_alpha: 2.0}",
+            r"`?loss_balancing'.*loss_balancing_alpha",
+        ),
+        (
+            "trainer: {learning_rate_scheduler: {decay: one_cycle, max_lr: 0.1}}",
+            r"one_cycle.*cosine",
+        ),
+        (
+            "output_features: [{name: Survived, type: number, decoder: passthrough}]",
+            r"passthrough.*regressor",
+        ),
+        (
+            "input_features: [{name: Name, type: text, encoder: mamba2}]",
+            r"mamba2.*parallel_cnn, embed",
+        ),
     ],
 )
 def test_what_is_not_carried_out_is_said_by_name(place, datasets, change, expected):
     """Known to Ludwig, so never called a misspelling."""
     section = change.partition(":")[0]
-    base = {key: value for key, value in yaml.safe_load(CONFIGS["titanic"][1]).items() if key != section}
+    base = {
+        key: value for key, value in yaml.safe_load(CONFIGS["titanic"][1]).items() if key != section
+    }
     place.write(place.config, yaml.safe_dump(base) + change + "\n")
     message = place.refused("train", "--dataset", datasets["titanic"])
     assert re.search(expected, message, re.DOTALL)

@@ -17,7 +17,13 @@ FILLED = {
 
 def encoded(folder, kind, strategy, texts):
     """{number of the row: codes of its text} of every row of every split."""
-    table = pa.table({"t": texts, "n": [float(row) for row in range(ROWS)], "y": [row % 3 == 0 for row in range(ROWS)]})
+    table = pa.table(
+        {
+            "t": texts,
+            "n": [float(row) for row in range(ROWS)],
+            "y": [row % 3 == 0 for row in range(ROWS)],
+        }
+    )
     feature = {"name": "t", "type": kind, "preprocessing": {"missing_value_strategy": strategy}}
     config = {
         "input_features": [feature, {"name": "n", "type": "number"}],

@@ -1,4 +1,5 @@
-"""In a notebook: progress in one place, results that show themselves, errors of a line; with ipywidgets and without."""
+"""In a notebook: progress in one place, results that show themselves, errors of a line; with
+ipywidgets and without."""
 
 from __future__ import annotations
 
@@ -32,11 +33,15 @@ def run(folder: Path, *cells: str, errors: bool = False) -> list[list[Any]]:
     """The outputs of each cell."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
     options = {"timeout": 300, "kernel_name": "python3", "allow_errors": errors}
-    nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, **options).execute()
+    nbclient.NotebookClient(
+        notebook, resources={"metadata": {"path": str(folder)}}, **options
+    ).execute()
     return [each["outputs"] for each in notebook["cells"]]
 
 
-@pytest.mark.parametrize("first", ["pass", WITHOUT_WIDGETS], ids=["with ipywidgets", "without ipywidgets"])
+@pytest.mark.parametrize(
+    "first", ["pass", WITHOUT_WIDGETS], ids=["with ipywidgets", "without ipywidgets"]
+)
 def test_progress_is_one_text_and_no_warning(folder: Path, first: str) -> None:
     (_, outputs) = run(folder, first, TRAIN)
     assert [each["output_type"] for each in outputs] == ["display_data"]
@@ -64,7 +69,10 @@ def test_results_show_themselves(folder: Path) -> None:
         "import pandas; scores = model.evaluate(pandas.read_csv('penguins.csv')); sorted(scores)",
     )
     outputs = run(folder, *cells)
-    html = ["".join(each["data"].get("text/html", "") for each in cell if "data" in each) for cell in outputs]
+    html = [
+        "".join(each["data"].get("text/html", "") for each in cell if "data" in each)
+        for cell in outputs
+    ]
     assert "accuracy of species 0." in html[1]
     assert html[1].count("<svg") == 2
     assert "Confusion matrix of species" in html[1]
@@ -76,7 +84,11 @@ def test_results_show_themselves(folder: Path) -> None:
 
 
 def test_an_error_is_a_line(folder: Path) -> None:
-    cells = ("import distcore", "distcore.train('confg.yaml', dataset='penguins.csv')", "distcore.load('results/none')")
+    cells = (
+        "import distcore",
+        "distcore.train('confg.yaml', dataset='penguins.csv')",
+        "distcore.load('results/none')",
+    )
     for output in run(folder, *cells, errors=True)[1:]:
         (error,) = output
         assert error["output_type"] == "error"

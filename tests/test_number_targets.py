@@ -1,4 +1,5 @@
-"""A number target of any size is learned alike, and everything that is told of it is in its own units."""
+"""A number target of any size is learned alike, and everything that is told of it is in its own
+units."""
 
 import json
 
@@ -39,7 +40,11 @@ def scores_and_errors(tmp_path, given, data):
     predicted = pq.read_table(outcome.predictions)["y_predictions"].to_numpy()
     kept = data.filter(data["part"].to_numpy() == 2).drop_null()
     drawings = json.loads((folder / "experiment_run" / "test_diagnostics.json").read_text())
-    return outcome.test_statistics["y"], predicted - kept["y"].to_numpy(), drawings["y"]["residuals"]
+    return (
+        outcome.test_statistics["y"],
+        predicted - kept["y"].to_numpy(),
+        drawings["y"]["residuals"],
+    )
 
 
 @pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "iq", "log1p"])

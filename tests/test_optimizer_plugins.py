@@ -55,7 +55,10 @@ def site(place, distribution, tmp_path):
     distribution(tmp_path / "site", "distcore-signs", PLUGIN, kind="optimizers", entry="signs")
     (tmp_path / "site" / "distcore_signs_optimizer.py").write_text(OPTIMIZER)
     config = (place.folder / place.config).read_text()
-    trainer = "trainer: {epochs: 40, batch_size: 32, early_stop: -1, optimizer: {type: signs, memory: 0.8}}"
+    trainer = (
+        "trainer: {epochs: 40, batch_size: 32, early_stop: -1, optimizer: {type: signs, memory: "
+        "0.8}}"
+    )
     place.write(place.config, config.replace("trainer: {epochs: 1, batch_size: 32}", trainer))
     return str(tmp_path / "site")
 
@@ -71,15 +74,22 @@ def test_its_options_are_checked_by_line(place, site):
     place.write(place.config, config.replace("memory: 0.8", "memery: 0.8"))
     said = place.process("train", PYTHONPATH=site)
     assert said.code == 2
-    assert "line 6: trainer.optimizer.memery: unknown option 'memery'; did you mean 'memory'?" in said.err
+    assert (
+        "line 6: trainer.optimizer.memery: unknown option 'memery'; did you mean 'memory'?"
+        in said.err
+    )
     assert "Share of the average that stays." in place.beside(site, "schema")
 
 
 def test_what_the_config_blocks_offers_none(place, site, distribution, tmp_path):
-    distribution(tmp_path / "site", "odd-signs", "raise RuntimeError", kind="optimizers", entry="signs")
+    distribution(
+        tmp_path / "site", "odd-signs", "raise RuntimeError", kind="optimizers", entry="signs"
+    )
     config = (place.folder / place.config).read_text().replace("epochs: 40", "epochs: 1")
     place.write(place.config, config)
-    assert "Two distributions offer optimizer 'signs'" in place.beside(site, *place.words("train"), code=1)
+    assert "Two distributions offer optimizer 'signs'" in place.beside(
+        site, *place.words("train"), code=1
+    )
     place.write(place.config, config + "plugins: {block: [odd-signs]}\n")
     place.beside(site, *place.words("train"))
     described = json.loads((place.results / "description.json").read_text())["plugins"]

@@ -1,4 +1,5 @@
-"""What eases the command line: --set, ${ENV:…}, words without options, standard input, suggestions, completion."""
+"""What eases the command line: --set, ${ENV:…}, words without options, standard input,
+suggestions, completion."""
 
 from __future__ import annotations
 
@@ -52,10 +53,18 @@ def setting(*settings: str):
 
 
 def test_values_are_yaml_and_sections_are_made() -> None:
-    found = setting("trainer.epochs=3", "trainer.learning_rate=1e-3", "trainer.decay=off", "combiner={type: concat}")
+    found = setting(
+        "trainer.epochs=3",
+        "trainer.learning_rate=1e-3",
+        "trainer.decay=off",
+        "combiner={type: concat}",
+    )
     assert found["trainer"] == {"epochs": 3, "learning_rate": 1e-3, "decay": False}
     assert found["combiner"] == {"type": "concat"}
-    assert setting("backend.trainer.num_workers=2")["backend"] == {"type": "local", "trainer": {"num_workers": 2}}
+    assert setting("backend.trainer.num_workers=2")["backend"] == {
+        "type": "local",
+        "trainer": {"num_workers": 2},
+    }
     assert setting("trainer.epochs=3", "trainer.epochs=4", "trainer=")["trainer"] is None
 
 
@@ -67,7 +76,10 @@ def test_features_by_name_and_by_number() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("input_features.citty.type=text", "nothing in the list is called 'citty'; did you mean 'city'?"),
+        (
+            "input_features.citty.type=text",
+            "nothing in the list is called 'citty'; did you mean 'city'?",
+        ),
         ("input_features[7].type=text", "there is no [7]: the list has 2, counted from 0"),
         ("input_features[0].name.x=1", None),
         ("trainer.epochs={", "YAML syntax error"),
@@ -89,8 +101,17 @@ def test_what_is_no_setting(given: str) -> None:
         setting(given)
 
 
-def test_settings_are_checked_like_the_config(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--set", "trainer.epochz=3", "--set", "trainer.batch_size=many", "--set", "traner.epochs=3")
+def test_settings_are_checked_like_the_config(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (
+        "--set",
+        "trainer.epochz=3",
+        "--set",
+        "trainer.batch_size=many",
+        "--set",
+        "traner.epochs=3",
+    )
     message = refused(capsys, "plan", "config.yaml", "penguins.csv", *words)
     assert "--set trainer.epochz: unknown option 'epochz'; did you mean 'epochs'?" in message
     assert "--set trainer.batch_size: " in message
@@ -99,9 +120,20 @@ def test_settings_are_checked_like_the_config(place: Path, capsys: pytest.Captur
 
 def test_a_run_records_what_was_set(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = (place / "penguins.csv").read_bytes()
-    words = [sys.executable, "-m", "distcore", "train", "config.yaml", "-", "--set", "trainer.epochs=2"]
+    words = [
+        sys.executable,
+        "-m",
+        "distcore",
+        "train",
+        "config.yaml",
+        "-",
+        "--set",
+        "trainer.epochs=2",
+    ]
     done = subprocess.run(words, input=data, capture_output=True, timeout=300, check=True)
-    description = json.loads((place / "results" / "experiment_run" / "description.json").read_text())
+    description = json.loads(
+        (place / "results" / "experiment_run" / "description.json").read_text()
+    )
     assert description["config"]["trainer"]["epochs"] == 2
     assert (
         description["data"]["rows"] == {"train": 206, "validation": 70, "test": 68}
@@ -110,8 +142,12 @@ def test_a_run_records_what_was_set(place: Path, capsys: pytest.CaptureFixture[s
     assert b"trained 2 epochs" in done.stderr
 
 
-def test_a_flag_that_is_an_option_of_the_config(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "write --set trainer.epochs=5." in refused(capsys, "train", "config.yaml", "penguins.csv", "--epochs", "5")
+def test_a_flag_that_is_an_option_of_the_config(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "write --set trainer.epochs=5." in refused(
+        capsys, "train", "config.yaml", "penguins.csv", "--epochs", "5"
+    )
     assert "--set trainer.learning_rate=0.1." in refused(capsys, "train", "--learning-rate=0.1")
     assert "Did you mean --dataset?" in refused(capsys, "train", "--datset", "x")
 
@@ -122,18 +158,28 @@ def test_a_flag_that_is_an_option_of_the_config(place: Path, capsys: pytest.Capt
 def test_words_without_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "config.yaml", "penguins.csv", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
-    assert "'more.csv' is one word too many" in refused(capsys, "plan", "config.yaml", "penguins.csv", "more.csv")
-    assert "is one word too many" in refused(capsys, "plan", "config.yaml", "a.csv", "--dataset", "penguins.csv")
+    assert "'more.csv' is one word too many" in refused(
+        capsys, "plan", "config.yaml", "penguins.csv", "more.csv"
+    )
+    assert "is one word too many" in refused(
+        capsys, "plan", "config.yaml", "a.csv", "--dataset", "penguins.csv"
+    )
 
 
-def test_a_mistyped_config_is_told_with_the_nearest(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistyped_config_is_told_with_the_nearest(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "Did you mean config.yaml?" in refused(capsys, "plan", "confg.yaml", "penguins.csv")
-    assert "There is no folder nowhere either" in refused(capsys, "plan", "nowhere/config.yaml", "penguins.csv")
+    assert "There is no folder nowhere either" in refused(
+        capsys, "plan", "nowhere/config.yaml", "penguins.csv"
+    )
 
 
 def test_nothing_on_standard_input(place: Path) -> None:
     words = [sys.executable, "-m", "distcore", "plan", "config.yaml", "-"]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 2
     assert "and nothing came" in done.stderr
 
@@ -141,10 +187,15 @@ def test_nothing_on_standard_input(place: Path) -> None:
 # ------------------------------------------------------------------ the environment
 
 
-def test_variables_are_read_as_yaml_reads_what_stands_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_read_as_yaml_reads_what_stands_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("EPOCHS", "7")
     monkeypatch.setenv("BUCKET", "my: bucket")
-    text = CONFIG + 'trainer:\n  epochs: ${ENV:EPOCHS}\nbatch: "${ENV:EPOCHS}"\ndir: s3://${ENV:BUCKET}/x\n'
+    text = (
+        CONFIG
+        + 'trainer:\n  epochs: ${ENV:EPOCHS}\nbatch: "${ENV:EPOCHS}"\ndir: s3://${ENV:BUCKET}/x\n'
+    )
     found = document_of(text).values
     assert found["trainer"] == {"epochs": 7}
     assert found["batch"] == "7"
@@ -155,13 +206,17 @@ def test_a_variable_that_is_not_set_is_told_with_its_line(monkeypatch: pytest.Mo
     monkeypatch.delenv("NOT_THERE", raising=False)
     with pytest.raises(ConfigError) as caught:
         load_config("a: 1\ntrainer:\n  epochs: ${ENV:NOT_THERE}\n")
-    assert "line 3: trainer.epochs: the environment variable 'NOT_THERE' is not set." in str(caught.value)
+    assert "line 3: trainer.epochs: the environment variable 'NOT_THERE' is not set." in str(
+        caught.value
+    )
 
 
 # ------------------------------------------------------------------ help and completion
 
 
-@pytest.mark.parametrize("command", ["train", "predict", "plan", "init", "hyperopt", "completion", "cache", "report"])
+@pytest.mark.parametrize(
+    "command", ["train", "predict", "plan", "init", "hyperopt", "completion", "cache", "report"]
+)
 def test_help_ends_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
@@ -184,7 +239,10 @@ def script(shell: str) -> str:
 def test_bash_completes(line: str, offered: list[str], tmp_path: Path) -> None:
     (tmp_path / "s.bash").write_text(script("bash"))
     words = line.split()
-    asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _distcore; printf '%s\\n' ${{COMPREPLY[@]}}"
+    asked = (
+        f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _distcore; printf '%s\\n' "
+        "${COMPREPLY[@]}"
+    )
     done = subprocess.run(
         ["bash", "--norc", "-c", f"source {tmp_path}/s.bash; {asked}"],
         capture_output=True,
@@ -208,7 +266,8 @@ def test_fish_completes(tmp_path: Path) -> None:
 def test_zsh_reads_the_script(tmp_path: Path) -> None:
     (tmp_path / "_distcore").write_text(script("zsh"))
     asked = (
-        f"autoload -U compinit; compinit -u -d {tmp_path}/dump; source {tmp_path}/_distcore; print $_comps[distcore]"
+        f"autoload -U compinit; compinit -u -d {tmp_path}/dump; source {tmp_path}/_distcore; print "
+        "$_comps[distcore]"
     )
     done = subprocess.run(["zsh", "-f", "-c", asked], capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("_distcore", "")

@@ -1,4 +1,5 @@
-"""predict and evaluate on a backend whose tasks run elsewhere: the bytes of one process, and nothing done twice."""
+"""predict and evaluate on a backend whose tasks run elsewhere: the bytes of one process, and
+nothing done twice."""
 
 import json
 import os
@@ -95,8 +96,8 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory, row):
-    """A csv of some 20 MiB: a note that no feature reads makes five partitions of it. Ages are missing in long runs,
-    one of them over a whole partition, and cities now and then."""
+    """A csv of some 20 MiB: a note that no feature reads makes five partitions of it. Ages are
+    missing in long runs, one of them over a whole partition, and cities now and then."""
     path = tmp_path_factory.mktemp("wide") / "data.csv"
     note = "x" * 480
     with open(path, "w") as file:
@@ -104,7 +105,10 @@ def wide(tmp_path_factory, row):
         for number in range(ROWS):
             age, city, bought = row(number)
             gone = 7_000 < number < 17_500 or number % 97 == 5
-            file.write(f"{'' if gone else age},{'' if number % 1000 == 999 else city},{bought},{age * 2},{note}\n")
+            file.write(
+                f"{'' if gone else age},{'' if number % 1000 == 999 else city},{bought},{age * 2},"
+                f"{note}\n"
+            )
     return path
 
 
@@ -114,7 +118,9 @@ def model(tmp_path_factory, wide):
     folder = tmp_path_factory.mktemp("model")
     (folder / "config.yaml").write_text(STRATEGIES)
     table = pacsv.read_csv(wide).slice(6_500, 2_000)
-    return distcore.train(str(folder / "config.yaml"), table, output_directory=folder / "results").directory
+    return distcore.train(
+        str(folder / "config.yaml"), table, output_directory=folder / "results"
+    ).directory
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +135,11 @@ def expected(tmp_path_factory, model, wide):
 
 
 def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def travelled(value):
@@ -146,7 +156,9 @@ def tasks(path, kind="Answer"):
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_the_bytes_are_those_of_one_process(tmp_path, elsewhere, model, wide, expected, command, caplog):
+def test_the_bytes_are_those_of_one_process(
+    tmp_path, elsewhere, model, wide, expected, command, caplog
+):
     folder = tmp_path / "out"
     with caplog.at_level("WARNING", "distcore"):
         getattr(distcore, command)(model, wide, output_directory=folder, backend="elsewhere")
@@ -156,9 +168,13 @@ def test_the_bytes_are_those_of_one_process(tmp_path, elsewhere, model, wide, ex
     assert "the first is row 999" in caplog.text
 
 
-def test_over_processes_and_from_a_name_on_the_command_line(place, elsewhere, model, wide, expected, monkeypatch):
+def test_over_processes_and_from_a_name_on_the_command_line(
+    place, elsewhere, model, wide, expected, monkeypatch
+):
     monkeypatch.setenv("PROCESSES", "1")
-    done = place.process("evaluate", "--model_path", model, "--dataset", wide, "--backend", "elsewhere")
+    done = place.process(
+        "evaluate", "--model_path", model, "--dataset", wide, "--backend", "elsewhere"
+    )
     assert done.code == 0, done.err
     assert files(place.folder / "results") == expected["evaluate"]
     assert "Backend elsewhere: named" in done.err
@@ -185,7 +201,9 @@ def test_the_batch_size_and_what_is_not_saved(tmp_path, model, wide, monkeypatch
     for backend in ("local", "elsewhere"):
         folder = tmp_path / backend
         distcore.predict(model, wide, output_directory=folder, backend=backend, batch_size=1000)
-        assert distcore.predict(model, wide, backend=backend, skip={"skip_save_predictions"}) is None
+        assert (
+            distcore.predict(model, wide, backend=backend, skip={"skip_save_predictions"}) is None
+        )
         scores = distcore.evaluate(
             model, wide, output_directory=folder, backend=backend, skip={"skip_save_predictions"}
         )
@@ -205,7 +223,9 @@ def test_a_backend_with_options(tmp_path, model, wide, expected):
 
 
 def started(place, command, model, wide):
-    return place.start(command, "--model_path", model, "--dataset", wide, "--backend", "elsewhere", SLOW="0.6")
+    return place.start(
+        command, "--model_path", model, "--dataset", wide, "--backend", "elsewhere", SLOW="0.6"
+    )
 
 
 def pieces(folder):
@@ -268,7 +288,9 @@ def stopped(folder, model, wide, **arguments):
     return pieces(folder)
 
 
-def test_other_data_another_model_or_other_options_do_not_take_these_pieces(tmp_path, elsewhere, model, wide, trained):
+def test_other_data_another_model_or_other_options_do_not_take_these_pieces(
+    tmp_path, elsewhere, model, wide, trained
+):
     out = tmp_path / "out"
     before = stopped(out, model, wide)
     changed = tmp_path / "data.csv"
@@ -285,13 +307,18 @@ def test_other_data_another_model_or_other_options_do_not_take_these_pieces(tmp_
         assert pieces(out) == before
 
 
-def test_pieces_of_the_same_bytes_under_another_name_are_taken(tmp_path, elsewhere, model, wide, expected):
+def test_pieces_of_the_same_bytes_under_another_name_are_taken(
+    tmp_path, elsewhere, model, wide, expected
+):
     stopped(tmp_path / "out", model, wide)
     shutil.copytree(model / "model", tmp_path / "copied")
     shutil.copy(wide, tmp_path / "renamed.csv")
     elsewhere.unlink()
     distcore.predict(
-        tmp_path / "copied", tmp_path / "renamed.csv", output_directory=tmp_path / "out", backend="elsewhere"
+        tmp_path / "copied",
+        tmp_path / "renamed.csv",
+        output_directory=tmp_path / "out",
+        backend="elsewhere",
     )
     assert tasks(elsewhere) == []
     assert files(tmp_path / "out") == expected["predict"]
@@ -305,8 +332,12 @@ def test_two_at_once_are_refused(place, model, wide):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        with pytest.raises(UserError, match=r"Another process is predicting into .*give another --output_directory"):
-            distcore.predict(model, wide, output_directory=place.folder / "results", backend="elsewhere")
+        with pytest.raises(
+            UserError, match=r"Another process is predicting into .*give another --output_directory"
+        ):
+            distcore.predict(
+                model, wide, output_directory=place.folder / "results", backend="elsewhere"
+            )
     finally:
         done = place.finish(process)
     assert done.code == 0, done.err
@@ -317,14 +348,18 @@ def test_two_at_once_are_refused(place, model, wide):
 
 
 @pytest.mark.parametrize("processes", ["", "1"])
-def test_wrong_data_are_told_with_their_line_and_leave_nothing(tmp_path, model, wide, monkeypatch, processes):
+def test_wrong_data_are_told_with_their_line_and_leave_nothing(
+    tmp_path, model, wide, monkeypatch, processes
+):
     monkeypatch.setenv("PROCESSES", processes)
     lines = wide.read_text().splitlines(keepends=True)
     lines[30_000] = "old" + lines[30_000]
     bad = tmp_path / "bad.csv"
     bad.write_text("".join(lines))
     with pytest.raises(DataError, match=r"bad\.csv, line 30001.*age"):
-        distcore.predict(model, bad, output_directory=tmp_path / "deep" / "out", backend="elsewhere")
+        distcore.predict(
+            model, bad, output_directory=tmp_path / "deep" / "out", backend="elsewhere"
+        )
     assert not (tmp_path / "deep").exists()
 
 
@@ -339,11 +374,15 @@ def test_a_dataset_that_a_worker_cannot_see_is_named_with_the_worker(tmp_path, m
         with Data(path).open(artifact.features.raw(("input",)), artifact.delimited()) as source:
             task = travelled(Task(tuple(source.partitions(4 << 20)[:1])))
             path.unlink()
-            with pytest.raises(DataError, match=r"here\.\w+ cannot be seen from \S+, a machine of the cluster"):
+            with pytest.raises(
+                DataError, match=r"here\.\w+ cannot be seen from \S+, a machine of the cluster"
+            ):
                 answer(task)
 
 
-def test_a_model_that_a_worker_cannot_see_comes_along_unless_it_is_large(tmp_path, model, wide, monkeypatch):
+def test_a_model_that_a_worker_cannot_see_comes_along_unless_it_is_large(
+    tmp_path, model, wide, monkeypatch
+):
     monkeypatch.setattr("distcore.workflow.partitioned.task._opened", {})
     copy = shutil.copytree(model / "model", tmp_path / "copy")
     artifact = open_artifact(copy)
@@ -383,7 +422,9 @@ def test_a_result_that_was_changed_on_its_way_is_refused():
 
 
 def test_a_backend_here_gets_no_pieces(tmp_path, monkeypatch, model, wide):
-    monkeypatch.setattr("distcore.workflow.partitioned.answered_in_pieces", lambda *_: pytest.fail("in pieces"))
+    monkeypatch.setattr(
+        "distcore.workflow.partitioned.answered_in_pieces", lambda *_: pytest.fail("in pieces")
+    )
     assert answered_in_pieces is not None
     distcore.predict(model, wide, output_directory=tmp_path, backend="local")
 
@@ -391,7 +432,9 @@ def test_a_backend_here_gets_no_pieces(tmp_path, monkeypatch, model, wide):
 def test_predicting_here_imports_nothing_of_it(trained, tmp_path):
     code = (
         "import sys, distcore\n"
-        f"distcore.predict({str(trained)!r}, {{'age': [3.0], 'city': ['Rome']}}, output_directory={str(tmp_path)!r})\n"
-        "sys.exit(sorted(name for name in sys.modules if name.startswith('distcore.workflow.partitioned')) or None)"
+        f"distcore.predict({str(trained)!r}, {{'age': [3.0], 'city': ['Rome']}}, "
+        f"output_directory={str(tmp_path)!r})\n"
+        "sys.exit(sorted(name for name in sys.modules if "
+        "name.startswith('distcore.workflow.partitioned')) or None)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)

@@ -24,7 +24,9 @@ def folder(tmp_path):
 
 def tree(folder):
     found = {path: path.stat() for path in sorted(folder.rglob("*"))}
-    return {str(path): (each.st_size, each.st_mtime_ns, each.st_ino) for path, each in found.items()}
+    return {
+        str(path): (each.st_size, each.st_mtime_ns, each.st_ino) for path, each in found.items()
+    }
 
 
 def config(folder, **changes):
@@ -38,7 +40,9 @@ def test_it_changes_nothing_and_then_the_run_does_what_it_said(folder, monkeypat
     assert tree(folder) == before
     assert json.loads(json.dumps(planned)) == planned
     assert planned["cache"]["state"] == "miss"
-    outcome = distcore.train(config(folder), str(folder / "data.csv"), output_directory=folder / "results")
+    outcome = distcore.train(
+        config(folder), str(folder / "data.csv"), output_directory=folder / "results"
+    )
     cache = folder / "cache" / planned["cache"]["key"]
     assert cache.is_dir()
     written = sum(path.stat().st_size for path in cache.rglob("*.parquet"))
@@ -49,9 +53,9 @@ def test_it_changes_nothing_and_then_the_run_does_what_it_said(folder, monkeypat
     assert again["cache"]["state"] == "hit"
     assert again["dataset"]["splits"]["exact"]
     description = json.loads((outcome.directory / "description.json").read_text())
-    assert {split: again["dataset"]["splits"][split] for split in description["data"]["rows"]} == description["data"][
-        "rows"
-    ]
+    assert {
+        split: again["dataset"]["splits"][split] for split in description["data"]["rows"]
+    } == description["data"]["rows"]
     rows = again["dataset"]["splits"]["train"]
     assert again["training"]["steps_per_epoch"] == -(-rows // 64)
     assert again["training"]["steps"] == 2 * -(-rows // 64)
@@ -62,7 +66,12 @@ def test_it_changes_nothing_and_then_the_run_does_what_it_said(folder, monkeypat
 
 def test_without_a_cache_splits_and_steps_are_expected_ones(folder):
     planned = distcore.plan(config(folder), str(folder / "data.csv"))
-    assert planned["dataset"]["splits"] == {"train": 420, "validation": 60, "test": 120, "exact": False}
+    assert planned["dataset"]["splits"] == {
+        "train": 420,
+        "validation": 60,
+        "test": 120,
+        "exact": False,
+    }
     assert planned["training"]["steps_per_epoch"] == 7
     assert "about 420 train" in render(planned)
 
@@ -106,12 +115,19 @@ def test_rows_of_text_are_estimated_from_samples(folder, form, monkeypatch):
 
 
 def test_small_text_is_counted(folder):
-    assert distcore.plan(config(folder), str(folder / "data.csv"))["dataset"]["rows"] == {"count": 600, "exact": True}
+    assert distcore.plan(config(folder), str(folder / "data.csv"))["dataset"]["rows"] == {
+        "count": 600,
+        "exact": True,
+    }
 
 
 def test_given_sets_and_fixed_splits(folder):
     table = data.table()
-    sets = {"training_set": table.slice(0, 400), "validation_set": table.slice(400, 150), "test_set": table.slice(550)}
+    sets = {
+        "training_set": table.slice(0, 400),
+        "validation_set": table.slice(400, 150),
+        "test_set": table.slice(550),
+    }
     splits = distcore.plan(config(folder), **sets)["dataset"]["splits"]
     assert splits == {"train": 400, "validation": 150, "test": 50, "exact": False}
     fixed = table.append_column("split", pa.array([row % 3 for row in range(600)]))
@@ -123,12 +139,19 @@ def test_given_sets_and_fixed_splits(folder):
 
 
 def test_a_sample_is_counted_as_one(folder):
-    planned = distcore.plan(config(folder, preprocessing={"sample_size": 100}), str(folder / "data.csv"))
+    planned = distcore.plan(
+        config(folder, preprocessing={"sample_size": 100}), str(folder / "data.csv")
+    )
     assert planned["dataset"]["splits"]["train"] == 70
 
 
 def test_only_declared_columns_are_read(folder):
-    assert set(distcore.plan(config(folder), data.table())["dataset"]["columns"]) == {"x0", "x1", "colour", "y"}
+    assert set(distcore.plan(config(folder), data.table())["dataset"]["columns"]) == {
+        "x0",
+        "x1",
+        "colour",
+        "y",
+    }
 
 
 def test_workers_on_one_machine_without_gpus_get_a_word(folder, monkeypatch):
@@ -148,14 +171,22 @@ def test_what_is_named_is_told_from_what_is_the_default(folder):
 
     def why(**changes):
         plugins = distcore.plan(config(folder, **changes), str(folder / "data.csv"))["plugins"]
-        return {each["role"]: each["why"] for each in plugins if each["role"] in ("caches", "models")}
+        return {
+            each["role"]: each["why"] for each in plugins if each["role"] in ("caches", "models")
+        }
 
     default = "default, as the config names none"
     assert why() == {"caches": default, "models": default}
     options = {"type": "local", "cache_format": {"compression": "zstd"}}
-    assert why(backend=options, combiner={"type": "concat"}) == {"caches": default, "models": default}
+    assert why(backend=options, combiner={"type": "concat"}) == {
+        "caches": default,
+        "models": default,
+    }
     named = {"type": "local", "cache_format": "parquet"}
-    assert why(backend=named, model="tabular") == {"caches": "named in the config", "models": "named in the config"}
+    assert why(backend=named, model="tabular") == {
+        "caches": "named in the config",
+        "models": "named in the config",
+    }
 
 
 def test_older_spellings_are_noted(folder):

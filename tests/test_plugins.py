@@ -1,4 +1,5 @@
-"""Discovery: broken, hanging, duplicate, too old, too new, blocked and misspelt plugins, in real distributions on disk."""
+"""Discovery: broken, hanging, duplicate, too old, too new, blocked and misspelt plugins, in real
+distributions on disk."""
 
 import json
 import os
@@ -28,7 +29,13 @@ def distcore_make_trainer(name, options):
 
 
 def distribution(
-    folder: Path, name: str, source: str, *, kind: str = "trainers", entry: str = "mine", version: str = "1.0"
+    folder: Path,
+    name: str,
+    source: str,
+    *,
+    kind: str = "trainers",
+    entry: str = "mine",
+    version: str = "1.0",
 ) -> None:
     """Lay down an installed distribution: metadata, one entry point, one module."""
     module = name.replace("-", "_")
@@ -43,7 +50,11 @@ def python(folder: Path, code: str, **environment: str) -> subprocess.CompletedP
     """Run code in a fresh interpreter that sees the distributions in `folder`."""
     env = {**os.environ, "PYTHONPATH": str(folder), **environment}
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env=env, timeout=60
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=60,
     )
 
 
@@ -120,7 +131,8 @@ def test_a_plugin_that_hangs_at_import_is_a_row_and_the_others_are_listed(tmp_pa
 def test_a_plugin_that_hangs_at_import_stops_the_run_that_asked_for_it(tmp_path: Path) -> None:
     distribution(tmp_path, "sleeper", "import time; time.sleep(600)")
     answer = python(
-        tmp_path, "import distcore_core.registry.loader as p; p.IMPORT_SECONDS = 1.0\n" + RESOLVE.strip()
+        tmp_path,
+        "import distcore_core.registry.loader as p; p.IMPORT_SECONDS = 1.0\n" + RESOLVE.strip(),
     ).stdout
     assert answer.startswith("PluginBroken")
     assert "took longer than 1 s" in answer
@@ -172,7 +184,9 @@ def test_a_plugin_for_another_api_is_refused_saying_which_side_to_upgrade(
 
 
 def test_a_misspelt_hook_is_found(tmp_path: Path) -> None:
-    distribution(tmp_path, "typo-one", GOOD + "\n@hookimpl\ndef distcore_make_trainr(name, options): ...\n")
+    distribution(
+        tmp_path, "typo-one", GOOD + "\n@hookimpl\ndef distcore_make_trainr(name, options): ...\n"
+    )
     answer = python(tmp_path, RESOLVE).stdout
     assert answer.startswith("PluginBroken")
     assert "distcore_make_trainr" in answer
@@ -191,7 +205,8 @@ def test_a_factory_that_answers_none_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_plugin_that_cannot_work_here_says_so_before_any_work(tmp_path):
-    """Nothing is read and nothing is written; what it names as the way out is what the user reads."""
+    """Nothing is read and nothing is written; what it names as the way out is what the user
+    reads."""
     distribution(
         tmp_path,
         "needs-more",
@@ -220,7 +235,9 @@ def distcore_check(kind, name, options):
             print(error, set(os.listdir()) - {{"__pycache__"}} == before)
         """,
     )
-    assert done.stdout.strip() == "The engine is not built for this machine. Build it. True", done.stderr
+    assert done.stdout.strip() == "The engine is not built for this machine. Build it. True", (
+        done.stderr
+    )
 
 
 def test_a_process_that_is_led_never_comes_back_from_making_its_backend(tmp_path):
@@ -304,7 +321,10 @@ def test_an_extension_may_wrap_a_factory(tmp_path: Path) -> None:
 def test_what_lacks_a_part_of_its_role_is_refused_by_the_name_of_the_part(tmp_path: Path) -> None:
     distribution(tmp_path, "good-one", GOOD.replace("    def load(", "    def open("))
     answer = python(tmp_path, RESOLVE).stdout
-    assert "good-one 1.0 offers trainer 'mine', but what its distcore_make_trainer made has no load" in answer
+    assert (
+        "good-one 1.0 offers trainer 'mine', but what its distcore_make_trainer made has no load"
+        in answer
+    )
 
 
 def test_every_role_has_its_factory_among_the_hooks_and_its_own_kind() -> None:

@@ -1,4 +1,5 @@
-"""Where `distcore predict` writes: CSV or Parquet by the ending, keys beside the predictions, nothing overwritten."""
+"""Where `distcore predict` writes: CSV or Parquet by the ending, keys beside the predictions,
+nothing overwritten."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def predict(trained: Path, *words: str) -> int:
 
 def test_csv_with_keys(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "found.csv"
-    assert predict(trained, "--output_file", str(path), "--keep", "island", "-k", "body_mass_g") == 0
+    assert (
+        predict(trained, "--output_file", str(path), "--keep", "island", "-k", "body_mass_g") == 0
+    )
     with path.open() as file:
         rows = list(csv.DictReader(file))
     with (trained / "penguins.csv").open() as file:
@@ -68,7 +71,9 @@ def test_whole_numbers_of_a_frame_stay_whole_numbers(trained: Path, tmp_path: Pa
     assert pq.read_table(path)["id"].combine_chunks().equals(ids)
 
 
-def test_nothing_is_overwritten(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "predictions.parquet"
     path.write_bytes(b"mine")
     assert predict(trained, "--output_directory", str(tmp_path)) == 2
@@ -87,7 +92,11 @@ def test_nothing_is_overwritten(trained: Path, tmp_path: Path, capsys: pytest.Ca
     ],
 )
 def test_what_cannot_be(
-    trained: Path, tmp_path: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    trained: Path,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert predict(trained, "--output_directory", str(tmp_path / "out"), *words) == 2
     assert said in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""Progress: plain lines without a terminal, bars with one, a line a round, and the work never waits."""
+"""Progress: plain lines without a terminal, bars with one, a line a round, and the work never
+waits."""
 
 import io
 import json
@@ -80,7 +81,9 @@ def test_the_library_draws_only_where_somebody_looks() -> None:
 # ------------------------------------------------------------------ rounds
 
 
-def a_round(evaluation: int, value: float | None, best: float | None, at: int | None, **others) -> Round:
+def a_round(
+    evaluation: int, value: float | None, best: float | None, at: int | None, **others
+) -> Round:
     metrics = {
         "training": {"sick": {"loss": 0.4}, "combined": {"loss": 0.4}},
         "validation": {"sick": {"loss": 0.5, "roc_auc": value}, "combined": {"loss": 0.5}},
@@ -113,15 +116,30 @@ def test_a_round_is_one_line() -> None:
 
 
 def test_with_several_outputs_each_number_says_whose_it_is() -> None:
-    metrics = {"validation": {"a": {"loss": 1.0, "rmse": 82.25}, "b": {"loss": 2.0}, "combined": {"loss": 3.0}}}
+    metrics = {
+        "validation": {
+            "a": {"loss": 1.0, "rmse": 82.25},
+            "b": {"loss": 2.0},
+            "combined": {"loss": 3.0},
+        }
+    }
     line = round_line(a_round(1, 82.25, 82.25, 1, metrics=metrics, feature="a", metric="rmse"))
     assert "validation combined loss 3.0000, a rmse 82.2500 " in line
 
 
 def test_the_end_says_how_it_came() -> None:
-    assert closing([a_round(11, 0.79, 0.8025, 6)]) == "stopped early at evaluation 11; best was 6 by roc_auc 0.8025"
-    assert closing([a_round(30, 0.79, 0.8025, 25)]) == "trained 30 epochs; best was 25 by roc_auc 0.8025"
-    assert closing([a_round(12, 0.79, 0.8025, 11)]) == "ended after 12 epochs; best was 11 by roc_auc 0.8025"
+    assert (
+        closing([a_round(11, 0.79, 0.8025, 6)])
+        == "stopped early at evaluation 11; best was 6 by roc_auc 0.8025"
+    )
+    assert (
+        closing([a_round(30, 0.79, 0.8025, 25)])
+        == "trained 30 epochs; best was 25 by roc_auc 0.8025"
+    )
+    assert (
+        closing([a_round(12, 0.79, 0.8025, 11)])
+        == "ended after 12 epochs; best was 11 by roc_auc 0.8025"
+    )
     assert closing([]) == ""
 
 
@@ -162,18 +180,34 @@ def words(tmp_path: Path, backend: str = "local") -> list[str]:
     text = (PENGUINS / "config.yaml").read_text()
     config.write_text(text.replace("backend: local", f"backend: {backend}"))
     shutil.copy(PENGUINS / "penguins.csv", data)
-    return [*PROGRAM, "train", "--config", str(config), "--dataset", str(data), "-od", str(tmp_path)]
+    return [
+        *PROGRAM,
+        "train",
+        "--config",
+        str(config),
+        "--dataset",
+        str(data),
+        "-od",
+        str(tmp_path),
+    ]
 
 
 def test_a_pipe_gets_a_line_an_epoch_and_the_report_last(tmp_path: Path) -> None:
     done = subprocess.run(words(tmp_path), capture_output=True, text=True, timeout=300, check=True)
     lines = done.stderr.splitlines()
-    epochs = [line for line in lines if re.match(r"epoch \d+/40   train loss [\d.]+   validation loss ", line)]
+    epochs = [
+        line
+        for line in lines
+        if re.match(r"epoch \d+/40   train loss [\d.]+   validation loss ", line)
+    ]
     log = read_log(tmp_path / "experiment_run" / "training_log.jsonl")
     assert len(epochs) == len(log) > 2
     assert [each["evaluation"] for each in log] == list(range(1, len(log) + 1))
     best = log[-1]["best_evaluation"]
-    assert f"stopped early at evaluation {len(log)}; best was {best} by accuracy {log[-1]['best']:.4f}" in lines
+    assert (
+        f"stopped early at evaluation {len(log)}; best was {best} by accuracy {log[-1]['best']:.4f}"
+        in lines
+    )
     assert lines[-1] == f"Report: {tmp_path / 'experiment_run' / 'report.html'}"
     statistics = json.loads((tmp_path / "experiment_run" / "training_statistics.json").read_text())
     accuracy = statistics["validation"]["species"]["accuracy"]
@@ -183,14 +217,18 @@ def test_a_pipe_gets_a_line_an_epoch_and_the_report_last(tmp_path: Path) -> None
 
 def test_workers_of_a_group_tell_their_rounds(tmp_path: Path) -> None:
     section = "{type: local, trainer: {type: data_parallel, num_workers: 2}}"
-    done = subprocess.run(words(tmp_path, section), capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(
+        words(tmp_path, section), capture_output=True, text=True, timeout=300, check=True
+    )
     log = read_log(tmp_path / "experiment_run" / "training_log.jsonl")
     assert len(re.findall(r"(?m)^epoch ", done.stderr)) == len(log) > 2
     assert re.search(r"(?m)^stopped early at evaluation", done.stderr)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
-def test_a_terminal_shows_rounds_under_the_bar_and_never_a_false_100_percent(tmp_path: Path) -> None:
+def test_a_terminal_shows_rounds_under_the_bar_and_never_a_false_100_percent(
+    tmp_path: Path,
+) -> None:
     import fcntl
     import pty
     import struct
@@ -199,7 +237,9 @@ def test_a_terminal_shows_rounds_under_the_bar_and_never_a_false_100_percent(tmp
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
-    process = subprocess.Popen(words(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    process = subprocess.Popen(
+        words(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    )
     os.close(theirs)
     shown = b""
     while True:

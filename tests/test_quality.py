@@ -1,4 +1,5 @@
-"""The quality suite on two datasets: it runs, `init` is not far behind, and its page is what its results say."""
+"""The quality suite on two datasets: it runs, `init` is not far behind, and its page is what its
+results say."""
 
 import json
 from pathlib import Path
@@ -18,7 +19,9 @@ def named(name):
 
 @pytest.mark.parametrize(("name", "most"), [("iris", 10.0), ("diabetes", 10.0)])
 def test_init_is_not_far_behind_lightgbm(name, most):
-    results = {method: {"seeds": reached(named(name), method, 1, 1000)} for method in ("lightgbm", "init")}
+    results = {
+        method: {"seeds": reached(named(name), method, 1, 1000)} for method in ("lightgbm", "init")
+    }
     assert table.distance(named(name), results, "init") < most
 
 
@@ -32,13 +35,23 @@ def test_a_process_tells_scores_seconds_and_memory():
 def test_a_method_that_fails_is_told_and_stops_nothing():
     found = measured(named("iris"), "nothing", 1, 1000)
     assert found == {"error": "KeyError: 'nothing'"}
-    results = {"iris": {"init": found, "lightgbm": {"seeds": [{"score": 0.9, "cpu_seconds": 1.0}], "peak_mb": 9}}}
+    results = {
+        "iris": {
+            "init": found,
+            "lightgbm": {"seeds": [{"score": 0.9, "cpu_seconds": 1.0}], "peak_mb": 9},
+        }
+    }
     page = table.page({"rows": 100, "seeds": 1, "datasets": results})
-    assert "| iris (scikit-learn) | accuracy | 0.900 (1.0 s, 9 MB) | not run | not run | failed |  |" in page
+    assert (
+        "| iris (scikit-learn) | accuracy | 0.900 (1.0 s, 9 MB) | not run | not run | failed |  |"
+        in page
+    )
 
 
 def test_the_page_is_what_the_results_say():
-    assert (ROOT / "docs" / "quality.md").read_text(encoding="utf-8") == table.page(json.loads(RESULTS.read_text()))
+    assert (ROOT / "docs" / "quality.md").read_text(encoding="utf-8") == table.page(
+        json.loads(RESULTS.read_text())
+    )
 
 
 def test_there_are_at_least_twelve_datasets_of_packages():

@@ -1,4 +1,5 @@
-"""Results, checkpoints and models in a bucket: the bits of a folder, whole or not there, and nothing lost by a kill."""
+"""Results, checkpoints and models in a bucket: the bits of a folder, whole or not there, and
+nothing lost by a kill."""
 
 import hashlib
 import json
@@ -31,9 +32,21 @@ trainer: {epochs: 3, batch_size: 32, early_stop: -1}
 backend: local
 """
 WRITTEN = {
-    *("started.json", "description.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json"),
+    *(
+        "started.json",
+        "description.json",
+        "training_statistics.json",
+        "test_statistics.json",
+        "test_diagnostics.json",
+    ),
     *("training_log.jsonl", "summary.json", "ledger.jsonl", "receipt.json"),
-    *("digests.json", "predictions.parquet", "report.html", "model/model.json", "model/weights.safetensors"),
+    *(
+        "digests.json",
+        "predictions.parquet",
+        "report.html",
+        "model/model.json",
+        "model/weights.safetensors",
+    ),
 }
 
 
@@ -51,7 +64,9 @@ def bucket(place, server, monkeypatch):
     for name, value in {**proxy.environment(), "AWS_EC2_METADATA_DISABLED": "true"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("distcore_data.stores.retries.FIRST_WAIT", 0.01)
-    monkeypatch.setattr("distcore_data.stores.lease.PATIENCE", 2.0)  # what is killed here does not come back
+    monkeypatch.setattr(
+        "distcore_data.stores.lease.PATIENCE", 2.0
+    )  # what is killed here does not come back
     monkeypatch.setattr("distcore_data.stores.lease.LOOK", 0.1)
     place.write(place.config, CONFIG)
     return proxy, client
@@ -61,7 +76,8 @@ def objects(client, prefix=f"{RUN}/"):
     """{name below the prefix: content}."""
     found = client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
     return {
-        each["Key"][len(prefix) :]: client.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read() for each in found
+        each["Key"][len(prefix) :]: client.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read()
+        for each in found
     }
 
 
@@ -72,7 +88,11 @@ def bits(found):
 
 
 def folder(path):
-    return {each.relative_to(path).as_posix(): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+    return {
+        each.relative_to(path).as_posix(): each.read_bytes()
+        for each in path.rglob("*")
+        if each.is_file()
+    }
 
 
 def nothing_left_here(place):
@@ -95,7 +115,11 @@ def test_an_experiment_is_that_of_a_folder(place, bucket):
         assert there[name] == here[name]
     checkpoints = {name for name in there if name.startswith("checkpoints/")}
     assert len(checkpoints) == 6
-    assert all(there[name] == here[name] for name in checkpoints if not name.endswith(("manifest.json", "state.json")))
+    assert all(
+        there[name] == here[name]
+        for name in checkpoints
+        if not name.endswith(("manifest.json", "state.json"))
+    )
     assert nothing_left_here(place)
 
 
@@ -107,12 +131,26 @@ def test_the_model_predicts_and_is_scored_from_there(place, bucket):
     for name, content in objects(client).items():
         place.write(f"copy/{name}", content)
     place.good("predict", "--model_path", local, "--output_directory", place.folder / "here")
-    done = place.good("predict", "--model_path", address, "--output_directory", f"s3://{BUCKET}/answers")
+    done = place.good(
+        "predict", "--model_path", address, "--output_directory", f"s3://{BUCKET}/answers"
+    )
     assert done.out.strip() == f"s3://{BUCKET}/answers/predictions.parquet"
     answers = objects(client, "answers/")
-    assert answers == {"predictions.parquet": (place.folder / "here" / "predictions.parquet").read_bytes()}
-    place.good("evaluate", "--model_path", f"{address}/model", "--output_directory", f"s3://{BUCKET}/scores")
-    assert objects(client, "scores/").keys() == {"predictions.parquet", "test_statistics.json", "digests.json"}
+    assert answers == {
+        "predictions.parquet": (place.folder / "here" / "predictions.parquet").read_bytes()
+    }
+    place.good(
+        "evaluate",
+        "--model_path",
+        f"{address}/model",
+        "--output_directory",
+        f"s3://{BUCKET}/scores",
+    )
+    assert objects(client, "scores/").keys() == {
+        "predictions.parquet",
+        "test_statistics.json",
+        "digests.json",
+    }
     frame = pl.read_csv(place.folder / place.data)
     assert distcore.load(address).predict(frame) == distcore.load(local).predict(frame)
     assert nothing_left_here(place)
@@ -129,9 +167,23 @@ def test_credentials_can_be_given(place, bucket, monkeypatch):
     assert distcore.load(address, credentials=proxy.options()).predict(frame).num_rows == len(frame)
     path = place.write("credentials.json", json.dumps(proxy.options()))
     place.good("predict", "--model_path", address, "--credentials", path)
-    assert main(["report", address, "--credentials", str(path), "--output", str(place.folder / "again.html")]) == 0
+    assert (
+        main(
+            [
+                "report",
+                address,
+                "--credentials",
+                str(path),
+                "--output",
+                str(place.folder / "again.html"),
+            ]
+        )
+        == 0
+    )
     assert "--credentials: the file is not JSON" in place.refused(
-        *place.words("predict", "--model_path", address, "--credentials", place.folder / place.config)
+        *place.words(
+            "predict", "--model_path", address, "--credentials", place.folder / place.config
+        )
     )
 
 
@@ -149,26 +201,40 @@ def test_a_model_to_start_from(place, bucket):
     _, client = bucket
     place.good("train", "--output_directory", RESULTS, "--model_name", "first")
     place.write(
-        "two.yaml", CONFIG.replace("backend: local", "backend: {type: local, trainer: {type: ddp, num_workers: 2}}")
+        "two.yaml",
+        CONFIG.replace(
+            "backend: local", "backend: {type: local, trainer: {type: ddp, num_workers: 2}}"
+        ),
     )
     given = ["--config", place.folder / "two.yaml", "--model_load_path"]
     place.good("train", *given, f"{RESULTS}/experiment_first", "--model_name", "there")
     for name, content in objects(client, "results/experiment_first/").items():
         place.write(f"first/{name}", content)
     place.good("train", *given, place.folder / "first", "--model_name", "here")
-    found = [bits(folder(place.folder / f"results/experiment_{name}")) for name in ("there", "here")]
+    found = [
+        bits(folder(place.folder / f"results/experiment_{name}")) for name in ("there", "here")
+    ]
     assert found[0] == found[1]
     client.delete_object(Bucket=BUCKET, Key="results/experiment_first/model/model.json")
-    message = place.refused(*place.words("train", "--model_load_path", f"{RESULTS}/experiment_first"), code=2)
+    message = place.refused(
+        *place.words("train", "--model_load_path", f"{RESULTS}/experiment_first"), code=2
+    )
     assert f"{RESULTS}/experiment_first holds no model" in message
 
 
 def test_what_is_not_to_be_saved_is_not_in_the_bucket(place, bucket):
     _, client = bucket
     skips = ("model", "progress", "report", "predictions", "training_description")
-    place.good("experiment", "--output_directory", RESULTS, *(f"--skip_save_{each}" for each in skips))
+    place.good(
+        "experiment", "--output_directory", RESULTS, *(f"--skip_save_{each}" for each in skips)
+    )
     assert objects(client).keys() == {
-        *("started.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json"),
+        *(
+            "started.json",
+            "training_statistics.json",
+            "test_statistics.json",
+            "test_diagnostics.json",
+        ),
         *("training_log.jsonl", "digests.json", "ledger.jsonl"),
     }
 
@@ -197,7 +263,10 @@ def test_two_runs_at_once_share_no_folder(place, bucket):
     processes = [place.start("train", "--output_directory", RESULTS) for _ in range(2)]
     done = [place.finish(each) for each in processes]
     assert [each.code for each in done] == [0, 0], done
-    assert {each.out.split()[-1] for each in done} == {f"{RESULTS}/experiment_run", f"{RESULTS}/experiment_run_1"}
+    assert {each.out.split()[-1] for each in done} == {
+        f"{RESULTS}/experiment_run",
+        f"{RESULTS}/experiment_run_1",
+    }
     first, second = objects(client), objects(client, "results/experiment_run_1/")
     assert bits(first) == bits(second)
     assert first["started.json"] != second["started.json"]
@@ -206,7 +275,12 @@ def test_two_runs_at_once_share_no_folder(place, bucket):
 @pytest.mark.parametrize(
     ("command", "option", "place_given", "said"),
     [
-        ("train", "--output_directory", "http://169.254.169.254/latest", "http:// is no store. Nothing was contacted"),
+        (
+            "train",
+            "--output_directory",
+            "http://169.254.169.254/latest",
+            "http:// is no store. Nothing was contacted",
+        ),
         ("train", "--output_directory", "s3://user:pass@bucket/x", "was given with a password"),
         ("train", "--output_directory", "s3:/bucket/x", "an address that lost a slash"),
         ("train", "--model_resume_path", f"{RESULTS}/none", "holds no run to go on with"),
@@ -225,14 +299,18 @@ def test_what_cannot_be_is_told_before_any_work(place, bucket, command, option, 
 
 
 def test_a_bucket_that_cannot_be_used_is_told_before_any_work(place, bucket):
-    message = place.refused(*place.words("train", "--output_directory", "s3://no-such-bucket/x"), code=1)
+    message = place.refused(
+        *place.words("train", "--output_directory", "s3://no-such-bucket/x"), code=1
+    )
     assert "s3://no-such-bucket/x" in message
     assert "NoSuchBucket" in message
 
 
 def test_a_name_that_no_object_can_have_is_told(place, bucket):
     place.good("preprocess")
-    message = place.refused(*place.words("train", "--output_directory", RESULTS, "--model_name", "a b"))
+    message = place.refused(
+        *place.words("train", "--output_directory", RESULTS, "--model_name", "a b")
+    )
     assert "'experiment_a b' cannot be the name of a folder in a bucket" in message
 
 
@@ -240,7 +318,8 @@ def test_a_run_that_is_refused_leaves_nothing(place, bucket):
     _, client = bucket
     place.good("preprocess")
     place.write(
-        place.config, CONFIG.replace("trainer: {", "trainer: {learning_rate: 1.0e+30, optimizer: {type: sgd}, ")
+        place.config,
+        CONFIG.replace("trainer: {", "trainer: {learning_rate: 1.0e+30, optimizer: {type: sgd}, "),
     )
     message = place.refused(*place.words("train", "--output_directory", RESULTS), code=1)
     assert "The loss of bought became" in message
@@ -258,15 +337,21 @@ def test_a_run_that_cannot_hold_its_folder_leaves_nothing(place, bucket):
 
 @pytest.mark.parametrize("where", ["folder", "bucket"])
 def test_a_run_that_is_under_way_cannot_be_gone_on_with(place, bucket, monkeypatch, where):
-    """Two processes would remove each other's checkpoints. Nothing is changed by the one that is refused."""
+    """Two processes would remove each other's checkpoints. Nothing is changed by the one that is
+    refused."""
     proxy, client = bucket
     monkeypatch.setattr("distcore_data.stores.lease.PATIENCE", 60.0)
-    place.write(place.config, CONFIG.replace("epochs: 3", "epochs: 100000, steps_per_checkpoint: 300"))
+    place.write(
+        place.config, CONFIG.replace("epochs: 3", "epochs: 100000, steps_per_checkpoint: 300")
+    )
     results = RESULTS if where == "bucket" else place.folder / "results"
     process = place.start("train", "--output_directory", results)
     first = "step-00000300"
     while process.poll() is None:
-        if proxy.count("PUT", f"{first}/manifest.json") or (place.results / "checkpoints" / first).exists():
+        if (
+            proxy.count("PUT", f"{first}/manifest.json")
+            or (place.results / "checkpoints" / first).exists()
+        ):
             break
         time.sleep(0.05)
     done = place.run("train", "--model_resume_path", f"{results}/experiment_run")
@@ -286,7 +371,11 @@ def test_a_store_that_stumbles_changes_nothing(place, bucket):
     proxy, client = bucket
     place.good("experiment", "--model_name", "here")
     proxy.expect(
-        *(Fault(kind, "PUT", part) for kind in ("503", "lost") for part in ("started", "tensors", "/model/", "report")),
+        *(
+            Fault(kind, "PUT", part)
+            for kind in ("503", "lost")
+            for part in ("started", "tensors", "/model/", "report")
+        ),
         Fault("slow", "GET", "list-type", seconds=0.5),
     )
     place.good("experiment", "--output_directory", RESULTS)
@@ -302,7 +391,10 @@ def test_a_checkpoint_that_cannot_be_put_ends_the_run_and_the_ones_before_stay(p
     proxy.expect(Fault("denied", "PUT", "checkpoints/step-00000012/tensors", times=99))
     done = place.run("train", "--output_directory", RESULTS)
     assert done.code == 1
-    assert f"{RESULTS}/experiment_run/checkpoints/step-00000012/tensors.safetensors could not be written" in done.err
+    assert (
+        f"{RESULTS}/experiment_run/checkpoints/step-00000012/tensors.safetensors could not be "
+        "written" in done.err
+    )
     assert "AccessDenied" in done.err
     assert [name for name in objects(client) if name.endswith("manifest.json")] == [
         "checkpoints/step-00000006/manifest.json"
@@ -337,7 +429,9 @@ def test_a_damaged_model_is_told_with_its_address(place, bucket, damage):
     if damage == "missing":
         client.delete_object(Bucket=BUCKET, Key=name)
     else:
-        client.put_object(Bucket=BUCKET, Key=name, Body=content[:-1] if damage == "cut" else content[::-1])
+        client.put_object(
+            Bucket=BUCKET, Key=name, Body=content[:-1] if damage == "cut" else content[::-1]
+        )
     with pytest.raises(ArtifactError, match=rf"s3://{BUCKET}/{name} (was changed|is missing)"):
         distcore.load(f"{RESULTS}/experiment_run")
     assert nothing_left_here(place)
@@ -367,7 +461,8 @@ def test_ctrl_c_says_how_to_go_on(place, bucket):
 
 
 class Killer:
-    """Kills a process when one of its changing requests, by number, is about to reach the store or was carried out."""
+    """Kills a process when one of its changing requests, by number, is about to reach the store
+    or was carried out."""
 
     def __init__(self, number, before):
         self.number, self.before = number, before
@@ -385,7 +480,8 @@ class Killer:
 
 
 def killed_and_resumed(place, bucket, number, before):
-    """What lies in the bucket after a run that was killed there and gone on with; None: it was over before."""
+    """What lies in the bucket after a run that was killed there and gone on with; None: it was
+    over before."""
     proxy, client = bucket
     killer = Killer(number, before)
     proxy.pause = killer
@@ -396,14 +492,22 @@ def killed_and_resumed(place, bucket, number, before):
         return None
     assert done.code == -signal.SIGKILL, done.err
     left = objects(client)
-    for name in [each for each in left if each.endswith("/manifest.json")]:  # what is there is whole
+    for name in [
+        each for each in left if each.endswith("/manifest.json")
+    ]:  # what is there is whole
         for file, expected in json.loads(left[name])["files"].items():
-            assert hashlib.sha256(left[name.replace("manifest.json", file)]).hexdigest() == expected["sha256"]
+            assert (
+                hashlib.sha256(left[name.replace("manifest.json", file)]).hexdigest()
+                == expected["sha256"]
+            )
     again = ("train", "--model_resume_path", f"{RESULTS}/experiment_run")
     if any(name.endswith("/manifest.json") for name in left):
         place.good(*again)
     else:
-        assert re.search(rf"holds no run|There is no checkpoint in {RESULTS}/experiment_run/", place.run(*again).err)
+        assert re.search(
+            rf"holds no run|There is no checkpoint in {RESULTS}/experiment_run/",
+            place.run(*again).err,
+        )
         for name in left:
             client.delete_object(Bucket=BUCKET, Key=f"{RUN}/{name}")
         place.good("train", "--output_directory", RESULTS)
@@ -418,7 +522,8 @@ def whole(place, bucket):
 
 @pytest.mark.parametrize(("number", "before"), [(4, True), (12, False)])
 def test_a_killed_run_goes_on_elsewhere(place, bucket, whole, number, before):
-    """At the first checkpoint's manifest, and where an old one is being deleted; nothing of this machine is used again."""
+    """At the first checkpoint's manifest, and where an old one is being deleted; nothing of this
+    machine is used again."""
     found = killed_and_resumed(place, bucket, number, before)
     assert found is not None
     assert bits(found) == whole
@@ -431,8 +536,12 @@ def test_killed_at_every_request_that_changes_the_bucket(place, bucket, whole, b
     number = 0
     while (found := killed_and_resumed(place, bucket, number, before)) is not None:
         assert bits(found) == whole, number
-        # One more than usual if the kill came before the last one was given up: nothing is saved after that.
-        assert len({name.split("/")[1] for name in found if name.startswith("checkpoints/")}) in (2, 3)
+        # One more than usual if the kill came before the last one was given up: nothing is saved
+        # after that.
+        assert len({name.split("/")[1] for name in found if name.startswith("checkpoints/")}) in (
+            2,
+            3,
+        )
         fresh(proxy, client)
         number += 1
     assert number >= 15

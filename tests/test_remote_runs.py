@@ -1,4 +1,5 @@
-"""The same config with its cache on a disk and in a bucket: the same batches and the same weights, with every format."""
+"""The same config with its cache on a disk and in a bucket: the same batches and the same
+weights, with every format."""
 
 import hashlib
 
@@ -34,7 +35,9 @@ def found(folder, **backend):
                     batches.update(repr(column.to_pylist()).encode())
             batches.update(reader.row_numbers(split).tobytes())
     outcome = distcore.train(config, dataset=data.table(ROWS), output_directory=folder)
-    return batches.hexdigest(), hashlib.sha256((outcome.model / "weights.safetensors").read_bytes()).hexdigest()
+    return batches.hexdigest(), hashlib.sha256(
+        (outcome.model / "weights.safetensors").read_bytes()
+    ).hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +49,22 @@ def expected(tmp_path_factory):
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("processor", ["local", "dask"])
-def test_a_bucket_gives_the_batches_and_weights_of_a_disk(bucket, expected, tmp_path, format, processor):
-    """Through a store that stumbles: a put and a get of each kind fails once, and a body breaks off."""
+def test_a_bucket_gives_the_batches_and_weights_of_a_disk(
+    bucket, expected, tmp_path, format, processor
+):
+    """Through a store that stumbles: a put and a get of each kind fails once, and a body breaks
+    off."""
     proxy, client = bucket
-    proxy.expect(*(Fault(kind, method, "/train/") for kind in ("503", "lost") for method in ("PUT", "GET")))
+    proxy.expect(
+        *(Fault(kind, method, "/train/") for kind in ("503", "lost") for method in ("PUT", "GET"))
+    )
     proxy.faults.append(Fault("reset", "GET", "/train/"))
     place = f"s3://{BUCKET}/{format}-{processor}"
-    given = {"cache_dir": place, "cache_credentials": proxy.options(), "processor": {"type": processor}}
+    given = {
+        "cache_dir": place,
+        "cache_credentials": proxy.options(),
+        "processor": {"type": processor},
+    }
     assert found(tmp_path, cache_format=format, **given) == expected
     assert all(fault.times == 0 for fault in proxy.faults)
     assert not client.list_multipart_uploads(Bucket=BUCKET).get("Uploads")

@@ -1,4 +1,5 @@
-"""Datasets fetched from a real HTTP server and a real S3 protocol: whole or not at all, and nothing left behind."""
+"""Datasets fetched from a real HTTP server and a real S3 protocol: whole or not at all, and
+nothing left behind."""
 
 import gzip
 import http.server
@@ -22,7 +23,9 @@ RAW = {"x": "number", "name": "category"}
 
 def table(first=0, rows=ROWS):
     numbers = range(first, first + rows)
-    return pa.table({"x": pa.array(numbers, pa.float64()), "name": [f"n{number % 7}" for number in numbers]})
+    return pa.table(
+        {"x": pa.array(numbers, pa.float64()), "name": [f"n{number % 7}" for number in numbers]}
+    )
 
 
 def csv(rows=ROWS):
@@ -51,7 +54,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, body):
         path = self.path.partition("?")[0]
-        status = {"/forbidden.csv": 403, "/broken.csv": 500}.get(path, 200 if path in self.files else 404)
+        status = {"/forbidden.csv": 403, "/broken.csv": 500}.get(
+            path, 200 if path in self.files else 404
+        )
         content = self.files.get(path, b"") if status == 200 else b""
         start, stop = 0, len(content)
         ranged = self.headers.get("Range")
@@ -122,7 +127,9 @@ def expected(rows=ROWS):
 )
 def test_a_file_over_http(web, scratch, name):
     path = "/" + name.partition("?")[0]
-    content = {"data.parquet": parquet, "data.csv.gz": lambda: gzip.compress(csv())}.get(path[1:], csv)()
+    content = {"data.parquet": parquet, "data.csv.gz": lambda: gzip.compress(csv())}.get(
+        path[1:], csv
+    )()
     Handler.files[path] = content
     assert rows_of(f"{web}/{name}", scratch) == expected()
     assert column_names(f"{web}/{name}", scratch=scratch) == ["x", "name"]
@@ -145,7 +152,10 @@ def test_a_file_of_several_chunks(web, scratch, monkeypatch):
     ("name", "said"),
     [
         ("missing.csv", r"missing\.csv: no such file\. Correct the dataset's URL"),
-        ("forbidden.csv?token=hush-hush", r"forbidden\.csv: cannot be fetched \(.*403.*Check URL, network and cred"),
+        (
+            "forbidden.csv?token=hush-hush",
+            r"forbidden\.csv: cannot be fetched \(.*403.*Check URL, network and cred",
+        ),
         ("broken.csv", r"broken\.csv: cannot be fetched \(.*500"),
         ("some.cut.csv", r"some\.cut\.csv: cannot be fetched \("),
     ],
@@ -159,7 +169,8 @@ def test_what_cannot_be_fetched_is_an_error_that_leaves_nothing(web, scratch, na
 
 
 def test_a_body_that_is_shorter_than_was_promised_is_not_taken_for_the_whole(web, scratch):
-    """The connection ends between two chunks, after whole records: every byte that came can be read."""
+    """The connection ends between two chunks, after whole records: every byte that came can be
+    read."""
     Handler.files["/short.cut.csv"] = csv(300_000)
     with pytest.raises(DataError, match=r"short\.cut\.csv: cannot be fetched"):
         open_source(f"{web}/short.cut.csv", RAW, scratch=scratch)
@@ -180,7 +191,8 @@ def test_nobody_listens(scratch):
 
 @pytest.fixture(scope="module")
 def bucket():
-    """Options for fsspec that lead to an S3 server of this process, with a bucket in it; and that bucket's client."""
+    """Options for fsspec that lead to an S3 server of this process, with a bucket in it; and
+    that bucket's client."""
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -189,7 +201,11 @@ def bucket():
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
     client = boto3.client(
-        "s3", endpoint_url=endpoint, aws_access_key_id="key", aws_secret_access_key="hush", region_name="us-east-1"
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id="key",
+        aws_secret_access_key="hush",
+        region_name="us-east-1",
     )
     client.create_bucket(Bucket="bucket")
     yield {"key": "key", "secret": "hush", "endpoint_url": endpoint}, client
@@ -201,7 +217,9 @@ def test_a_file_a_folder_and_a_pattern_in_s3(bucket, scratch):
     client.put_object(Bucket="bucket", Key="data.csv", Body=csv())
     half = ROWS // 2
     for number in range(2):
-        client.put_object(Bucket="bucket", Key=f"folder/part-{number}.parquet", Body=parquet(number * half, half))
+        client.put_object(
+            Bucket="bucket", Key=f"folder/part-{number}.parquet", Body=parquet(number * half, half)
+        )
     client.put_object(Bucket="bucket", Key="folder/_SUCCESS", Body=b"")
     for path in ("data.csv", "folder", "folder/*.parquet", "folder/part-?.parquet"):
         assert rows_of(f"s3://bucket/{path}", scratch, storage_options=options) == expected()
@@ -213,7 +231,9 @@ def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeyp
     """By a csv of the same size, so that only its version tells."""
     options, client = bucket
     name = "folder/a.parquet" if path == "folder" else path
-    versions = [parquet(), parquet(first=1)] if path == "folder" else [csv(), csv().replace(b"n1", b"n2")]
+    versions = (
+        [parquet(), parquet(first=1)] if path == "folder" else [csv(), csv().replace(b"n1", b"n2")]
+    )
     assert path == "folder" or len(versions[0]) == len(versions[1])
     client.put_object(Bucket="bucket", Key=name, Body=versions[0])
     copy = fetch._copy
@@ -226,7 +246,9 @@ def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeyp
             copy(*arguments)
 
     monkeypatch.setattr(fetch, "_copy", copied)
-    with pytest.raises(DataError, match=r"(data\.csv|a\.parquet).*changed while it was being fetched"):
+    with pytest.raises(
+        DataError, match=r"(data\.csv|a\.parquet).*changed while it was being fetched"
+    ):
         open_source(f"s3://bucket/{path}", RAW, scratch=scratch, storage_options=options)
     assert list(scratch.iterdir()) == []
 
@@ -249,7 +271,8 @@ def test_what_is_not_in_s3(bucket, scratch, path, said):
 
 
 def test_a_whole_run_on_a_dataset_in_s3(bucket, tmp_path, monkeypatch):
-    """With credentials from the environment, as on a cluster: they are in no file of the experiment."""
+    """With credentials from the environment, as on a cluster: they are in no file of the
+    experiment."""
     import distcore
     from distcore_testing import data
 
@@ -264,7 +287,9 @@ def test_a_whole_run_on_a_dataset_in_s3(bucket, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     outcome = distcore.experiment(
-        data.config(str(tmp_path / "cache")), "s3://bucket/train.csv", output_directory=tmp_path / "results"
+        data.config(str(tmp_path / "cache")),
+        "s3://bucket/train.csv",
+        output_directory=tmp_path / "results",
     )
     assert outcome.test_statistics is not None
     assert list((tmp_path / "tmp").iterdir()) == []

@@ -1,4 +1,5 @@
-"""A cache that was damaged after it was built, and the next run: only the damaged files are made again, to the same bytes."""
+"""A cache that was damaged after it was built, and the next run: only the damaged files are made
+again, to the same bytes."""
 
 import hashlib
 import re
@@ -28,7 +29,10 @@ def files(place):
     (folder,) = (place.folder / ".distcore_cache").iterdir()
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
-        path.relative_to(folder).as_posix(): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_ino)
+        path.relative_to(folder).as_posix(): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            path.stat().st_ino,
+        )
         for path in paths
     }
 
@@ -44,7 +48,8 @@ def damage(place, *names):
 
 
 def repaired(place, *names):
-    """The files that the next run said it made again; all have the bytes of before, and no other was touched."""
+    """The files that the next run said it made again; all have the bytes of before, and no other
+    was touched."""
     before = files(place)
     damage(place, *names)
     done = place.good("preprocess")
@@ -52,13 +57,17 @@ def repaired(place, *names):
     assert {name: digest for name, (digest, _) in after.items()} == {
         name: digest for name, (digest, _) in before.items()
     }
-    made = re.findall(r"(\w+/\w+)\.\w+ of the cache is damaged.* It is made again from the data\.", done.err)
+    made = re.findall(
+        r"(\w+/\w+)\.\w+ of the cache is damaged.* It is made again from the data\.", done.err
+    )
     changed = [name.partition(".")[0] for name in after if after[name][1] != before[name][1]]
     assert sorted(made) == sorted(changed)
     return sorted(made)
 
 
-@pytest.mark.parametrize("format", ["parquet", "hdf5", "tfrecord", "{type: hdf5, compression: gzip}"])
+@pytest.mark.parametrize(
+    "format", ["parquet", "hdf5", "tfrecord", "{type: hdf5, compression: gzip}"]
+)
 def test_in_every_format(place, format):
     place.write(place.config, config(format))
     place.good("preprocess")
@@ -67,12 +76,17 @@ def test_in_every_format(place, format):
 
 
 @pytest.mark.parametrize("sample", ["", ", sample_ratio: 0.5", ", sample_size: 100"])
-@pytest.mark.parametrize("strategy", ["fill_with_mean", "drop_row", "fill_with_const", "bfill", "ffill"])
+@pytest.mark.parametrize(
+    "strategy", ["fill_with_mean", "drop_row", "fill_with_const", "bfill", "ffill"]
+)
 def test_whatever_the_rows_go_through(place, strategy, sample):
     place.write(place.config, config(strategy=strategy, sample=sample))
     lines = (place.folder / place.data).read_text().splitlines()
     place.write(
-        place.data, "\n".join("," + line.partition(",")[2] if n % 7 == 3 else line for n, line in enumerate(lines))
+        place.data,
+        "\n".join(
+            "," + line.partition(",")[2] if n % 7 == 3 else line for n, line in enumerate(lines)
+        ),
     )
     place.good("preprocess")
     assert repaired(place, "validation/*") == ["validation/00000"]
@@ -92,6 +106,7 @@ def test_the_run_goes_on_to_the_weights_of_an_undamaged_one(place):
     done = place.good("train")
     assert "It is made again from the data." in done.err
     weights = [
-        place.folder / "results" / f"experiment_{name}" / "model/weights.safetensors" for name in ("whole", "run")
+        place.folder / "results" / f"experiment_{name}" / "model/weights.safetensors"
+        for name in ("whole", "run")
     ]
     assert weights[0].read_bytes() == weights[1].read_bytes()

@@ -1,4 +1,5 @@
-"""Reports of a regression, a binary, a multiclass, a set and a text example in a real browser: wide, narrow, dark."""
+"""Reports of a regression, a binary, a multiclass, a set and a text example in a real browser:
+wide, narrow, dark."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chro
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 if BROWSER is None and os.environ.get("DISTCORE_REQUIRE_CHROMIUM"):
     raise RuntimeError("DISTCORE_REQUIRE_CHROMIUM is set, and there is no Chromium.")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: chromium-headless-shell)")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium here (Debian: chromium-headless-shell)"
+)
 
 ROWS = 240
 CONFIG: dict[str, Any] = {
@@ -37,7 +40,10 @@ def example(kind: str) -> tuple[dict[str, Any], pa.Table]:
     x = random.normal(size=ROWS)
     words = np.array(["dull", "okay", "great"])
     grade = random.integers(0, 3, ROWS)
-    tags = [" ".join(each for each in ("red", "blue", "round") if random.random() < 0.5) for _ in range(ROWS)]
+    tags = [
+        " ".join(each for each in ("red", "blue", "round") if random.random() < 0.5)
+        for _ in range(ROWS)
+    ]
     columns = {
         "regression": ("number", x, "number", 100 * x + random.normal(size=ROWS)),
         "binary": ("number", x, "binary", np.where(x > 0, "yes", "no")),
@@ -46,17 +52,29 @@ def example(kind: str) -> tuple[dict[str, Any], pa.Table]:
         "text": ("text", words[grade], "category", np.array(["1", "5", "10"])[grade]),
     }
     kind_in, given, kind_out, target = columns[kind]
-    features = {"input_features": [{"name": "given", "type": kind_in}, {"name": "noise", "type": "number"}]}
+    features = {
+        "input_features": [{"name": "given", "type": kind_in}, {"name": "noise", "type": "number"}]
+    }
     if kind_in == "text":
         features["input_features"][0]["encoder"] = {"type": "embed"}  # type: ignore[assignment]
     features["output_features"] = [{"name": "target", "type": kind_out}]
-    return {**features, **CONFIG}, pa.table({"given": given, "noise": random.normal(size=ROWS), "target": target})
+    return {**features, **CONFIG}, pa.table(
+        {"given": given, "noise": random.normal(size=ROWS), "target": target}
+    )
 
 
 def browse(*words: str) -> str:
     assert BROWSER is not None
-    fixed = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--headless", "--allow-file-access-from-files"]
-    return subprocess.run([BROWSER, *fixed, *words], capture_output=True, text=True, timeout=240, check=True).stdout
+    fixed = [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--headless",
+        "--allow-file-access-from-files",
+    ]
+    return subprocess.run(
+        [BROWSER, *fixed, *words], capture_output=True, text=True, timeout=240, check=True
+    ).stdout
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -102,7 +120,13 @@ SECTIONS = {
     "set": ("ROC", "Confusion matrix"),
     "text": ("Confusion matrix", "Classes"),
 }
-EVERYWHERE = ("without inputs", "better than", "Learning curves", "What the inputs are worth", "Worst test rows")
+EVERYWHERE = (
+    "without inputs",
+    "better than",
+    "Learning curves",
+    "What the inputs are worth",
+    "Worst test rows",
+)
 EVERYWHERE += ("drift, test", "Time and memory", "best evaluation")
 
 
@@ -117,9 +141,11 @@ def test_a_report_in_a_browser(tmp_path: Path, kind: str) -> None:
     measure = tmp_path / "measure.html"
     for width in (360, 1200):
         measure.write_text(
-            f'<body><iframe src="{page}" style="width:{width}px;height:800px;border:0"></iframe><script>'
-            "const frame = document.querySelector('iframe'); frame.onload = () => { document.body.dataset.wide ="
-            " frame.contentDocument.documentElement.scrollWidth; };</script></body>"
+            f'<body><iframe src="{page}" '
+            f'style="width:{width}px;height:800px;border:0"></iframe><script>'
+            "const frame = document.querySelector('iframe'); frame.onload = () => { "
+            "document.body.dataset.wide = frame.contentDocument.documentElement.scrollWidth; "
+            "};</script></body>"
         )
         shown = browse("--virtual-time-budget=4000", "--dump-dom", f"file://{measure}")
         found = re.search(r'data-wide="(\d+)"', shown)

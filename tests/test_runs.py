@@ -1,4 +1,5 @@
-"""`distcore runs` and `distcore compare`: what lies in a folder of runs, and what differs between them."""
+"""`distcore runs` and `distcore compare`: what lies in a folder of runs, and what differs
+between them."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("config.yaml", "penguins.csv"):
         shutil.copy(PENGUINS / name, folder)
     more = ["trainer.learning_rate=0.02", "input_features.sex.type=category"]
-    for name, work, settings in (("first", distcore.train, []), ("second", distcore.experiment, more)):
+    for name, work, settings in (
+        ("first", distcore.train, []),
+        ("second", distcore.experiment, more),
+    ):
         config = override(document_of(folder / "config.yaml"), ["trainer.epochs=2", *settings])
         data, results = folder / "penguins.csv", folder / "results"
         work(config, dataset=data, output_directory=results, model_name=name)
@@ -42,13 +46,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_runs_lists_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", str(folder / "results")]) == 0
     header, first, second = capsys.readouterr().out.splitlines()
-    assert header.split() == ["RUN", "STATE", "BEGUN", "TRAINED", "EVALUATIONS", "METRIC", "BEST", "AT", "TEST"]
+    assert header.split() == [
+        "RUN",
+        "STATE",
+        "BEGUN",
+        "TRAINED",
+        "EVALUATIONS",
+        "METRIC",
+        "BEST",
+        "AT",
+        "TEST",
+    ]
     assert first.startswith("experiment_first ")
     assert "finished" in first
     assert first.endswith(" -")
     assert main(["runs", str(folder / "results"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)[1]
-    scores = json.loads((folder / "results" / "experiment_second" / "test_statistics.json").read_text())
+    scores = json.loads(
+        (folder / "results" / "experiment_second" / "test_statistics.json").read_text()
+    )
     assert told["test"] == scores
     assert (told["state"], told["evaluations"]) == ("finished", 2)
     assert told["watched"] == {"split": "validation", "feature": "species", "metric": "accuracy"}
@@ -56,16 +72,29 @@ def test_runs_lists_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_compare_says_what_differs(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["compare", *(str(folder / "results" / f"experiment_{name}") for name in ("first", "second"))]) == 0
+    assert (
+        main(
+            [
+                "compare",
+                *(str(folder / "results" / f"experiment_{name}") for name in ("first", "second")),
+            ]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines if line.startswith("trainer.")] == [
         ["trainer.learning_rate", "0.005", "0.02"]
     ]
     assert any(line.startswith("test species accuracy ") for line in lines)
-    assert any(line.startswith("validation species accuracy by evaluation, from ") for line in lines)
+    assert any(
+        line.startswith("validation species accuracy by evaluation, from ") for line in lines
+    )
     assert lines[-1] == "comparison.html"
     page = (tmp_path / "comparison.html").read_text()
     assert "trainer.learning_rate" in page
@@ -73,9 +102,14 @@ def test_compare_says_what_differs(
     HTMLParser().feed(page)
 
 
-def test_a_search_is_compared_by_its_trials(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_is_compared_by_its_trials(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (folder / "config.yaml").read_text().replace("epochs: 40", "epochs: 1")
-    search = "hyperopt: {parameters: {trainer.learning_rate: {space: choice, categories: [0.001, 0.01]}}, search_alg: "
+    search = (
+        "hyperopt: {parameters: {trainer.learning_rate: {space: choice, categories: [0.001, "
+        "0.01]}}, search_alg: "
+    )
     config = folder / "search.yaml"
     config.write_text(text + search + "{type: variant_generator}, executor: {num_samples: 2}}\n")
     words = [
@@ -98,7 +132,8 @@ def test_a_search_is_compared_by_its_trials(folder: Path, capsys: pytest.Capture
 
 
 def test_states(folder: Path, tmp_path: Path) -> None:
-    """A run that is under way, then stopped; one that failed; one that was killed; and resuming makes it finished."""
+    """A run that is under way, then stopped; one that failed; one that was killed; and resuming
+    makes it finished."""
     words = [sys.executable, "-m", "distcore", "train", "-c", str(folder / "config.yaml")]
     words += ["--dataset", str(folder / "penguins.csv"), "-od", str(tmp_path), "-l", "error"]
     words += ["--set", "trainer.epochs=100000", "--set", "trainer.early_stop=-1"]
@@ -113,7 +148,9 @@ def test_states(folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "experiment_SIGTERM"
     assert (run / "ended.json").exists()
     refused = [each.replace("epochs=100000", "learning_rate=1") for each in words]
-    done = subprocess.run([*refused, "--model_resume_path", str(run)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*refused, "--model_resume_path", str(run)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2, done.stderr
     assert "another run" in done.stderr
     assert state_of(run) == "stopped"
@@ -134,7 +171,9 @@ def test_a_run_that_failed_says_why(folder: Path, tmp_path: Path) -> None:
         # What cannot be had here on demand: an error between two checkpoints.
         patch.setattr("distcore.workflow.results.refuse_without_scores", fail)
         with pytest.raises(DistcoreError):
-            distcore.train(folder / "config.yaml", folder / "penguins.csv", output_directory=tmp_path)
+            distcore.train(
+                folder / "config.yaml", folder / "penguins.csv", output_directory=tmp_path
+            )
     (run,) = find_runs(tmp_path)
     assert (run.state, run.error) == ("failed", "the disk went away")
 
@@ -156,7 +195,10 @@ def test_one_run_is_not_compared(folder: Path) -> None:
 
 
 def test_the_time_of_a_resumed_run_is_that_of_all_its_starts() -> None:
-    assert trained_seconds([{"seconds": 1.0}, {"seconds": 3.0}, {"seconds": 0.5}, {"seconds": 2.0}]) == 5.0
+    assert (
+        trained_seconds([{"seconds": 1.0}, {"seconds": 3.0}, {"seconds": 0.5}, {"seconds": 2.0}])
+        == 5.0
+    )
 
 
 def test_a_curve_in_characters() -> None:

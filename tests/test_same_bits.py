@@ -1,4 +1,5 @@
-"""One config and dataset, the same bits: whatever the format, the partitions, the threads and the number of workers."""
+"""One config and dataset, the same bits: whatever the format, the partitions, the threads and
+the number of workers."""
 
 import hashlib
 import json
@@ -41,7 +42,8 @@ backend: {type: local, cache_dir: CACHE, processor: {type: local, parallelism: 1
 
 
 def table(rows=3000):
-    """Every kind of column, with values that miss, texts that need quotes, and numbers of many digits."""
+    """Every kind of column, with values that miss, texts that need quotes, and numbers of many
+    digits."""
     dice = random.Random(5)
 
     def some(value, share=0.1):
@@ -52,9 +54,15 @@ def table(rows=3000):
         "price": [some(dice.gauss(0, 1) * 10 ** dice.randint(-3, 6)) for _ in range(rows)],
         "zone": [some(dice.randint(1, 9)) for _ in range(rows)],
         "member": [some(dice.random() < 0.4) for _ in range(rows)],
-        "city": [some(dice.choice(["Rome", "São Paulo", 'the "Hague"', "Oslo, N", "東京"])) for _ in range(rows)],
+        "city": [
+            some(dice.choice(["Rome", "São Paulo", 'the "Hague"', "Oslo, N", "東京"]))
+            for _ in range(rows)
+        ],
         "tags": [some(" ".join(dice.sample("abcdef", dice.randint(1, 4)))) for _ in range(rows)],
-        "review": [some(" ".join(dice.choices(["good,", "bad", "fine!"], k=dice.randint(1, 9)))) for _ in range(rows)],
+        "review": [
+            some(" ".join(dice.choices(["good,", "bad", "fine!"], k=dice.randint(1, 9))))
+            for _ in range(rows)
+        ],
         "bought": [dice.choice(["yes", "no"]) for _ in range(rows)],
         "stars": [dice.choice(["one", "two", "three"]) for _ in range(rows)],
         "score": [dice.random() for _ in range(rows)],
@@ -74,21 +82,27 @@ def as_jsonl(found, path):
 FORMATS = {
     "csv": lambda found, path: pacsv.write_csv(found, path),
     "tsv": lambda found, path: pacsv.write_csv(found, path, pacsv.WriteOptions(delimiter="\t")),
-    "csv.gz": lambda found, path: pacsv.write_csv(found, pa.CompressedOutputStream(str(path), "gzip")),
+    "csv.gz": lambda found, path: pacsv.write_csv(
+        found, pa.CompressedOutputStream(str(path), "gzip")
+    ),
     "parquet": lambda found, path: pq.write_table(found, path, row_group_size=700),
     "jsonl": as_jsonl,
     "feather": lambda found, path: feather.write_feather(found, str(path), chunksize=500),
 }
 FRAMES = {
     "pyarrow": lambda found: found,
-    "pandas": lambda found: found.to_pandas(integer_object_nulls=True),  # else whole numbers become floats
+    "pandas": lambda found: found.to_pandas(
+        integer_object_nulls=True
+    ),  # else whole numbers become floats
     "polars": pl.from_arrow,
 }
 
 
 def config_in(folder, parallelism=1):
     """The config with a cache folder of its own."""
-    text = CONFIG.replace("CACHE", str(folder)).replace("parallelism: 1", f"parallelism: {parallelism}")
+    text = CONFIG.replace("CACHE", str(folder)).replace(
+        "parallelism: 1", f"parallelism: {parallelism}"
+    )
     path = folder.with_suffix(".yaml")
     path.write_text(text)
     return path
@@ -135,13 +149,17 @@ def test_a_cache_is_the_same_from_every_frame(tmp_path, rows, expected, name):
 @pytest.mark.parametrize(
     ("parallelism", "size"), [(1, 1 << 13), (2, 1 << 13), (2, 1 << 16), (4, 1 << 11), (4, 1 << 16)]
 )
-def test_a_cache_is_the_same_from_any_partitions_and_threads(tmp_path, rows, expected, monkeypatch, parallelism, size):
+def test_a_cache_is_the_same_from_any_partitions_and_threads(
+    tmp_path, rows, expected, monkeypatch, parallelism, size
+):
     from distcore_local import processor
 
     monkeypatch.setattr(processor, "TARGET_BYTES", size)
     monkeypatch.setattr(processor, "SMALLEST_BYTES", size)
     pacsv.write_csv(rows, tmp_path / "data.csv")
-    cache = distcore.preprocess(config_in(tmp_path / "cache", parallelism), dataset=tmp_path / "data.csv")
+    cache = distcore.preprocess(
+        config_in(tmp_path / "cache", parallelism), dataset=tmp_path / "data.csv"
+    )
     assert bits(cache.folder) == expected
 
 
@@ -150,7 +168,9 @@ PLAIN = ("age", "price", "zone", "member", "bought", "stars", "score")
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_cache_is_the_same_with_and_without_the_compiled_reader(tmp_path, rows, monkeypatch, threads):
+def test_a_cache_is_the_same_with_and_without_the_compiled_reader(
+    tmp_path, rows, monkeypatch, threads
+):
     """On text that is plain, and that two partitions make odd, against Parquet."""
     from distcore_data.sources import plaintext, ranges
     from distcore_local import processor
@@ -162,11 +182,17 @@ def test_a_cache_is_the_same_with_and_without_the_compiled_reader(tmp_path, rows
     pq.write_table(found, tmp_path / "data.parquet")
     lines = found.to_pandas(integer_object_nulls=True).to_csv(index=False).splitlines(keepends=True)
     middle = lines[2500].split(",")
-    lines[2500] = ",".join(["NaN" if not middle[0] else f"{middle[0]}000000000000000000000", *middle[1:]])
+    lines[2500] = ",".join(
+        ["NaN" if not middle[0] else f"{middle[0]}000000000000000000000", *middle[1:]]
+    )
     lines[2900] = lines[2900].replace("yes", '"yes"').replace("no", '"no"')
     (tmp_path / "data.csv").write_text("".join(lines))
     whole = CONFIG.splitlines(keepends=True)
-    dropped = [line for line in whole if not any(f"name: {each}," in line for each in ("city", "tags", "review"))]
+    dropped = [
+        line
+        for line in whole
+        if not any(f"name: {each}," in line for each in ("city", "tags", "review"))
+    ]
     monkeypatch.setitem(globals(), "CONFIG", "".join(dropped))
 
     def cached(name, path):
@@ -184,7 +210,11 @@ def test_a_cache_is_the_same_with_and_without_the_compiled_reader(tmp_path, rows
     made = cached("with", tmp_path / "data.csv")
     assert plaintext.compiled is None or {True, False} == set(taken)
     monkeypatch.setattr(plaintext, "compiled", None)
-    assert made == cached("without", tmp_path / "data.csv") == cached("parquet", tmp_path / "data.parquet")
+    assert (
+        made
+        == cached("without", tmp_path / "data.csv")
+        == cached("parquet", tmp_path / "data.parquet")
+    )
 
 
 def test_a_folder_of_files_is_the_same_as_one(tmp_path, rows, expected):
@@ -205,7 +235,9 @@ def built(done):
 
 def test_touch_copy_and_rename_hit_and_one_changed_byte_misses(place):
     text = (place.folder / place.config).read_text()
-    text = text.replace("backend: local", f"backend: {{type: local, cache_dir: {place.folder}/cache}}")
+    text = text.replace(
+        "backend: local", f"backend: {{type: local, cache_dir: {place.folder}/cache}}"
+    )
     place.write(place.config, text)
     first = place.good("preprocess")
     assert built(first)
@@ -229,10 +261,14 @@ def test_touch_copy_and_rename_hit_and_one_changed_byte_misses(place):
 
 
 def test_what_decides_no_byte_of_the_data_hits(place):
-    """Another network, trainer or name of the experiment; another seed, split or normalisation misses."""
+    """Another network, trainer or name of the experiment; another seed, split or normalisation
+    misses."""
     text = (place.folder / place.config).read_text()
     place.good("preprocess")
-    for more in ("combiner: {type: concat, output_size: 3}\n", "trainer: {epochs: 7, learning_rate: 1}\n"):
+    for more in (
+        "combiner: {type: concat, output_size: 3}\n",
+        "trainer: {epochs: 7, learning_rate: 1}\n",
+    ):
         place.write(place.config, text.replace("trainer: {epochs: 1, batch_size: 32}\n", "") + more)
         assert not built(place.good("preprocess")), more
     for more in (
@@ -287,10 +323,13 @@ def seen_by(place, trainer):
     place.write("own_net_that_writes.py", OWN)
     place.write(place.config, NUMBERED.replace("TRAINER", trainer))
     (place.folder / name).mkdir()
-    done = place.process("train", "--model_name", name, SEEN=str(place.folder / name), PYTHONPATH=str(place.folder))
+    done = place.process(
+        "train", "--model_name", name, SEEN=str(place.folder / name), PYTHONPATH=str(place.folder)
+    )
     assert done.code == 0, done.err
     ranks = [
-        [json.loads(line) for line in path.read_text().splitlines()] for path in sorted((place.folder / name).iterdir())
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in sorted((place.folder / name).iterdir())
     ]
     batches = [[number for rank in parts for number in rank] for parts in zip(*ranks, strict=True)]
     folder = place.folder / "results" / f"experiment_{name}"
@@ -333,8 +372,15 @@ def test_the_same_seed_gives_the_same_weights(tmp_path, rows):
     pacsv.write_csv(rows, tmp_path / "data.csv")
     config, out = config_in(tmp_path / "cache"), tmp_path / "results"
     found = [
-        weights(distcore.train(config, dataset=data, random_seed=seed, output_directory=out).directory)
-        for data, seed in ((tmp_path / "data.csv", 3), (tmp_path / "data.csv", 3), (rows, 3), (rows, 4))
+        weights(
+            distcore.train(config, dataset=data, random_seed=seed, output_directory=out).directory
+        )
+        for data, seed in (
+            (tmp_path / "data.csv", 3),
+            (tmp_path / "data.csv", 3),
+            (rows, 3),
+            (rows, 4),
+        )
     ]
     assert found[0] == found[1] == found[2]
     assert found[3] != found[0]
@@ -343,12 +389,20 @@ def test_the_same_seed_gives_the_same_weights(tmp_path, rows):
 def test_the_loader_decides_nothing_but_speed(tmp_path, rows):
     """In memory, or from windows of a scratch file, with and without a thread that reads ahead."""
     found = set()
-    loaders = ("fully_executed: true", "fully_executed: false", "fully_executed: false, prefetch: 0")
+    loaders = (
+        "fully_executed: true",
+        "fully_executed: false",
+        "fully_executed: false, prefetch: 0",
+    )
     for number, loader in enumerate(loaders):
         config = config_in(tmp_path / "cache")
-        text = config.read_text().replace("processor:", f"loader: {{{loader}, window_size_bytes: 20000}}, processor:")
+        text = config.read_text().replace(
+            "processor:", f"loader: {{{loader}, window_size_bytes: 20000}}, processor:"
+        )
         config.write_text(text)
-        outcome = distcore.train(config, dataset=rows, output_directory=tmp_path, model_name=str(number))
+        outcome = distcore.train(
+            config, dataset=rows, output_directory=tmp_path, model_name=str(number)
+        )
         found.add(weights(outcome.directory))
     assert len(found) == 1
 
@@ -366,12 +420,16 @@ def batches_of(cache):
     """The digest of every bit of the training batches of an epoch."""
     plugins, digest, count = Plugins(), hashlib.sha256(), 0
     with open_cache(cache, plugins) as reader:
-        request = LoadRequest(reader=reader, split="train", columns=list(reader.columns), batch_size=64, seed=7)
+        request = LoadRequest(
+            reader=reader, split="train", columns=list(reader.columns), batch_size=64, seed=7
+        )
         loader = plugins.make(LOADER, "packed", {}, request=request)
         for batch in loader.batches(epoch=1):
             digest.update(batch.packed.numpy().tobytes())
             for name, each in sorted(batch.ragged.items()):
-                digest.update(name.encode() + each.values.numpy().tobytes() + each.offsets.numpy().tobytes())
+                digest.update(
+                    name.encode() + each.values.numpy().tobytes() + each.offsets.numpy().tobytes()
+                )
             count += 1
         loader.close()
     assert count > 20
@@ -385,7 +443,9 @@ def test_the_cache_format_decides_nothing_but_the_files(tmp_path, rows):
         config = config_in(tmp_path / "cache")
         config.write_text(config.read_text().replace("processor:", f"{line}, processor:"))
         cache = distcore.preprocess(config, dataset=rows)
-        outcome = distcore.train(config, dataset=rows, output_directory=tmp_path, model_name=str(number))
+        outcome = distcore.train(
+            config, dataset=rows, output_directory=tmp_path, model_name=str(number)
+        )
         found[name] = (batches_of(cache), weights(outcome.directory))
         caches.add(cache.key)
     assert len(set(found.values())) == 1, found
@@ -397,6 +457,11 @@ def test_the_cache_format_decides_nothing_but_the_files(tmp_path, rows):
 def test_a_cache_format_that_is_not_there_says_what_to_install(place, monkeypatch):
     text = (place.folder / place.config).read_text()
     monkeypatch.setenv("DISTCORE_BLOCK", "distcore-hdf5")
-    for line, words in (("cache_format: hdf5", "pip install distcore-hdf5"), ("data_format: hdf7", "parquet")):
-        place.write(place.config, text.replace("backend: local", f"backend: {{type: local, {line}}}"))
+    for line, words in (
+        ("cache_format: hdf5", "pip install distcore-hdf5"),
+        ("data_format: hdf7", "parquet"),
+    ):
+        place.write(
+            place.config, text.replace("backend: local", f"backend: {{type: local, {line}}}")
+        )
         assert words in place.refused(*place.words("preprocess"))

@@ -1,4 +1,5 @@
-"""A schedule of the learning rate from outside: named by `decay`, trained, killed, and resumed to the same bits."""
+"""A schedule of the learning rate from outside: named by `decay`, trained, killed, and resumed
+to the same bits."""
 
 import json
 
@@ -67,10 +68,22 @@ def test_it_is_listed_and_its_options_are_in_the_schema(place, site):
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ("half_life: 7", "half_live: 7", "half_live: unknown option 'half_live'; did you mean 'half_life'?"),
+        (
+            "half_life: 7",
+            "half_live: 7",
+            "half_live: unknown option 'half_live'; did you mean 'half_life'?",
+        ),
         ("half_life: 7", "half_life: 0", "half_life: should be greater than or equal to 1"),
-        ("warmup_fraction: 0.1", "warmup_fraction: 2", "warmup_fraction: should be less than or equal to 1"),
-        ("decay: halves, half_life: 7", "decay: linear, half_life: 7", "unknown option 'half_life'"),
+        (
+            "warmup_fraction: 0.1",
+            "warmup_fraction: 2",
+            "warmup_fraction: should be less than or equal to 1",
+        ),
+        (
+            "decay: halves, half_life: 7",
+            "decay: linear, half_life: 7",
+            "unknown option 'half_life'",
+        ),
     ],
 )
 def test_its_options_are_checked_by_line(place, site, right, wrong, message):

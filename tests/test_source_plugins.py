@@ -1,4 +1,5 @@
-"""A data format from outside: fixed-width text, read by a distribution that is installed beside ours."""
+"""A data format from outside: fixed-width text, read by a distribution that is installed beside
+ours."""
 
 import json
 import sqlite3
@@ -116,13 +117,17 @@ def test_a_format_from_outside_is_read_listed_and_planned(place, installed, fixe
     installed.run(*words)
     description = json.loads((place.results / "description.json").read_text())
     assert description["data"]["rows"]["train"] > 100
-    assert ["distcore-fwf", "1.0"] in [[each["distribution"], each["version"]] for each in description["plugins"]]
+    assert ["distcore-fwf", "1.0"] in [
+        [each["distribution"], each["version"]] for each in description["plugins"]
+    ]
     model = place.results
     predicted = place.words("predict", "--model_path", model, "--dataset", fixed)
     installed.run(*predicted)
     rows = json.loads(installed.run("plugins", "--json"))
     assert ("sources", "fwf", "ok") in {(row["role"], row["name"], row["state"]) for row in rows}
-    planned = json.loads(installed.run("plan", "--config", place.config, "--dataset", fixed, "--json"))
+    planned = json.loads(
+        installed.run("plan", "--config", place.config, "--dataset", fixed, "--json")
+    )
     [source] = [each for each in planned["plugins"] if each["role"] == "sources"]
     assert (source["name"], source["distribution"]) == ("fwf", "distcore-fwf")
     assert planned["cache"]["state"] == "hit"
@@ -137,7 +142,9 @@ def test_its_rows_are_those_of_csv(place, installed, fixed):
     fitted = (place.folder / ".distcore_cache" / key / "train" / "00000.parquet").read_bytes()
     place.good("preprocess")
     [other] = key_of(place) - {key}
-    assert (place.folder / ".distcore_cache" / other / "train" / "00000.parquet").read_bytes() == fitted
+    assert (
+        place.folder / ".distcore_cache" / other / "train" / "00000.parquet"
+    ).read_bytes() == fitted
 
 
 def test_a_release_that_reads_otherwise_misses_the_cache(place, installed, fixed, tmp_path):
@@ -150,7 +157,10 @@ def test_a_release_that_reads_otherwise_misses_the_cache(place, installed, fixed
     installed.folder = tmp_path / "otherwise"
     installed.reader(version="2.0", data=2, more=".lower()")
     said = installed.run(*place.words("preprocess", "--dataset", fixed))
-    assert "data format fwf with distcore-fwf 1.0 (data version 1), now distcore-fwf 2.0 (data version 2)" in said
+    assert (
+        "data format fwf with distcore-fwf 1.0 (data version 1), now distcore-fwf 2.0 (data "
+        "version 2)" in said
+    )
     assert len(key_of(place)) == 2
 
 
@@ -189,7 +199,8 @@ def test_an_address_is_read_by_the_plugin_of_its_scheme(place, installed, distri
         database.execute("create table people (age real, city text, bought text)")
         database.executemany("insert into people values (?, ?, ?)", map(row, range(240)))
     installed.run(
-        *place.words("preprocess", "--dataset", f"sqlite://{path}/people"), XDG_CACHE_HOME=str(place.folder / "cache")
+        *place.words("preprocess", "--dataset", f"sqlite://{path}/people"),
+        XDG_CACHE_HOME=str(place.folder / "cache"),
     )
     [source] = place.folder.glob("cache/distcore/*/train/00000.parquet")
     place.good("preprocess")

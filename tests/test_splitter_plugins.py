@@ -87,7 +87,10 @@ def test_a_splitter_from_outside_splits_with_its_own_options(place, run, distrib
 @pytest.mark.parametrize(
     ("split", "said"),
     [
-        ("{type: letters, column: city, validaton: O}", "unknown option 'validaton'; did you mean 'validation'?"),
+        (
+            "{type: letters, column: city, validaton: O}",
+            "unknown option 'validaton'; did you mean 'validation'?",
+        ),
         ("{type: letters, column: city, validation: ''}", "should have at least 1 character"),
         ("{type: letters, column: city, probabilities: [1, 2, 3]}", "should sum to 1, not 6"),
         ("{type: leters, column: city}", "'random', 'stratify'"),
@@ -110,8 +113,16 @@ def test_a_release_that_splits_otherwise_has_another_cache(place, run, distribut
     assert "splitter letters with distcore-letters 1.0 (data version 1)" in said
 
 
-def test_a_member_that_shadows_a_built_in_one_is_refused_by_both_names(place, run, distribution, tmp_path):
-    distribution(tmp_path / "site", "odd-random", SPLITTER.format(version=1), kind="splitters", entry="random")
+def test_a_member_that_shadows_a_built_in_one_is_refused_by_both_names(
+    place, run, distribution, tmp_path
+):
+    distribution(
+        tmp_path / "site",
+        "odd-random",
+        SPLITTER.format(version=1),
+        kind="splitters",
+        entry="random",
+    )
     said = run(*place.words("preprocess"), code=1)
     assert "Two distributions offer splitter 'random': distcore-data" in said
     assert "odd-random 1.0" in said

@@ -1,4 +1,5 @@
-"""The laws on imports: what the command line must not load, and what a local run must never load."""
+"""The laws on imports: what the command line must not load, and what a local run must never
+load."""
 
 import json
 import os
@@ -34,7 +35,9 @@ def modules_after(code: str) -> set[str]:
 def all_modules_after(code: str) -> set[str]:
     """The full names of modules loaded by a fresh interpreter after the code ran."""
     script = f"import sys, json\n{code}\nprint('MODULES' + json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300
+    )
     assert "MODULES" in done.stdout, done.stderr
     return set(json.loads(done.stdout.rpartition("MODULES")[2]))
 
@@ -82,14 +85,19 @@ def test_import_distcore_loads_nothing_heavy() -> None:
 def test_plugin_modules_load_nothing_heavy() -> None:
     """Every plugin.py may be imported while detecting or listing, so it must stay light."""
     loaded = modules_after(
-        "import distcore_local.plugin, distcore_parquet.plugin, distcore_tabular.plugin, distcore_report.plugin"
+        "import distcore_local.plugin, distcore_parquet.plugin, distcore_tabular.plugin, "
+        "distcore_report.plugin"
     )
     assert not loaded & (HEAVY - {"stevedore"})
 
 
 def test_whoever_starts_a_worker_group_does_not_load_torch() -> None:
     """Its ranks do; they would wait for it."""
-    code = "from distcore_core.contracts import TRAINER\nfrom distcore_core.registry.manager import Plugins\nPlugins().make(TRAINER, 'data_parallel', {'num_workers': 2}).strategy"
+    code = (
+        "from distcore_core.contracts import TRAINER\n"
+        "from distcore_core.registry.manager import Plugins\n"
+        "Plugins().make(TRAINER, 'data_parallel', {'num_workers': 2}).strategy"
+    )
     assert not modules_after(code) & ({"torch"} | ENGINES)
 
 
@@ -100,16 +108,19 @@ def test_preprocessing_loads_neither_torch_nor_pandas(tmp_path) -> None:
 
 def test_a_local_experiment_loads_no_engine_and_no_compiler(tmp_path) -> None:
     code = preprocess_code(tmp_path).replace(
-        "distcore.preprocess(config, dataset=data)", "distcore.experiment(config, dataset=data, output_directory=out)"
+        "distcore.preprocess(config, dataset=data)",
+        "distcore.experiment(config, dataset=data, output_directory=out)",
     )
     assert not all_modules_after(code) & (ENGINES | COMPILER)
 
 
 def test_training_alone_loads_no_metrics(tmp_path) -> None:
-    """torchmetrics imports scipy and pandas wherever they are installed; without a validation split nobody needs it."""
+    """torchmetrics imports scipy and pandas wherever they are installed; without a validation
+    split nobody needs it."""
     code = preprocess_code(tmp_path).replace(
         "distcore.preprocess(config, dataset=data)",
-        "config['preprocessing'] = {'split': {'type': 'random', 'probabilities': [1.0, 0.0, 0.0]}}\n"
+        "config['preprocessing'] = {'split': {'type': 'random', 'probabilities': [1.0, 0.0, "
+        "0.0]}}\n"
         "distcore.train(config, dataset=data, output_directory=out)",
     )
     loaded = all_modules_after(code)
@@ -119,23 +130,38 @@ def test_training_alone_loads_no_metrics(tmp_path) -> None:
 
 def test_waiting_threads_give_way_unless_the_user_says_otherwise() -> None:
     code = (
-        "import os\nfrom distcore_data.threads import patient_threads\n{}\npatient_threads()\nprint(dict(os.environ))"
+        "import os\n"
+        "from distcore_data.threads import patient_threads\n"
+        "{}\n"
+        "patient_threads()\n"
+        "print(dict(os.environ))"
     )
-    assert "'GOMP_SPINCOUNT': '1000'" in output_of(code.format("os.environ.pop('GOMP_SPINCOUNT', 0)"))
-    assert "GOMP_SPINCOUNT" not in output_of(code.format("os.environ['OMP_WAIT_POLICY'] = 'active'"))
+    assert "'GOMP_SPINCOUNT': '1000'" in output_of(
+        code.format("os.environ.pop('GOMP_SPINCOUNT', 0)")
+    )
+    assert "GOMP_SPINCOUNT" not in output_of(
+        code.format("os.environ['OMP_WAIT_POLICY'] = 'active'")
+    )
     assert "'GOMP_SPINCOUNT': '7'" in output_of(code.format("os.environ['GOMP_SPINCOUNT'] = '7'"))
 
 
 def output_of(code: str) -> str:
     """What a fresh interpreter prints, without the variables that this one may have set."""
-    clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=clean)
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=clean
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def preprocess_code(folder) -> str:
-    """Code that preprocesses a small CSV file (making a frame would itself import pandas through pyarrow)."""
+    """Code that preprocesses a small CSV file (making a frame would itself import pandas through
+    pyarrow)."""
     lines = ["x,c,y", *(f"{i % 17 / 3},{'ab'[i % 2]},{i % 3 == 0}" for i in range(200))]
     (folder / "data.csv").write_text("\n".join(lines) + "\n")
     return f"""
@@ -152,14 +178,21 @@ distcore.preprocess(config, dataset=data)
 
 
 def test_no_module_takes_the_place_of_what_its_package_offers() -> None:
-    """Importing `package.name` sets that attribute: a function of the name would be a module from then on."""
+    """Importing `package.name` sets that attribute: a function of the name would be a module
+    from then on."""
     import ast
     from pathlib import Path
 
     for init in Path(__file__).parent.parent.glob("*/**/src/**/__init__.py"):
         tree = ast.parse(init.read_text())
-        names = {each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
+        names = {
+            each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)
+        }
         modules = {
-            each.stem for each in (*init.parent.glob("*.py"), *(each.parent for each in init.parent.glob("*/*.py")))
+            each.stem
+            for each in (
+                *init.parent.glob("*.py"),
+                *(each.parent for each in init.parent.glob("*/*.py")),
+            )
         }
         assert not names & modules, init

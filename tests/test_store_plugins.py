@@ -1,4 +1,5 @@
-"""A store from outside: objects in a database, by the scheme of an address that its distribution offers."""
+"""A store from outside: objects in a database, by the scheme of an address that its distribution
+offers."""
 
 import json
 from functools import partial
@@ -91,13 +92,18 @@ def run(place, distribution, tmp_path):
 
 def test_a_cache_and_results_lie_where_the_scheme_of_outside_says(place, run):
     config = (place.folder / place.config).read_text()
-    place.write(place.config, config.replace("backend: local", "backend: {type: local, cache_dir: sqlite://one/cache}"))
+    place.write(
+        place.config,
+        config.replace("backend: local", "backend: {type: local, cache_dir: sqlite://one/cache}"),
+    )
     data = ("--config", place.config, "--dataset", place.data)
     run("train", *data, "--output_directory", "sqlite://two/results")
     assert "hit" in run("plan", *data, "--json")
     assert not (place.folder / ".distcore_cache").exists()
     model = "sqlite://two/results/experiment_run"
-    run("predict", "--model_path", model, "--dataset", place.data, "--output_directory", "predicted")
+    run(
+        "predict", "--model_path", model, "--dataset", place.data, "--output_directory", "predicted"
+    )
     assert list((place.folder / "predicted").rglob("predictions*"))
     listed = run("cache", "list", "--cache_dir", "sqlite://one/cache")
     assert "240" in listed
@@ -105,7 +111,9 @@ def test_a_cache_and_results_lie_where_the_scheme_of_outside_says(place, run):
 
 
 def test_a_scheme_that_nobody_offers_names_those_that_are_installed(place, run):
-    words = place.words("preprocess", "--config_str", '{"backend": {"cache_dir": "sqlight://one/cache"}}')
+    words = place.words(
+        "preprocess", "--config_str", '{"backend": {"cache_dir": "sqlight://one/cache"}}'
+    )
     said = run("cache", "list", "--cache_dir", "sqlight://one/cache", code=2)
     assert "sqlight:// is no store" in said
     assert "one of s3://, gs://, abfs://, file://, memory://, sqlite://." in said
@@ -116,17 +124,23 @@ def test_two_stores_of_one_scheme_are_refused_by_both_names(place, run, distribu
     distribution(tmp_path / "site", "another-memory", STORE, kind="stores", entry="memory")
     said = run("cache", "list", "--cache_dir", "memory://one/cache", code=1)
     assert "Two distributions offer store 'memory': another-memory 1.0 and distcore-data" in said
-    blocked = run("cache", "list", "--cache_dir", "memory://one/cache", DISTCORE_BLOCK="another-memory")
+    blocked = run(
+        "cache", "list", "--cache_dir", "memory://one/cache", DISTCORE_BLOCK="another-memory"
+    )
     assert "another-memory" not in blocked
 
 
 def test_a_store_that_the_config_blocks_offers_no_scheme(place, run, distribution, tmp_path):
     distribution(tmp_path / "site", "another-rows", STORE, kind="stores", entry="sqlite")
     config = (place.folder / place.config).read_text()
-    config = config.replace("backend: local", "backend: {type: local, cache_dir: sqlite://one/cache}")
+    config = config.replace(
+        "backend: local", "backend: {type: local, cache_dir: sqlite://one/cache}"
+    )
     place.write(place.config, config)
     assert "Two distributions offer store 'sqlite'" in run(*place.words("train"), code=1)
     place.write(place.config, config + "plugins: {block: [another-rows]}\n")
     run(*place.words("train"))
     described = json.loads((place.results / "description.json").read_text())["plugins"]
-    assert [each["distribution"] for each in described if each["kind"] == "stores"] == ["distcore-rows"]
+    assert [each["distribution"] for each in described if each["kind"] == "stores"] == [
+        "distcore-rows"
+    ]

@@ -1,4 +1,5 @@
-"""An encoder, a decoder, a loss, a metric and a combiner from outside, in the features of the tabular model."""
+"""An encoder, a decoder, a loss, a metric and a combiner from outside, in the features of the
+tabular model."""
 
 import json
 from functools import partial
@@ -149,12 +150,15 @@ ENTRIES = {
 
 @pytest.fixture
 def run(place, tmp_path):
-    """The command line beside a distribution that offers an encoder, a loss, a decoder and a combiner."""
+    """The command line beside a distribution that offers an encoder, a loss, a decoder and a
+    combiner."""
     install(tmp_path / "site", "distcore-waves", ENTRIES)
     (tmp_path / "site" / "distcore_waves_parts.py").write_text(PARTS)
     (tmp_path / "site" / "distcore_waves_network.py").write_text(NETWORK)
     place.write(
-        "data.csv", "age,height,amount\n" + "".join(f"{n % 40},{n % 9},{(n * 7) % 40 / 3}\n" for n in range(300))
+        "data.csv",
+        "age,height,amount\n"
+        + "".join(f"{n % 40},{n % 9},{(n * 7) % 40 / 3}\n" for n in range(300)),
     )
     place.write("config.yaml", CONFIG)
 
@@ -185,7 +189,11 @@ def test_they_are_trained_saved_loaded_and_predict(place, run):
     assert b"phases" in weights
     assert b"combiner.gates" in weights
     rows = json.loads(run("plugins", "--json"))
-    listed = {(row["role"], row["name"], row["state"]) for row in rows if row["distribution"] == "distcore-waves"}
+    listed = {
+        (row["role"], row["name"], row["state"])
+        for row in rows
+        if row["distribution"] == "distcore-waves"
+    }
     assert listed == {(f"tabular.{kind}", entry, "ok") for kind, entry in ENTRIES.items()}
 
 
@@ -193,7 +201,9 @@ def test_plan_and_results_name_who_offers_them(place, run):
     planned = json.loads(run("plan", "--config", place.config, "--dataset", place.data, "--json"))
     outside = {(f"tabular.{kind}", entry) for kind, entry in ENTRIES.items()}
     assert outside == {
-        (each["role"], each["name"]) for each in planned["plugins"] if each["role"].startswith("tabular.")
+        (each["role"], each["name"])
+        for each in planned["plugins"]
+        if each["role"].startswith("tabular.")
     }
     run(*place.words("train"))
     description = json.loads((place.results / "description.json").read_text())
@@ -210,7 +220,9 @@ def test_a_metric_takes_options(place, run):
     place.write("config.yaml", CONFIG.replace("[bias]", "[{type: bias, times: 3}]"))
     run(*place.words("experiment", "--experiment_name", "threefold"))
     folder = place.folder / "results" / "threefold_run"
-    assert json.loads((folder / "test_statistics.json").read_text())["amount"]["bias"] == pytest.approx(3 * plain)
+    assert json.loads((folder / "test_statistics.json").read_text())["amount"][
+        "bias"
+    ] == pytest.approx(3 * plain)
     config = json.loads((folder / "description.json").read_text())["config"]
     assert config["output_features"][0]["metrics"] == [{"type": "bias", "times": 3.0}]
     run(*place.words("evaluate", "--model_path", folder))
@@ -235,17 +247,37 @@ def test_one_that_is_broken_is_left_out_of_the_schema_with_a_note(run, distribut
 @pytest.mark.parametrize(
     ("right", "wrong", "line", "said"),
     [
-        ("frequencies: 6", "frequenzies: 6", 4, "unknown option 'frequenzies'; did you mean 'frequencies'?"),
+        (
+            "frequencies: 6",
+            "frequenzies: 6",
+            4,
+            "unknown option 'frequenzies'; did you mean 'frequencies'?",
+        ),
         ("frequencies: 6", "frequencies: 0", 4, "should be greater than or equal to 1"),
         ("[bias]", "[bias, byas]", 10, "metrics[1]: should be"),
-        ("[bias]", "[{type: bias, tymes: 3}]", 10, "metrics[0].tymes: unknown option 'tymes'; did you mean 'times'?"),
+        (
+            "[bias]",
+            "[{type: bias, tymes: 3}]",
+            10,
+            "metrics[0].tymes: unknown option 'tymes'; did you mean 'times'?",
+        ),
         ("[bias]", "[bias, {type: bias}]", 10, "the metric 'bias' is named twice"),
         ("scale: 2", "scale: much", 11, "scale: should be a valid number"),
         ("width: 5", "with: 5", 12, "combiner.with: unknown option 'with'; did you mean 'width'?"),
         ("weight: 0.5", "weight: -1", 11, "weight: should be greater than or equal to 0"),
         ("type: waves", "type: weaves", 4, "unknown type 'weaves'; did you mean 'waves'?"),
-        ("type: waves", "type: fourier", 4, "unknown type 'fourier'; known: dense, passthrough, waves"),
-        ("type: gated", "type: gate", 12, "combiner.type: unknown type 'gate'; did you mean 'gated'?"),
+        (
+            "type: waves",
+            "type: fourier",
+            4,
+            "unknown type 'fourier'; known: dense, passthrough, waves",
+        ),
+        (
+            "type: gated",
+            "type: gate",
+            12,
+            "combiner.type: unknown type 'gate'; did you mean 'gated'?",
+        ),
     ],
 )
 def test_a_mistake_in_them_is_told_by_its_line(place, run, right, wrong, line, said):
@@ -272,6 +304,9 @@ def test_another_metric_reads_the_same_cache(place, run):
     place.write("config.yaml", CONFIG.replace("    metrics: [bias]\n", ""))
     run(*place.words("preprocess"))
     assert set(place.folder.rglob("manifest.json")) == caches
-    place.write("config.yaml", CONFIG.replace("type: number}", "type: number, preprocessing: {normalization: minmax}}"))
+    place.write(
+        "config.yaml",
+        CONFIG.replace("type: number}", "type: number, preprocessing: {normalization: minmax}}"),
+    )
     run(*place.words("preprocess"))
     assert set(place.folder.rglob("manifest.json")) > caches

@@ -1,4 +1,5 @@
-"""`distcore verify`: a run that is as it was is equal to its replay; every planted change is found."""
+"""`distcore verify`: a run that is as it was is equal to its replay; every planted change is
+found."""
 
 import json
 import shutil
@@ -28,7 +29,9 @@ class Run:
         self.data.write_text(csv())
         config = folder / "config.yaml"
         config.write_text(TEXT)
-        self.first = distcore.experiment(config, self.data, output_directory=folder / "results", view="none").directory
+        self.first = distcore.experiment(
+            config, self.data, output_directory=folder / "results", view="none"
+        ).directory
 
     def copy(self):
         copied = self.folder / "copy"
@@ -43,7 +46,11 @@ def run(tmp_path_factory):
 
 
 def digests(folder):
-    return {str(each.relative_to(folder)): digest_file(each).sha256 for each in folder.rglob("*") if each.is_file()}
+    return {
+        str(each.relative_to(folder)): digest_file(each).sha256
+        for each in folder.rglob("*")
+        if each.is_file()
+    }
 
 
 def flip(path):
@@ -81,24 +88,48 @@ def indented(folder):
 
 
 FILES = {
-    "a bit of the weights": (flipped("model/weights.safetensors"), "weights.safetensors was changed"),
+    "a bit of the weights": (
+        flipped("model/weights.safetensors"),
+        "weights.safetensors was changed",
+    ),
     "no weights": (missing("model/weights.safetensors"), "weights.safetensors is missing"),
     "a bit of model.json": (flipped("model/model.json"), "model.json was changed"),
     "no model.json": (missing("model/model.json"), "model.json is missing"),
     "a bit of description.json": (flipped("description.json"), "description.json was changed"),
     "a bit of receipt.json": (flipped("receipt.json"), "receipt.json was changed"),
-    "a bit of the training statistics": (flipped("training_statistics.json"), "training_statistics.json was changed"),
-    "a bit of the test statistics": (flipped("test_statistics.json"), "test_statistics.json was changed"),
+    "a bit of the training statistics": (
+        flipped("training_statistics.json"),
+        "training_statistics.json was changed",
+    ),
+    "a bit of the test statistics": (
+        flipped("test_statistics.json"),
+        "test_statistics.json was changed",
+    ),
     "the test statistics written anew": (indented, "test_statistics.json was changed"),
-    "a bit of the diagnostics": (flipped("test_diagnostics.json"), "test_diagnostics.json was changed"),
+    "a bit of the diagnostics": (
+        flipped("test_diagnostics.json"),
+        "test_diagnostics.json was changed",
+    ),
     "no digests": (missing("digests.json"), "digests.json is missing"),
     "a prediction less": (other_predictions, "predictions.parquet was changed"),
     "no predictions": (missing("predictions.parquet"), "predictions.parquet is missing"),
     "a bit of the ledger": (flipped(LEDGER), "line "),
-    "a line of the ledger less": (lines(lambda each: [*each[:3], *each[4:]]), "ledger.jsonl was changed"),
-    "the ledger's last line cut": (lines(lambda each: [*each[:-1], each[-1][:-20]]), "ledger.jsonl was changed"),
-    "two lines of the ledger exchanged": (lines(lambda each: [*each[:-2], *each[:-3:-1]]), "ledger.jsonl was changed"),
-    "a bit of a checkpoint": (flipped("checkpoints/*/tensors.safetensors"), "tensors.safetensors is damaged"),
+    "a line of the ledger less": (
+        lines(lambda each: [*each[:3], *each[4:]]),
+        "ledger.jsonl was changed",
+    ),
+    "the ledger's last line cut": (
+        lines(lambda each: [*each[:-1], each[-1][:-20]]),
+        "ledger.jsonl was changed",
+    ),
+    "two lines of the ledger exchanged": (
+        lines(lambda each: [*each[:-2], *each[:-3:-1]]),
+        "ledger.jsonl was changed",
+    ),
+    "a bit of a checkpoint": (
+        flipped("checkpoints/*/tensors.safetensors"),
+        "tensors.safetensors is damaged",
+    ),
     "a bit of a checkpoint's state": (flipped("checkpoints/*/state.json"), "state.json is damaged"),
     "no manifest": (missing("checkpoints/*/manifest.json"), "manifest.json is damaged"),
     "a bit of the log": (flipped("training_log.jsonl"), "training_log.jsonl was changed"),
@@ -135,7 +166,9 @@ def forged_seed(folder):
 def forged_ledger(folder):
     entries = read_ledger(folder / LEDGER)[0]
     (folder / LEDGER).unlink()
-    Ledger(folder / LEDGER).write(each._replace(weights="0" * 16) if each.step == 9 else each for each in entries)
+    Ledger(folder / LEDGER).write(
+        each._replace(weights="0" * 16) if each.step == 9 else each for each in entries
+    )
     reseal(folder, lambda receipt: None)
 
 
@@ -194,13 +227,17 @@ def test_other_data_in_their_place_are_found(run):
     finally:
         run.data.write_text(whole)
     assert not found.equal
-    assert found.flaws == (f"The data are not those that {folder} was trained on: their digest is another one.",)
+    assert found.flaws == (
+        f"The data are not those that {folder} was trained on: their digest is another one.",
+    )
 
 
 def test_a_run_that_is_as_it_was_is_equal_and_stays_so(run, capsys):
     before = digests(run.first)
     assert main(["verify", str(run.first)]) == 0
-    assert capsys.readouterr().out.startswith("Equal: every file is as it was written, and a replay came to the same")
+    assert capsys.readouterr().out.startswith(
+        "Equal: every file is as it was written, and a replay came to the same"
+    )
     assert digests(run.first) == before
 
 
@@ -217,7 +254,9 @@ def test_steps_are_replayed_from_a_checkpoint(run, capsys):
 def test_data_that_have_moved_are_named(run):
     moved = run.data.rename(run.folder / "moved.csv")
     try:
-        with pytest.raises(UserError, match=r"are not there to be read again\. Say where they are: --dataset PATH"):
+        with pytest.raises(
+            UserError, match=r"are not there to be read again\. Say where they are: --dataset PATH"
+        ):
             verify(run.copy())
         assert verify(run.copy(), moved).equal
     finally:

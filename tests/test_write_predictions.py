@@ -19,7 +19,10 @@ def batch(start: int, rows: int) -> pa.RecordBatch:
 def test_rows_keep_their_order_over_row_groups(tmp_path) -> None:
     size, count = GROUP_ROWS // 2 + 1, 7
     path = tmp_path / "predictions.parquet"
-    assert write_predictions(path, (batch(i * size, size) for i in range(count)), SCHEMA) == size * count
+    assert (
+        write_predictions(path, (batch(i * size, size) for i in range(count)), SCHEMA)
+        == size * count
+    )
     assert pq.ParquetFile(path).num_row_groups == 4
     assert pq.read_table(path)["y"].to_pylist() == list(range(size * count))
 
@@ -42,7 +45,9 @@ def test_an_error_while_predicting_leaves_no_file(tmp_path, groups) -> None:
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
-def test_an_error_in_the_writing_thread_is_raised_and_leaves_what_was_there(tmp_path, monkeypatch, writes) -> None:
+def test_an_error_in_the_writing_thread_is_raised_and_leaves_what_was_there(
+    tmp_path, monkeypatch, writes
+) -> None:
     path = tmp_path / "predictions.parquet"
     path.write_bytes(b"the ones before")
     write, done = pq.ParquetWriter.write_table, []
@@ -63,10 +68,17 @@ def test_an_error_in_the_writing_thread_is_raised_and_leaves_what_was_there(tmp_
 def test_predictions_that_are_not_finite_are_told_by_column_and_row(caplog) -> None:
     def part(numbers, lists):
         return pa.record_batch(
-            {"y": pa.array(numbers), "y_probabilities": pa.array(lists), "name": pa.array(["a", "b"])}
+            {
+                "y": pa.array(numbers),
+                "y_probabilities": pa.array(lists),
+                "name": pa.array(["a", "b"]),
+            }
         )
 
-    batches = [part([1.0, None], [[0.5], [0.5]]), part([float("inf"), 2.0], [[0.5, 0.5], [float("nan"), 0.1]])]
+    batches = [
+        part([1.0, None], [[0.5], [0.5]]),
+        part([float("inf"), 2.0], [[0.5, 0.5], [float("nan"), 0.1]]),
+    ]
     assert list(finite_or_told(iter(batches))) == batches
     told = [each.partition(":")[0] for each in caplog.messages]
     assert told == [

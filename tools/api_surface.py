@@ -1,11 +1,14 @@
-"""The surface of the plugin API as text: what `distcore_core.plugin` and each toolkit's package export.
+"""The surface of the plugin API as text: what `distcore_core.plugin` and each toolkit's package
+export.
 
-Names, signatures, fields with types and defaults, members of Protocols and base classes, hooks with their parameters:
-a line each, so that a diff says what changed. tests/api_surface.txt holds what API_VERSION is, and a test compares.
+Names, signatures, fields with types and defaults, members of Protocols and base classes, hooks with
+their parameters: a line each, so that a diff says what changed. tests/api_surface.txt holds what
+API_VERSION is, and a test compares.
 
     python -m tools.api_surface                          print what is there now
     python -m tools.api_surface --write                  record it, once API_VERSION was raised
-    python -m tools.api_surface --write --before-release    record it for a version that nobody was given yet
+    python -m tools.api_surface --write --before-release    record it for a version that nobody was
+                                                            given yet
 """
 
 from __future__ import annotations
@@ -24,7 +27,13 @@ from distcore_core.contracts import API_VERSION, Role
 from distcore_core.hooks import PROJECT
 
 RECORDED = Path(__file__).parent.parent / "tests" / "api_surface.txt"
-MODULES = ("distcore_core.plugin", "distcore_data", "distcore_torch", "distcore_search", "distcore_testing")
+MODULES = (
+    "distcore_core.plugin",
+    "distcore_data",
+    "distcore_torch",
+    "distcore_search",
+    "distcore_testing",
+)
 SHOWN = frozenset({"__init__", "__iter__", "__len__", "__getitem__", "__enter__", "__exit__"})
 """Of the members whose names begin with an underscore, those that are part of a surface."""
 
@@ -48,7 +57,9 @@ def described(name: str, value: Any) -> Iterator[str]:
     elif inspect.isfunction(value):
         yield f"{name}{_signature(value)}"
     elif isinstance(value, Role):
-        made = ", ".join(f"{each.name}={_shown(getattr(value, each.name))}" for each in dataclasses.fields(value))
+        made = ", ".join(
+            f"{each.name}={_shown(getattr(value, each.name))}" for each in dataclasses.fields(value)
+        )
         yield f"{name} = Role({made})"
     elif name != "API_VERSION":
         yield f"{name} = {value if isinstance(value, types.GenericAlias) else _constant(value)}"
@@ -80,7 +91,11 @@ def _of_class(kind: type) -> Iterator[str]:
         parameters = kind.__dataclass_params__  # type: ignore[attr-defined]
         flags = "".join(f" {each}" for each in ("frozen", "order") if getattr(parameters, each))
     yield f": class({', '.join(bases)}){flags}"
-    fields = {each.name: each for each in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
+    fields = (
+        {each.name: each for each in dataclasses.fields(kind)}
+        if dataclasses.is_dataclass(kind)
+        else {}
+    )
     for name, (owner, value) in sorted(_members(kind).items()):
         if name in fields:
             yield f".{name}: {_field(fields[name])}"
@@ -94,16 +109,25 @@ def _members(kind: type) -> dict[str, tuple[type, Any]]:
     for owner in kind.__mro__:
         if owner.__module__.startswith("distcore"):
             for name in (*vars(owner), *vars(owner).get("__annotations__", {})):
-                hidden = name.startswith("_") and (name not in SHOWN or getattr(owner, "_is_protocol", False))
+                hidden = name.startswith("_") and (
+                    name not in SHOWN or getattr(owner, "_is_protocol", False)
+                )
                 # pytest collects a suite's tests: which there are may change in any release.
-                if not hidden and not name.startswith(("test_", "pytest")) and not _of_pydantic(owner, name):
+                if (
+                    not hidden
+                    and not name.startswith(("test_", "pytest"))
+                    and not _of_pydantic(owner, name)
+                ):
                     found.setdefault(name, (owner, vars(owner).get(name, inspect.Parameter.empty)))
     return found
 
 
 def _of_pydantic(owner: type, name: str) -> bool:
     """What pydantic adds to every model, and its validators."""
-    return name.startswith("model_") or type(vars(owner).get(name)).__name__ == "PydanticDescriptorProxy"
+    return (
+        name.startswith("model_")
+        or type(vars(owner).get(name)).__name__ == "PydanticDescriptorProxy"
+    )
 
 
 def _field(field: dataclasses.Field[Any]) -> str:
@@ -119,7 +143,9 @@ def _member(owner: type, name: str, value: Any) -> str:
     annotation = vars(owner).get("__annotations__", {}).get(name)
     if annotation is not None:
         given = value if value is not inspect.Parameter.empty else _pydantic_default(owner, name)
-        return f": {annotation}" + ("" if given is inspect.Parameter.empty else f" = {_default(given)}")
+        return f": {annotation}" + (
+            "" if given is inspect.Parameter.empty else f" = {_default(given)}"
+        )
     if type(value).__name__ in ("FixtureFunctionDefinition", "member_descriptor"):
         return ""  # a pytest fixture, or a slot
     if isinstance(value, property):
@@ -151,7 +177,11 @@ def _signature(function: Any) -> str:
         after = parameters[number + 1].kind if number + 1 < len(parameters) else None
         if each.kind is each.POSITIONAL_ONLY and after is not each.POSITIONAL_ONLY:
             parts.append("/")
-    result = "" if signature.return_annotation is signature.empty else f" -> {_annotation(signature.return_annotation)}"
+    result = (
+        ""
+        if signature.return_annotation is signature.empty
+        else f" -> {_annotation(signature.return_annotation)}"
+    )
     return f"({', '.join(parts)}){result}"
 
 
@@ -163,7 +193,11 @@ def _default(value: Any) -> str:
     """A default as text that is the same in every process: never an address."""
     if isinstance(value, str | int | float | bool | tuple | list | dict | types.NoneType):
         return repr(value)
-    return value.__name__ if isinstance(value, type) or inspect.isfunction(value) else type(value).__name__
+    return (
+        value.__name__
+        if isinstance(value, type) or inspect.isfunction(value)
+        else type(value).__name__
+    )
 
 
 # ------------------------------------------------------------------ beside what was recorded
@@ -183,7 +217,8 @@ def difference(recorded: str, now: str) -> list[str]:
 
 
 def needed(recorded: str, now: str) -> tuple[int, int]:
-    """The lowest version the surface may have: the next minor one if lines only came, the next major if any went."""
+    """The lowest version the surface may have: the next minor one if lines only came, the next
+    major if any went."""
     major, minor = version_of(recorded)
     lines = difference(recorded, now)
     if any(line.startswith("-") for line in lines):
@@ -198,15 +233,17 @@ def complaint(recorded: str, now: str) -> str:
         return ""
     wanted, stated = needed(recorded, now), version_of(now)
     step = (
-        f"API_VERSION in distcore_core/contracts is {stated}. Raise it to {wanted} at least (a minor version for what "
-        "only came, a major one for what is gone or changed; a member that every plugin must now have is a break too), "
+        f"API_VERSION in distcore_core/contracts is {stated}. Raise it to {wanted} at least (a "
+        "minor version for what only came, a major one for what is gone or changed; a member that "
+        "every plugin must now have is a break too), "
         if stated < wanted
         else f"API_VERSION is {stated}, as it may be. "
     )
     changed = "\n".join(f"    {line}" for line in lines)
     return (
-        f"The plugin API is not what {RECORDED.name} recorded for {version_of(recorded)}:\n{changed}\n{step}"
-        "Add a line to CHANGELOG.md and run `python -m tools.api_surface --write`."
+        f"The plugin API is not what {RECORDED.name} recorded for {version_of(recorded)}:\n"
+        f"{changed}\n"
+        f"{step}Add a line to CHANGELOG.md and run `python -m tools.api_surface --write`."
     )
 
 
@@ -214,7 +251,11 @@ def main(arguments: list[str]) -> int:
     """Print the surface, or record it; 1 if it may not be recorded."""
     parser = argparse.ArgumentParser(description="The surface of the plugin API.")
     parser.add_argument("--write", action="store_true", help="record it")
-    parser.add_argument("--before-release", action="store_true", help="under the same version: nobody was given it yet")
+    parser.add_argument(
+        "--before-release",
+        action="store_true",
+        help="under the same version: nobody was given it yet",
+    )
     given = parser.parse_args(arguments)
     now = surface()
     if not given.write:

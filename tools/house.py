@@ -1,8 +1,9 @@
 """What import-linter is not asked by itself: no circles among modules, and how large core is.
 
-import-linter's own contracts (pyproject.toml) hold the layers. They see circles among packages that lie side by side;
-this one sees every circle of modules, type-checking imports too. `python -m tools.house` prints core's
-files and lines, and fails if they are more than core may have.
+import-linter's own contracts (pyproject.toml) hold the layers. They see circles among packages that
+lie side by side; this one sees every circle of modules, type-checking imports too.
+`python -m tools.house` prints core's files and lines, and fails if they are more than core may
+have.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class NoCircles(Contract):
             output.new_line()
 
     def breaks(self, graph: ImportGraph) -> Iterator[str]:
-        for circle in _circles({each: graph.find_modules_directly_imported_by(each) for each in graph.modules}):
+        for circle in _circles(
+            {each: graph.find_modules_directly_imported_by(each) for each in graph.modules}
+        ):
             inside = set(circle)
             yield "These modules import each other in a circle:"
             for module in circle:
@@ -52,7 +55,8 @@ def _details(graph: ImportGraph, module: str, imported: str) -> list[dict[str, o
 
 
 def _circles(imports: dict[str, set[str]]) -> list[list[str]]:
-    """The strongly connected parts of more than one module: what can reach each other (Kosaraju's two passes)."""
+    """The strongly connected parts of more than one module: what can reach each other
+    (Kosaraju's two passes)."""
     importers: dict[str, set[str]] = {module: set() for module in imports}
     for module, imported in imports.items():
         for each in imported:
@@ -85,12 +89,20 @@ LONGEST = 300
 
 def main() -> int:
     """Core's size; 1 if it is more than core may be."""
-    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in CORE.rglob("*.py")}
+    lines = {
+        path: len(path.read_text(encoding="utf-8").splitlines()) for path in CORE.rglob("*.py")
+    }
     longest = max(lines, key=lambda path: lines[path])
     total = sum(lines.values())
-    print(f"core: {total} lines in {len(lines)} files; the longest is {longest.name}, {lines[longest]}")
+    print(
+        f"core: {total} lines in {len(lines)} files; the longest is {longest.name}, "
+        f"{lines[longest]}"
+    )
     if total > MOST_LINES:
-        print(f"Core may have {MOST_LINES} lines: move what only upper layers use into the lowest that uses it.")
+        print(
+            f"Core may have {MOST_LINES} lines: move what only upper layers use into the lowest "
+            "that uses it."
+        )
     if lines[longest] > LONGEST:
         print(f"A file of core may have {LONGEST} lines: {longest.name} is to be divided.")
     return int(total > MOST_LINES or lines[longest] > LONGEST)

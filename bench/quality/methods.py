@@ -50,7 +50,11 @@ def sklearn(dataset: Dataset, files: Files) -> float:
     from sklearn import ensemble
 
     train, test = frames(dataset, files)
-    labels = [name for name in train.columns.drop(dataset.target) if isinstance(train[name].dtype, pd.CategoricalDtype)]
+    labels = [
+        name
+        for name in train.columns.drop(dataset.target)
+        if isinstance(train[name].dtype, pd.CategoricalDtype)
+    ]
     many = [name for name in labels if len(train[name].cat.categories) > 255]
     wanted = "Regressor" if dataset.kind == "number" else "Classifier"
     model = getattr(ensemble, f"HistGradientBoosting{wanted}")(categorical_features="from_dtype")
@@ -66,7 +70,8 @@ def _fitted(model: Any, dataset: Dataset, train: pd.DataFrame, test: pd.DataFram
 
 
 def bare(dataset: Dataset, files: Files) -> float:
-    """distcore, with names and types of features and nothing else; what has a value in every row is left out."""
+    """distcore, with names and types of features and nothing else; what has a value in every row
+    is left out."""
     import pandas as pd
 
     train = pd.read_csv(files["train"])
@@ -76,7 +81,9 @@ def bare(dataset: Dataset, files: Files) -> float:
             inputs.append({"name": name, "type": "number"})
         elif train[name].nunique() <= len(train) / 2:
             inputs.append({"name": name, "type": "category"})
-    return _experiment({"input_features": inputs, "output_features": [_target(dataset)]}, dataset, files)
+    return _experiment(
+        {"input_features": inputs, "output_features": [_target(dataset)]}, dataset, files
+    )
 
 
 def _target(dataset: Dataset) -> dict[str, str]:
@@ -111,14 +118,28 @@ def _experiment(config: dict[str, Any], dataset: Dataset, files: Files) -> float
     backend = {"type": "local", "cache_dir": str(folder / "cache")}
     sets = {f"{name}_set": str(files[split]) for name, split in SETS.items()}
     outcome = distcore.experiment(
-        {**config, "backend": {**config.get("backend", {}), **backend}}, **sets, output_directory=folder, view="none"
+        {**config, "backend": {**config.get("backend", {}), **backend}},
+        **sets,
+        output_directory=folder,
+        view="none",
     )
-    predicted, truth = pd.read_parquet(outcome.predictions), pd.read_csv(files["test"])[dataset.target]
+    predicted, truth = (
+        pd.read_parquet(outcome.predictions),
+        pd.read_csv(files["test"])[dataset.target],
+    )
     if dataset.kind == "binary":
-        chances = [name for name in predicted.columns if name.startswith(f"{dataset.target}_probabilities_")]
+        chances = [
+            name
+            for name in predicted.columns
+            if name.startswith(f"{dataset.target}_probabilities_")
+        ]
         positive = chances[-1].removeprefix(f"{dataset.target}_probabilities_")
-        known = {*POSITIVE, positive.lower()} if positive.lower() in POSITIVE else {positive.lower()}
-        return score(dataset.kind, truth.astype(str).str.lower().isin(known), predicted[chances[-1]])
+        known = (
+            {*POSITIVE, positive.lower()} if positive.lower() in POSITIVE else {positive.lower()}
+        )
+        return score(
+            dataset.kind, truth.astype(str).str.lower().isin(known), predicted[chances[-1]]
+        )
     return score(dataset.kind, truth, predicted[f"{dataset.target}_predictions"])
 
 
@@ -159,4 +180,10 @@ def reached(dataset: Dataset, method: str, seeds: int, rows: int) -> list[dict[s
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     name, chosen, seeds, rows = sys.argv[1:]
-    print(json.dumps(reached(next(each for each in SUITE if each.name == name), chosen, int(seeds), int(rows))))
+    print(
+        json.dumps(
+            reached(
+                next(each for each in SUITE if each.name == name), chosen, int(seeds), int(rows)
+            )
+        )
+    )

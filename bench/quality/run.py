@@ -1,4 +1,5 @@
-"""`make quality`: every dataset by every method, a process each; writes bench/quality/results.json and docs/quality.md.
+"""`make quality`: every dataset by every method, a process each; writes bench/quality/results.json
+and docs/quality.md.
 
 python -m bench.quality.run [--datasets iris,wine] [--seeds 3] [--jobs 2]
 """
@@ -26,10 +27,20 @@ RESULTS = HERE / "results.json"
 
 def measured(dataset: Dataset, method: str, seeds: int, rows: int) -> dict[str, Any]:
     """{"seeds": what each reached, "peak_mb": of the process}, or {"error": its last line}."""
-    words = [sys.executable, "-m", "bench.quality.methods", dataset.name, method, str(seeds), str(rows)]
+    words = [
+        sys.executable,
+        "-m",
+        "bench.quality.methods",
+        dataset.name,
+        method,
+        str(seeds),
+        str(rows),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(words, stdout=out, stderr=err, env=environment, cwd=HERE.parents[1])
+        process = subprocess.Popen(
+            words, stdout=out, stderr=err, env=environment, cwd=HERE.parents[1]
+        )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
@@ -37,14 +48,19 @@ def measured(dataset: Dataset, method: str, seeds: int, rows: int) -> dict[str, 
         if process.returncode:
             lines = err.read().decode(errors="replace").strip().splitlines()
             return {"error": lines[-1] if lines else f"exit code {process.returncode}"}
-        return {"seeds": json.loads(out.read().splitlines()[-1]), "peak_mb": round(usage.ru_maxrss / 1024)}
+        return {
+            "seeds": json.loads(out.read().splitlines()[-1]),
+            "peak_mb": round(usage.ru_maxrss / 1024),
+        }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", help="names between commas; default: all")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows that are drawn of a dataset with more")
+    parser.add_argument(
+        "--rows", type=int, default=ROWS, help="rows that are drawn of a dataset with more"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     names = arguments.datasets.split(",") if arguments.datasets else [each.name for each in SUITE]
@@ -59,7 +75,12 @@ def main() -> int:
             print(dataset.name, method, result.get("error") or result["seeds"], flush=True)
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        jobs = [pool.submit(one, each, method) for each in SUITE if each.name in names for method in METHODS]
+        jobs = [
+            pool.submit(one, each, method)
+            for each in SUITE
+            if each.name in names
+            for method in METHODS
+        ]
         for job in jobs:
             job.result()
     write(found)

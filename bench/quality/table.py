@@ -15,7 +15,12 @@ from bench.quality.datasets import SHARES, SUITE, Dataset
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "quality.md"
 METRIC = {"binary": "ROC AUC", "classes": "accuracy", "number": "RMSE"}
-COLUMNS = {"lightgbm": "LightGBM", "sklearn": "scikit-learn", "bare": "bare config", "init": "`init`"}
+COLUMNS = {
+    "lightgbm": "LightGBM",
+    "sklearn": "scikit-learn",
+    "bare": "bare config",
+    "init": "`init`",
+}
 HEAD = """\
 # What untuned configs reach
 Written by `make quality`; no number here was written by hand. Real datasets that packages of the registry ship, at most {rows:,} rows
@@ -44,7 +49,8 @@ def page(found: dict[str, Any]) -> str:
         for method, distances in behind.items():
             distances.append(distance(dataset, results, method))
         lines.append(
-            f"| {dataset.name} ({dataset.origin}) | {METRIC[dataset.kind]} | {' | '.join(cells)} | {_percent(behind['init'][-1])} |"
+            f"| {dataset.name} ({dataset.origin}) | {METRIC[dataset.kind]} | {' | '.join(cells)} | "
+            f"{_percent(behind['init'][-1])} |"
         )
     head = HEAD.format(
         **SHARES,
@@ -69,7 +75,11 @@ def distance(dataset: Dataset, results: dict[str, Any], method: str) -> float | 
 
 
 def _mean(result: dict[str, Any] | None, of: str = "score") -> float | None:
-    return None if not result or "error" in result else statistics.mean(each[of] for each in result["seeds"])
+    return (
+        None
+        if not result or "error" in result
+        else statistics.mean(each[of] for each in result["seeds"])
+    )
 
 
 def _cell(dataset: Dataset, result: dict[str, Any] | None) -> str:
@@ -89,8 +99,9 @@ def _summary(method: str, distances: list[float | None]) -> str:
     if not known:
         return ""
     return (
-        f"{COLUMNS[method]} against LightGBM on {len(known)} datasets: median {statistics.median(known):+.1f} %, "
-        f"best {known[0]:+.1f} %, worst {known[-1]:+.1f} % (above 0: behind)."
+        f"{COLUMNS[method]} against LightGBM on {len(known)} datasets: median "
+        f"{statistics.median(known):+.1f} %, best {known[0]:+.1f} %, worst {known[-1]:+.1f} % "
+        "(above 0: behind)."
     )
 
 

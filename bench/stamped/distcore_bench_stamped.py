@@ -1,7 +1,8 @@
-"""The loader `stamped`: the packed loader, noting when it hands each training batch over; a plugin as third parties write.
+"""The loader `stamped`: the packed loader, noting when it hands each training batch over; a plugin
+as third parties write.
 
-Its folder on PYTHONPATH is all the installation it needs: the metadata beside it names its entry point. Stamps (seconds
-since 1970) are written as JSON to `<path>.<rank>` when the loader is closed.
+Its folder on PYTHONPATH is all the installation it needs: the metadata beside it names its entry
+point. Stamps (seconds since 1970) are written as JSON to `<path>.<rank>` when the loader is closed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Files and folders are whole or not there, are on disk before they have a name, and failures are told in words."""
+"""Files and folders are whole or not there, are on disk before they have a name, and failures
+are told in words."""
 
 import errno
 import hashlib
@@ -48,7 +49,9 @@ def test_write_file_returns_the_digests_of_what_is_on_disk(tmp_path):
     content = os.urandom(3_000_001)
     digest = write_file(tmp_path / "a", content)
     assert (tmp_path / "a").read_bytes() == content
-    assert digest == Digest(len(content), xxhash.xxh3_64_hexdigest(content), hashlib.sha256(content).hexdigest())
+    assert digest == Digest(
+        len(content), xxhash.xxh3_64_hexdigest(content), hashlib.sha256(content).hexdigest()
+    )
     assert digest == digest_file(tmp_path / "a")
 
 
@@ -133,7 +136,8 @@ def test_commit_directory_replaces_as_a_whole_where_asked(tmp_path, there):
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_name_that_cannot_be_forced_to_disk_is_taken_back(tmp_path, monkeypatch, there):
-    """The last step of all: what was there before has its name again, what should replace it has its own."""
+    """The last step of all: what was there before has its name again, what should replace it has
+    its own."""
     real = os.fsync
 
     def full(handle):
@@ -206,7 +210,9 @@ def test_remove_directory_takes_the_name_away_first(tmp_path, calls):
 def test_storage_errors_say_where_and_what_to_do(tmp_path, number, kind, words):
     with (
         pytest.raises(kind) as caught,
-        explained(tmp_path, "the checkpoint", CheckpointError, advice="set another output_directory"),
+        explained(
+            tmp_path, "the checkpoint", CheckpointError, advice="set another output_directory"
+        ),
     ):
         raise OSError(number, os.strerror(number))
     text = str(caught.value)
@@ -216,7 +222,10 @@ def test_storage_errors_say_where_and_what_to_do(tmp_path, number, kind, words):
 
 
 def test_a_full_disk_is_told_with_what_is_free(tmp_path):
-    with pytest.raises(CacheError, match=r"[0-9.]+ .B of [0-9.]+ .B are free"), explained(tmp_path / "missing", "it"):
+    with (
+        pytest.raises(CacheError, match=r"[0-9.]+ .B of [0-9.]+ .B are free"),
+        explained(tmp_path / "missing", "it"),
+    ):
         Path("/dev/full").write_bytes(b"1")
 
 
@@ -225,6 +234,8 @@ def test_errors_that_are_not_asked_for_pass_through(tmp_path):
         (tmp_path / "none").read_bytes()
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2.5e12, "2.5 TB")])
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2.5e12, "2.5 TB")]
+)
 def test_human_bytes(count, text):
     assert human_bytes(count) == text

@@ -12,11 +12,17 @@ def test_a_name_is_imported_when_it_is_used(tmp_path):
     package = tmp_path / "lazily_made"
     package.mkdir()
     (package / "__init__.py").write_text(
-        "from distcore_core.lazy import on_first_use\n__getattr__ = on_first_use(__name__, {'answer': 'heavy'})\n"
+        "from distcore_core.lazy import on_first_use\n"
+        "__getattr__ = on_first_use(__name__, {'answer': 'heavy'})\n"
     )
     (package / "heavy.py").write_text("print('imported')\nanswer = 42\n")
-    code = "import lazily_made as it; print('named'); from lazily_made import answer; print(answer, vars(it)['answer'])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    code = (
+        "import lazily_made as it; print('named'); from lazily_made import answer; print(answer, "
+        "vars(it)['answer'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "named\nimported\n42 42\n"
 
 

@@ -1,4 +1,5 @@
-"""What is said of a disk: that it is full, or that it takes no more files, which the system calls by one name."""
+"""What is said of a disk: that it is full, or that it takes no more files, which the system
+calls by one name."""
 
 import shutil
 import subprocess
@@ -30,9 +31,14 @@ except CacheError as error:
     ],
 )
 def test_inodes_are_not_called_bytes(tmp_path: Path, options: str, size: int, said: str) -> None:
-    words = f'mount -t tmpfs -o {options} none {tmp_path} && {sys.executable} -c "$0" {tmp_path} {size}'
+    words = (
+        f'mount -t tmpfs -o {options} none {tmp_path} && {sys.executable} -c "$0" {tmp_path} {size}'
+    )
     for command in (["unshare", "-m"], ["unshare", "-rm"]):
-        if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
+        if (
+            shutil.which("unshare") is None
+            or subprocess.run([*command, "true"], capture_output=True).returncode
+        ):
             continue
         done = subprocess.run([*command, "sh", "-c", words, FILL], capture_output=True, text=True)
         if "mount" in done.stderr:

@@ -10,9 +10,13 @@ INTERNAL = {"T", "singular"}
 
 def test_every_role_value_and_error_is_there():
     raised = {
-        name for name, each in vars(errors).items() if inspect.isclass(each) and each.__module__ == errors.__name__
+        name
+        for name, each in vars(errors).items()
+        if inspect.isclass(each) and each.__module__ == errors.__name__
     }
-    assert set(contracts.__all__) - INTERNAL | raised | {"hookimpl", "Progress"} <= set(plugin.__all__)
+    assert set(contracts.__all__) - INTERNAL | raised | {"hookimpl", "Progress"} <= set(
+        plugin.__all__
+    )
 
 
 def test_every_name_is_the_one_of_its_own_module():

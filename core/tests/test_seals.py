@@ -7,7 +7,15 @@ import tracemalloc
 import pytest
 
 from distcore_core.errors import UserError
-from distcore_core.io.seals import MOST_CONTAINERS, MOST_DEPTH, parse_json, read_bounded, read_sealed, sealed, unsealed
+from distcore_core.io.seals import (
+    MOST_CONTAINERS,
+    MOST_DEPTH,
+    parse_json,
+    read_bounded,
+    read_sealed,
+    sealed,
+    unsealed,
+)
 
 DOCUMENT = {
     "name": "Ærø",
@@ -114,7 +122,9 @@ def test_an_empty_hole_of_ten_gigabytes_takes_no_memory(tmp_path):
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
     path = tmp_path / "description.json"
     path.write_bytes(sealed(DOCUMENT).replace(b"-2.5", b"-2.6"))
-    with pytest.raises(UserError, match=r"description\.json is damaged, .*own digest\)\. Do that\."):
+    with pytest.raises(
+        UserError, match=r"description\.json is damaged, .*own digest\)\. Do that\."
+    ):
         read_sealed(path, "Do that.")
     path.write_bytes(b'{"a": 1}')
     with pytest.raises(UserError, match=r"description\.json is damaged"):

@@ -6,8 +6,8 @@
     model = distcore.load(outcome.model)
     table = model.predict(frame)
 
-The functions are those of `distcore.workflow.run` and `distcore.search.run`; they are imported when they are first
-used, so `import distcore` is cheap.
+The functions are those of `distcore.workflow.run` and `distcore.search.run`; they are imported when
+they are first used, so `import distcore` is cheap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from distcore.search.outcome import SearchOutcome
     from distcore.search.run import hyperopt
     from distcore.workflow.difference import diff
-    from distcore.workflow.run import Outcome, evaluate, experiment, load, plan, predict, preprocess, train
+    from distcore.workflow.run import (
+        Outcome,
+        evaluate,
+        experiment,
+        load,
+        plan,
+        predict,
+        preprocess,
+        train,
+    )
     from distcore.workflow.verify import verify
 
 __all__ = [

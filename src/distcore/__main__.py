@@ -1,4 +1,5 @@
-"""The program `distcore`, also as `python -m distcore`: signals wait until the command can be stopped cleanly.
+"""The program `distcore`, also as `python -m distcore`: signals wait until the command can be
+stopped cleanly.
 
 Python's own ctrl-C, in the middle of an import, is a traceback at best.
 """
@@ -8,11 +9,14 @@ import sys
 
 if sys.platform == "win32":
     sys.exit(
-        "distcore: Windows is not supported: file locks and signals are those of POSIX. Use WSL 2, with Linux in it."
+        "distcore: Windows is not supported: file locks and signals are those of POSIX. Use WSL 2, "
+        "with Linux in it."
     )
 
 # Whatever runs after this line is ours. `signals.Stoppable` lets them through again.
-signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
+signal.pthread_sigmask(
+    signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+)
 
 from distcore.cli.main import main as command  # noqa: E402
 

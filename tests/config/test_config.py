@@ -1,4 +1,5 @@
-"""Configs in two passes: Ludwig's spellings old and new, every mistake at once with its line, no secret written."""
+"""Configs in two passes: Ludwig's spellings old and new, every mistake at once with its line, no
+secret written."""
 
 import json
 import pickle
@@ -35,7 +36,10 @@ def plugins() -> Plugins:
 def read(text: str, more: str = "") -> RunConfig:
     """A whole config from text: both passes."""
     return resolve(
-        load_config("a.yaml", text=textwrap.dedent(text) + textwrap.dedent(more)), Plugins(), DEFAULTS, "local"
+        load_config("a.yaml", text=textwrap.dedent(text) + textwrap.dedent(more)),
+        Plugins(),
+        DEFAULTS,
+        "local",
     )
 
 
@@ -57,9 +61,22 @@ def test_a_small_config_has_ludwigs_defaults() -> None:
     ]
     assert [each.name for each in config.output_features] == ["target"]
     assert (config.model.type, config.model.options, config.random_seed) == ("tabular", {}, 42)
-    assert (config.backend.type, config.backend.cache_format.type, config.backend.cache_dir) == (None, "parquet", None)
-    assert (config.backend.processor, config.backend.trainer, config.backend.loader) == (None, None, None)
-    assert (config.notes, config.extensions, config.plugins_block, config.hyperopt) == ((), (), (), None)
+    assert (config.backend.type, config.backend.cache_format.type, config.backend.cache_dir) == (
+        None,
+        "parquet",
+        None,
+    )
+    assert (config.backend.processor, config.backend.trainer, config.backend.loader) == (
+        None,
+        None,
+        None,
+    )
+    assert (config.notes, config.extensions, config.plugins_block, config.hyperopt) == (
+        (),
+        (),
+        (),
+        None,
+    )
 
 
 def test_sources_of_all_kinds_give_the_same_config(tmp_path: Path, plugins: Plugins) -> None:
@@ -100,7 +117,8 @@ def test_what_is_written_as_json_is_read_back_and_resolves_to_the_same(plugins: 
 
 
 def test_options_not_given_stay_not_given() -> None:
-    """A layer without a dropout takes the stack's; writing its default out would change the network."""
+    """A layer without a dropout takes the stack's; writing its default out would change the
+    network."""
     config = read(SMALL, "combiner: {fc_layers: [{output_size: 8}], dropout: 0.3}\n")
     assert config.model.options["combiner"]["fc_layers"] == [{"output_size": 8}]
 
@@ -173,7 +191,9 @@ training:
 
 def test_flat_options_of_a_decoder_find_their_section() -> None:
     config = read(TITANIC)
-    assert config.output_features[0].options == {"decoder": {"type": "regressor", "fc_layers": [{"output_size": 50}]}}
+    assert config.output_features[0].options == {
+        "decoder": {"type": "regressor", "fc_layers": [{"output_size": 50}]}
+    }
     assert config.input_features[3].column == "Fare"
     assert len(config.notes) == 1
 
@@ -182,13 +202,21 @@ def test_spellings_from_before_ludwig_0_5() -> None:
     config = read(OLD)
     x, review, kind, color = config.input_features
     assert x.type == "number"
-    assert x.options["preprocessing"] == {"missing_value_strategy": "fill_with_const", "fill_value": 2.0}
+    assert x.options["preprocessing"] == {
+        "missing_value_strategy": "fill_with_const",
+        "fill_value": 2.0,
+    }
     assert review.options["encoder"] == {"type": "parallel_cnn", "num_filters": 16}
     assert review.options["preprocessing"] == {"tokenizer": "space", "most_common": 100}
     assert kind.options == {"encoder": {"type": "sparse"}, "preprocessing": {"most_common": 5}}
     assert color.options["encoder"]["embedding_size"] == 8
     y, z = config.output_features
-    assert y.options["decoder"] == {"type": "regressor", "num_fc_layers": 2, "fc_output_size": 32, "fc_dropout": 0.1}
+    assert y.options["decoder"] == {
+        "type": "regressor",
+        "num_fc_layers": 2,
+        "fc_output_size": 32,
+        "fc_dropout": 0.1,
+    }
     assert y.options["loss"] == {"type": "mean_absolute_error"}
     assert "class_weights" not in z.options["loss"]
     assert config.model.options["combiner"]["output_size"] == 64
@@ -197,7 +225,11 @@ def test_spellings_from_before_ludwig_0_5() -> None:
     trainer = config.trainer
     assert (trainer.epochs, trainer.eval_batch_size, trainer.max_batch_size) == (2, None, 512)
     schedule = trainer.learning_rate_scheduler
-    assert (schedule.decay, schedule.decay_rate, schedule.reduce_on_plateau) == ("exponential", 0.9, 2)
+    assert (schedule.decay, schedule.decay_rate, schedule.reduce_on_plateau) == (
+        "exponential",
+        0.9,
+        2,
+    )
     assert (schedule.reduce_on_plateau_patience, schedule.warmup_evaluations) == (5, 2)
 
 
@@ -212,7 +244,11 @@ def test_stratify_in_its_old_place() -> None:
     split = read(
         SMALL, "preprocessing: {stratify: target, split_probabilities: [0.5, 0.25, 0.25]}\n"
     ).preprocessing.split
-    assert (split.type, split.column, split.probabilities) == ("stratify", "target", (0.5, 0.25, 0.25))
+    assert (split.type, split.column, split.probabilities) == (
+        "stratify",
+        "target",
+        (0.5, 0.25, 0.25),
+    )
     split = read(
         SMALL, "preprocessing: {stratify: null, force_split: null, split_probabilities: null}\n"
     ).preprocessing.split
@@ -220,11 +256,19 @@ def test_stratify_in_its_old_place() -> None:
 
 
 def test_words_that_ludwigs_examples_still_use() -> None:
-    config = read(SMALL, "trainer: {optimizer: {type: adamw, lr: 0.01}, learning_rate_scheduler: {type: cosine}}\n")
-    assert (config.trainer.learning_rate, config.trainer.learning_rate_scheduler.decay) == (0.01, "cosine")
+    config = read(
+        SMALL,
+        "trainer: {optimizer: {type: adamw, lr: 0.01}, learning_rate_scheduler: {type: cosine}}\n",
+    )
+    assert (config.trainer.learning_rate, config.trainer.learning_rate_scheduler.decay) == (
+        0.01,
+        "cosine",
+    )
     both = read(SMALL, "trainer: {optimizer: {type: adamw, lr: 0.01}, learning_rate: 0.5}\n")
     assert both.trainer.learning_rate == 0.5
-    assert both.notes == ("line 7: `trainer.optimizer.lr` was left out, for `trainer.learning_rate` is given too",)
+    assert both.notes == (
+        "line 7: `trainer.optimizer.lr` was left out, for `trainer.learning_rate` is given too",
+    )
 
 
 def test_names_that_yaml_takes_for_something_else_are_the_text_that_was_written() -> None:
@@ -279,17 +323,28 @@ def test_defaults_lie_under_a_features_own_options() -> None:
             encoder: {type: dense, embedding_size: 8, dropout: 0.1}
         """)
     a, b, c, d = config.input_features
-    assert a.options == {"preprocessing": {"missing_value_strategy": "fill_with_mean", "normalization": "zscore"}}
-    assert b.options["preprocessing"] == {"missing_value_strategy": "fill_with_mean", "normalization": "minmax"}
-    assert c.options == {"encoder": {"type": "sparse"}}, "a section of another type replaces the default whole"
+    assert a.options == {
+        "preprocessing": {"missing_value_strategy": "fill_with_mean", "normalization": "zscore"}
+    }
+    assert b.options["preprocessing"] == {
+        "missing_value_strategy": "fill_with_mean",
+        "normalization": "minmax",
+    }
+    assert c.options == {"encoder": {"type": "sparse"}}, (
+        "a section of another type replaces the default whole"
+    )
     assert d.options["encoder"] == {"type": "dense", "embedding_size": 3, "dropout": 0.1}
     t, u = config.output_features
-    assert t.options == {"loss": {"type": "huber", "delta": 2}}, "as in Ludwig, outputs take no default preprocessing"
+    assert t.options == {"loss": {"type": "huber", "delta": 2}}, (
+        "as in Ludwig, outputs take no default preprocessing"
+    )
     assert u.options == {"loss": {"type": "mean_absolute_error"}}
 
 
 def test_a_mistake_in_defaults_is_told_once_where_it_stands() -> None:
-    assert told(SMALL, "defaults:\n  number:\n    preprocessing:\n      normalisation: zscore\n") == [
+    assert told(
+        SMALL, "defaults:\n  number:\n    preprocessing:\n      normalisation: zscore\n"
+    ) == [
         "line 10: defaults.number.preprocessing.normalisation: "
         "unknown option 'normalisation'; did you mean 'normalization'?"
     ]
@@ -312,26 +367,38 @@ def test_defaults_of_types_that_no_feature_has_are_looked_at_too() -> None:
 
 
 def test_the_backend_is_a_word_or_a_section() -> None:
-    assert read(SMALL, "backend: local\n").backend == read(SMALL, "backend: {type: local}\n").backend
+    assert (
+        read(SMALL, "backend: local\n").backend == read(SMALL, "backend: {type: local}\n").backend
+    )
 
 
 def test_older_spellings_in_the_backend() -> None:
-    new = read(SMALL, "backend: {type: local, cache_format: parquet, processor: {type: local, parallelism: 3}}\n")
-    old = read(SMALL, "backend: {type: local, data_format: parquet, engine: {type: local, parallelism: 3}}\n")
+    new = read(
+        SMALL,
+        "backend: {type: local, cache_format: parquet, processor: {type: local, parallelism: 3}}\n",
+    )
+    old = read(
+        SMALL,
+        "backend: {type: local, data_format: parquet, engine: {type: local, parallelism: 3}}\n",
+    )
     assert old == new
     assert len(old.notes) == 2
     assert read(SMALL, "backend: {trainer: {strategy: ddp}}\n").backend.trainer.type == "ddp"  # type: ignore[union-attr]
-    assert read(SMALL, "backend: {trainer: {strategy: {type: ddp}, num_workers: 2}}\n").backend.trainer.options == {
-        "num_workers": 2
-    }  # type: ignore[union-attr]
+    assert read(
+        SMALL, "backend: {trainer: {strategy: {type: ddp}, num_workers: 2}}\n"
+    ).backend.trainer.options == {"num_workers": 2}  # type: ignore[union-attr]
 
 
 def test_a_section_without_a_type_is_the_backends_default() -> None:
     config = read(SMALL, "backend: {trainer: {num_workers: 2}, loader: {fully_executed: false}}\n")
     assert config.backend.trainer is not None
-    assert (config.backend.trainer.type, config.backend.trainer.options) == ("local", {"num_workers": 2})
+    assert (config.backend.trainer.type, config.backend.trainer.options) == (
+        "local",
+        {"num_workers": 2},
+    )
     assert told(SMALL, "backend:\n  trainer:\n    num_worker: 2\n") == [
-        "line 9: backend.trainer.num_worker: unknown option 'num_worker'; did you mean 'num_workers'?"
+        "line 9: backend.trainer.num_worker: unknown option 'num_worker'; did you mean "
+        "'num_workers'?"
     ]
 
 
@@ -355,7 +422,9 @@ def test_credentials_are_read_and_never_written(tmp_path: Path) -> None:
         ('["4711"]', "should be a mapping, or the path"),
     ],
 )
-def test_credentials_that_cannot_be_read_are_not_shown(content: str | None, said: str, tmp_path: Path) -> None:
+def test_credentials_that_cannot_be_read_are_not_shown(
+    content: str | None, said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "creds.json"
     if content is not None:
         path.write_text(content)
@@ -365,7 +434,8 @@ def test_credentials_that_cannot_be_read_are_not_shown(content: str | None, said
 
 
 @pytest.mark.parametrize(
-    "path", ["backend: {cache_dir: URL}", "hyperopt: {storage: URL}", "trainer: {validation_field: URL}"]
+    "path",
+    ["backend: {cache_dir: URL}", "hyperopt: {storage: URL}", "trainer: {validation_field: URL}"],
 )
 def test_a_password_in_a_url_is_refused_and_not_repeated(path: str) -> None:
     issues = told(SMALL, path.replace("URL", "s3://me:s3cr3t@bucket/x") + "\n")
@@ -428,9 +498,18 @@ def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("output_features: [{name: t, type: binary}]\n", "input_features: is required; give a list of input features"),
-        ("input_features: [{name: t, type: binary}]\n", "output_features: is required; give a list of output features"),
-        ("input_features: []\noutput_features: [{name: t, type: binary}]\n", "line 1: input_features: is empty"),
+        (
+            "output_features: [{name: t, type: binary}]\n",
+            "input_features: is required; give a list of input features",
+        ),
+        (
+            "input_features: [{name: t, type: binary}]\n",
+            "output_features: is required; give a list of output features",
+        ),
+        (
+            "input_features: []\noutput_features: [{name: t, type: binary}]\n",
+            "line 1: input_features: is empty",
+        ),
         (
             "input_features: {name: a}\noutput_features: [{name: t, type: binary}]\n",
             "line 1: input_features: is a mapping",
@@ -448,19 +527,38 @@ def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() ->
             "line 2: input_features[0].type: is required",
         ),
         (
-            "input_features:\n- {name: '', type: number}\noutput_features: [{name: t, type: binary}]\n",
+            "input_features:\n"
+            "- {name: '', type: number}\n"
+            "output_features: [{name: t, type: binary}]\n",
             "line 2: input_features[0].name: is empty",
         ),
         (
-            "input_features:\n- {name: [a], type: number}\noutput_features: [{name: t, type: binary}]\n",
+            "input_features:\n"
+            "- {name: [a], type: number}\n"
+            "output_features: [{name: t, type: binary}]\n",
             "should be text, not a list",
         ),
         (SMALL + "model_type: gbm\n", "line 7: model_type: model_type gbm was removed from Ludwig"),
-        (SMALL + "model_type: llm\nbase_model: x\n", "line 7: model_type: model_type 'llm' is not carried out here"),
-        (SMALL + "preset: high_quality\n", "line 7: preset: Ludwig's presets are not carried out here"),
-        (SMALL + "trainr: null\n", "line 7: trainr: unknown option 'trainr'; did you mean 'trainer'?"),
-        (SMALL + "trainer: [1]\n", "line 7: trainer: should be a mapping (`key: value` lines), not a list"),
-        (SMALL + "random_seed: -1\n", "line 7: random_seed: should be a whole number from 0, not -1"),
+        (
+            SMALL + "model_type: llm\nbase_model: x\n",
+            "line 7: model_type: model_type 'llm' is not carried out here",
+        ),
+        (
+            SMALL + "preset: high_quality\n",
+            "line 7: preset: Ludwig's presets are not carried out here",
+        ),
+        (
+            SMALL + "trainr: null\n",
+            "line 7: trainr: unknown option 'trainr'; did you mean 'trainer'?",
+        ),
+        (
+            SMALL + "trainer: [1]\n",
+            "line 7: trainer: should be a mapping (`key: value` lines), not a list",
+        ),
+        (
+            SMALL + "random_seed: -1\n",
+            "line 7: random_seed: should be a whole number from 0, not -1",
+        ),
         (
             SMALL + "plugins: {blocked: [x]}\n",
             "line 7: plugins.blocked: unknown option 'blocked'; did you mean 'block'?",
@@ -477,17 +575,30 @@ def test_every_mistake_of_both_passes_is_told_at_once_in_the_order_of_lines() ->
             SMALL + "trainer: {validation_field: combined, validation_metric: accuracy}\n",
             "should be loss if validation_field is combined",
         ),
-        (SMALL + "combiner: {type: tabnet}\n", "line 7: combiner.type: 'tabnet' is known in Ludwig"),
-        (SMALL + "combiner: {type: concat, num_fc_layer: 2}\n", "line 7: combiner.num_fc_layer: unknown option"),
+        (
+            SMALL + "combiner: {type: tabnet}\n",
+            "line 7: combiner.type: 'tabnet' is known in Ludwig",
+        ),
+        (
+            SMALL + "combiner: {type: concat, num_fc_layer: 2}\n",
+            "line 7: combiner.num_fc_layer: unknown option",
+        ),
         (
             SMALL + "model: {type: modul}\n",
             "line 7: model.type: No installed plugin offers model 'modul'. Did you mean 'module'?",
         ),
-        (SMALL + "backend: {type: spark}\n", "line 7: backend.type: No installed plugin offers backend 'spark'"),
-        (SMALL + "backend: {type: local, cachedir: x}\n", "line 7: backend.cachedir: unknown option 'cachedir'"),
+        (
+            SMALL + "backend: {type: spark}\n",
+            "line 7: backend.type: No installed plugin offers backend 'spark'",
+        ),
+        (
+            SMALL + "backend: {type: local, cachedir: x}\n",
+            "line 7: backend.cachedir: unknown option 'cachedir'",
+        ),
         (
             SMALL + "backend: {cache_format: parket}\n",
-            "line 7: backend.cache_format.type: No installed plugin offers cache format 'parket'. Did you mean",
+            "line 7: backend.cache_format.type: No installed plugin offers cache format 'parket'. "
+            "Did you mean",
         ),
         (SMALL + "backend: {processor: 3}\n", "line 7: backend.processor: should be a mapping"),
     ],
@@ -497,7 +608,12 @@ def test_one_mistake_and_what_is_said(text: str, said: str) -> None:
 
 
 def feature(more: str) -> str:
-    return f"input_features:\n- {{name: a, type: {more}}}\noutput_features:\n- {{name: t, type: binary}}\n"
+    return (
+        "input_features:\n"
+        f"- {{name: a, type: {more}}}\n"
+        "output_features:\n"
+        "- {name: t, type: binary}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -505,7 +621,8 @@ def feature(more: str) -> str:
     [
         (
             feature("image"),
-            "line 2: input_features[0].type: Ludwig's feature type 'image' needs a plugin that is not installed",
+            "line 2: input_features[0].type: Ludwig's feature type 'image' needs a plugin that is "
+            "not installed",
         ),
         (
             feature("number, tied: t"),
@@ -515,7 +632,10 @@ def feature(more: str) -> str:
             feature("number, active: false"),
             "line 2: input_features[0].active: Ludwig's `active` is not carried out here",
         ),
-        (feature("number, unknown: 1"), "line 2: input_features[0].unknown: unknown option 'unknown'"),
+        (
+            feature("number, unknown: 1"),
+            "line 2: input_features[0].unknown: unknown option 'unknown'",
+        ),
         (feature("text, encoder: bert"), "line 2: input_features[0].encoder"),
         (
             SMALL + "  - {name: age, type: number}\n",
@@ -536,9 +656,16 @@ def test_ludwigs_own_marks_on_a_feature_are_accepted() -> None:
 def test_a_dict_has_paths_and_no_lines() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(
-            {"input_features": [{"name": "a", "type": "number"}], "output_features": [], "trainer": {"epochs": 0}}
+            {
+                "input_features": [{"name": "a", "type": "number"}],
+                "output_features": [],
+                "trainer": {"epochs": 0},
+            }
         )
-    assert [str(each).split(": ")[0] for each in caught.value.issues] == ["output_features", "trainer.epochs"]
+    assert [str(each).split(": ")[0] for each in caught.value.issues] == [
+        "output_features",
+        "trainer.epochs",
+    ]
 
 
 def test_text_on_the_command_line_is_called_by_its_flag() -> None:
@@ -548,7 +675,10 @@ def test_text_on_the_command_line_is_called_by_its_flag() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["number", "adam", "local", "x", "1e-3"]),
+        st.none()
+        | st.booleans()
+        | st.integers(-3, 3)
+        | st.sampled_from(["number", "adam", "local", "x", "1e-3"]),
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
@@ -598,8 +728,13 @@ def test_text_on_the_command_line_is_called_by_its_flag() -> None:
     ),
 )
 @settings(max_examples=60, deadline=None)
-def test_whatever_stands_in_a_section_is_a_config_or_a_config_error(value: Any, section: str) -> None:
-    base = {"input_features": [{"name": "a", "type": "number"}], "output_features": [{"name": "t", "type": "binary"}]}
+def test_whatever_stands_in_a_section_is_a_config_or_a_config_error(
+    value: Any, section: str
+) -> None:
+    base = {
+        "input_features": [{"name": "a", "type": "number"}],
+        "output_features": [{"name": "t", "type": "binary"}],
+    }
     try:
         config = load_config({**base, section: value})
         resolve(config, SHARED, DEFAULTS, "local")
@@ -631,9 +766,12 @@ print(sorted(heavy & set(sys.modules)))
 
 
 def test_a_wide_config_is_read_in_reasonable_work() -> None:
-    """1,000 columns with defaults: places are followed by walking what moves, never by scanning all of them."""
+    """1,000 columns with defaults: places are followed by walking what moves, never by scanning
+    all of them."""
     features = "".join(f"  - {{name: c{number}, type: number}}\n" for number in range(1000))
     defaults = "defaults: {number: {preprocessing: {normalization: minmax}}}\n"
-    config = read(f"input_features:\n{features}output_features:\n  - {{name: t, type: binary}}\n{defaults}")
+    config = read(
+        f"input_features:\n{features}output_features:\n  - {{name: t, type: binary}}\n{defaults}"
+    )
     assert len(config.input_features) == 1000
     assert config.input_features[999].options == {"preprocessing": {"normalization": "minmax"}}

@@ -40,7 +40,9 @@ output_features: [{name: target, type: binary}]
 
 
 @pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distribution: Callable[..., None]) -> Callable[..., None]:
+def plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distribution: Callable[..., None]
+) -> Callable[..., None]:
     """Installs a distribution that this process sees until the test ends."""
 
     def install(name: str, source: str, **more: str) -> None:
@@ -52,7 +54,9 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distribution: Callab
 
 
 def read(text: str) -> RunConfig:
-    return resolve(load_config("a.yaml", text=CONFIG + textwrap.dedent(text)), Plugins(), {}, "local")
+    return resolve(
+        load_config("a.yaml", text=CONFIG + textwrap.dedent(text)), Plugins(), {}, "local"
+    )
 
 
 def told(text: str) -> list[str]:
@@ -82,12 +86,16 @@ def test_a_mistake_in_an_older_spelling_is_told_by_the_line_and_the_words_that_w
     assert issue.startswith("line 5: fit.rounds: ")
 
 
-def test_what_a_plugin_knows_of_a_name_that_nobody_offers_is_told(plugin: Callable[..., None]) -> None:
+def test_what_a_plugin_knows_of_a_name_that_nobody_offers_is_told(
+    plugin: Callable[..., None],
+) -> None:
     plugin("old-co", UPGRADES, kind="upgrades", entry="oldco")
     (issue,) = told("defaults: {amuont: {}, amount: {}}\n")
     assert "there is no feature type 'amuont'" in issue
     text = CONFIG.replace("number", "amount")
-    with pytest.raises(ConfigError, match=r"Old Co\. called it so\. No installed plugin offers feature 'amount'"):
+    with pytest.raises(
+        ConfigError, match=r"Old Co\. called it so\. No installed plugin offers feature 'amount'"
+    ):
         resolve(load_config("a.yaml", text=text), Plugins(), {}, "local")
 
 
@@ -97,11 +105,14 @@ def test_a_plugin_that_the_config_blocks_changes_nothing_in_it(plugin: Callable[
     assert issue.startswith("line 5: fit: unknown option")
 
 
-def test_a_plugin_that_cannot_be_asked_stops_the_reading_and_can_be_blocked(plugin: Callable[..., None]) -> None:
+def test_a_plugin_that_cannot_be_asked_stops_the_reading_and_can_be_blocked(
+    plugin: Callable[..., None],
+) -> None:
     """Passed over, it would leave a config that means something else."""
     plugin("old-co", "raise RuntimeError('half installed')", kind="upgrades", entry="oldco")
     with pytest.raises(
-        PluginBroken, match=r"old-co 1\.0 offers config upgrade 'oldco'.*half installed.*DISTCORE_BLOCK"
+        PluginBroken,
+        match=r"old-co 1\.0 offers config upgrade 'oldco'.*half installed.*DISTCORE_BLOCK",
     ):
         read("")
     assert read("plugins: {block: [old-co]}\n").notes == ()
@@ -140,7 +151,9 @@ def test_a_plugins_section_is_validated_and_handed_on_as_it_was_set() -> None:
     config = read("mycompany: {project: blue, approval: {within_days: 3}}\n")
     assert config.sections == {"mycompany": {"project": "blue", "approval": {"within_days": 3}}}
     assert config.as_json()["mycompany"] == config.sections["mycompany"]
-    assert resolve(load_config(config.as_json()), Plugins(), {}, "local").sections == config.sections
+    assert (
+        resolve(load_config(config.as_json()), Plugins(), {}, "local").sections == config.sections
+    )
     assert "mycompany" not in read("").as_json()
 
 
@@ -179,7 +192,10 @@ def test_a_section_whose_plugin_is_not_there_is_an_unknown_one(mycompany: None) 
 def test_a_plugins_section_is_in_the_schema_and_in_the_reference() -> None:
     schema = json_schema(Plugins())
     assert schema["properties"]["mycompany"] == {"$ref": "#/$defs/mycompany"}
-    valid = {"input_features": [{"name": "a", "type": "number"}], "output_features": [{"name": "b", "type": "binary"}]}
+    valid = {
+        "input_features": [{"name": "a", "type": "number"}],
+        "output_features": [{"name": "b", "type": "binary"}],
+    }
     jsonschema.validate({**valid, "mycompany": {"project": "blue"}}, schema)
     with pytest.raises(jsonschema.ValidationError, match="projekt"):
         jsonschema.validate({**valid, "mycompany": {"project": "blue", "projekt": "x"}}, schema)

@@ -1,4 +1,5 @@
-"""YAML and JSON text to plain values with lines; everything that is refused, and that nothing is ever executed."""
+"""YAML and JSON text to plain values with lines; everything that is refused, and that nothing is
+ever executed."""
 
 import pickle
 import resource
@@ -25,7 +26,15 @@ def test_values_have_the_line_they_were_written_in() -> None:
     document = parse("a: 1\nb:\n  - x\n  - {c: 2,\n     d: 3}\n")
     assert document.values == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
     lines = {path: place.line for path, place in document.source_map.items()}
-    assert lines == {(): 1, ("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 1): 4, ("b", 1, "c"): 4, ("b", 1, "d"): 5}
+    assert lines == {
+        (): 1,
+        ("a",): 1,
+        ("b",): 2,
+        ("b", 0): 3,
+        ("b", 1): 4,
+        ("b", 1, "c"): 4,
+        ("b", 1, "d"): 5,
+    }
 
 
 def test_a_path_without_a_line_gets_that_of_the_value_around_it() -> None:
@@ -60,7 +69,9 @@ def test_a_path_without_a_line_gets_that_of_the_value_around_it() -> None:
         (".inf", float("inf")),
     ],
 )
-def test_scalars_mean_what_yaml_1_1_says_but_for_exponents_and_dates(text: str, value: object) -> None:
+def test_scalars_mean_what_yaml_1_1_says_but_for_exponents_and_dates(
+    text: str, value: object
+) -> None:
     got = parse(f"a: {text}\n").values["a"]
     assert got == value
     assert type(got) is type(value)
@@ -68,7 +79,12 @@ def test_scalars_mean_what_yaml_1_1_says_but_for_exponents_and_dates(text: str, 
 
 def test_keys_are_the_text_that_was_written() -> None:
     """A class named `no`, `0` or `1.0` in class_weights stays that."""
-    assert parse("w: {no: 1, 0: 2, 1.0: 3, null: 4}").values["w"] == {"no": 1, "0": 2, "1.0": 3, "null": 4}
+    assert parse("w: {no: 1, 0: 2, 1.0: 3, null: 4}").values["w"] == {
+        "no": 1,
+        "0": 2,
+        "1.0": 3,
+        "null": 4,
+    }
 
 
 def test_the_text_of_a_number_or_boolean_is_kept_for_names() -> None:
@@ -78,7 +94,15 @@ def test_the_text_of_a_number_or_boolean_is_kept_for_names() -> None:
 
 
 def test_anchors_aliases_and_merge_keys() -> None:
-    text = "base: &base {a: 1, b: {c: 2}}\none: *base\ntwo:\n  <<: *base\n  a: 9\nthree:\n  <<: [{a: 5}, *base]\n"
+    text = (
+        "base: &base {a: 1, b: {c: 2}}\n"
+        "one: *base\n"
+        "two:\n"
+        "  <<: *base\n"
+        "  a: 9\n"
+        "three:\n"
+        "  <<: [{a: 5}, *base]\n"
+    )
     values = parse(text).values
     assert values == {**yaml.safe_load(text)}
     assert values["two"] == {"a": 9, "b": {"c": 2}}
@@ -87,7 +111,10 @@ def test_anchors_aliases_and_merge_keys() -> None:
 
 
 def test_json_is_read_also_when_it_is_indented_with_tabs() -> None:
-    assert parse('{\n\t"a": [1, 2.5e-3, "x\\ty"],\n\t"b": null}').values == {"a": [1, 0.0025, "x\ty"], "b": None}
+    assert parse('{\n\t"a": [1, 2.5e-3, "x\\ty"],\n\t"b": null}').values == {
+        "a": [1, 0.0025, "x\ty"],
+        "b": None,
+    }
 
 
 # ------------------------------------------------------------------ refused
@@ -100,11 +127,27 @@ def test_a_duplicate_key_names_both_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    "tag", ["!!python/object/apply:os.system", "!!python/name:os.system", "!mine", "!!binary", "!!set", "!!omap"]
+    "tag",
+    [
+        "!!python/object/apply:os.system",
+        "!!python/name:os.system",
+        "!mine",
+        "!!binary",
+        "!!set",
+        "!!omap",
+    ],
 )
 def test_no_tag_is_ever_constructed(tag: str, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    body = f"[touch {flag}]" if "apply" in tag else "{}" if tag in ("!!set",) else "[]" if tag == "!!omap" else "''"
+    body = (
+        f"[touch {flag}]"
+        if "apply" in tag
+        else "{}"
+        if tag in ("!!set",)
+        else "[]"
+        if tag == "!!omap"
+        else "''"
+    )
     said = issue(f"a: 1\nb: {tag} {body}\n")
     assert said.startswith("line 2: b: the YAML tag ")
     assert said.endswith("is not allowed. Remove it; write a plain value.")
@@ -121,7 +164,10 @@ def test_an_alias_bomb_is_refused_in_bounded_memory() -> None:
 
 def test_an_alias_bomb_of_merges_is_refused() -> None:
     lines = ["a0: &a0 {" + ", ".join(f"k{n}: x" for n in range(100)) + "}"]
-    lines += [f"a{n}: &a{n} {{p: {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}, q: *a{n - 1}}}" for n in range(1, 30)]
+    lines += [
+        f"a{n}: &a{n} {{p: {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}, q: *a{n - 1}}}"
+        for n in range(1, 30)
+    ]
     assert "aliases expand to more than" in issue("\n".join(lines))
 
 
@@ -131,7 +177,13 @@ def test_an_alias_that_contains_itself_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a: " + "[" * 5000, "a: " + "[" * 5000 + "]" * 5000, "{" * 3000, '{"a":' * 3000 + "1" + "}" * 3000]
+    "text",
+    [
+        "a: " + "[" * 5000,
+        "a: " + "[" * 5000 + "]" * 5000,
+        "{" * 3000,
+        '{"a":' * 3000 + "1" + "}" * 3000,
+    ],
 )
 def test_deep_nesting_is_refused_without_a_crash(text: str) -> None:
     assert "nested deeper than 64 levels" in issue(text)
@@ -143,7 +195,8 @@ def test_deep_nesting_is_refused_without_a_crash(text: str) -> None:
         ("a: 1\n\tb: 2\n", "line 2: YAML syntax error, column 1"),
         (
             "a: b: c\n",
-            "line 1: YAML syntax error, column 5: mapping values are not allowed here. Check the indentation",
+            "line 1: YAML syntax error, column 5: mapping values are not allowed here. Check the "
+            "indentation",
         ),
         ("a: [1, 2\nb: 3\n", "line 2: YAML syntax error"),
         ("a: 'x\n", "line 2: YAML syntax error"),
@@ -168,7 +221,10 @@ def test_syntax_errors_say_where_and_what_to_do(text: str, said: str) -> None:
         (pickle.dumps({"a": 1}), "is a binary file (a pickle, an archive or data), not text."),
         (b"PAR1\x00\x01", "is a binary file"),
         ("a: ü".encode("utf-16"), "is UTF-16 text. Save it as UTF-8."),
-        ("a: 1\nb: ü\n".encode("latin-1"), "line 2: byte 0xfc is not UTF-8. Save the file as UTF-8."),
+        (
+            "a: 1\nb: ü\n".encode("latin-1"),
+            "line 2: byte 0xfc is not UTF-8. Save the file as UTF-8.",
+        ),
         (b"a: 1\nb: \x00\n", "line 2: holds zero bytes"),
     ],
 )

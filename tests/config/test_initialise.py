@@ -1,4 +1,5 @@
-"""A config written by looking at data: what each column is taken for, and that the text is a config."""
+"""A config written by looking at data: what each column is taken for, and that the text is a
+config."""
 
 import datetime
 import random
@@ -39,7 +40,10 @@ COLUMNS: dict[str, tuple[object, str | None]] = {
     "codes": (some("A1", "B2", "C3"), "category"),
     "written_numbers": ([str(DICE.random()) for _ in range(ROWS)], "number"),
     "horsepower": (some("?", *map(str, range(50, 120))), "number"),
-    "price": (pa.array([DICE.randint(1, 10**4) for _ in range(ROWS)]).cast(pa.decimal128(19, 0)), "number"),
+    "price": (
+        pa.array([DICE.randint(1, 10**4) for _ in range(ROWS)]).cast(pa.decimal128(19, 0)),
+        "number",
+    ),
     "review": ([" ".join(DICE.choices(WORDS, k=9)) for _ in range(ROWS)], "text"),
     "title": ([f"{DICE.choice('ABCDEF')}ook {number}" for number in range(ROWS)], "set"),
     "age": (some("missing", "not available", "-", *map(str, range(18, 90))), "number"),
@@ -55,7 +59,13 @@ COLUMNS: dict[str, tuple[object, str | None]] = {
     "share": ([f"{DICE.random():.1f}%" for _ in range(ROWS)], None),
     "plane": ([f"N{DICE.randint(0, 70)}" for _ in range(ROWS)], None),
     "carrier": (some(*[f"C{number}" for number in range(40)], *["AA", "UA"] * 40), "category"),
-    "genres": ([", ".join(DICE.sample(["drama", "comedy", "science fiction", "kids"], 2)) for _ in range(ROWS)], "set"),
+    "genres": (
+        [
+            ", ".join(DICE.sample(["drama", "comedy", "science fiction", "kids"], 2))
+            for _ in range(ROWS)
+        ],
+        "set",
+    ),
     "user_id": (DICE.sample(range(10**6), ROWS), None),
     "UserId": (DICE.sample(range(10**6), ROWS), None),
     "counter": (list(range(5, 5 + ROWS)), None),
@@ -68,7 +78,10 @@ COLUMNS: dict[str, tuple[object, str | None]] = {
     "when": ([datetime.datetime(2020, 1, 1 + number % 28) for number in range(ROWS)], None),
     "us_date": ([f"{DICE.randint(1, 12)}/{DICE.randint(1, 28)}/2020" for _ in range(ROWS)], None),
     "few_days": (some("2020-01-01", "2021-01-01", "2022-01-01"), "category"),
-    "stamp": ([f"2020-01-{DICE.randint(10, 28)} 10:00:{DICE.randint(10, 59)}" for _ in range(ROWS)], None),
+    "stamp": (
+        [f"2020-01-{DICE.randint(10, 28)} 10:00:{DICE.randint(10, 59)}" for _ in range(ROWS)],
+        None,
+    ),
     "vector": ([[1.0, 2.0]] * ROWS, None),
     "picture": ([bytes([number]) for number in range(ROWS)], None),
 }
@@ -121,9 +134,14 @@ def test_a_target_is_taken_for(values: list[object], expected: str) -> None:
 
 
 def test_several_targets() -> None:
-    table = pa.table({"height": COLUMNS["height"][0], "k": TARGET, "y": COLUMNS["unique_amount"][0]})
+    table = pa.table(
+        {"height": COLUMNS["height"][0], "k": TARGET, "y": COLUMNS["unique_amount"][0]}
+    )
     config = read(suggest(table, ["k", "y", "k"]))
-    assert [(each.name, each.type) for each in config.output_features] == [("k", "category"), ("y", "number")]
+    assert [(each.name, each.type) for each in config.output_features] == [
+        ("k", "category"),
+        ("y", "number"),
+    ]
     assert config.preprocessing.split.type == "random"
 
 
@@ -158,7 +176,12 @@ def test_nothing_to_predict_from() -> None:
 
 
 @given(
-    st.lists(st.text(min_size=1, max_size=12).filter(lambda name: name.strip()), min_size=1, max_size=4, unique=True)
+    st.lists(
+        st.text(min_size=1, max_size=12).filter(lambda name: name.strip()),
+        min_size=1,
+        max_size=4,
+        unique=True,
+    )
 )
 @settings(max_examples=60, deadline=None)
 def test_any_column_name_survives(names: list[str]) -> None:
@@ -219,7 +242,8 @@ def test_sets_that_are_given_are_not_split_again() -> None:
 
 
 def test_every_set_is_looked_at() -> None:
-    """Numbers in one and texts in another are texts; a spelling of missing in the test set is declared."""
+    """Numbers in one and texts in another are texts; a spelling of missing in the test set is
+    declared."""
     words = pa.array(["n.a.", *map(str, range(ROWS - 1))])
     config = read(suggest(sets(visits=words), "target"))
     assert types(suggest(sets(visits=words), "target"))["visits"] == "number"
@@ -237,7 +261,9 @@ def test_a_column_that_one_set_does_not_have_is_left_out() -> None:
 
 
 def test_trees() -> None:
-    table = pa.table({**{name: COLUMNS[name][0] for name in ("height", "review")}, "target": TARGET})
+    table = pa.table(
+        {**{name: COLUMNS[name][0] for name in ("height", "review")}, "target": TARGET}
+    )
     text = suggest(table, "target", "trees")
     config = load_config(text)
     assert config.backend.trainer is not None
@@ -246,16 +272,22 @@ def test_trees() -> None:
     assert "# review is left out: it looks like a text, and trees split on one value a row" in text
 
 
-@pytest.mark.parametrize(("rows", "size"), [(20, 8), (1000, 16), (4000, 64), (9000, 128), (90_000, 1024)])
+@pytest.mark.parametrize(
+    ("rows", "size"), [(20, 8), (1000, 16), (4000, 64), (9000, 128), (90_000, 1024)]
+)
 def test_batches_grow_with_the_rows(rows: int, size: int) -> None:
-    table = pa.table({"height": [each / 7 for each in range(rows)], "target": ["a", "b"] * (rows // 2)})
+    table = pa.table(
+        {"height": [each / 7 for each in range(rows)], "target": ["a", "b"] * (rows // 2)}
+    )
     config = load_config(suggest(table, "target"))
     assert config.trainer.batch_size == size
     assert config.trainer.validation_metric == "loss"
 
 
 def test_the_editor_is_told_the_schema() -> None:
-    first, *_ = suggest(pa.table({"a": COLUMNS["height"][0], "target": TARGET}), "target").splitlines()
+    first, *_ = suggest(
+        pa.table({"a": COLUMNS["height"][0], "target": TARGET}), "target"
+    ).splitlines()
     assert first == "# yaml-language-server: $schema=distcore.schema.json"
 
 

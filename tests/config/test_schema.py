@@ -56,7 +56,9 @@ def valid(schema: dict[str, Any]) -> Any:
 
 def references(value: Any) -> list[str]:
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
-    found = [value["$ref"]] if isinstance(value, dict) and isinstance(value.get("$ref"), str) else []
+    found = (
+        [value["$ref"]] if isinstance(value, dict) and isinstance(value.get("$ref"), str) else []
+    )
     return found + [each for part in inside for each in references(part)]
 
 
@@ -128,7 +130,9 @@ from distcore.config.schema import json_schema
 print(json.dumps(json_schema(Plugins())))
 """
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=600
+    )
     schema = json.loads(done.stdout)
     assert "processors bad (bad-one 1.0)" in schema["$comment"]
     assert "no libfoo" in schema["$comment"]
@@ -139,7 +143,10 @@ def test_the_reference_names_every_option_of_the_trainer_with_its_default() -> N
     from distcore_torch.train_options import TrainerOptions
 
     text = reference_markdown(Plugins())
-    rows = {match[1] for match in re.finditer(r"^\| `(\w+)` \| [^|]+ \| `?[^|]*`? \| .+ \|$", text, re.MULTILINE)}
+    rows = {
+        match[1]
+        for match in re.finditer(r"^\| `(\w+)` \| [^|]+ \| `?[^|]*`? \| .+ \|$", text, re.MULTILINE)
+    }
     assert set(TrainerOptions.model_fields) <= rows
     assert "| `batch_size` | integer ≥ 1 or `auto` | `auto` |" in text
     assert "| `lanes` | integer ≥ 1 | `16` |" in text

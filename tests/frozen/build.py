@@ -37,7 +37,9 @@ TAGS = "Wheel-Version: 1.0\nGenerator: build.py\nRoot-Is-Purelib: true\nTag: py3
 
 def contents() -> dict[str, bytes]:
     """{name in the wheel: bytes}, the record last."""
-    files = {f"{NAME}/{path.name}": path.read_bytes() for path in sorted((HERE / NAME).glob("*.py"))}
+    files = {
+        f"{NAME}/{path.name}": path.read_bytes() for path in sorted((HERE / NAME).glob("*.py"))
+    }
     files |= {
         f"{INFO}/METADATA": METADATA.encode(),
         f"{INFO}/WHEEL": TAGS.encode(),
@@ -55,7 +57,9 @@ def build(path: Path = WHEEL) -> None:
     """Write the wheel; the same sources give the same bytes."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, content in contents().items():
-            wheel.writestr(zipfile.ZipInfo(name, (2026, 11, 22, 0, 0, 0)), content, zipfile.ZIP_DEFLATED)
+            wheel.writestr(
+                zipfile.ZipInfo(name, (2026, 11, 22, 0, 0, 0)), content, zipfile.ZIP_DEFLATED
+            )
 
 
 if __name__ == "__main__":

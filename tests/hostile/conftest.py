@@ -1,6 +1,8 @@
-"""What every hostile test has: how often to try, random numbers that can be repeated, and a record of what came of it.
+"""What every hostile test has: how often to try, random numbers that can be repeated, and a record
+of what came of it.
 
-`make hostile` tries as often as docs/reliability.md says and writes that page; an ordinary run tries a few of each.
+`make hostile` tries as often as docs/reliability.md says and writes that page; an ordinary run
+tries a few of each.
 """
 
 import json
@@ -14,7 +16,8 @@ import pytest
 from tests.hostile.record import RECORD
 
 SHARE = float(os.environ.get("DISTCORE_HOSTILE") or 0)
-"""The share of the full counts: 1 under `make hostile`, less if there is less time; 0 in an ordinary run."""
+"""The share of the full counts: 1 under `make hostile`, less if there is less time; 0 in an
+ordinary run."""
 
 SEED = int(os.environ.get("DISTCORE_SEED", "20261122"))
 
@@ -32,14 +35,16 @@ class Sweep:
         self._since = time.monotonic()
 
     def times(self, few: int, full: int) -> int:
-        """How often to try: `few` in an ordinary run, `full` (or the share of it that was asked) under `make hostile`."""
+        """How often to try: `few` in an ordinary run, `full` (or the share of it that was asked)
+        under `make hostile`."""
         return max(few, round(full * SHARE))
 
     def tried(self, what: str, count: int, outcome: str) -> None:
         """Say what was tried, how often, and what came of it; counts only if the test passes.
 
         Args:
-            what: What was done, as a row of docs/reliability.md says it ("a bit flipped in model.json").
+            what: What was done, as a row of docs/reliability.md says it ("a bit flipped in
+                model.json").
             count: How often it was tried.
             outcome: What came of it, with counts ("297 named the file, 3 changed nothing").
         """

@@ -1,4 +1,5 @@
-"""A stranger on the network: what a run listens on from its start, and what answers at this machine's own address."""
+"""A stranger on the network: what a run listens on from its start, and what answers at this
+machine's own address."""
 
 import os
 import pickle
@@ -20,7 +21,10 @@ SECONDS = 400
 LAUNCHERS = ("mpirun",)
 """What horovodrun starts, and we do not."""
 
-FOREVER = "trainer: {train_steps: 1000000000, batch_size: 32, early_stop: -1, steps_per_checkpoint: 1000000000}"
+FOREVER = (
+    "trainer: {train_steps: 1000000000, batch_size: 32, early_stop: -1, steps_per_checkpoint: "
+    "1000000000}"
+)
 
 
 def config(backend):
@@ -72,7 +76,8 @@ def own_address():
 
 
 class Eavesdropper:
-    """Looks at a run under way, again and again. spared: the launcher's own process, which is not ours to change."""
+    """Looks at a run under way, again and again. spared: the launcher's own process, which is
+    not ours to change."""
 
     def __init__(self, process, mark, spared=frozenset()):
         self.process, self.mark, self.spared = process, mark, spared
@@ -88,10 +93,13 @@ class Eavesdropper:
         return found
 
     def until(self, ready, extra_looks=10):
-        """Look until ready(what listens now), and some more, while the run goes on; then attack every port."""
+        """Look until ready(what listens now), and some more, while the run goes on; then attack
+        every port."""
         end = time.monotonic() + SECONDS
         while not ready(self.look()):
-            assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.said()}"
+            assert self.process.poll() is None, (
+                f"it ended with {self.process.returncode}: {self.said()}"
+            )
             assert time.monotonic() < end, f"it never listened on what was waited for: {self.heard}"
             time.sleep(0.02)
         for _ in range(extra_looks):
@@ -99,13 +107,21 @@ class Eavesdropper:
                 self.attack(each)
 
     def attack(self, port):
-        """From another address than the loopback: connect, and put a pickle into what may be a store of torch's."""
+        """From another address than the loopback: connect, and put a pickle into what may be a
+        store of torch's."""
         self.attacks += 1
         try:
             socket.create_connection((self.address, port.port), 0.5).close()
         except OSError:
             return
-        words = [sys.executable, "-c", STRANGER, self.address, str(port.port), pickle.dumps(Mark(self.mark)).hex()]
+        words = [
+            sys.executable,
+            "-c",
+            STRANGER,
+            self.address,
+            str(port.port),
+            pickle.dumps(Mark(self.mark)).hex(),
+        ]
         with suppress(subprocess.TimeoutExpired):  # something else listens, and does not answer
             subprocess.run(words, capture_output=True, timeout=30)
 

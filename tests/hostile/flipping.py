@@ -62,7 +62,9 @@ def outcome(rank, case, strategy):
     """What the run ended with: the error's text, or "finished"."""
     made = make_strategy(strategy)
     made.setup(rank)
-    run = TinyRun({**OPTIONS, "ledger_steps": case.ledger_steps, **case.more}, strategy, norm=True, rows=150)
+    run = TinyRun(
+        {**OPTIONS, "ledger_steps": case.ledger_steps, **case.more}, strategy, norm=True, rows=150
+    )
     run = TinyRun(**{**vars(run), "checkpoints": case.checkpoints})
     try:
         loop, loader, _ = tiny_loop(run, made)
@@ -83,13 +85,17 @@ def all_outcomes(rank, cases, strategy):
 
 
 def said(text):
-    """(step, ranks, whether the rank saw it itself, tensors) of an error of the sentinel; None: it is
-    another one."""
-    itself = re.search(r"After step (\d+) the memory of rank (\d+) changed by itself: (.*?) is not what", text)
+    """(step, ranks, whether the rank saw it itself, tensors) of an error of the sentinel; None: it
+    is another one."""
+    itself = re.search(
+        r"After step (\d+) the memory of rank (\d+) changed by itself: (.*?) is not what", text
+    )
     if itself:
         return int(itself[1]), {int(itself[2])}, True, [re.sub(r" \(bit .*", "", itself[3])]
     others = re.search(
-        r"After step (\d+) ranks? ([\d, and]+?)(?: of \d+)? differs? .*? ?in (.*?)(?:, and no|\. A bit)", text
+        r"After step (\d+) ranks? ([\d, and]+?)(?: of \d+)? differs? .*? ?in (.*?)(?:, and no|\. A "
+        r"bit)",
+        text,
     )
     if others:
         ranks = {int(each) for each in re.findall(r"\d+", others[2])}

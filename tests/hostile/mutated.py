@@ -1,7 +1,9 @@
-"""Reads mutated datasets, for a parent that sees a crash: python -m tests.hostile.mutated KIND SEED FIRST COUNT FOLDER.
+"""Reads mutated datasets, for a parent that sees a crash: python -m tests.hostile.mutated KIND SEED
+FIRST COUNT FOLDER.
 
-The folder's `at` holds the number of the mutation under way; `raw` gets a line for each error that is not one of ours.
-Printed in the end: how many ended how, seconds of the slowest, and how much memory it took at most.
+The folder's `at` holds the number of the mutation under way; `raw` gets a line for each error that
+is not one of ours. Printed in the end: how many ended how, seconds of the slowest, and how much
+memory it took at most.
 """
 
 import gzip
@@ -24,7 +26,14 @@ import pyarrow.parquet
 from distcore_core.errors import DistcoreError
 from distcore_data.sources.registry import column_names, open_source
 
-RAW = {"x": "number", "n": "number", "city": "category", "word": "string", "when": "category", "flag": "category"}
+RAW = {
+    "x": "number",
+    "n": "number",
+    "city": "category",
+    "word": "string",
+    "when": "category",
+    "flag": "category",
+}
 MEMORY = 8 << 30
 ROWS = 200
 
@@ -63,21 +72,32 @@ EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFF
 
 
 def table(simple):
-    """A little of everything that a column may be; simple: what text and the oldest formats hold."""
+    """A little of everything that a column may be; simple: what text and the oldest formats
+    hold."""
     draw = random.Random(7)
     words = ["", "NA", "Ünïcode", "a,b", 'quo"te', "plain", "x" * 40, "𝔘"]
     columns = {
-        "x": pa.array([draw.choice([None, draw.gauss(0, 1), 1e300, -0.0]) for _ in range(ROWS)], pa.float64()),
+        "x": pa.array(
+            [draw.choice([None, draw.gauss(0, 1), 1e300, -0.0]) for _ in range(ROWS)], pa.float64()
+        ),
         "n": pa.array([draw.randrange(-1000, 1000) for _ in range(ROWS)], pa.int64()),
-        "city": pa.array([draw.choice(["Rome", "Oslo", "Lima", None]) for _ in range(ROWS)], pa.utf8()),
-        "word": pa.array([draw.choice(words) + str(draw.randrange(50)) for _ in range(ROWS)], pa.utf8()),
+        "city": pa.array(
+            [draw.choice(["Rome", "Oslo", "Lima", None]) for _ in range(ROWS)], pa.utf8()
+        ),
+        "word": pa.array(
+            [draw.choice(words) + str(draw.randrange(50)) for _ in range(ROWS)], pa.utf8()
+        ),
         "when": pa.array([draw.randrange(10**9) for _ in range(ROWS)], pa.timestamp("s")),
         "flag": pa.array([draw.choice([True, False, None]) for _ in range(ROWS)], pa.bool_()),
     }
     if not simple:
         columns["city"] = columns["city"].dictionary_encode()
-        columns["price"] = pa.array([Decimal(draw.randrange(10**6)) / 100 for _ in range(ROWS)], pa.decimal128(12, 2))
-        columns["list"] = pa.array([[draw.randrange(9)] * draw.randrange(4) for _ in range(ROWS)], pa.list_(pa.int32()))
+        columns["price"] = pa.array(
+            [Decimal(draw.randrange(10**6)) / 100 for _ in range(ROWS)], pa.decimal128(12, 2)
+        )
+        columns["list"] = pa.array(
+            [[draw.randrange(9)] * draw.randrange(4) for _ in range(ROWS)], pa.list_(pa.int32())
+        )
         columns["big"] = columns["word"].cast(pa.large_utf8())
     return pa.table(columns)
 
@@ -101,7 +121,9 @@ def base(kind):
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
         sink.write(("[" + ",\n".join(lines) + "]" if kind == "json" else "\n".join(lines)).encode())
     else:
-        pa.csv.write_csv(table(True), sink, pa.csv.WriteOptions(delimiter="\t" if kind == "tsv" else ","))
+        pa.csv.write_csv(
+            table(True), sink, pa.csv.WriteOptions(delimiter="\t" if kind == "tsv" else ",")
+        )
     content = sink.getvalue()
     if kind.endswith(".gz"):
         return gzip.compress(content, mtime=0)
@@ -124,7 +146,9 @@ def mutated(content, draw):
         elif how < 0.75:
             width = draw.choice((2, 4, 4, 8))
             value = draw.choice((*EXTREMES, draw.getrandbits(32), len(found)))
-            value = (value if width != 8 or value < 0x80000000 else value | 0xFFFFFFFF << 32) % (1 << 8 * width)
+            value = (value if width != 8 or value < 0x80000000 else value | 0xFFFFFFFF << 32) % (
+                1 << 8 * width
+            )
             found[at : at + width] = value.to_bytes(width, "little")
         elif how < 0.83:
             del found[at:]
@@ -152,7 +176,13 @@ def read(path):
 
 
 def main():
-    kind, seed, first, count, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5])
+    kind, seed, first, count, folder = (
+        sys.argv[1],
+        sys.argv[2],
+        int(sys.argv[3]),
+        int(sys.argv[4]),
+        Path(sys.argv[5]),
+    )
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     content, path = base(kind), folder / f"data.{kind.partition('-')[0]}"
@@ -160,7 +190,11 @@ def main():
     os.utime(path, (0, 0))
     read(path)
     start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ends, slowest, at = {"read": 0, "refused": 0, "raw": 0}, 0.0, os.open(folder / "at", os.O_WRONLY | os.O_CREAT)
+    ends, slowest, at = (
+        {"read": 0, "refused": 0, "raw": 0},
+        0.0,
+        os.open(folder / "at", os.O_WRONLY | os.O_CREAT),
+    )
     for number in range(first, first + count):
         os.pwrite(at, f"{number:12}".encode(), 0)
         path.write_bytes(mutated(content, random.Random(f"{seed} {kind} {number}")))

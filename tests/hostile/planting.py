@@ -1,4 +1,5 @@
-"""Runs of a tiny network in which NaN or infinity is planted; importable, so that ranks of a worker group can do it."""
+"""Runs of a tiny network in which NaN or infinity is planted; importable, so that ranks of a
+worker group can do it."""
 
 import math
 import re
@@ -14,7 +15,12 @@ from distcore_torch.training import checkpoint
 from distcore_torch.training.finite import not_finite
 
 PLACES = ("loss", "logits", "gradient", "weights", "moments", "statistics")
-OPTIONS = {"epochs": 3, "steps_per_checkpoint": 4, "early_stop": -1, "learning_rate_scaling": "constant"}
+OPTIONS = {
+    "epochs": 3,
+    "steps_per_checkpoint": 4,
+    "early_stop": -1,
+    "learning_rate_scaling": "constant",
+}
 SETTINGS = (
     {},
     {"gradient_accumulation_steps": 2, "batch_size": 8},
@@ -39,7 +45,9 @@ class Case:
     folder: str
 
     def run(self, strategy):
-        return TinyRun({**OPTIONS, **SETTINGS[self.setting]}, strategy, checkpoints=self.folder, norm=True)
+        return TinyRun(
+            {**OPTIONS, **SETTINGS[self.setting]}, strategy, checkpoints=self.folder, norm=True
+        )
 
 
 def plant(loop, case):
@@ -57,7 +65,10 @@ def plant(loop, case):
         elif case.place == "gradient":
             once(module.first.weight.register_hook, lambda gradient: gradient * case.value)
         else:
-            once(module.register_forward_hook, lambda _, __, logits: {**logits, "y": logits["y"] * case.value})
+            once(
+                module.register_forward_hook,
+                lambda _, __, logits: {**logits, "y": logits["y"] * case.value},
+            )
 
 
 def once(register, change):
@@ -72,7 +83,8 @@ def once(register, change):
 
 
 def tried(rank, case, strategy):
-    """What became of a planted run: "finished" or the error's class; then it goes on without, and ends as `digest`."""
+    """What became of a planted run: "finished" or the error's class; then it goes on without,
+    and ends as `digest`."""
     made = make_strategy(strategy)
     made.setup(rank)
     try:
@@ -97,7 +109,8 @@ def tried(rank, case, strategy):
 
 
 def all_tried(rank, cases, strategy):
-    """[(outcome, digest of the run that goes on from what was kept, digest of an undisturbed one)] in every rank."""
+    """[(outcome, digest of the run that goes on from what was kept, digest of an undisturbed
+    one)] in every rank."""
     whole = {}
     found = []
     for case in cases:
@@ -107,7 +120,9 @@ def all_tried(rank, cases, strategy):
         kept = [checkpoint.load(each) for each in folders]
         assert all(not not_finite(each.tensors.items()) for each in kept), case
         if case.setting not in whole:
-            whole[case.setting] = train_tiny(rank, replace(case.run(strategy), checkpoints=None))["digest"]
+            whole[case.setting] = train_tiny(rank, replace(case.run(strategy), checkpoints=None))[
+                "digest"
+            ]
         again = train_tiny(rank, case.run(strategy))["digest"] if outcome != "finished" else None
         found.append((outcome, again, whole[case.setting]))
     return found

@@ -1,4 +1,5 @@
-"""docs/reliability.md's table, from what `make hostile` recorded; `python tests/hostile/record.py` writes it."""
+"""docs/reliability.md's table, from what `make hostile` recorded;
+`python tests/hostile/record.py` writes it."""
 
 import json
 import sys
@@ -29,7 +30,8 @@ def named(page: str) -> set[str]:
 
 
 def main() -> int:
-    """Put the recorded rows into the page; rows of tests that were not run now stay. Returns the exit code."""
+    """Put the recorded rows into the page; rows of tests that were not run now stay. Returns the
+    exit code."""
     page = PAGE.read_text()
     before, _, rest = page.partition(BEGIN)
     inner, _, after = rest.partition(END)
@@ -39,7 +41,14 @@ def main() -> int:
         what, count, outcome, test = (cell.strip() for cell in line.strip("|").split("|"))
         name = f"tests/hostile/{test.strip('`')}"
         if name not in ran:
-            new.append({"test": name, "what": what, "count": int(count.replace(",", "")), "outcome": outcome})
+            new.append(
+                {
+                    "test": name,
+                    "what": what,
+                    "count": int(count.replace(",", "")),
+                    "outcome": outcome,
+                }
+            )
     PAGE.write_text(before + BEGIN + table(new) + END + after)
     return 0
 

@@ -96,7 +96,9 @@ class Run:
     def _rank(self, process):
         with suppress(OSError):
             if self.kind == "ddp":
-                mapped = re.search(r"/distcore-group-\w+/rank-(\d)", Path(f"/proc/{process}/maps").read_text())
+                mapped = re.search(
+                    r"/distcore-group-\w+/rank-(\d)", Path(f"/proc/{process}/maps").read_text()
+                )
                 return int(mapped[1]) if mapped and process != self.process.pid else None
             words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
             if (b"distcore_ray.rank" if self.kind == "ray" else b"distcore.cli.main") in words[2:4]:
@@ -106,7 +108,9 @@ class Run:
         return None
 
     def checkpoints(self):
-        return {str(each) for each in self.place.results.glob("checkpoints/step-*") if not each.suffix}
+        return {
+            str(each) for each in self.place.results.glob("checkpoints/step-*") if not each.suffix
+        }
 
     def training(self):
         """Both ranks, once a checkpoint was saved."""

@@ -1,4 +1,5 @@
-"""Category values that were chosen to fall into one slot of the csv reader's table: its hash is seeded for each process."""
+"""Category values that were chosen to fall into one slot of the csv reader's table: its hash is
+seeded for each process."""
 
 import subprocess
 import sys
@@ -8,7 +9,9 @@ import pytest
 
 from distcore_data.sources import plaintext
 
-pytestmark = pytest.mark.skipif(plaintext.compiled is None, reason="distcore was installed without a C compiler")
+pytestmark = pytest.mark.skipif(
+    plaintext.compiled is None, reason="distcore was installed without a C compiler"
+)
 
 LEFT, RIGHT = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
 """What the hash was made with before it had a seed."""
@@ -44,14 +47,22 @@ def test_values_chosen_to_collide(sweep):
     assert len(slots) > 0.85 * count  # 0.895 of them are to be expected of random numbers
     batch = plaintext.read(pa.py_buffer(b"\n".join(texts) + b"\n"), ",", ["c"], [("c", "category")])
     assert batch.column("c").indices.to_pylist() == list(range(count))
-    sweep.tried("a category value chosen for one slot of the csv reader's table", count, "spread over all slots")
+    sweep.tried(
+        "a category value chosen for one slot of the csv reader's table",
+        count,
+        "spread over all slots",
+    )
 
 
 def test_another_process_has_another_hash(sweep):
-    code = "from distcore_data.sources import _plaintext; print(_plaintext.hash(b'Rome'), _plaintext.hash(b'a longer text'))"
+    code = (
+        "from distcore_data.sources import _plaintext; print(_plaintext.hash(b'Rome'), "
+        "_plaintext.hash(b'a longer text'))"
+    )
     times = sweep.times(3, 20)
     runs = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(times)
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(times)
     ]
     assert len({run.stdout for run in runs}) == times
     sweep.tried("the reader's table in another process", times, "each had a hash of its own")

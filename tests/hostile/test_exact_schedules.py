@@ -1,4 +1,5 @@
-"""Exact runs that are killed, rescaled and moved to another launcher in mid-epoch end with the undisturbed run's bits."""
+"""Exact runs that are killed, rescaled and moved to another launcher in mid-epoch end with the
+undisturbed run's bits."""
 
 import pytest
 from tests.exact_runs import CONFIGS, Exact
@@ -16,7 +17,8 @@ def test_a_disturbed_run_ends_with_the_same_bits(place, sweep, config):
         told += len(steps) - 1
         assert exact.digests(config) == alone, steps
     sweep.tried(
-        f"an exact run ({config}) killed, rescaled and moved between local, data_parallel and torchrun at random moments",
+        f"an exact run ({config}) killed, rescaled and moved between local, data_parallel and "
+        "torchrun at random moments",
         count,
         f"{count} ended with the undisturbed run's bits after {told} interruptions; 0 others",
     )

@@ -1,4 +1,5 @@
-"""Files that mean harm, given to whole commands: nothing in them is run, nothing is unpacked, memory stays bounded."""
+"""Files that mean harm, given to whole commands: nothing in them is run, nothing is unpacked,
+memory stays bounded."""
 
 import hashlib
 import json
@@ -52,7 +53,9 @@ def said_by(place, *words):
 # ------------------------------------------------------------------ pickles under any name
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl", "feather", "csv.gz", "pkl", "pickle", "npy"])
+@pytest.mark.parametrize(
+    "suffix", ["csv", "tsv", "parquet", "jsonl", "feather", "csv.gz", "pkl", "pickle", "npy"]
+)
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_a_pickle_as_a_dataset(place, mark, suffix, protocol):
     path = place.write(f"evil.{suffix}", pickle.dumps(Runs(mark), protocol))
@@ -61,7 +64,8 @@ def test_a_pickle_as_a_dataset(place, mark, suffix, protocol):
 
 
 def resigned(folder, manifest, name, content):
-    """The file replaced, and its size and digest in the manifest made right, as someone would who knows how."""
+    """The file replaced, and its size and digest in the manifest made right, as someone would
+    who knows how."""
     (folder / name).write_bytes(content)
     saved = json.loads((folder / manifest).read_text())
     saved.pop("digest", None)
@@ -114,7 +118,8 @@ def test_a_pickle_as_the_manifest_of_a_cache_is_built_again(place, mark, evil):
 
 
 def within(memory, work):
-    """Run work in a process of its own, and see that it takes no more memory than that; what it returned, as text."""
+    """Run work in a process of its own, and see that it takes no more memory than that; what it
+    returned, as text."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -173,7 +178,8 @@ def tarred(path, name, content):
 @pytest.mark.parametrize("name", ["../../slipped.csv", "/tmp/distcore-slipped.csv", "data.csv"])
 @pytest.mark.parametrize("suffix", ["", ".csv", ".parquet"])
 def test_archives_are_not_unpacked(place, kind, name, suffix):
-    """No command unpacks archives, so nothing can slip out of one; a dataset that is one is refused by name."""
+    """No command unpacks archives, so nothing can slip out of one; a dataset that is one is
+    refused by name."""
     path = place.folder / f"evil{suffix or '.' + kind}"
     {"zip": zipped, "tar": tarred}[kind](path, name, "age,city,bought\n1,Rome,yes\n" * 50)
     message = place.refused("preprocess", "--dataset", path)

@@ -1,7 +1,8 @@
-"""Single bits flipped in a results folder: an error or a warning names the file, or nothing is different.
+"""Single bits flipped in a results folder: an error or a warning names the file, or nothing is
+different.
 
-The commands run in this process, so that torch is loaded once. What counts as different: predictions, the bytes of
-weights, what a report says, and which trial is the best.
+The commands run in this process, so that torch is loaded once. What counts as different:
+predictions, the bytes of weights, what a report says, and which trial is the best.
 """
 
 import hashlib
@@ -49,8 +50,11 @@ def said() -> Iterator[Said]:
     logging.getLogger("distcore").removeHandler(handler)
 
 
-def flips(path: Path, times: int, sweep: Sweep, said: Said, outcome: Callable[[], Any], name: str = "") -> None:
-    """Flip `times` single bits of a file, one after another, and cut it as often as a tenth of that."""
+def flips(
+    path: Path, times: int, sweep: Sweep, said: Said, outcome: Callable[[], Any], name: str = ""
+) -> None:
+    """Flip `times` single bits of a file, one after another, and cut it as often as a tenth of
+    that."""
     name, content, whole = name or path.name, path.read_bytes(), outcome()
     said.lines.clear()
     found: Counter[str] = Counter()
@@ -73,7 +77,11 @@ def flips(path: Path, times: int, sweep: Sweep, said: Said, outcome: Callable[[]
         found["error" if error else "warning" if told else "same"] += 1
     path.write_bytes(content)
     assert outcome() == whole
-    words = {"error": "errors that name it", "warning": "warnings that name it", "same": "changed nothing"}
+    words = {
+        "error": "errors that name it",
+        "warning": "warnings that name it",
+        "same": "changed nothing",
+    }
     outcomes = ", ".join(f"{found[kind]} {text}" for kind, text in words.items() if found[kind])
     sweep.tried(f"a bit flipped in {name}, or the file cut", times, f"{outcomes}; 0 silent, 0 raw")
 
@@ -131,13 +139,20 @@ def test_a_checkpoints_files(place, trained, sweep, said, name):
 
     def outcome() -> Any:
         found = load_newest(run / "checkpoints")
-        return found.step, found.state, {each: value.tolist() for each, value in found.tensors.items()}
+        return (
+            found.step,
+            found.state,
+            {each: value.tolist() for each, value in found.tensors.items()},
+        )
 
     flips_of_newest(folder / name, sweep.times(15, 500), sweep, said, outcome)
 
 
-def flips_of_newest(path: Path, times: int, sweep: Sweep, said: Said, outcome: Callable[[], Any]) -> None:
-    """An error of the search for a whole checkpoint speaks of the folder; the file is in the warning before it."""
+def flips_of_newest(
+    path: Path, times: int, sweep: Sweep, said: Said, outcome: Callable[[], Any]
+) -> None:
+    """An error of the search for a whole checkpoint speaks of the folder; the file is in the
+    warning before it."""
 
     def named() -> Any:
         try:
@@ -153,7 +168,8 @@ def flips_of_newest(path: Path, times: int, sweep: Sweep, said: Said, outcome: C
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a search that has ended, with its data and config beside it; nobody writes in it."""
+    """The folder of a search that has ended, with its data and config beside it; nobody writes
+    in it."""
     from tests.conftest import Place
 
     place = Place(tmp_path_factory.mktemp("searched"))
@@ -168,9 +184,12 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place.folder
 
 
-@pytest.mark.parametrize("name", ["trial.json", "search.json", "study.journal", "model.json", "weights.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["trial.json", "search.json", "study.journal", "model.json", "weights.safetensors"]
+)
 def test_a_searchs_files_when_it_is_gone_on_with(tmp_path, searched, sweep, said, name):
-    """The best trial and its model are the same, or the file is named; no other trial is crowned in silence."""
+    """The best trial and its model are the same, or the file is named; no other trial is crowned
+    in silence."""
     folder = shutil.copytree(searched, tmp_path / "place")
     results = folder / "results" / "hyperopt_run"
     best = distcore_best(results)
@@ -208,7 +227,13 @@ def distcore_best(results: Path) -> str:
 
 def test_a_searchs_statistics_in_its_report(tmp_path, searched, sweep, said):
     results = shutil.copytree(searched / "results" / "hyperopt_run", tmp_path / "search")
-    flips(results / "hyperopt_statistics.json", sweep.times(20, 500), sweep, said, lambda: render(results))
+    flips(
+        results / "hyperopt_statistics.json",
+        sweep.times(20, 500),
+        sweep,
+        said,
+        lambda: render(results),
+    )
 
 
 def test_the_rounds_of_a_trial(tmp_path, searched, sweep, said):

@@ -1,4 +1,5 @@
-"""Ranks that are stopped or stand still: named, ended if the config says so, waited for otherwise; the bits stay the same."""
+"""Ranks that are stopped or stand still: named, ended if the config says so, waited for
+otherwise; the bits stay the same."""
 
 import os
 import re
@@ -41,7 +42,8 @@ def undisturbed(tmp_path_factory):
 
 
 def stopped_and_named(run, sweep, least):
-    """Stop a rank until it is named with all that must be said of it, and `least` seconds have passed."""
+    """Stop a rank until it is named with all that must be said of it, and `least` seconds have
+    passed."""
     since = time.monotonic()
     rank, process = run.stop_one(sweep.random)
     named = run.line(NAMED.format(rank, process))
@@ -56,12 +58,17 @@ def stopped_and_named(run, sweep, least):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stopped_rank_is_named_and_goes_on_to_the_same_weights(place, sweep, begin, undisturbed, kind):
+def test_a_stopped_rank_is_named_and_goes_on_to_the_same_weights(
+    place, sweep, begin, undisturbed, kind
+):
     run = begin(kind, told_seconds=TOLD_SECONDS)
     stopped_and_named(run, sweep, TOLD_SECONDS)
     assert run.finish() == 0, run.text
     assert weights(place) == undisturbed
-    outcome = "named with rank, process and host; after SIGCONT it went on to an undisturbed run's weights"
+    outcome = (
+        "named with rank, process and host; after SIGCONT it went on to an undisturbed run's "
+        "weights"
+    )
     sweep.tried(f"SIGSTOP to one rank under {kind} until it is named", 1, outcome)
 
 
@@ -72,34 +79,50 @@ def test_a_rank_is_stopped_for_two_minutes(place, sweep, begin, undisturbed, kin
     stopped_and_named(run, sweep, 120)
     assert run.finish() == 0, run.text
     assert weights(place) == undisturbed
-    outcome = "named after 20 s with rank, process and host; after SIGCONT it went on to an undisturbed run's weights"
+    outcome = (
+        "named after 20 s with rank, process and host; after SIGCONT it went on to an undisturbed "
+        "run's weights"
+    )
     sweep.tried(f"SIGSTOP of 120 s to one rank under {kind}", 1, outcome)
 
 
 @pytest.mark.parametrize("kind", ["ddp", CLUSTER[1]])
-def test_a_stopped_rank_is_ended_after_hang_seconds_and_the_run_goes_on(place, sweep, begin, undisturbed, kind):
+def test_a_stopped_rank_is_ended_after_hang_seconds_and_the_run_goes_on(
+    place, sweep, begin, undisturbed, kind
+):
     run = begin(kind, ", hang_seconds: 8", retries=1)
     rank, process = run.stop_one(sweep.random)
-    run.line(rf"[Rr]ank {rank} \(process {process} on \S+\) (was ended: rank .*|)has made no progress for \d+ s: ")
+    run.line(
+        rf"[Rr]ank {rank} \(process {process} on \S+\) (was ended: rank .*|)has made no progress "
+        r"for \d+ s: "
+    )
     assert run.finish() == 0, run.text
     assert weights(place) == undisturbed
     outcome = "ended and named; all were started again and came to an undisturbed run's weights"
     sweep.tried(f"SIGSTOP to one rank under {kind} with trainer.hang_seconds", 1, outcome)
 
 
-@pytest.mark.parametrize("kind", ["ddp", pytest.param("torchrun", marks=pytest.mark.slow), *CLUSTER])
+@pytest.mark.parametrize(
+    "kind", ["ddp", pytest.param("torchrun", marks=pytest.mark.slow), *CLUSTER]
+)
 def test_the_last_hang_is_an_error_that_names_the_rank(place, sweep, begin, kind):
     run = begin(kind, ", hang_seconds: 8", retries=0)
     rank, process = run.stop_one(sweep.random)
     assert run.finish() == 1, run.text
-    assert re.search(rf"[Rr]ank {rank} \(process {process} on \S+\).* has made no progress for \d+ s", run.text)
-    found = re.search(r"The last checkpoint is (\S+); go on from it with --model_resume_path \S+", run.text)
+    assert re.search(
+        rf"[Rr]ank {rank} \(process {process} on \S+\).* has made no progress for \d+ s", run.text
+    )
+    found = re.search(
+        r"The last checkpoint is (\S+); go on from it with --model_resume_path \S+", run.text
+    )
     assert found, run.text
     assert found[1] in run.checkpoints()
     if kind in ("ddp", "ray"):  # other launchers' own words come between
         assert "Traceback" not in run.text
     sweep.tried(
-        f"SIGSTOP to one rank under {kind} without retries", 1, "exit code 1, the rank and the checkpoint named"
+        f"SIGSTOP to one rank under {kind} without retries",
+        1,
+        "exit code 1, the rank and the checkpoint named",
     )
 
 
@@ -124,15 +147,22 @@ def step_and_wait(self, batch, rows, at, *more):
 Stepper.step = step_and_wait
 """
 COMMAND = STUCK + "from distcore.cli.main import main\nsys.exit(main(command))\n"
-PROGRAM = STUCK + "import distcore\ndistcore.train('config.yaml', 'data.csv', output_directory='results')\n"
+PROGRAM = (
+    STUCK
+    + "import distcore\ndistcore.train('config.yaml', 'data.csv', output_directory='results')\n"
+)
 """A command, and a program of somebody's, that wait at the 40th step until a pipe is written to."""
 
 
 @pytest.fixture
 def stuck(place):
-    """A run of one process at its 40th step, after the checkpoint of the 20th: (process, where it can be freed)."""
+    """A run of one process at its 40th step, after the checkpoint of the 20th: (process, where
+    it can be freed)."""
     options = {"steps": 60, "more": ", hang_seconds: 8", "backend": "local"}
-    place.write(place.config, CONFIG.format(**options).replace("steps_per_checkpoint: 300", "steps_per_checkpoint: 20"))
+    place.write(
+        place.config,
+        CONFIG.format(**options).replace("steps_per_checkpoint: 300", "steps_per_checkpoint: 20"),
+    )
     pipe = place.folder / "pipe"
     os.mkfifo(pipe)
     started = []
@@ -152,20 +182,29 @@ def test_a_command_of_one_process_that_stands_still_says_where_and_ends(place, s
     process, _ = stuck(COMMAND, *place.words("train"))
     done = place.finish(process, SECONDS)
     assert done.code == 1, done.err
-    *_, told, last = [line for line in done.err.splitlines() if "in a_disk_that_does_not_answer <" in line]
-    who = rf"ank 0 \(process {process.pid} on \S+\) has made no progress for \d+ s: it is computing, after 40 steps; "
+    *_, told, last = [
+        line for line in done.err.splitlines() if "in a_disk_that_does_not_answer <" in line
+    ]
+    who = (
+        rf"ank 0 \(process {process.pid} on \S+\) has made no progress for \d+ s: it is computing, "
+        r"after 40 steps; "
+    )
     assert re.match("R" + who, told), done.err
     assert re.match("distcore: Training stopped: r" + who, last), done.err
     assert done.err.endswith(f"{last}\n")
     (home,) = re.findall(
-        r"The last checkpoint is \S+/step-00000040; go on from it with --model_resume_path (\S+)$", last
+        r"The last checkpoint is \S+/step-00000040; go on from it with --model_resume_path (\S+)$",
+        last,
     )
     place.good("train", "--model_resume_path", home)
     resumed = weights(place)
     place.good("train", "--output_directory", place.folder / "whole")
     (whole,) = (place.folder / "whole").glob("*/model/weights.safetensors")
     assert resumed == whole.read_bytes()
-    outcome = "told where it stands; exit code 1 and the last checkpoint, from which a run goes on to the same weights"
+    outcome = (
+        "told where it stands; exit code 1 and the last checkpoint, from which a run goes on to "
+        "the same weights"
+    )
     sweep.tried("a command of one process that stands still, with trainer.hang_seconds", 1, outcome)
 
 
@@ -181,4 +220,8 @@ def test_a_program_that_stands_still_is_told_of_and_not_ended(place, sweep, stuc
     done = place.finish(process, SECONDS)
     assert done.code == 0, done.err
     assert weights(place)
-    sweep.tried("a program that called distcore and stands still", 1, "told where; it goes on, and ends well")
+    sweep.tried(
+        "a program that called distcore and stands still",
+        1,
+        "told where; it goes on, and ends well",
+    )

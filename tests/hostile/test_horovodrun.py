@@ -1,4 +1,5 @@
-"""Under horovodrun: whoever is killed or asked to end, the last line names the cause, the checkpoint and how to go on."""
+"""Under horovodrun: whoever is killed or asked to end, the last line names the cause, the
+checkpoint and how to go on."""
 
 import os
 import re
@@ -11,14 +12,30 @@ import pytest
 
 pytestmark = pytest.mark.cluster
 
-LAUNCHER = ("-m", "horovod.runner.launch", "--gloo", "-np", "2", sys.executable, "-m", "distcore.cli.main")
-KILLED = r"Training stopped: rank {} \(process {} on \S+\) has ended without a word \(killed, or out of memory\?\)\."
+LAUNCHER = (
+    "-m",
+    "horovod.runner.launch",
+    "--gloo",
+    "-np",
+    "2",
+    sys.executable,
+    "-m",
+    "distcore.cli.main",
+)
+KILLED = (
+    r"Training stopped: rank {} \(process {} on \S+\) has ended without a word \(killed, or out of "
+    r"memory\?\)\."
+)
 
 
 @pytest.fixture
 def launched(place):
     """A run under way, which has saved two checkpoints: its launcher."""
-    text = (place.folder / place.config).read_text().replace("epochs: 1", "epochs: 5000, early_stop: -1")
+    text = (
+        (place.folder / place.config)
+        .read_text()
+        .replace("epochs: 1", "epochs: 5000, early_stop: -1")
+    )
     place.write(place.config, text.replace("backend: local", "backend: horovod"))
     process = place.python(*LAUNCHER, *place.words("train"))
     until(process, lambda: len(checkpoints(place)) > 1)
@@ -75,7 +92,11 @@ def test_a_killed_rank_is_named_last(place, launched, sweep, rank):
     assert found[1] in checkpoints(place)
     assert Path(found[2]) == place.results
     assert process_of(place, 0) is process_of(place, 1) is None
-    sweep.tried(f"rank {rank} killed under horovodrun", 1, "the last line names rank, checkpoint and how to go on")
+    sweep.tried(
+        f"rank {rank} killed under horovodrun",
+        1,
+        "the last line names rank, checkpoint and how to go on",
+    )
 
 
 def test_sigterm_to_the_launcher_saves_a_checkpoint_and_says_so_last(place, launched, sweep):
@@ -84,7 +105,9 @@ def test_sigterm_to_the_launcher_saves_a_checkpoint_and_says_so_last(place, laun
     assert done.code == 1, done.err
     step = re.search(r"Stopped after step (\d+)\.", done.err)
     assert step, done.err
-    found = re.fullmatch(r"distcore: stopped by SIGTERM\. The last checkpoint is (\S+); go on .*", last_line(done))
+    found = re.fullmatch(
+        r"distcore: stopped by SIGTERM\. The last checkpoint is (\S+); go on .*", last_line(done)
+    )
     assert found, done.err
     assert found[1] in checkpoints(place)
     assert found[1].endswith(f"step-{int(step[1]):08d}")

@@ -1,4 +1,5 @@
-"""Commands that are killed at any moment: what they were making is gone after the next one in that place."""
+"""Commands that are killed at any moment: what they were making is gone after the next one in
+that place."""
 
 import os
 import re
@@ -52,7 +53,8 @@ def litter(place) -> list[str]:
 
 
 def killed(place, seed: int, command: str, *more: object) -> bool:
-    """Run a command that is killed at a moment that the seed chooses; False: it had ended before."""
+    """Run a command that is killed at a moment that the seed chooses; False: it had ended
+    before."""
     words = [str(seed), command, str(CALLS[command]), *place.words(command, *more)]
     if command == "report":
         words = [*words[:3], command, *(str(each) for each in more)]
@@ -101,7 +103,9 @@ def test_a_killed_report(place, trained, sweep):
         left += len(litter(place))
         report_again(run)
         assert not litter(place)
-    sweep.tried("SIGKILL within `report`, then the same command again", times, OUTCOME.format(deaths, left))
+    sweep.tried(
+        "SIGKILL within `report`, then the same command again", times, OUTCOME.format(deaths, left)
+    )
 
 
 # ------------------------------------------------------------------ commands of several processes
@@ -112,7 +116,11 @@ GROUPS = {
         "local, trainer: {type: data_parallel, num_workers: 2, use_gpu: false}",
         "",
     ),
-    "a search of two trials at once": ("hyperopt", "local", SEARCH.replace("trials: 1", "trials: 2")),
+    "a search of two trials at once": (
+        "hyperopt",
+        "local",
+        SEARCH.replace("trials: 1", "trials: 2"),
+    ),
 }
 """{what is killed: (command, backend, what else the config says)}."""
 
@@ -121,7 +129,9 @@ GROUPS = {
 def test_a_killed_group(place, sweep, what):
     """The process that was started, alone or with all that it has started, at a random moment."""
     command, backend, more = GROUPS[what]
-    place.write(place.config, CONFIG.replace("backend: local", f"backend: {{type: {backend}}}") + more)
+    place.write(
+        place.config, CONFIG.replace("backend: local", f"backend: {{type: {backend}}}") + more
+    )
     words = ["--config", place.folder / place.config]
     since = time.monotonic()
     whole = place.process(command, *words)
@@ -142,11 +152,17 @@ def test_a_killed_group(place, sweep, what):
         process.communicate()
         wait_for_the_end_of(started)
         left += len(litter(place))
-        begun = next((place.folder / "results").glob("*/search.json"), None)  # else nobody could go on with it
-        again = place.process(command, *words, *(["--model_resume_path", begun.parent] if begun else []))
+        begun = next(
+            (place.folder / "results").glob("*/search.json"), None
+        )  # else nobody could go on with it
+        again = place.process(
+            command, *words, *(["--model_resume_path", begun.parent] if begun else [])
+        )
         assert again.code == 0, again.err
         assert not litter(place), again.err
-    sweep.tried(f"SIGKILL within {what}, then the same command again", times, OUTCOME.format(deaths, left))
+    sweep.tried(
+        f"SIGKILL within {what}, then the same command again", times, OUTCOME.format(deaths, left)
+    )
 
 
 def wait_for_the_end_of(processes, seconds=120):

@@ -1,4 +1,5 @@
-"""Mutated files of every format: read, or refused in words; no crash, no error that is not ours, bounded memory and time."""
+"""Mutated files of every format: read, or refused in words; no crash, no error that is not ours,
+bounded memory and time."""
 
 import json
 import os
@@ -26,8 +27,18 @@ def share(kind):
 
 
 def child(kind, first, count, folder):
-    """(what the child printed, or None if it died; the number of the mutation it was at; how it died)."""
-    words = [sys.executable, "-m", "tests.hostile.mutated", kind, str(SEED), str(first), str(count), str(folder)]
+    """(what the child printed, or None if it died; the number of the mutation it was at; how it
+    died)."""
+    words = [
+        sys.executable,
+        "-m",
+        "tests.hostile.mutated",
+        kind,
+        str(SEED),
+        str(first),
+        str(count),
+        str(folder),
+    ]
     (folder / "at").write_text("-1")
     with open(folder / "said", "w+b") as said:
         process = subprocess.Popen(

@@ -1,4 +1,5 @@
-"""Nobody gets in: what each kind of run on this machine listens on, and a stranger who puts pickles where he can."""
+"""Nobody gets in: what each kind of run on this machine listens on, and a stranger who puts
+pickles where he can."""
 
 import os
 import socket
@@ -40,11 +41,23 @@ def run_of(place, kind):
     """(process, whether it is far enough, processes that are a launcher's own)."""
     place.write(place.config, config("local" if kind == "local" else DDP))
     if kind == "local":
-        return place.start("train"), lambda found: list(place.folder.glob("results/*/description.json")), ()
+        return (
+            place.start("train"),
+            lambda found: list(place.folder.glob("results/*/description.json")),
+            (),
+        )
     if kind == "ddp":
         return place.start("train"), listens(2), ()
     if kind == "torchrun":
-        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "distcore.cli.main"]
+        launch = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "-m",
+            "distcore.cli.main",
+        ]
         process = place.python(*launch, *place.words("train"))
         return process, listens(2), {process.pid}
     with (place.folder / place.config).open("a") as file:
@@ -68,7 +81,8 @@ def test_nobody_gets_in(place, sweep, kind):
         "torchrun": "the ranks of torchrun",
     }
     sweep.tried(
-        f"a look at everything that {what.get(kind, kind)} listens on, and a pickle to each port from another address",
+        f"a look at everything that {what.get(kind, kind)} listens on, and a pickle to each port "
+        "from another address",
         stranger.looks + stranger.attacks,
         f"{len(stranger.heard)} sockets, all on the loopback; nothing answered, nothing ran",
     )
@@ -90,10 +104,16 @@ def test_the_stranger_gets_in_if_the_door_is_open(tmp_path):
     assert stranger.mark.exists()
 
 
-@pytest.mark.parametrize(("address", "near"), [("127.0.0.1", True), ("0.0.0.0", False), ("::1", True), ("::", False)])
+@pytest.mark.parametrize(
+    ("address", "near"), [("127.0.0.1", True), ("0.0.0.0", False), ("::1", True), ("::", False)]
+)
 def test_what_listens_is_seen_with_its_address(address, near):
-    with socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET) as server:
-        (found,) = [each for each in ports.listening([os.getpid()]) if each.port == server.getsockname()[1]]
+    with socket.create_server(
+        (address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET
+    ) as server:
+        (found,) = [
+            each for each in ports.listening([os.getpid()]) if each.port == server.getsockname()[1]
+        ]
         assert (found.address, found.loopback) == (address, near)
         assert os.getpid() in ports.below(os.getppid())
 
@@ -101,12 +121,15 @@ def test_what_listens_is_seen_with_its_address(address, near):
 def test_the_doctor_says_what_listens(place):
     """Of a process whose command line names distcore, and not of others."""
     program = (
-        "import socket, sys; s = socket.create_server(('0.0.0.0', 0)); print(s.getsockname()[1], flush=True); input()"
+        "import socket, sys; s = socket.create_server(('0.0.0.0', 0)); print(s.getsockname()[1], "
+        "flush=True); input()"
     )
     import subprocess
 
     words = [sys.executable, "-c", program, "distcore"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         port = process.stdout.readline().strip()
         from distcore.workflow.doctor import _listening
 

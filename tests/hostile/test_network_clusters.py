@@ -29,13 +29,20 @@ def run_of(place, kind):
         return process, listens(1), {process.pid}  # rank 0's board
     place.write(place.config, config(RAY if "Ray" in kind else GANG))
     if "Ray" in kind:
-        return place.start("train", TMPDIR="/tmp"), ranks_of_ray, set()  # its sockets' paths must be short
+        return (
+            place.start("train", TMPDIR="/tmp"),
+            ranks_of_ray,
+            set(),
+        )  # its sockets' paths must be short
     process = place.start("train")
-    # Horovod's sockets listen only while ranks meet, so there may be nothing to see: both ranks have begun.
+    # Horovod's sockets listen only while ranks meet, so there may be nothing to see: both ranks
+    # have begun.
     return process, lambda found: len(ports.below(process.pid)) >= 4, set()
 
 
-@pytest.mark.parametrize("kind", ["the ranks of horovodrun", "a Horovod worker group", "a Ray cluster of this machine"])
+@pytest.mark.parametrize(
+    "kind", ["the ranks of horovodrun", "a Horovod worker group", "a Ray cluster of this machine"]
+)
 def test_nobody_gets_in(place, sweep, kind):
     process, ready, spared = run_of(place, kind)
     with overheard(place, process, spared=spared) as stranger:
@@ -46,7 +53,8 @@ def test_nobody_gets_in(place, sweep, kind):
     assert not marked
     assert len(started) >= 3
     sweep.tried(
-        f"a look at everything that {kind} listens on, and a pickle to each port from another address",
+        f"a look at everything that {kind} listens on, and a pickle to each port from another "
+        "address",
         stranger.looks + stranger.attacks,
         f"{len(stranger.heard)} sockets, all on the loopback; nothing answered, nothing ran",
     )

@@ -1,5 +1,6 @@
-"""NaN and infinity at random steps, in a loss, a gradient, weights, moments or statistics, in one rank or in all: never a
-model of NaN, never a checkpoint of it, and the last good checkpoint goes on to the bits of an undisturbed run."""
+"""NaN and infinity at random steps, in a loss, a gradient, weights, moments or statistics, in one
+rank or in all: never a model of NaN, never a checkpoint of it, and the last good checkpoint goes
+on to the bits of an undisturbed run."""
 
 import random
 import re
@@ -22,7 +23,9 @@ def cases(count, world, folder):
         value = chance.choice([float("nan"), float("inf"), float("-inf")])
         ranks = tuple(range(world)) if chance.random() < 0.3 else (chance.randrange(world),)
         step = chance.randrange(1, STEPS)
-        found.append(Case(place, value, step, ranks, number // 2 % len(SETTINGS), str(folder / str(number))))
+        found.append(
+            Case(place, value, step, ranks, number // 2 % len(SETTINGS), str(folder / str(number)))
+        )
     return found
 
 
@@ -39,14 +42,19 @@ def judge(sweep, what, given, found):
     sweep.tried(
         what,
         len(found),
-        f"{ended} ended with an error and went on from the last good checkpoint to the undisturbed bits, "
-        f"{counts['finished']} stayed finite; no NaN was saved",
+        f"{ended} ended with an error and went on from the last good checkpoint to the undisturbed "
+        f"bits, {counts['finished']} stayed finite; no NaN was saved",
     )
 
 
 def test_in_one_process(sweep, tmp_path):
     given = cases(sweep.times(6, 150), 1, tmp_path)
-    judge(sweep, "NaN or infinity planted in a run of one process", given, all_tried(Rank(), given, ""))
+    judge(
+        sweep,
+        "NaN or infinity planted in a run of one process",
+        given,
+        all_tried(Rank(), given, ""),
+    )
 
 
 def test_in_a_rank_of_two(sweep, tmp_path):
@@ -54,7 +62,9 @@ def test_in_a_rank_of_two(sweep, tmp_path):
     from distcore_local.options import BackendOptions
 
     given = cases(sweep.times(6, 100), 2, tmp_path)
-    group = WorkerGroup(function=all_tried, arguments=(given, "distcore_local.data_parallel:DataParallel"), ranks=2)
+    group = WorkerGroup(
+        function=all_tried, arguments=(given, "distcore_local.data_parallel:DataParallel"), ranks=2
+    )
     first, second = LocalBackend(BackendOptions()).run_group(group)
     assert first == second
     judge(sweep, "NaN or infinity planted in one rank of ddp, or in both", given, first)
@@ -84,7 +94,9 @@ backend: {type: local, trainer: TRAINER}
 """
 
 
-@pytest.mark.parametrize("trainer", ["{type: local}", "{type: ddp, num_workers: 2}"], ids=["local", "ddp"])
+@pytest.mark.parametrize(
+    "trainer", ["{type: local}", "{type: ddp, num_workers: 2}"], ids=["local", "ddp"]
+)
 def test_through_the_command_line(sweep, place, monkeypatch, trainer):
     """The exit code is 1, and the error names the last good checkpoint."""
     chance = random.Random(SEED)
@@ -99,11 +111,15 @@ def test_through_the_command_line(sweep, place, monkeypatch, trainer):
         assert done.code == 1, done.err
         assert "Traceback" not in done.err
         assert "weights are not finite" in done.err
-        kept = re.search(r"The last checkpoint is (\S+); go on from it with --model_resume_path (\S+)", done.err)
+        kept = re.search(
+            r"The last checkpoint is (\S+); go on from it with --model_resume_path (\S+)", done.err
+        )
         assert kept, done.err
         assert Path(kept[1]).is_dir()
         assert not (results / "experiment_run" / "model").exists()
     kind = "ddp" if "ddp" in trainer else "one process"
     sweep.tried(
-        f"NaN in a step of `distcore train` ({kind})", number + 1, "exit code 1, the last good checkpoint named"
+        f"NaN in a step of `distcore train` ({kind})",
+        number + 1,
+        "exit code 1, the last good checkpoint named",
     )

@@ -1,4 +1,5 @@
-"""A run on a Ray cluster of its own: signals to the driver, and the cluster's own processes killed under it."""
+"""A run on a Ray cluster of its own: signals to the driver, and the cluster's own processes
+killed under it."""
 
 import os
 import re
@@ -44,13 +45,17 @@ class Run:
         found = {}
         for each in psutil.process_iter():
             with suppress(psutil.Error):
-                if each.pid != self.driver.pid and each.environ().get("RAY_TMPDIR") == str(self.place.ray):
+                if each.pid != self.driver.pid and each.environ().get("RAY_TMPDIR") == str(
+                    self.place.ray
+                ):
                     found[each] = " ".join(each.cmdline())
         return found
 
     def named(self, *words):
         """Those whose command line holds one of the words."""
-        return [each for each, line in self.processes().items() if any(word in line for word in words)]
+        return [
+            each for each, line in self.processes().items() if any(word in line for word in words)
+        ]
 
     def until(self, condition, seconds=300):
         """Wait for it; a driver that ended instead is an error that shows what it said."""
@@ -62,7 +67,9 @@ class Run:
         return found
 
     def checkpoints(self):
-        return {each.name for each in self.place.results.glob("checkpoints/step-*") if not each.suffix}
+        return {
+            each.name for each in self.place.results.glob("checkpoints/step-*") if not each.suffix
+        }
 
     def left(self):
         """What is left among Ray's temporary files: sessions, our own folders."""
@@ -105,7 +112,10 @@ def ended(run, seconds=300):
 
 @pytest.mark.parametrize(
     "sent",
-    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGHUP, signal.SIGQUIT))],
+    [
+        signal.SIGTERM,
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGHUP, signal.SIGQUIT)),
+    ],
     ids=lambda sent: sent.name,
 )
 def test_a_signal_while_training_saves_a_checkpoint_and_leaves_nothing(raying, sweep, sent):
@@ -119,14 +129,20 @@ def test_a_signal_while_training_saves_a_checkpoint_and_leaves_nothing(raying, s
         os.killpg(run.driver.pid, sent)
     code, said = ended(run)
     assert code == SIGNALS[sent], said
-    step = re.search(r"Stopped after step (\d+)\. Go on from there with --model_resume_path (\S+)", said)
+    step = re.search(
+        r"Stopped after step (\d+)\. Go on from there with --model_resume_path (\S+)", said
+    )
     assert step, said
     assert f"step-{int(step[1]):08d}" in run.checkpoints()
     assert f"distcore: stopped by {sent.name}." in said
     assert before
     assert not run.processes(), run.processes()
     assert not run.left()
-    sweep.tried(f"{sent.name} to a driver of Ray while it trains", 1, "a checkpoint of the step, nothing left")
+    sweep.tried(
+        f"{sent.name} to a driver of Ray while it trains",
+        1,
+        "a checkpoint of the step, nothing left",
+    )
 
 
 PARTS = {
@@ -137,9 +153,12 @@ PARTS = {
 """{what of Ray is killed: words of its command line}."""
 
 
-@pytest.mark.parametrize("part", ["gcs_server", "raylet", pytest.param("DashboardAgent", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "part", ["gcs_server", "raylet", pytest.param("DashboardAgent", marks=pytest.mark.slow)]
+)
 def test_a_killed_part_of_ray_is_named_with_the_last_checkpoint(raying, sweep, part):
-    """Ray's native library ends the driver for it, some ten or 60 seconds later, without a word of Python's."""
+    """Ray's native library ends the driver for it, some ten or 60 seconds later, without a word
+    of Python's."""
     run = start(raying)
     run.until(lambda: len(run.checkpoints()) > 1)
     (victim, *_) = run.until(lambda: run.named(*PARTS[part]))
@@ -148,8 +167,8 @@ def test_a_killed_part_of_ray_is_named_with_the_last_checkpoint(raying, sweep, p
     assert code == 1, said
     lost = part if part in ("gcs_server", "raylet") else "raylet"
     found = re.search(
-        rf"distcore: Training stopped: the {lost} of the Ray cluster \S+ is gone .* The last checkpoint is (\S+); "
-        r"go on from it with --model_resume_path (\S+)",
+        rf"distcore: Training stopped: the {lost} of the Ray cluster \S+ is gone .* The last "
+        r"checkpoint is (\S+); go on from it with --model_resume_path (\S+)",
         said,
     )
     assert found, said
@@ -160,5 +179,7 @@ def test_a_killed_part_of_ray_is_named_with_the_last_checkpoint(raying, sweep, p
     assert "Ray's own logs of this cluster are in" in said
     assert not list(raying.ray.glob("distcore-*"))
     sweep.tried(
-        f"{part} of Ray killed under a run", 1, "named, with the last checkpoint and how to go on; nothing left"
+        f"{part} of Ray killed under a run",
+        1,
+        "named, with the last checkpoint and how to go on; nothing left",
     )

@@ -8,7 +8,12 @@ from tests.hostile.record import BEGIN, END, PAGE, ROOT, named, table
 
 def test_a_table_names_the_tests_that_it_was_made_from():
     rows = [
-        {"test": f"tests/hostile/test_a.py::test_{name}", "what": "a flip", "count": 12_000, "outcome": "none silent"}
+        {
+            "test": f"tests/hostile/test_a.py::test_{name}",
+            "what": "a flip",
+            "count": 12_000,
+            "outcome": "none silent",
+        }
         for name in ("x", "y[1]")
     ]
     assert named(f"text\n{BEGIN}{table(rows)}{END}more\n") == {row["test"] for row in rows}
@@ -20,5 +25,7 @@ def test_the_page_names_every_hostile_test_and_no_other():
     collected = {line for line in done.stdout.splitlines() if line.startswith("tests/hostile/")}
     assert done.returncode in (0, 5), done.stdout + done.stderr
     missing, gone = collected - named(PAGE.read_text()), named(PAGE.read_text()) - collected
-    assert not missing, "run `make hostile` (or these tests with DISTCORE_HOSTILE=1, then tests/hostile/record.py)"
+    assert not missing, (
+        "run `make hostile` (or these tests with DISTCORE_HOSTILE=1, then tests/hostile/record.py)"
+    )
     assert not gone, "rows of tests that are no more: remove them"

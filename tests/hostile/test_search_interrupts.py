@@ -1,4 +1,5 @@
-"""A search that is interrupted at any moment stops, and goes on to the table of one that nobody disturbed."""
+"""A search that is interrupted at any moment stops, and goes on to the table of one that nobody
+disturbed."""
 
 import json
 import shutil
@@ -26,13 +27,17 @@ SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 @pytest.fixture
 def searching(place):
     """A place whose search has three trials of three rounds."""
-    config = (place.folder / place.config).read_text().replace("epochs: 1", "early_stop: -1, epochs: 3")
+    config = (
+        (place.folder / place.config).read_text().replace("epochs: 1", "early_stop: -1, epochs: 3")
+    )
     place.write(place.config, config + SECTION)
     return place
 
 
 def search(place, name, *more):
-    return place.start("hyperopt", "--config", place.folder / place.config, "--experiment_name", name, *more)
+    return place.start(
+        "hyperopt", "--config", place.folder / place.config, "--experiment_name", name, *more
+    )
 
 
 def results(place, name):
@@ -40,7 +45,8 @@ def results(place, name):
 
 
 def table(folder):
-    """What a search found: each trial's parameters, state, rounds and score, and the best one's weights."""
+    """What a search found: each trial's parameters, state, rounds and score, and the best one's
+    weights."""
     found = json.loads((folder / "hyperopt_statistics.json").read_text())
     names = ("trial", "parameters", "state", "rounds", "round", "metric_score", "error")
     rows = [{name: each[name] for name in names} for each in found["hyperopt_results"]]
@@ -77,7 +83,9 @@ def test_an_interrupted_search_stops_and_goes_on_to_the_same_table(searching, sw
         done, before = interrupted(place, name, sweep.random.uniform(0.3, seconds), sent)
         folder = results(place, name)
         assert "Traceback" not in done.err, done.err
-        assert done.code in (SIGNALS[sent], -sent) or before == TRIALS, f"{done.code} after {before}: {done.err}"
+        assert done.code in (SIGNALS[sent], -sent) or before == TRIALS, (
+            f"{done.code} after {before}: {done.err}"
+        )
         assert not list((place.folder / "tmp").glob("distcore-*")), done.err
         if done.code == 0:
             ends["had ended"] += 1
@@ -92,4 +100,6 @@ def test_an_interrupted_search_stops_and_goes_on_to_the_same_table(searching, sw
         shutil.rmtree(folder)
     told = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
     names = ", ".join(each.name for each in SIGNALS)
-    sweep.tried(f"a search of three trials ended at a random moment ({names})", sum(ends.values()), told)
+    sweep.tried(
+        f"a search of three trials ended at a random moment ({names})", sum(ends.values()), told
+    )

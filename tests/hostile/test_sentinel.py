@@ -25,8 +25,8 @@ def outcomes(cases, world):
 
 
 def check(case, text):
-    """Found within ten steps, the tensor named; returns (ranks that are named, whether the rank saw it
-    itself)."""
+    """Found within ten steps, the tensor named; returns (ranks that are named, whether the rank saw
+    it itself)."""
     found = said(text)
     assert found is not None, (case, text)
     step, ranks, itself, tensors = found
@@ -51,8 +51,9 @@ def test_a_look_at_every_step_finds_every_flipped_bit_and_names_rank_and_tensor(
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_a_look_at_every_tenth_step_finds_whatever_left_a_trace(sweep, world):
-    """Of two ranks both are named, unless the rank saw it itself. A low bit of a moment may be rounded
-    away before the look, and a high one may make all ranks' weights NaN, which stops the run too."""
+    """Of two ranks both are named, unless the rank saw it itself. A low bit of a moment may be
+    rounded away before the look, and a high one may make all ranks' weights NaN, which stops the
+    run too."""
     dice = random.Random(SEED + world)
     counts: Counter[str] = Counter()
     cases = [Flip.random(dice, world) for _ in range(sweep.times(3, 50))]

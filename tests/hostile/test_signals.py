@@ -1,5 +1,6 @@
-"""SIGINT, SIGTERM, SIGHUP and SIGQUIT at random moments of every command: the exit code tells which, nobody is left,
-nothing half-written stays, and a run that goes on ends with the weights of an undisturbed one."""
+"""SIGINT, SIGTERM, SIGHUP and SIGQUIT at random moments of every command: the exit code tells
+which, nobody is left, nothing half-written stays, and a run that goes on ends with the weights
+of an undisturbed one."""
 
 import os
 import re
@@ -43,7 +44,8 @@ def undisturbed(place, words):
 
 
 def disturbed(sweep, place, words, seconds):
-    """The command with a random signal at a random moment, as it ended: by the signal, or because it was done before.
+    """The command with a random signal at a random moment, as it ended: by the signal, or because
+    it was done before.
 
     Nobody of its processes is left, and nothing half-written."""
     number = sweep.random.choice(ENDING)
@@ -84,7 +86,8 @@ def weights(folder):
 
 @pytest.mark.parametrize(("trainer", "times"), [("local", 20), ("ddp", 4)], ids=["local", "ddp"])
 def test_training(sweep, place, trainer, times):
-    """From the first line of the program to the last, the cache not yet built; then it goes on from what was kept."""
+    """From the first line of the program to the last, the cache not yet built; then it goes on
+    from what was kept."""
     place.write("config.yaml", LOCAL if trainer == "local" else DDP)
     words = place.words("train")
     seconds, whole = undisturbed(place, words), weights(place.results)
@@ -93,7 +96,9 @@ def test_training(sweep, place, trainer, times):
         for each in (place.results, place.folder / ".distcore_cache"):
             shutil.rmtree(each, ignore_errors=True)
         done = disturbed(sweep, place, words, seconds)
-        kept = re.search(r"The last checkpoint is (\S+); go on from it with --model_resume_path (\S+)", done.err)
+        kept = re.search(
+            r"The last checkpoint is (\S+); go on from it with --model_resume_path (\S+)", done.err
+        )
         trained = "The model is trained" in done.err
         if done.code and place.results.exists():
             assert trained or (kept and Path(kept[1]).is_dir()), done.err
@@ -105,14 +110,19 @@ def test_training(sweep, place, trainer, times):
     sweep.tried(
         f"a signal at a random moment of `distcore train` ({trainer})",
         len(ended),
-        f"{ended.count('early')} ended before the first checkpoint, {ended.count('kept')} with one, each with 128 + the "
-        f"signal; {ended.count('whole')} were done before; all then came to the undisturbed weights; nothing was left",
+        f"{ended.count('early')} ended before the first checkpoint, {ended.count('kept')} with "
+        f"one, each with 128 + the signal; {ended.count('whole')} were done before; all then came "
+        "to the undisturbed weights; nothing was left",
     )
 
 
 def files(place, pattern):
     """{name: digest} of the files that a command makes."""
-    return {name: each for name, each in place.listing().items() if re.search(pattern, name) and each != "folder"}
+    return {
+        name: each
+        for name, each in place.listing().items()
+        if re.search(pattern, name) and each != "folder"
+    }
 
 
 COMMANDS = {
@@ -130,7 +140,9 @@ COMMANDS = {
 def test_other_commands(sweep, place, trained, command):
     """What it makes is whole, or not there; run again, it makes the same bytes."""
     place.write("config.yaml", SEARCH if command == "hyperopt" else LOCAL)
-    words = place.words(command, *(["--model_path", trained] if command in ("predict", "evaluate") else []))
+    words = place.words(
+        command, *(["--model_path", trained] if command in ("predict", "evaluate") else [])
+    )
     words += ["--overwrite"] if command == "predict" else []
     if command == "report":
         shutil.copytree(trained, place.results)
@@ -147,18 +159,25 @@ def test_other_commands(sweep, place, trained, command):
             for each in (place.folder / "results", place.folder / ".distcore_cache"):
                 shutil.rmtree(each, ignore_errors=True)
         done = disturbed(sweep, place, words, seconds)
-        assert files(place, pattern).items() <= whole.items() or command in ("preprocess", "experiment")
+        assert files(place, pattern).items() <= whole.items() or command in (
+            "preprocess",
+            "experiment",
+        )
         if done.code:
             if command == "experiment":  # it would take another folder
                 shutil.rmtree(place.folder / "results", ignore_errors=True)
-            going_on = re.search(r"--model_resume_path (\S+)", done.err) if command == "hyperopt" else None
-            again = place.finish(place.python("-m", "distcore", *words, *(going_on[0].split() if going_on else [])))
+            going_on = (
+                re.search(r"--model_resume_path (\S+)", done.err) if command == "hyperopt" else None
+            )
+            again = place.finish(
+                place.python("-m", "distcore", *words, *(going_on[0].split() if going_on else []))
+            )
             assert again.code == 0, again.err
         assert files(place, pattern) == whole
         ended.append(done.code)
     sweep.tried(
         f"a signal at a random moment of `distcore {command}`",
         len(ended),
-        f"{len(ended) - ended.count(0)} ended with 128 + the signal and left nothing half-written, {ended.count(0)} were "
-        "done before; run again, each made the same bytes",
+        f"{len(ended) - ended.count(0)} ended with 128 + the signal and left nothing half-written, "
+        f"{ended.count(0)} were done before; run again, each made the same bytes",
     )

@@ -1,4 +1,5 @@
-"""ctrl-C at random times of the start, while modules load: never a hang, an abort or a traceback, always one line."""
+"""ctrl-C at random times of the start, while modules load: never a hang, an abort or a
+traceback, always one line."""
 
 import os
 import re
@@ -19,7 +20,8 @@ COMMANDS = {
 
 
 def begun(pid):
-    """Whether the process has come to our first line, which holds signals back; later it has handlers of its own.
+    """Whether the process has come to our first line, which holds signals back; later it has
+    handlers of its own.
 
     What comes before is Python's own start."""
     with open(f"/proc/{pid}/status") as file:
@@ -60,12 +62,19 @@ def test_ctrl_c_while_modules_load(sweep, place, command):
         assert "Traceback" not in done.err, done.err
         assert "Fatal" not in done.err, done.err
         if done.code:
-            assert re.findall(r"^distcore: .*", done.err, re.MULTILINE)[-1].startswith("distcore: stopped by ctrl-C.")
+            assert re.findall(r"^distcore: .*", done.err, re.MULTILINE)[-1].startswith(
+                "distcore: stopped by ctrl-C."
+            )
         ends[done.code] += 1
-        litter = [each for each in place.listing().keys() - before if re.search(r"tmp|building|removing", each)]
+        litter = [
+            each
+            for each in place.listing().keys() - before
+            if re.search(r"tmp|building|removing", each)
+        ]
         assert not litter, litter
     sweep.tried(
         f"ctrl-C at a random time of the start of `distcore {command}`",
         count,
-        f"{ends[130]} ended with exit code 130 and one line, {ends[0]} were done before; no hang, abort or traceback",
+        f"{ends[130]} ended with exit code 130 and one line, {ends[0]} were done before; no hang, "
+        "abort or traceback",
     )

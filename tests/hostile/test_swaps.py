@@ -1,4 +1,5 @@
-"""A dataset that changes while it is read: an error that names it, and nothing that was read of it counts."""
+"""A dataset that changes while it is read: an error that names it, and nothing that was read of
+it counts."""
 
 import gzip
 import os
@@ -34,7 +35,9 @@ def table_of(version):
     """Rows whose files have the same size in every version."""
     ages = [20 + (number * 37 + version * 11) % 50 for number in range(ROWS)]
     cities = [("Rome", "Oslo", "Lima")[(number + version) % 3] for number in range(ROWS)]
-    return pa.table({"age": ages, "city": cities, "bought": [("no", "si")[age > 40] for age in ages]})
+    return pa.table(
+        {"age": ages, "city": cities, "bought": [("no", "si")[age > 40] for age in ages]}
+    )
 
 
 def content(version, kind):
@@ -42,22 +45,28 @@ def content(version, kind):
     table = table_of(version)
     if kind.startswith("csv"):
         rows = zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True)
-        text = ("age,city,bought\n" + "".join(f"{age},{city},{bought}\n" for age, city, bought in rows)).encode()
+        text = (
+            "age,city,bought\n" + "".join(f"{age},{city},{bought}\n" for age, city, bought in rows)
+        ).encode()
         return gzip.compress(text, 0, mtime=0) if kind == "csv.gz" else text
     if kind == "jsonl":
         return "".join(
-            f'{{"age": {a["age"]}, "city": "{a["city"]}", "bought": "{a["bought"]}"}}\n' for a in table.to_pylist()
+            f'{{"age": {a["age"]}, "city": "{a["city"]}", "bought": "{a["bought"]}"}}\n'
+            for a in table.to_pylist()
         ).encode()
     sink = pa.BufferOutputStream()
     if kind == "feather":
         pa.feather.write_feather(table, sink, compression="uncompressed", chunksize=5000)
     else:
-        pa.parquet.write_table(table, sink, row_group_size=5000, use_dictionary=False, compression="none")
+        pa.parquet.write_table(
+            table, sink, row_group_size=5000, use_dictionary=False, compression="none"
+        )
     return sink.getvalue().to_pybytes()
 
 
 class Dataset:
-    """A dataset of one format in a folder, which can be changed. named: the file that an error is to name."""
+    """A dataset of one format in a folder, which can be changed. named: the file that an error
+    is to name."""
 
     def __init__(self, folder, kind):
         self.folder, self.kind = folder, kind
@@ -116,7 +125,9 @@ def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     data = Dataset(folder / "data", "csv")
     config = {**CONFIG, "backend": {"type": "local", "cache_dir": str(folder / "cache")}}
-    return distcore.train(config, str(data.path), output_directory=folder / "results", view="none").model
+    return distcore.train(
+        config, str(data.path), output_directory=folder / "results", view="none"
+    ).model
 
 
 def ended(work, data, any_error=False):
@@ -128,7 +139,9 @@ def ended(work, data, any_error=False):
     else:
         return "whole"
     assert isinstance(told, DataError), told
-    if (not any_error and "while it was being read" not in str(told)) or data.path.name not in str(told):
+    if (not any_error and "while it was being read" not in str(told)) or data.path.name not in str(
+        told
+    ):
         raise AssertionError(str(told)) from told
     return "told"
 
@@ -195,7 +208,8 @@ def test_a_dataset_that_changes_at_any_moment(tmp_path, sweep, kind):
     sweep.tried(
         f"a {kind} dataset changed at a random moment of `preprocess`",
         times,
-        f"{outcomes.count('told')} named the file and left no cache, {outcomes.count('whole')} made an undisturbed run's",
+        f"{outcomes.count('told')} named the file and left no cache, {outcomes.count('whole')} "
+        "made an undisturbed run's",
     )
 
 
@@ -218,10 +232,20 @@ def test_a_dataset_that_changes_under_a_model(tmp_path, monkeypatch, sweep, mode
             monkeypatch.setattr(EncodedStream, "_encode", encoded)
             output = tmp_path / f"{kind}-{change}"
             work = getattr(distcore, command)
-            assert ended(lambda: work(model, str(data.path), output_directory=output, view="none"), data) == "told"  # noqa: B023
+            assert (
+                ended(
+                    lambda: work(model, str(data.path), output_directory=output, view="none"),  # noqa: B023
+                    data,
+                )
+                == "told"
+            )
             assert not [path for path in output.rglob("*") if path.is_file()]
             tried += 1
-    sweep.tried(f"a dataset changed in the middle of `{command}`", tried, "each named the file and wrote nothing")
+    sweep.tried(
+        f"a dataset changed in the middle of `{command}`",
+        tried,
+        "each named the file and wrote nothing",
+    )
 
 
 READ = """
@@ -236,7 +260,8 @@ except Exception as error:
 
 @pytest.mark.parametrize("kind", [each for each in FORMATS if each != "csv.gz"])
 def test_a_task_in_another_process_finds_another_file(tmp_path, sweep, kind):
-    """What the tasks of Dask, Modin, Ray and Horovod read; of compressed text that is the copy that was unpacked."""
+    """What the tasks of Dask, Modin, Ray and Horovod read; of compressed text that is the copy
+    that was unpacked."""
     data = Dataset(tmp_path / "data", kind)
     changes = CHANGES if sweep.times(0, 1) else ("replaced",)
     for change in changes:
@@ -245,17 +270,26 @@ def test_a_task_in_another_process_finds_another_file(tmp_path, sweep, kind):
         part = tmp_path / "part"
         part.write_bytes(pickle.dumps(source.partitions(1 << 16)[0]))
         getattr(data, change)()
-        done = subprocess.run([sys.executable, "-c", READ, part], capture_output=True, text=True, check=True)
-        unseen = "FileNotFoundError" if change == "unlinked" else "DataError"  # for the driver to look at
+        done = subprocess.run(
+            [sys.executable, "-c", READ, part], capture_output=True, text=True, check=True
+        )
+        unseen = (
+            "FileNotFoundError" if change == "unlinked" else "DataError"
+        )  # for the driver to look at
         assert done.stdout.startswith(unseen), done.stdout + done.stderr
         assert data.file.name in done.stdout
         with pytest.raises(DataError, match="while it was being read"):
             source.check_unchanged()
-    sweep.tried(f"a partition of a changed {kind} file read in another process", len(changes), "each named the file")
+    sweep.tried(
+        f"a partition of a changed {kind} file read in another process",
+        len(changes),
+        "each named the file",
+    )
 
 
 def test_a_repair_keeps_the_cache_of_the_data_that_are_gone(tmp_path, monkeypatch, sweep):
-    """A damaged file of a cache is made again from data that change meanwhile: all other files stay."""
+    """A damaged file of a cache is made again from data that change meanwhile: all other files
+    stay."""
     data = Dataset(tmp_path / "data", "csv")
     cache = preprocess(data, tmp_path / "cache")
     right = caches(tmp_path / "cache")
@@ -275,4 +309,6 @@ def test_a_repair_keeps_the_cache_of_the_data_that_are_gone(tmp_path, monkeypatc
     data.put(0)
     preprocess(data, tmp_path / "cache")
     assert caches(tmp_path / "cache") == right
-    sweep.tried("a dataset changed while a cache was repaired", 1, "named the file; the cache stayed")
+    sweep.tried(
+        "a dataset changed while a cache was repaired", 1, "named the file; the cache stayed"
+    )

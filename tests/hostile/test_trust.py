@@ -1,4 +1,5 @@
-"""Models that name code, paths and addresses: without --trust nothing of it is imported, made, opened or written.
+"""Models that name code, paths and addresses: without --trust nothing of it is imported, made,
+opened or written.
 
 Every model here is whole and rightly sealed: whoever made it knows the format.
 """
@@ -82,7 +83,8 @@ CLASSES = (
 
 @pytest.fixture
 def model(place, trained):
-    """A folder with a trained model; a module that leaves a mark when it is imported lies where commands are run."""
+    """A folder with a trained model; a module that leaves a mark when it is imported lies where
+    commands are run."""
     place.write("evil.py", EVIL)
     return shutil.copytree(trained / "model", place.folder / "model")
 
@@ -108,13 +110,20 @@ def test_a_class_that_no_plugin_brings_is_neither_imported_nor_made(place, model
     kept, wanted = (model / "model.json").read_bytes(), sweep.times(8, len(CLASSES))
     for path in sweep.random.sample(CLASSES, wanted):
         (model / "model.json").write_bytes(kept)
-        extra = {**unsealed(kept)["extra"], "model": {"type": "module", "options": {"class": path, "options": {}}}}
+        extra = {
+            **unsealed(kept)["extra"],
+            "model": {"type": "module", "options": {"class": path, "options": {}}},
+        }
         changed(model, extra=extra)
         refused(place, model)
         options = {"class": path, "options": {"in_features": 1, "out_features": 1}}
         changed(model, extra={**extra, "model": {"type": "module", "options": options}})
         refused(place, model)
-    sweep.tried("a model of a class of somebody's, under any alias", 2 * wanted, "refused, nothing imported or run")
+    sweep.tried(
+        "a model of a class of somebody's, under any alias",
+        2 * wanted,
+        "refused, nothing imported or run",
+    )
 
 
 ABSENT = "no_such_plugin"
@@ -148,12 +157,19 @@ def test_parts_of_a_model_that_name_what_is_not_there(place, model, sweep):
         (model / "model.json").write_bytes(kept)
         changed(model, **parts)
         refused(place, model)
-    sweep.tried("a part of model.json that names a path, a module, or nothing", len(PARTS), "refused in words")
+    sweep.tried(
+        "a part of model.json that names a path, a module, or nothing",
+        len(PARTS),
+        "refused in words",
+    )
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_nothing_that_a_model_names_is_made_opened_or_written(place, model, sweep, monkeypatch, command):
-    """Extensions with paths and addresses, another backend, a cache elsewhere: the command does what it was told."""
+def test_nothing_that_a_model_names_is_made_opened_or_written(
+    place, model, sweep, monkeypatch, command
+):
+    """Extensions with paths and addresses, another backend, a cache elsewhere: the command does
+    what it was told."""
     made, make = [], Plugins.make
 
     def told(self, kind, name, options=None, **context):
@@ -169,7 +185,14 @@ def test_nothing_that_a_model_names_is_made_opened_or_written(place, model, swee
         {"type": "../evil"},
     ]
     backend = {"type": "ray", "address": "ray://127.0.0.1:1"}
-    changed(model, extensions=extensions, backend=backend, cache_dir=mark, dataset=mark, output_directory=mark)
+    changed(
+        model,
+        extensions=extensions,
+        backend=backend,
+        cache_dir=mark,
+        dataset=mark,
+        output_directory=mark,
+    )
     changed(model, trainer={"type": "local", "options": {"logdir": mark}})
     before = {name for name in place.listing() if not name.startswith("results")}
     done = place.good(command, "--model_path", model)
@@ -177,7 +200,11 @@ def test_nothing_that_a_model_names_is_made_opened_or_written(place, model, swee
     assert {name for name in place.listing() if not name.startswith("results")} == before
     assert not [name for kind, name in made if kind == "extensions"]
     assert [name for kind, name in made if kind == "backends"] == ["local"]
-    sweep.tried(f"extensions, backend and paths in the model of `{command}`", len(extensions) + 5, "none made or used")
+    sweep.tried(
+        f"extensions, backend and paths in the model of `{command}`",
+        len(extensions) + 5,
+        "none made or used",
+    )
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "data.csv"])
@@ -197,12 +224,20 @@ def test_a_model_that_is_json_without_end(place, model, sweep):
     bombs = {
         "deep": '{"a":' * 100_000 + "1" + "}" * 100_000,
         "twice": json.dumps(kept)[:-1] + ', "trainer": {"type": "evil"}}',
-        "large number": json.dumps({**kept, "random_seed": 0}).replace('"random_seed": 0', '"random_seed": 1e999'),
+        "large number": json.dumps({**kept, "random_seed": 0}).replace(
+            '"random_seed": 0', '"random_seed": 1e999'
+        ),
         "not a number": json.dumps({**kept, "random_seed": float("nan")}),
         "many": '{"a": [' + "[]," * 2_000_000 + "[]]}",
     }
     for text in bombs.values():
         rest = ("\n " + text[1:] + "\n").encode()
-        (model / "model.json").write_bytes(b'{\n "digest": "%s",' % hashlib.sha256(rest).hexdigest().encode() + rest)
+        (model / "model.json").write_bytes(
+            b'{\n "digest": "%s",' % hashlib.sha256(rest).hexdigest().encode() + rest
+        )
         assert "model.json is damaged" in refused(place, model)
-    sweep.tried("a rightly sealed model.json that is too deep, too large, or no JSON", len(bombs), "refused in words")
+    sweep.tried(
+        "a rightly sealed model.json that is too deep, too large, or no JSON",
+        len(bombs),
+        "refused in words",
+    )

@@ -1,4 +1,5 @@
-"""Other spellings of the hyperopt section: what Ludwig upgrades itself, and what its examples write."""
+"""Other spellings of the hyperopt section: what Ludwig upgrades itself, and what its examples
+write."""
 
 import textwrap
 
@@ -20,7 +21,10 @@ SPACE = "parameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}"
 
 def read(section):
     return read_section(
-        parse(f"{HEAD}hyperopt:\n{textwrap.indent(textwrap.dedent(section), '  ')}\n  {SPACE}", "c.yaml")
+        parse(
+            f"{HEAD}hyperopt:\n{textwrap.indent(textwrap.dedent(section), '  ')}\n  {SPACE}",
+            "c.yaml",
+        )
     )
 
 
@@ -45,7 +49,10 @@ def test_a_metric_may_name_its_split_and_output_feature(metric, split, feature, 
 def test_what_the_metric_says_may_be_said_again_but_not_otherwise():
     found = read("metric: training.y.loss\nsplit: train\noutput_feature: y").options
     assert (found.split, found.output_feature, found.metric) == ("train", "y", "loss")
-    with pytest.raises(ConfigError, match=r"line 8: hyperopt.metric: .* says split 'test', but split is 'validation'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"line 8: hyperopt.metric: .* says split 'test', but split is 'validation'",
+    ):
         read("goal: minimize\nmetric: test.combined.loss\nsplit: validation")
     with pytest.raises(ConfigError, match="write metric: loss alone"):
         read("metric: validation.combined.loss\noutput_feature: y")

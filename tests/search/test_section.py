@@ -79,39 +79,83 @@ def test_the_whole_config_is_a_parameter_too():
             11,
             "did you mean 'learning_rate'",
         ),
-        ("parameters: {trainer.dropuot: {space: uniform, lower: 0.1, upper: 0.2}}", 11, "unknown option 'dropuot'"),
-        ("parameters: {colur.encoder.type: {space: choice, categories: [dense]}}", 11, "did you mean 'colour'"),
-        ("parameters: {trainr.epochs: {space: randint, lower: 1, upper: 4}}", 11, "did you mean 'trainer'"),
+        (
+            "parameters: {trainer.dropuot: {space: uniform, lower: 0.1, upper: 0.2}}",
+            11,
+            "unknown option 'dropuot'",
+        ),
+        (
+            "parameters: {colur.encoder.type: {space: choice, categories: [dense]}}",
+            11,
+            "did you mean 'colour'",
+        ),
+        (
+            "parameters: {trainr.epochs: {space: randint, lower: 1, upper: 4}}",
+            11,
+            "did you mean 'trainer'",
+        ),
         ("parameters: {backend.type: {space: choice, categories: [local]}}", 11, "not searched"),
         (
             "parameters: {input_features.x0.type: {space: choice, categories: [number]}}",
             11,
             "begin with the feature's name",
         ),
-        ("parameters:\n  trainer.epochs:\n    space: randint\n    lower: 0\n    upper: 4", 14, "0 cannot be tried"),
-        ("parameters:\n  trainer.epochs:\n    space: uniform\n    lower: 1\n    upper: 1.5", 15, "1.5 cannot be tried"),
         (
-            "parameters:\n  colour.encoder.type:\n    space: choice\n    categories:\n      - dense\n      - dens",
+            "parameters:\n  trainer.epochs:\n    space: randint\n    lower: 0\n    upper: 4",
+            14,
+            "0 cannot be tried",
+        ),
+        (
+            "parameters:\n  trainer.epochs:\n    space: uniform\n    lower: 1\n    upper: 1.5",
+            15,
+            "1.5 cannot be tried",
+        ),
+        (
+            "parameters:\n"
+            "  colour.encoder.type:\n"
+            "    space: choice\n"
+            "    categories:\n"
+            "      - dense\n"
+            "      - dens",
             16,
             "'dens' cannot be tried",
         ),
-        ("parameters:\n  trainer.epochs: {space: randnt, lower: 1, upper: 4}", 12, "did you mean 'randint'"),
-        ("parameters:\n  trainer.epochs: {space: randint, low: 1, upper: 4}", 12, "did you mean 'lower'"),
-        ("paramters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}", 11, "did you mean 'parameters'"),
-        ("parameters: {trainer.learning_rate: {space: randn, mean: 0.1, sd: 0.1}}", 11, "cannot be tried"),
         (
-            "parameters: {defaults.text.preprocessing.most_common: {space: randint, lower: 5, upper: 9}}",
+            "parameters:\n  trainer.epochs: {space: randnt, lower: 1, upper: 4}",
+            12,
+            "did you mean 'randint'",
+        ),
+        (
+            "parameters:\n  trainer.epochs: {space: randint, low: 1, upper: 4}",
+            12,
+            "did you mean 'lower'",
+        ),
+        (
+            "paramters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}",
+            11,
+            "did you mean 'parameters'",
+        ),
+        (
+            "parameters: {trainer.learning_rate: {space: randn, mean: 0.1, sd: 0.1}}",
+            11,
+            "cannot be tried",
+        ),
+        (
+            "parameters: {defaults.text.preprocessing.most_common: {space: randint, lower: 5, "
+            "upper: 9}}",
             11,
             "changes nothing",
         ),
         ("parameters: {}", 11, "at least 1"),
         (
-            "search_alg: {type: ax}\nparameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}",
+            "search_alg: {type: ax}\n"
+            "parameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}",
             11,
             "'ax' is not carried",
         ),
         (
-            "search_alg: {type: optna}\nparameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}",
+            "search_alg: {type: optna}\n"
+            "parameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}",
             11,
             "did you mean 'optuna'",
         ),
@@ -160,7 +204,9 @@ def test_values_that_do_not_go_together_are_told():
     ],
 )
 def test_what_is_aimed_at_is_checked(change, words):
-    assert words in refused("parameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}", HEAD.replace(*change))
+    assert words in refused(
+        "parameters: {trainer.epochs: {space: randint, lower: 1, upper: 4}}", HEAD.replace(*change)
+    )
 
 
 def test_a_config_without_the_section_says_so():
@@ -171,7 +217,10 @@ def test_a_config_without_the_section_says_so():
 # ------------------------------------------------------------------ substitution
 
 BASE = {
-    "input_features": [{"name": "title", "type": "text"}, {"name": "a.b", "type": "number", "encoder": "dense"}],
+    "input_features": [
+        {"name": "title", "type": "text"},
+        {"name": "a.b", "type": "number", "encoder": "dense"},
+    ],
     "output_features": [{"name": "summary", "type": "category"}],
 }
 
@@ -180,11 +229,21 @@ BASE = {
     ("parameters", "expected"),
     [
         (
-            {"combiner.type": "tabnet", "combiner.fc_layers": [{"output_size": 64}], "trainer.learning_rate": 0.1},
-            {"combiner": {"type": "tabnet", "fc_layers": [{"output_size": 64}]}, "trainer": {"learning_rate": 0.1}},
+            {
+                "combiner.type": "tabnet",
+                "combiner.fc_layers": [{"output_size": 64}],
+                "trainer.learning_rate": 0.1,
+            },
+            {
+                "combiner": {"type": "tabnet", "fc_layers": [{"output_size": 64}]},
+                "trainer": {"learning_rate": 0.1},
+            },
         ),
         (
-            {".": {"combiner": {"num_fc_layers": 2}, "trainer": {"epochs": 3}}, "trainer": {"learning_rate": 0.1}},
+            {
+                ".": {"combiner": {"num_fc_layers": 2}, "trainer": {"epochs": 3}},
+                "trainer": {"learning_rate": 0.1},
+            },
             {"combiner": {"num_fc_layers": 2}, "trainer": {"epochs": 3, "learning_rate": 0.1}},
         ),
     ],
@@ -194,7 +253,10 @@ def test_parameters_go_where_ludwig_puts_them(parameters, expected):
 
 
 def test_a_features_parameters_go_into_the_feature_and_nothing_given_is_changed():
-    made = substitute(BASE, {"title.encoder.type": "bert", "a.b.encoder.num_layers": 2, "summary.decoder.bias": True})
+    made = substitute(
+        BASE,
+        {"title.encoder.type": "bert", "a.b.encoder.num_layers": 2, "summary.decoder.bias": True},
+    )
     assert made["input_features"][0]["encoder"] == {"type": "bert"}
     assert made["input_features"][1]["encoder"] == {"type": "dense", "num_layers": 2}
     assert made["output_features"][0]["decoder"] == {"bias": True}
@@ -203,7 +265,10 @@ def test_a_features_parameters_go_into_the_feature_and_nothing_given_is_changed(
 
 def test_a_section_of_another_type_replaces_the_one_there_is():
     base = {**BASE, "combiner": {"type": "concat", "num_fc_layers": 3}}
-    assert substitute(base, {"combiner": {"type": "other", "size": 1}})["combiner"] == {"type": "other", "size": 1}
+    assert substitute(base, {"combiner": {"type": "other", "size": 1}})["combiner"] == {
+        "type": "other",
+        "size": 1,
+    }
     assert substitute(base, {"combiner": {"dropout": 0.1}})["combiner"] == {
         "type": "concat",
         "num_fc_layers": 3,

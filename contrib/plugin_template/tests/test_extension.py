@@ -7,7 +7,10 @@ from distcore_testing import data
 
 
 def test_a_line_for_each_evaluation(tmp_path):
-    config = data.config(str(tmp_path / "cache"), extensions=[{"type": "lines", "path": str(tmp_path / "lines.jsonl")}])
+    config = data.config(
+        str(tmp_path / "cache"),
+        extensions=[{"type": "lines", "path": str(tmp_path / "lines.jsonl")}],
+    )
     config["trainer"]["epochs"] = 3
     outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results")
     lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
@@ -18,7 +21,8 @@ def test_a_line_for_each_evaluation(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_a_warning_and_the_run_goes_on(tmp_path, caplog):
     config = data.config(
-        str(tmp_path / "cache"), extensions=[{"type": "lines", "path": str(tmp_path / "no" / "lines")}]
+        str(tmp_path / "cache"),
+        extensions=[{"type": "lines", "path": str(tmp_path / "no" / "lines")}],
     )
     outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results")
     assert outcome.model.is_dir()

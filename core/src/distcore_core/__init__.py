@@ -1,1 +1,2 @@
-"""What every distcore plugin stands on: roles, hooks, discovery, config documents, errors, progress, atomic files."""
+"""What every distcore plugin stands on: roles, hooks, discovery, config documents, errors,
+progress, atomic files."""

@@ -23,7 +23,8 @@
     SystemExit
     └── OtherRank                 one of a launcher's processes, whose part is done; exit code 0
 
-Every message is one or more complete sentences: the first says what was wrong and where, the last what to do.
+Every message is one or more complete sentences: the first says what was wrong and where, the last
+what to do.
 """
 
 from __future__ import annotations
@@ -57,13 +58,15 @@ __all__ = [
 class DistcoreError(Exception):
     """Base of everything raised on purpose. `exit_code` is what the command line ends with.
 
-    recurs: whether another attempt would meet it again, so that a worker group is not started once more for it."""
+    recurs: whether another attempt would meet it again, so that a worker group is not started
+        once more for it."""
 
     exit_code = 1
     recurs = True
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the message says all, and the way to it through our code says nothing."""
+        """What a notebook shows: the message says all, and the way to it through our code says
+        nothing."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -112,7 +115,8 @@ class DataError(UserError):
 
 
 class ArtifactError(UserError):
-    """A model folder is damaged, was written by something else, or names code that is not trusted."""
+    """A model folder is damaged, was written by something else, or names code that is not
+    trusted."""
 
 
 class PluginError(DistcoreError):
@@ -142,7 +146,8 @@ class CacheError(DistcoreError):
 
 
 class StoreError(CacheError):
-    """A bucket cannot be reached or refuses; the message names the object and what the store said."""
+    """A bucket cannot be reached or refuses; the message names the object and what the store
+    said."""
 
     recurs = False
 
@@ -166,14 +171,15 @@ class RankLost(TrainingError):
 
 
 class Diverged(TrainingError):
-    """Weights, or what the optimizer keeps of them, are NaN or infinite; nothing of that is saved."""
+    """Weights, or what the optimizer keeps of them, are NaN or infinite; nothing of that is
+    saved."""
 
 
 class Stopped(KeyboardInterrupt):
     """Somebody asked this process to end: ctrl-C, or a signal that means the same.
 
-    A KeyboardInterrupt, so whoever is ready for ctrl-C is ready for the others. signal: its number. The message says
-    what is kept, and how to go on."""
+    A KeyboardInterrupt, so whoever is ready for ctrl-C is ready for the others. signal: its number.
+    The message says what is kept, and how to go on."""
 
     def __init__(self, message: str = "", signal: int = 2) -> None:
         super().__init__(message)
@@ -194,8 +200,9 @@ class Stopped(KeyboardInterrupt):
 class OtherRank(SystemExit):
     """This process is a rank other than 0 that a launcher (torchrun) started, and its part is done.
 
-    `train` and `experiment` raise it there: what they return is rank 0's alone. Left alone it ends the process with
-    exit code 0, as a command does; a script that has more to do in every rank catches it."""
+    `train` and `experiment` raise it there: what they return is rank 0's alone. Left alone it ends
+    the process with exit code 0, as a command does; a script that has more to do in every rank
+    catches it."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(0)
@@ -203,8 +210,8 @@ class OtherRank(SystemExit):
 
     def __str__(self) -> str:
         return (
-            f"Rank {self.rank} is done: rank 0 has the result and goes on alone. A script with more to do in every "
-            "rank catches distcore_core.errors.OtherRank."
+            f"Rank {self.rank} is done: rank 0 has the result and goes on alone. A script with "
+            "more to do in every rank catches distcore_core.errors.OtherRank."
         )
 
     def __reduce__(self) -> tuple[type[OtherRank], tuple[int]]:

@@ -1,7 +1,7 @@
 """The hook specs: every question that core asks a plugin, and every event it tells one.
 
-A plugin is a light module that an entry point names. It states the contracts it was written for and implements some of
-these functions:
+A plugin is a light module that an entry point names. It states the contracts it was written for and
+implements some of these functions:
 
     from distcore_core.plugin import hookimpl
 
@@ -13,8 +13,9 @@ these functions:
             from mine.trainer import MyTrainer      # heavy imports wait until here
             return MyTrainer(options)
 
-A factory answers None for a name that is not its own. An implementation may take fewer arguments than the spec shows,
-so arguments can be added here without breaking anyone. There is no hook per batch: the training loop calls none.
+A factory answers None for a name that is not its own. An implementation may take fewer arguments
+than the spec shows, so arguments can be added here without breaking anyone. There is no hook per
+batch: the training loop calls none.
 """
 
 from __future__ import annotations
@@ -54,13 +55,18 @@ def distcore_make_cache(name: str, options: Any) -> contracts.CacheFormat | None
 
 
 @hookspec(firstresult=True)
-def distcore_make_loader(name: str, options: Any, request: contracts.LoadRequest) -> contracts.Loader | None:
+def distcore_make_loader(
+    name: str, options: Any, request: contracts.LoadRequest
+) -> contracts.Loader | None:
     """Make the loader `name` for one split and rank. request: what to load."""
 
 
 @hookspec(firstresult=True)
-def distcore_make_feature(name: str, column: str, role: str, options: Any, plugins: Any) -> contracts.Feature | None:
-    """Make the feature of type `name` for a column. role: "input" or "output". plugins: the `Plugins` that make it."""
+def distcore_make_feature(
+    name: str, column: str, role: str, options: Any, plugins: Any
+) -> contracts.Feature | None:
+    """Make the feature of type `name` for a column. role: "input" or "output". plugins: the
+    `Plugins` that make it."""
 
 
 @hookspec(firstresult=True)
@@ -82,63 +88,77 @@ def distcore_make_executor(name: str, options: Any) -> contracts.Executor | None
 def distcore_make_extension(name: str, options: Any) -> Any | None:
     """Make the extension `name`: an object whose methods, marked with `hookimpl`, are events below.
 
-    Made once in the process that the user started, and once more in rank 0 of a group, which is a process of its own:
-    that one hears `epoch_finished` and `checkpoint_saved` alone. A listener that raises is told in a warning, and the
-    run goes on. A method may also wrap a factory (`hookimpl(wrapper=True)`)."""
+    Made once in the process that the user started, and once more in rank 0 of a group, which is a
+    process of its own: that one hears `epoch_finished` and `checkpoint_saved` alone. A listener
+    that raises is told in a warning, and the run goes on. A method may also wrap a factory
+    (`hookimpl(wrapper=True)`)."""
 
 
 @hookspec(firstresult=True)
 def distcore_make_command(name: str) -> contracts.Command | None:
-    """Make the command `name`: an object with `help`, `add_arguments(parser)` and `run(arguments) -> int`."""
+    """Make the command `name`: an object with `help`, `add_arguments(parser)` and
+    `run(arguments) -> int`."""
 
 
 @hookspec(firstresult=True)
-def distcore_make_member(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any | None:
-    """Make `name` of a role that a toolkit or a plugin declares, such as `sources` or `tabular.encoders`.
+def distcore_make_member(
+    kind: str, name: str, options: Any, context: Mapping[str, Any]
+) -> Any | None:
+    """Make `name` of a role that a toolkit or a plugin declares, such as `sources` or
+    `tabular.encoders`.
 
-    kind: the role. options: an instance of its options model, or None. context: what the role gives its members
-    beside the options; docs/plugins.md lists the roles."""
+    kind: the role. options: an instance of its options model, or None. context: what the role gives
+    its members beside the options; docs/plugins.md lists the roles."""
 
 
 # ------------------------------------------------------------------ questions
 
 
 @hookspec(firstresult=True)
-def distcore_options_model(kind: str, name: str, role: str, given: Any, plugins: Any) -> type | None:
-    """The pydantic model (with extra="forbid") of the options of `name` in the group `kind`; None: it has none.
+def distcore_options_model(
+    kind: str, name: str, role: str, given: Any, plugins: Any
+) -> type | None:
+    """The pydantic model (with extra="forbid") of the options of `name` in the group `kind`; None:
+    it has none.
 
     role: "input" or "output" for a feature, "" for everything else. given, plugins: as for
     `distcore_config_section`."""
 
 
 @hookspec(firstresult=True)
-def distcore_describe_model(model: Any, saved: bool) -> tuple[dict[str, Any], Mapping[str, Any] | None] | None:
+def distcore_describe_model(
+    model: Any, saved: bool
+) -> tuple[dict[str, Any], Mapping[str, Any] | None] | None:
     """Say how a config names an object given from Python (`distcore.train(…, model=Net)`).
 
-    Returns (the `model` section, weights to start from or None), or None for an object that is not of this plugin's.
+    Returns (the `model` section, weights to start from or None), or None for an object that is not
+    of this plugin's.
     saved: whether the model is to be saved, and so must be found again."""
 
 
 @hookspec(firstresult=True)
 def distcore_config_section(name: str, given: Any, plugins: Any) -> type | None:
-    """The pydantic model (with extra="forbid") of the config's section `name` at the top level, whose options this
-    plugin carries out. Asked of the plugin that offers the name in the group `distcore.sections`.
+    """The pydantic model (with extra="forbid") of the config's section `name` at the top level,
+    whose options this plugin carries out. Asked of the plugin that offers the name in the group
+    `distcore.sections`.
 
     given: what the config says there, for a section that names members of a role
-    (`distcore_data.members.with_members`); None: a schema is made, of all that could be said. plugins: the `Plugins`
-    that members are found with.
+    (`distcore_data.members.with_members`); None: a schema is made, of all that could be said.
+    plugins: the `Plugins` that members are found with.
 
-    The app itself reads what `trainer`, `preprocessing` and `hyperopt` say; a section of another name is validated and
-    stands in the config that extensions, trainers and other plugins are given, with the options that were set."""
+    The app itself reads what `trainer`, `preprocessing` and `hyperopt` say; a section of another
+    name is validated and stands in the config that extensions, trainers and other plugins are
+    given, with the options that were set."""
 
 
 @hookspec
 def distcore_upgrade_config(document: Document) -> Sequence[str] | None:
-    """Rewrite older spellings of a config into today's, before anything else reads it. Asked of the plugins in the
-    group `distcore.upgrades`, in the order of their names.
+    """Rewrite older spellings of a config into today's, before anything else reads it. Asked of the
+    plugins in the group `distcore.upgrades`, in the order of their names.
 
-    Change `document.values` in place, and `document.source_map` with it, so that a mistake is still told by its line:
-    `distcore_core.config.upgrade.Upgrade` does both. What is already in today's spelling must stay as it is.
+    Change `document.values` in place, and `document.source_map` with it, so that a mistake is still
+    told by its line: `distcore_core.config.upgrade.Upgrade` does both. What is already in today's
+    spelling must stay as it is.
 
     Returns:
         A note for people on each kind of change; None for no change.
@@ -147,26 +167,30 @@ def distcore_upgrade_config(document: Document) -> Sequence[str] | None:
 
 @hookspec(firstresult=True)
 def distcore_known_elsewhere(kind: str, name: str) -> str | None:
-    """Say in a sentence what a name is that no installed plugin offers, such as a part of the program whose configs
-    are upgraded; None if it is not known. Asked of the plugins in the group `distcore.upgrades`."""
+    """Say in a sentence what a name is that no installed plugin offers, such as a part of the
+    program whose configs are upgraded; None if it is not known. Asked of the plugins in the
+    group `distcore.upgrades`."""
 
 
 @hookspec
 def distcore_detect() -> contracts.Detection | None:
     """Say whether this process is inside, or points at, this plugin's backend.
 
-    Static and quick (milliseconds): look at the environment and at files, import no engine, start and join nothing."""
+    Static and quick (milliseconds): look at the environment and at files, import no engine,
+    start and join nothing."""
 
 
 @hookspec
 def distcore_check(kind: str, name: str, options: Any) -> None:
-    """Raise an error with the way out if `name` cannot work here. Called for the processor, the loader and the
-    trainer of a run, before any work; must be quick, and see for itself whether kind and name are its own."""
+    """Raise an error with the way out if `name` cannot work here. Called for the processor, the
+    loader and the trainer of a run, before any work; must be quick, and see for itself whether
+    kind and name are its own."""
 
 
 @hookspec
 def distcore_diagnose() -> list[tuple[str, bool, str]] | None:
-    """Checks of this plugin's parts for `distcore doctor`: (what was checked, whether it is well, what was found)."""
+    """Checks of this plugin's parts for `distcore doctor`: (what was checked, whether it is
+    well, what was found)."""
 
 
 # ------------------------------------------------------------------ events
@@ -174,11 +198,13 @@ def distcore_diagnose() -> list[tuple[str, bool, str]] | None:
 
 @hookspec
 def run_started(command: str, config: Mapping[str, Any], directory: Path | None) -> None:
-    """A command begins: its data are read and checked, its folder is made. Called in the process that the user started.
+    """A command begins: its data are read and checked, its folder is made. Called in the process
+    that the user started.
 
-    config: as resolved, without credentials. directory: the experiment's folder; None if the command has none.
-    For `predict` and `evaluate` the model is open and nothing else was looked at yet: the config is what the model
-    knows of its own, and directory is where results will lie, which need not exist."""
+    config: as resolved, without credentials. directory: the experiment's folder; None if the
+    command has none. For `predict` and `evaluate` the model is open and nothing else was looked at
+    yet: the config is what the model knows of its own, and directory is where results will lie,
+        which need not exist."""
 
 
 @hookspec
@@ -187,12 +213,15 @@ def cache_written(key: str, directory: str, rows: Mapping[str, int], seconds: fl
 
 
 @hookspec
-def epoch_finished(epoch: int, step: int, metrics: Mapping[str, Any], directory: Path | None) -> None:
+def epoch_finished(
+    epoch: int, step: int, metrics: Mapping[str, Any], directory: Path | None
+) -> None:
     """An evaluation round ended. Called in rank 0.
 
     epoch: how many epochs have begun. step: updates of the weights so far.
     metrics: {"training" | "validation": {output feature: {metric: value or None}}}.
-    directory: the experiment's folder, as in `run_started`, which rank 0 of a worker group does not hear; or None."""
+    directory: the experiment's folder, as in `run_started`, which rank 0 of a worker group does
+        not hear; or None."""
 
 
 @hookspec
@@ -202,9 +231,11 @@ def checkpoint_saved(step: int, directory: Path) -> None:
 
 @hookspec
 def trial_finished(name: str, record: Mapping[str, Any], directory: Path) -> None:
-    """A trial of a search ended: finished, stopped early or failed. Called in the process that the user started.
+    """A trial of a search ended: finished, stopped early or failed. Called in the process that the
+    user started.
 
-    record: {"parameters", "state", "score", "rounds", "seconds", "error", …}. directory: the trial's folder."""
+    record: {"parameters", "state", "score", "rounds", "seconds", "error", …}. directory: the
+        trial's folder."""
 
 
 @hookspec
@@ -214,14 +245,16 @@ def predictions_written(path: Path, rows: int) -> None:
 
 @hookspec
 def results_written(command: str, directory: Path) -> None:
-    """The results of `train`, `experiment` or `hyperopt` are whole in their folder. Called in the process that the
-    user started.
+    """The results of `train`, `experiment` or `hyperopt` are whole in their folder. Called in the
+    process that the user started.
 
-    What a listener writes there is one of them: if they go to a bucket, it is put there with the others."""
+    What a listener writes there is one of them: if they go to a bucket, it is put there with the
+    others."""
 
 
 @hookspec
 def run_finished(command: str, directory: Path | None, error: BaseException | None) -> None:
     """The command ended, well (error is None) or not. Called in the process that the user started.
 
-    directory: None if the command has no folder, or ended before it was made; `run_started` was then not called."""
+    directory: None if the command has no folder, or ended before it was made; `run_started` was
+        then not called."""

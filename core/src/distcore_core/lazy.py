@@ -1,4 +1,5 @@
-"""A package's public names, each imported when it is first used: naming a toolkit must not import pyarrow or torch."""
+"""A package's public names, each imported when it is first used: naming a toolkit must not
+import pyarrow or torch."""
 
 from __future__ import annotations
 

@@ -4,17 +4,20 @@
 
     DISTCORE_API = (1, 0)
 
-Here are the roles with their base classes, the values that cross between core and a plugin, `hookimpl` and the hooks,
-the errors, progress, and `Plugins` for a plugin that stands on others. What a toolkit offers authors its package
-exports: `distcore_data`, `distcore_torch`, `distcore_search`, `distcore_testing`. Everything else may change in any
-release. API_VERSION is the version of this surface: a plugin written for (1, x) works with every core (1, y >= x).
+Here are the roles with their base classes, the values that cross between core and a plugin,
+`hookimpl` and the hooks, the errors, progress, and `Plugins` for a plugin that stands on others.
+What a toolkit offers authors its package
+exports: `distcore_data`, `distcore_torch`, `distcore_search`, `distcore_testing`. Everything else
+may change in any release. API_VERSION is the version of this surface: a plugin written for (1, x)
+works with every core (1, y >= x).
 """
 
 from __future__ import annotations
 
 from distcore_core import contracts, errors, hooks
 
-# What is declared there is declared here, once; mypy reads an `__all__` no further than the module it is written in.
+# What is declared there is declared here, once; mypy reads an `__all__` no further than the module
+# it is written in.
 from distcore_core.contracts.backends import *  # noqa: F403
 from distcore_core.contracts.caching import *  # noqa: F403
 from distcore_core.contracts.features import *  # noqa: F403

@@ -1,6 +1,8 @@
-"""How far a run is: a handful of fields that the work sets and that whoever draws it reads from another thread.
+"""How far a run is: a handful of fields that the work sets and that whoever draws it reads from
+another thread.
 
-The training loop stores a number; it never formats, prints or waits. The app's `ProgressView` draws.
+The training loop stores a number; it never formats, prints or waits. The app's `ProgressView`
+draws.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ Scores = dict[str, Any]
 class Round:
     """An evaluation round. Pickles, and is a line of `training_log.jsonl` (`dataclasses.asdict`).
 
-    evaluation: its number, from 1. epoch: how many are done, of `epochs`. step: updates of the weights so far.
+    evaluation: its number, from 1. epoch: how many are done, of `epochs`. step: updates of the
+        weights so far.
     metrics: {split: {output feature: {metric: value or None}}}.
-    split, feature, metric: whose `value` picks the best round; None if this one has no finite value.
+    split, feature, metric: whose `value` picks the best round; None if this one has no finite
+        value.
     best, best_evaluation: the best so far; None before there is one.
     patience_left: so many more without a better one end the training; None: it does not stop early.
     seconds: since training began in this process.
@@ -52,12 +56,14 @@ class Stage(NamedTuple):
 class Progress:
     """The stage under way.
 
-    stage: "preprocess", "train", "evaluate", "predict", …; done and total count `unit`s ("rows", "steps", …).
+    stage: "preprocess", "train", "evaluate", "predict", …; done and total count `unit`s ("rows",
+        "steps", …).
     loss: the last loss, a float or a tensor that the drawing thread reads.
     note: anything short to be shown behind the bar.
-    stop: whoever looks on (a progress channel that heard of a ctrl-C elsewhere) asks training to save a checkpoint and
-        end; text: why, if whoever asks goes on from there by itself.
-    rounds: those of the training so far, each told by `tell`; on_round: who is called with each, and must not raise.
+    stop: whoever looks on (a progress channel that heard of a ctrl-C elsewhere) asks training to
+        save a checkpoint and end; text: why, if whoever asks goes on from there by itself.
+    rounds: those of the training so far, each told by `tell`; on_round: who is called with each,
+        and must not raise.
     """
 
     def __init__(self) -> None:
@@ -74,7 +80,9 @@ class Progress:
         self.rounds: list[Round] = []
         self.on_round: list[Callable[[Round], Any]] = []
 
-    def begin(self, stage: str, total: int | None = None, unit: str = "rows", rows_per_unit: int = 1) -> None:
+    def begin(
+        self, stage: str, total: int | None = None, unit: str = "rows", rows_per_unit: int = 1
+    ) -> None:
         """A stage starts; the one before, if any, ends."""
         self.end()
         self.stage, self.total, self.unit, self.rows_per_unit = stage, total, unit, rows_per_unit
@@ -86,7 +94,9 @@ class Progress:
         if self.stage:
             share = min(1.0, self.done / self.total) if self.total else 1.0
             seconds = time.monotonic() - self.started
-            self.stages_finished.append(Stage(self.stage, self.done * self.rows_per_unit, seconds, share))
+            self.stages_finished.append(
+                Stage(self.stage, self.done * self.rows_per_unit, seconds, share)
+            )
         self.stage = ""
 
     def tell(self, found: Round) -> None:

@@ -1,4 +1,5 @@
-"""The Dask processor on a Dask cluster and on Ray: the same bits, the same errors, lost workers, nothing collected."""
+"""The Dask processor on a Dask cluster and on Ray: the same bits, the same errors, lost workers,
+nothing collected."""
 
 import pickle
 from typing import ClassVar
@@ -17,7 +18,9 @@ def dask_cluster():
     """A scheduler and two workers, each a process that a nanny starts again."""
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
         yield cluster.scheduler_address
 
 
@@ -28,10 +31,13 @@ class TestOnDask(ClusterProcessorSuite):
     @pytest.fixture(autouse=True)
     def _at(self, dask_cluster, monkeypatch):
         here = {"address": dask_cluster}
-        monkeypatch.setattr(type(self), "variants", (here, {**here, "persist": False}, {**here, "parallelism": 7}))
+        monkeypatch.setattr(
+            type(self), "variants", (here, {**here, "persist": False}, {**here, "parallelism": 7})
+        )
 
 
-# What `make clusters` shows of Dask on Ray is in distcore-ray's test_losses.py: the same bytes, with nodes that are lost.
+# What `make clusters` shows of Dask on Ray is in distcore-ray's test_losses.py: the same bytes,
+# with nodes that are lost.
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 class TestOnRay(ClusterProcessorSuite):
@@ -40,7 +46,9 @@ class TestOnRay(ClusterProcessorSuite):
 
 
 @pytest.mark.slow
-def test_what_comes_back_to_the_driver_does_not_grow_with_the_rows(dask_cluster, tmp_path, monkeypatch):
+def test_what_comes_back_to_the_driver_does_not_grow_with_the_rows(
+    dask_cluster, tmp_path, monkeypatch
+):
     """Bytes of every value that the engine hands to the driver, for two sizes."""
     import distcore
     from distcore_dask.engines import DistributedEngine
@@ -72,7 +80,8 @@ def test_what_comes_back_to_the_driver_does_not_grow_with_the_rows(dask_cluster,
 
 
 def test_rows_that_no_folder_can_keep_are_read_again(dask_cluster, tmp_path):
-    """persist: false without a scratch folder: partitions are read once a pass, and nothing else differs."""
+    """persist: false without a scratch folder: partitions are read once a pass, and nothing else
+    differs."""
     from distcore_dask.options import DaskOptions
     from distcore_dask.processor import DaskProcessor
 

@@ -1,4 +1,5 @@
-"""The Dask processor on this machine's threads: where it runs, what it keeps, older spellings, mistakes that it tells."""
+"""The Dask processor on this machine's threads: where it runs, what it keeps, older spellings,
+mistakes that it tells."""
 
 import copy
 import os
@@ -41,7 +42,10 @@ def test_a_second_scan_forgets_the_first(tmp_path):
     made.fold(jobs.total_of, jobs.add)
     made.scan(jobs.CountedSource(tmp_path, (0, 2, 4)), tmp_path)
     assert made.fold(jobs.total_of, jobs.add) == ((6.0, 4), [2, 2])
-    assert made.write_shards([ShardPlan(index=0, start=1, stop=3)], jobs.rows_of)[0][1] == [1.0, 2.0]
+    assert made.write_shards([ShardPlan(index=0, start=1, stop=3)], jobs.rows_of)[0][1] == [
+        1.0,
+        2.0,
+    ]
     made.close()
 
 
@@ -51,7 +55,8 @@ def test_many_partitions_merge_in_a_tree_and_every_shard_gets_its_rows(tmp_path)
     (total, rows), counts = made.fold(jobs.total_of, jobs.add)
     assert (total, rows, counts) == (sum(range(300)), 300, [3] * 100)
     plans = [
-        ShardPlan(index=index, start=start, stop=min(start + 7, 300)) for index, start in enumerate(range(0, 300, 7))
+        ShardPlan(index=index, start=start, stop=min(start + 7, 300))
+        for index, start in enumerate(range(0, 300, 7))
     ]
     for _ in range(2):  # a survey and the shards
         found = made.write_shards(plans, jobs.rows_of)
@@ -82,14 +87,19 @@ def test_a_shard_that_cannot_be_written_is_told_first_of_all(tmp_path):
         return plan.index
 
     with pytest.raises(OSError, match="full at shard 1"):
-        made.write_shards([ShardPlan(index=index, start=index * 20, stop=index * 20 + 20) for index in range(5)], write)
+        made.write_shards(
+            [ShardPlan(index=index, start=index * 20, stop=index * 20 + 20) for index in range(5)],
+            write,
+        )
     made.close()
 
 
 def test_what_the_graph_itself_raises_names_the_engine(tmp_path):
     made = scanned(tmp_path)
     made._engine.run = lambda *_: 1 / 0
-    with pytest.raises(CacheError, match=r"Preprocessing on Dask's threads failed: ZeroDivisionError"):
+    with pytest.raises(
+        CacheError, match=r"Preprocessing on Dask's threads failed: ZeroDivisionError"
+    ):
         made.fold(jobs.total_of, jobs.add)
     made.close()
 
@@ -104,7 +114,9 @@ def test_threads_are_never_more_than_cpus_nor_than_asked():
 def test_an_address_where_nobody_answers_is_told(monkeypatch):
     monkeypatch.setattr("distcore_dask.engines.CONNECT_SECONDS", 1)
     for address in ("tcp://127.0.0.1:9", "nowhere"):
-        with pytest.raises(UserError, match=r"No Dask scheduler can be reached at .*dask scheduler"):
+        with pytest.raises(
+            UserError, match=r"No Dask scheduler can be reached at .*dask scheduler"
+        ):
             find_engine(DaskOptions(address=address))
 
 
@@ -130,10 +142,10 @@ def test_an_unknown_option_is_told():
 
 def test_naming_it_imports_no_engine_that_is_not_used(tmp_path):
     code = (
-        "import distcore, sys; from distcore_testing import data;"
-        "config = data.config(sys.argv[1]); config['backend']['processor'] = {'type': 'dask'};"
-        "distcore.preprocess(config, dataset=sys.argv[2]);"
-        "print([name for name in ('ray', 'distributed', 'pandas', 'dask.dataframe') if name in sys.modules])"
+        "import distcore, sys; from distcore_testing import data;config = "
+        "data.config(sys.argv[1]); config['backend']['processor'] = {'type': "
+        "'dask'};distcore.preprocess(config, dataset=sys.argv[2]);print([name for name in ('ray', "
+        "'distributed', 'pandas', 'dask.dataframe') if name in sys.modules])"
     )
     pacsv.write_csv(data.table(), tmp_path / "data.csv")
     words = [sys.executable, "-c", code, str(tmp_path), str(tmp_path / "data.csv")]
@@ -172,11 +184,15 @@ def test_an_error_travels_as_it_is_or_as_text():
 def test_a_file_that_another_host_does_not_see_is_told(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("x\n")
-    failure = tasks.Failure(0, FileNotFoundError(2, "No such file or directory", str(path)), "node7")
+    failure = tasks.Failure(
+        0, FileNotFoundError(2, "No such file or directory", str(path)), "node7"
+    )
     with pytest.raises(CacheError, match=r"data\.csv cannot be reached on node7"):
         tasks.raise_failure(failure)
     with pytest.raises(FileNotFoundError):
-        tasks.raise_failure(tasks.Failure(0, FileNotFoundError(2, "No such file", "/nowhere/at/all"), "node7"))
+        tasks.raise_failure(
+            tasks.Failure(0, FileNotFoundError(2, "No such file", "/nowhere/at/all"), "node7")
+        )
 
 
 def test_a_partition_that_shrank_before_it_was_read_again_is_told(tmp_path):
@@ -185,7 +201,11 @@ def test_a_partition_that_shrank_before_it_was_read_again_is_told(tmp_path):
             return pa.record_batch({"row": [1.0]})
 
     found = tasks.write(
-        lambda plan, blocks: 0, ShardPlan(index=0, start=0, stop=5), [tasks.Slice(0, 0, 0, 5)], [Shrunk()], None
+        lambda plan, blocks: 0,
+        ShardPlan(index=0, start=0, stop=5),
+        [tasks.Slice(0, 0, 0, 5)],
+        [Shrunk()],
+        None,
     )
     assert isinstance(found, tasks.Failure)
     assert "Leave the data as they are" in str(found.error)
@@ -196,4 +216,7 @@ def test_merging_that_fails_is_a_failure_of_its_first_partition():
     found = tasks.merge_folded(lambda left, right: left / 0, parts)
     assert isinstance(found.failure.error, ZeroDivisionError)
     assert found.failure.index == 4
-    assert tasks.read_and_fold(0, jobs.CountedPartition("/nowhere", 0, 1), len, None, None).failure is not None
+    assert (
+        tasks.read_and_fold(0, jobs.CountedPartition("/nowhere", 0, 1), len, None, None).failure
+        is not None
+    )

@@ -18,10 +18,14 @@ class Hdf5Suite(CacheFormatSuite):
 
     def boundaries(self, content):
         """After the user block, and before and after each dataset or chunk of one."""
-        parts = [part for column in index.decode(io.BytesIO(content)).values() for part in column.parts]
+        parts = [
+            part for column in index.decode(io.BytesIO(content)).values() for part in column.parts
+        ]
         pieces = [piece for part in parts for piece in part.chunks or ((part.offset, part.bytes),)]
         places = {place for offset, length in pieces for place in (offset, offset + length)}
-        return sorted(place for place in {content.index(b"\x89HDF"), *places} if place < len(content))
+        return sorted(
+            place for place in {content.index(b"\x89HDF"), *places} if place < len(content)
+        )
 
 
 class TestDefault(Hdf5Suite):

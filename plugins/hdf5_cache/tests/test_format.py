@@ -1,4 +1,5 @@
-"""The HDF5 files: that h5py reads them, that equal tables give equal bytes, and any range of rows."""
+"""The HDF5 files: that h5py reads them, that equal tables give equal bytes, and any range of
+rows."""
 
 import io
 import subprocess
@@ -31,7 +32,9 @@ def table(rows=3000, seed=0):
             "x": dice.normal(size=rows).astype(np.float32),
             "code": dice.integers(0, 50, rows).astype(np.int32),
             "tokens": pa.ListArray.from_arrays(pa.array(offsets), tokens),
-            "vector": pa.FixedSizeListArray.from_arrays(pa.array(dice.normal(size=rows * 4).astype(np.float32)), 4),
+            "vector": pa.FixedSizeListArray.from_arrays(
+                pa.array(dice.normal(size=rows * 4).astype(np.float32)), 4
+            ),
             "split": dice.integers(-1, 3, rows).astype(np.int8),
         }
     )
@@ -59,7 +62,9 @@ def test_h5py_reads_the_files(compression):
             assert file[name][:].tolist() == values[name].to_pylist()
         assert file["vector"][:].tolist() == values["vector"].to_pylist()
         found, offsets = file["tokens/values"][:], file["tokens/offsets"][:]
-        assert [part.tolist() for part in np.split(found, offsets[1:-1])] == values["tokens"].to_pylist()
+        assert [part.tolist() for part in np.split(found, offsets[1:-1])] == values[
+            "tokens"
+        ].to_pylist()
         assert (file["x"].compression, file["x"].shuffle) == (
             ("gzip", True) if compression == "gzip" else (None, False)
         )
@@ -81,8 +86,9 @@ def test_any_name_is_a_column():
 def test_bytes_depend_neither_on_the_time_nor_on_the_process(compression):
     """HDF5 keeps times in whole seconds, unless it is told not to."""
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import hashlib, test_format as t; "
-        f"print(hashlib.sha256(t.written(t.table(20_000), compression={compression!r})).hexdigest())"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import hashlib, "
+        "test_format as t; print(hashlib.sha256(t.written(t.table(20_000), "
+        f"compression={compression!r})).hexdigest())"
     )
     digests = set()
     for _ in range(2):
@@ -99,7 +105,9 @@ CONTENTS = {"none": written(table()), "gzip": written(table(), compression="gzip
 
 def test_small_reads_in_order_inflate_each_chunk_once(monkeypatch):
     inflated, real = [], index.zlib.decompressobj
-    monkeypatch.setattr("distcore_hdf5.format.zlib.decompressobj", lambda: inflated.append(1) or real())
+    monkeypatch.setattr(
+        "distcore_hdf5.format.zlib.decompressobj", lambda: inflated.append(1) or real()
+    )
     shard = opened(CONTENTS["gzip"])
     for start in range(0, 3000, 100):
         shard.read(start, start + 100, ["code"])
@@ -121,7 +129,10 @@ def test_a_source_that_reads_less_than_asked_is_read_on():
         def readinto(self, buffer):
             return super().readinto(memoryview(buffer)[:7])
 
-    assert Hdf5Shard(Slow(CONTENTS["none"])).read(0, 50).to_pydict() == table().slice(0, 50).to_pydict()
+    assert (
+        Hdf5Shard(Slow(CONTENTS["none"])).read(0, 50).to_pydict()
+        == table().slice(0, 50).to_pydict()
+    )
 
 
 # ------------------------------------------------------------------ refused when writing
@@ -149,7 +160,8 @@ def test_other_types_are_refused_by_the_column_name(column):
 
 
 def test_what_would_look_like_a_bomb_is_not_compressed(monkeypatch):
-    """The reader refuses more than 64 times the file's bytes beyond a floor, so the writer keeps below it."""
+    """The reader refuses more than 64 times the file's bytes beyond a floor, so the writer keeps
+    below it."""
     zeros = pa.table({"x": np.zeros(300_000, np.float32)})
     packed = written(zeros, compression="gzip")
     assert len(packed) < 20_000

@@ -1,4 +1,5 @@
-"""Files that mean harm, vouched for by a manifest: refused by name, with nothing followed or run and little memory."""
+"""Files that mean harm, vouched for by a manifest: refused by name, with nothing followed or run
+and little memory."""
 
 import io
 import json
@@ -25,7 +26,9 @@ MEMORY = 48 << 20
 
 def good(rows=2000, **options):
     target = io.BytesIO()
-    Hdf5Format(Hdf5Options(**options)).write(target, pa.table({"x": np.arange(rows, dtype=np.float32)}))
+    Hdf5Format(Hdf5Options(**options)).write(
+        target, pa.table({"x": np.arange(rows, dtype=np.float32)})
+    )
     return target.getvalue()
 
 
@@ -61,7 +64,9 @@ def virtual(file, folder):
 
 
 def external_storage(file, folder):
-    file.create_dataset("x", (2000,), np.float32, external=[(str(folder / "raw"), 0, h5py.h5f.UNLIMITED)])
+    file.create_dataset(
+        "x", (2000,), np.float32, external=[(str(folder / "raw"), 0, h5py.h5f.UNLIMITED)]
+    )
 
 
 def unknown_filter(file, folder):
@@ -73,7 +78,9 @@ def unknown_filter(file, folder):
 
 
 def objects(file, folder):
-    file.create_dataset("x", data=np.array(["cos\nsystem"] * 2000, object), dtype=h5py.string_dtype())
+    file.create_dataset(
+        "x", data=np.array(["cos\nsystem"] * 2000, object), dtype=h5py.string_dtype()
+    )
 
 
 def huge(file, folder):
@@ -86,7 +93,8 @@ WAYS = [soft, outside, virtual, external_storage, unknown_filter, objects, huge]
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("from_ours", [False, True])
 def test_ways_out_of_a_file_are_not_followed(tmp_path, way, from_ours):
-    """A file that is not ours is refused; one of ours, changed afterwards, never gives more than its own bytes hold."""
+    """A file that is not ours is refused; one of ours, changed afterwards, never gives more than
+    its own bytes hold."""
     with h5py.File(tmp_path / "secret.h5", "w") as file:
         file["x"] = np.full(2000, SECRET, np.float32)
     np.full(2000, SECRET, np.float32).tofile(tmp_path / "raw")
@@ -186,7 +194,12 @@ def test_a_chunk_that_inflates_to_more_than_it_says_is_refused(tmp_path):
     """Zeros, 128 MB of them: no more is inflated than the column may hold."""
     bomb = zlib.compress(bytes(128 << 20), 1)
     content = good(compression="gzip")
-    chunk = {"shape": [2000], "dtype": "float32", "chunk_rows": 2000, "chunks": [[len(content), len(bomb)]]}
+    chunk = {
+        "shape": [2000],
+        "dtype": "float32",
+        "chunk_rows": 2000,
+        "chunks": [[len(content), len(bomb)]],
+    }
 
     def change(document):
         document["columns"][0]["values"] = chunk
@@ -201,7 +214,12 @@ def test_a_bomb_that_tells_its_size_is_refused(tmp_path):
     bomb = zlib.compress(bytes(5 << 20), 9)
     start, rows = 1 << 17, 2000
     chunks = [[start + number * len(bomb), len(bomb)] for number in range(rows)]
-    column = {"shape": [rows, (5 << 20) // 4], "dtype": "float32", "chunk_rows": 1, "chunks": chunks}
+    column = {
+        "shape": [rows, (5 << 20) // 4],
+        "dtype": "float32",
+        "chunk_rows": 1,
+        "chunks": chunks,
+    }
     content = good().ljust(start, b"\0") + bomb * rows
     document = {"bytes": len(content), "columns": [{"name": "x", "values": column}]}
     with pytest.raises(CacheError, match="cannot come from a file of"):
@@ -222,7 +240,8 @@ def test_offsets_that_leave_their_values_are_refused(tmp_path):
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_no_flipped_bit_crashes_the_reader(compression):
-    """The HDF5 library did crash on such files. Without the cache's hash before it, most flips show all the same."""
+    """The HDF5 library did crash on such files. Without the cache's hash before it, most flips
+    show all the same."""
     content, dice = good(compression=compression), random.Random(1)
     for _ in range(2000):
         damaged = bytearray(content)

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from distcore_hdf5.sparse import PAGE, SparseFile
 
 PLACES = st.integers(0, 5 * PAGE)
-STEPS = st.lists(st.tuples(st.sampled_from(["write", "read"]), PLACES, st.integers(0, 2 * PAGE)), max_size=12)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["write", "read"]), PLACES, st.integers(0, 2 * PAGE)), max_size=12
+)
 
 
 @given(STEPS)

@@ -1,4 +1,5 @@
-"""Runs distcore, or a script, under a launcher, with a deadline after which nothing is left running."""
+"""Runs distcore, or a script, under a launcher, with a deadline after which nothing is left
+running."""
 
 import os
 import shutil
@@ -26,10 +27,24 @@ class Ran:
 
 def start(words, folder, **environment):
     """A process group of its own, so that no rank outlives a test."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "OMPI_", "PMI"))}
-    kept |= {"OMP_NUM_THREADS": "1", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **environment}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HOROVOD_", "OMPI_", "PMI"))
+    }
+    kept |= {
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        **environment,
+    }
     process = subprocess.Popen(
-        words, cwd=folder, env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        words,
+        cwd=folder,
+        env=kept,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     _started.append(process.pid)
     return process
@@ -85,12 +100,16 @@ def horovodrun(ranks):
 
 
 def mpirun(ranks):
-    """The words before a command. If there is no MPI: a skip, or, if the CI says that there must be one, a failure."""
+    """The words before a command. If there is no MPI: a skip, or, if the CI says that there must
+    be one, a failure."""
     if shutil.which("mpirun") is None:
         if os.environ.get("DISTCORE_REQUIRE_MPI") == "1":
             pytest.fail("mpirun is not installed, and DISTCORE_REQUIRE_MPI=1 says that it must be")
-        pytest.skip("mpirun is not installed (Debian: openmpi-bin, libopenmpi-dev; then make horovod)")
-    # Open MPI waits in a tight loop; on a machine with other work, ranks would take each other's processor.
+        pytest.skip(
+            "mpirun is not installed (Debian: openmpi-bin, libopenmpi-dev; then make horovod)"
+        )
+    # Open MPI waits in a tight loop; on a machine with other work, ranks would take each other's
+    # processor.
     gently = ["--mca", "mpi_yield_when_idle", "1"]
     return ["mpirun", "--allow-run-as-root", "--oversubscribe", *gently, "-np", str(ranks)]
 
@@ -104,13 +123,19 @@ def distcore(*words):
 def launch():
     """`start`, `finish`, `horovodrun`, `mpirun` and `distcore`, for tests."""
     return SimpleNamespace(
-        start=start, finish=finish, launcher=LAUNCHER, horovodrun=horovodrun, mpirun=mpirun, distcore=distcore
+        start=start,
+        finish=finish,
+        launcher=LAUNCHER,
+        horovodrun=horovodrun,
+        mpirun=mpirun,
+        distcore=distcore,
     )
 
 
 @pytest.fixture
 def tiny(tmp_path):
-    """A folder with data.csv and config.yaml, which names no backend; the cache is beside the data."""
+    """A folder with data.csv and config.yaml, which names no backend; the cache is beside the
+    data."""
     import pyarrow.csv
     import yaml
 

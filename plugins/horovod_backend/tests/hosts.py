@@ -1,5 +1,6 @@
-"""Two hosts on one machine: network, mount and host name namespaces of their own, a cable (veth) between them, an sshd in
-each. Whatever was made is gone with the processes that hold the namespaces. Linux, root.
+"""Two hosts on one machine: network, mount and host name namespaces of their own, a cable (veth)
+between them, an sshd in each. Whatever was made is gone with the processes that hold the
+namespaces. Linux, root.
 """
 
 import os
@@ -39,11 +40,18 @@ class Host:
 
     def __init__(self, name, address, folder):
         self.name, self.address = name, address
-        script = HOLD.format(name=name, address=address, folder=folder, sshd=shutil.which("sshd", path=PATH))
+        script = HOLD.format(
+            name=name, address=address, folder=folder, sshd=shutil.which("sshd", path=PATH)
+        )
         words = ["unshare", "--net", "--mount", "--uts", "sh", "-c", script]
         self.said = open(folder / f"{name}.log", "w+")  # noqa: SIM115 - closed by `close`
         self.holder = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True, start_new_session=True
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.said,
+            text=True,
+            start_new_session=True,
         )
         if self.holder.stdout.readline() != "ready\n":
             self.holder.wait(10)
@@ -56,7 +64,10 @@ class Host:
 
     def serve(self):
         """Have the cable, then an sshd that answers."""
-        for words in (("addr", "add", f"{self.address}/24", "dev", INTERFACE), ("link", "set", INTERFACE, "up")):
+        for words in (
+            ("addr", "add", f"{self.address}/24", "dev", INTERFACE),
+            ("link", "set", INTERFACE, "up"),
+        ):
             subprocess.run(self.inside("ip", *words), check=True)
         self.holder.stdin.write("\n")
         self.holder.stdin.flush()
@@ -67,12 +78,19 @@ class Host:
 
     def processes(self):
         """Everything that sshd has started here, sshd included."""
-        return [*psutil.Process(self.holder.pid).children(recursive=True), psutil.Process(self.holder.pid)]
+        return [
+            *psutil.Process(self.holder.pid).children(recursive=True),
+            psutil.Process(self.holder.pid),
+        ]
 
     def bytes_received(self):
         """Over the cable, so far."""
-        done = subprocess.run(self.inside("cat", "/proc/net/dev"), capture_output=True, text=True, check=True)
-        (line,) = [each for each in done.stdout.splitlines() if each.strip().startswith(f"{INTERFACE}:")]
+        done = subprocess.run(
+            self.inside("cat", "/proc/net/dev"), capture_output=True, text=True, check=True
+        )
+        (line,) = [
+            each for each in done.stdout.splitlines() if each.strip().startswith(f"{INTERFACE}:")
+        ]
         return int(line.split(":")[1].split()[0])
 
     def unplug(self):
@@ -99,8 +117,16 @@ def why_not():
         return "two hosts on one machine need Linux and root"
     missing = [tool for tool in TOOLS if shutil.which(tool, path=PATH) is None]
     if missing:
-        return f"not installed: {', '.join(missing)} (Debian: iproute2, openssh-server, openssh-client)"
-    done = subprocess.run(["unshare", "--net", "--mount", "--uts", "true"], capture_output=True, text=True, check=False)
+        return (
+            f"not installed: {', '.join(missing)} (Debian: iproute2, openssh-server, "
+            "openssh-client)"
+        )
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", "--uts", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return f"no namespaces here: {done.stderr.strip()}" if done.returncode else None
 
 
@@ -113,7 +139,9 @@ def two_hosts(folder):
         for name, address in zip(NAMES, ADDRESSES, strict=True):
             hosts.append(Host(name, address, folder))
         ends = [("name", INTERFACE, "netns", str(host.holder.pid)) for host in hosts]
-        subprocess.run(["ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1]], check=True)
+        subprocess.run(
+            ["ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1]], check=True
+        )
         for host in hosts:
             host.serve()
         for one, other in (hosts, hosts[::-1]):
@@ -129,21 +157,34 @@ def prepare(folder):
     lines = [f"{address} {name}\n" for address, name in zip(ADDRESSES, NAMES, strict=True)]
     (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
     for name in ("key", "host_key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
+        )
     (folder / "sshd_config").write_text(
-        f"HostKey {folder}/host_key\nAuthorizedKeysFile {folder}/key.pub\nPermitRootLogin yes\nUsePAM no\n"
-        "StrictModes no\nPidFile none\n"
+        f"HostKey {folder}/host_key\n"
+        f"AuthorizedKeysFile {folder}/key.pub\n"
+        "PermitRootLogin yes\n"
+        "UsePAM no\n"
+        "StrictModes no\n"
+        "PidFile none\n"
     )
     (folder / "ssh_config").write_text(
-        f"Host *\n  IdentityFile {folder}/key\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
-        "  ServerAliveInterval 2\n  ServerAliveCountMax 3\n"
+        "Host *\n"
+        f"  IdentityFile {folder}/key\n"
+        "  StrictHostKeyChecking no\n"
+        "  UserKnownHostsFile /dev/null\n"
+        "  LogLevel ERROR\n"
+        "  ServerAliveInterval 2\n"
+        "  ServerAliveCountMax 3\n"
     )
 
 
 def answers(one, other):
     """Wait until a command that `one` gives `other` by ssh is carried out there."""
     for _ in range(100):
-        done = subprocess.run(one.inside("ssh", other.name, "hostname"), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            one.inside("ssh", other.name, "hostname"), capture_output=True, text=True, check=False
+        )
         if done.stdout.strip() == other.name:
             return
         time.sleep(0.1)
@@ -152,7 +193,8 @@ def answers(one, other):
 
 @contextmanager
 def hosts_or_skip(folder: Path):
-    """`two_hosts`. If they cannot be made: a skip, or, if the CI says that they must be, a failure."""
+    """`two_hosts`. If they cannot be made: a skip, or, if the CI says that they must be, a
+    failure."""
     reason = why_not()
     if reason is not None:
         if os.environ.get("DISTCORE_REQUIRE_HOSTS") == "1":

@@ -1,4 +1,5 @@
-"""A script for a launcher's processes: what the backend and the processor do for the leader, said as one line of JSON.
+"""A script for a launcher's processes: what the backend and the processor do for the leader, said
+as one line of JSON.
 
 process_group_jobs.py <what> <folder>
 """
@@ -62,14 +63,17 @@ def deadly(backend, folder):
 
 
 def group(backend, folder):
-    made = WorkerGroup(function=jobs.die_once, arguments=(folder,), ranks=backend.resources().workers)
+    made = WorkerGroup(
+        function=jobs.die_once, arguments=(folder,), ranks=backend.resources().workers
+    )
     for rank in range(made.ranks):  # as if it had died before, so that nobody dies
         Path(folder, f"rank-{rank}").write_text("started\n")
     return {"members": backend.run_group(made), "again": backend.run_group(made)}
 
 
 def die_in_horovod(rank, folder):
-    """At the first attempt rank 1 is killed while rank 0 waits for it in a sum; at the second the sum is given."""
+    """At the first attempt rank 1 is killed while rank 0 waits for it in a sum; at the second
+    the sum is given."""
     import torch
 
     from distcore_horovod.options import TrainerOptions
@@ -86,13 +90,16 @@ def die_in_horovod(rank, folder):
 
 def raising(backend, folder):
     try:
-        backend.run_group(WorkerGroup(function=jobs.fail_in_rank_one, ranks=backend.resources().workers))
+        backend.run_group(
+            WorkerGroup(function=jobs.fail_in_rank_one, ranks=backend.resources().workers)
+        )
     except TrainingError as error:
         return {"error": str(error)}
 
 
 def reduced(rank, options):
-    """This rank's gradients of two parameters (its share of a mean over all rows), and what became of them."""
+    """This rank's gradients of two parameters (its share of a mean over all rows), and what
+    became of them."""
     import torch
 
     from distcore_horovod.options import TrainerOptions
@@ -145,7 +152,9 @@ def rows(backend, folder):
             "merged": merged,
             "blocks": blocks == [stop - start for start, stop in pairwise(edges)],
             "rows": [[index, each] for index, each, _ in shards],
-            "names": all(names == [f"name {int(row) % 7}" for row in each] for _, each, names in shards),
+            "names": all(
+                names == [f"name {int(row) % 7}" for row in each] for _, each, names in shards
+            ),
             "once": all(each == ["read"] for each in reads),
         }
     processor = Plugins().make(PROCESSOR, "horovod")
@@ -161,6 +170,9 @@ def rows(backend, folder):
 if __name__ == "__main__":
     backend = make_backend(Plugins(), "horovod", {})
     print(
-        "FOUND" + json.dumps({"rank": backend.process_group.rank, **globals()[sys.argv[1]](backend, sys.argv[2])}),
+        "FOUND"
+        + json.dumps(
+            {"rank": backend.process_group.rank, **globals()[sys.argv[1]](backend, sys.argv[2])}
+        ),
         flush=True,
     )

@@ -16,7 +16,9 @@ def started(folder, name):
     """What a program of that name says on standard error, whose child has words for afterwards."""
     script = folder / name
     script.write_text(LAUNCHER)
-    return subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120).stderr.splitlines()
+    return subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=120
+    ).stderr.splitlines()
 
 
 def test_the_words_come_after_the_launchers_own(tmp_path):

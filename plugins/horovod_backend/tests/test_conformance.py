@@ -1,4 +1,5 @@
-"""The conformance suites: the plugin's modules, the backend without a launcher, the trainer, and its bits beside ddp's."""
+"""The conformance suites: the plugin's modules, the backend without a launcher, the trainer, and
+its bits beside ddp's."""
 
 import hashlib
 import shutil
@@ -46,13 +47,19 @@ class TestTrainer(TrainerSuite):
 def fitted(folder, trainer, backend="local", **section):
     """The outcome of a small experiment with this trainer."""
     config = data.config(str(folder / "cache"))
-    config["backend"] |= {"type": backend, "trainer": {"num_workers": 2, "use_gpu": False, **trainer}}
+    config["backend"] |= {
+        "type": backend,
+        "trainer": {"num_workers": 2, "use_gpu": False, **trainer},
+    }
     config["trainer"] = {"epochs": 1, "batch_size": 32, **section}
     return distcore.experiment(config, dataset=data.table(), output_directory=folder / "results")
 
 
 def digest(outcome):
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(outcome.model.glob("*.safetensors"))]
+    return [
+        hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(outcome.model.glob("*.safetensors"))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +78,15 @@ def test_two_ranks_have_the_bits_of_ddp(by_ddp, tmp_path):
 
 
 def test_a_worker_group_that_lost_a_rank_meets_again(tmp_path):
-    """By a new server and new keys, although the store of torchelastic's agent still has the old ones."""
+    """By a new server and new keys, although the store of torchelastic's agent still has the old
+    ones."""
     backend = Plugins().make(BACKEND, "local")
     group = WorkerGroup(
-        function=process_group_jobs.die_in_horovod, arguments=(str(tmp_path),), ranks=2, max_retries=1, threads=1
+        function=process_group_jobs.die_in_horovod,
+        arguments=(str(tmp_path),),
+        ranks=2,
+        max_retries=1,
+        threads=1,
     )
     assert backend.run_group(group) == [[3.0] * 3] * 2
     assert len(jobs.attempts(tmp_path, 1)) == 2
@@ -110,10 +122,16 @@ def test_a_horovod_that_does_not_fit_is_refused_before_any_work(tmp_path, monkey
     """Without torch support, and built for another torch: nothing is read, nothing is written."""
     import horovod
 
-    real = shutil.copytree(horovod.__path__[0], tmp_path / "fake" / "horovod", ignore=shutil.ignore_patterns("runner"))
-    monkeypatch.setattr("distcore_horovod.installed.importlib.util.find_spec", lambda name: Spec([str(real)]))
+    real = shutil.copytree(
+        horovod.__path__[0], tmp_path / "fake" / "horovod", ignore=shutil.ignore_patterns("runner")
+    )
+    monkeypatch.setattr(
+        "distcore_horovod.installed.importlib.util.find_spec", lambda name: Spec([str(real)])
+    )
     (real / "metadata.json").write_text('{"pytorch": "1.0.0"}')
-    with pytest.raises(UserError, match=r"built for torch 1\.0\.0, but torch .*distcore-horovod build --install"):
+    with pytest.raises(
+        UserError, match=r"built for torch 1\.0\.0, but torch .*distcore-horovod build --install"
+    ):
         fitted(tmp_path / "run", {"type": "horovod"})
     for library in (real / "torch").glob("*.so"):
         library.unlink()

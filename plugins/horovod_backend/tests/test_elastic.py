@@ -1,6 +1,8 @@
-"""horovodrun's elastic mode: hosts come and go, and the run ends as one that nobody disturbed, every row used once an epoch.
+"""horovodrun's elastic mode: hosts come and go, and the run ends as one that nobody disturbed,
+every row used once an epoch.
 
-The hosts are two names of the loopback, because a launcher gives up a host when one of its processes dies.
+The hosts are two names of the loopback, because a launcher gives up a host when one of its
+processes dies.
 """
 
 import json
@@ -25,7 +27,8 @@ EPOCHS, STEPS = 30, 7
 
 @pytest.fixture
 def elastic(launch, tiny):
-    """A folder with a config of EPOCHS epochs whose batches are planned for two ranks and recorded."""
+    """A folder with a config of EPOCHS epochs whose batches are planned for two ranks and
+    recorded."""
     config = yaml.safe_load((tiny / "config.yaml").read_text())
     config["input_features"].append({"name": "z", "type": "number"})
     config["trainer"] = {
@@ -57,8 +60,23 @@ class Elastic:
         os.replace(self.folder / "new", self.folder / "hosts")
 
     def start(self, ranks, *words):
-        options = ["--gloo", "-np", ranks, "--min-np", 1, "--max-np", 2, "--network-interface", "lo"]
-        launcher = [*self.launch.launcher, *map(str, options), "--host-discovery-script", "./discover.sh"]
+        options = [
+            "--gloo",
+            "-np",
+            ranks,
+            "--min-np",
+            1,
+            "--max-np",
+            2,
+            "--network-interface",
+            "lo",
+        ]
+        launcher = [
+            *self.launch.launcher,
+            *map(str, options),
+            "--host-discovery-script",
+            "./discover.sh",
+        ]
         path = os.pathsep.join(filter(None, [str(RECORDED), os.environ.get("PYTHONPATH")]))
         return self.launch.start([*launcher, *words], self.folder, PYTHONPATH=path)
 
@@ -73,7 +91,8 @@ class Elastic:
             time.sleep(0.05)
 
     def records(self):
-        """(when, epoch, step in it, rank, world, rows, process) of every batch so far, in order of time."""
+        """(when, epoch, step in it, rank, world, rows, process) of every batch so far, in order
+        of time."""
         found = []
         for path in (self.folder / "recorded").glob("*.jsonl"):
             lines = path.read_text().splitlines()
@@ -83,18 +102,26 @@ class Elastic:
     def steps(self):
         """The newest checkpoint's step, 0 if there is none."""
         names = [path.name for path in self.folder.glob("results/*/checkpoints/step-*")]
-        return max((int(name.removeprefix("step-")) for name in names if name[5:].isdigit()), default=0)
+        return max(
+            (int(name.removeprefix("step-")) for name in names if name[5:].isdigit()), default=0
+        )
 
     def begun(self):
-        """How many batches of the run two ranks have begun, its position and not a count: some are repeated."""
-        return max(epoch * STEPS + step + 1 for _, epoch, step, _, world, *_ in self.records() if world == 2)
+        """How many batches of the run two ranks have begun, its position and not a count: some
+        are repeated."""
+        return max(
+            epoch * STEPS + step + 1
+            for _, epoch, step, _, world, *_ in self.records()
+            if world == 2
+        )
 
     def process_of(self, rank, world):
         """The process that trained as this rank last, among so many."""
         return [each[6] for each in self.records() if each[3:5] == (rank, world)][-1]
 
     def lose(self, process, rank):
-        """Kill a rank's process, a checkpoint after now, in a batch that the checkpoint does not hold."""
+        """Kill a rank's process, a checkpoint after now, in a batch that the checkpoint does not
+        hold."""
         reached = self.steps()
         self.wait(process, lambda: self.steps() > reached)
         self.wait(process, lambda: self.begun() > self.steps())
@@ -107,7 +134,8 @@ class Elastic:
 
 
 def rows_of_epochs(records):
-    """[sorted rows of each epoch] of the batches that count: if one was repeated after a loss, the last time."""
+    """[sorted rows of each epoch] of the batches that count: if one was repeated after a loss,
+    the last time."""
     batches = defaultdict(list)
     for _, epoch, step, rank, world, rows, _ in records:
         batches[epoch, step].append((rank, world, rows))
@@ -128,22 +156,32 @@ def undisturbed(job):
     from distcore_data.cache import open_cache
 
     config = yaml.safe_load((job.folder / "config.yaml").read_text())
-    config["backend"] = {"type": "local", "cache_dir": str(job.folder / "alone"), "trainer": {"type": "local"}}
-    outcome = distcore.experiment(config, dataset=str(job.folder / "data.csv"), output_directory=job.folder / "alone")
-    with open_cache(distcore.preprocess(config, dataset=str(job.folder / "data.csv")), Plugins()) as reader:
+    config["backend"] = {
+        "type": "local",
+        "cache_dir": str(job.folder / "alone"),
+        "trainer": {"type": "local"},
+    }
+    outcome = distcore.experiment(
+        config, dataset=str(job.folder / "data.csv"), output_directory=job.folder / "alone"
+    )
+    with open_cache(
+        distcore.preprocess(config, dataset=str(job.folder / "data.csv")), Plugins()
+    ) as reader:
         rows = reader.read("train", 0, reader.rows("train"), ["z"]).column("z").to_pylist()
     return outcome.test_statistics, sorted(rows)
 
 
 def as_undisturbed(job, ran):
-    """One folder of results, with the scores of a run that nobody disturbed; every row was used once in every epoch; and
-    it went on from a checkpoint, not from the beginning."""
+    """One folder of results, with the scores of a run that nobody disturbed; every row was used
+    once in every epoch; and it went on from a checkpoint, not from the beginning."""
     gone_on = [int(step) for step in re.findall(r"Going on after step (\d+) ", ran.text)]
     assert gone_on, ran.text
     assert min(gone_on) > 0, ran.text
     assert [each[1:3] for each in job.records()].count((0, 0)) <= 2, "begun anew"
     assert [path.name for path in job.folder.glob("results/*")] == ["experiment_run"]
-    found = json.loads((job.folder / "results" / "experiment_run" / "test_statistics.json").read_text())
+    found = json.loads(
+        (job.folder / "results" / "experiment_run" / "test_statistics.json").read_text()
+    )
     expected, rows = undisturbed(job)
     for name, value in expected["y"].items():
         assert found["y"][name] == pytest.approx(value, rel=1e-3), name
@@ -153,7 +191,8 @@ def as_undisturbed(job, ran):
 
 
 def test_a_host_joins_and_the_one_that_led_is_lost(elastic):
-    """Begun by one rank; then two; then the one that began is killed, and the one that joined carries the command on."""
+    """Begun by one rank; then two; then the one that began is killed, and the one that joined
+    carries the command on."""
     elastic.hosts(A)
     process = elastic.train(1)
     elastic.wait(process, lambda: elastic.steps() > 0)
@@ -196,7 +235,8 @@ def re_done(records):
 @pytest.mark.slow
 @pytest.mark.parametrize("stays", [A, B])
 def test_a_host_that_the_launcher_takes_out(elastic, stays):
-    """Nobody is killed: training stops at a checkpoint and goes on without it, whichever of the two led."""
+    """Nobody is killed: training stops at a checkpoint and goes on without it, whichever of the
+    two led."""
     elastic.hosts(A, B)
     process = elastic.train(2)
     elastic.wait(process, lambda: elastic.steps() > 0)
@@ -229,12 +269,17 @@ def test_both_hosts_are_lost_and_the_run_can_be_resumed(elastic):
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [3, 4])
 def test_tasks_of_a_lost_rank_are_done_again(elastic, victim):
-    """Of one that followed (it has the odd ones), and of the one that led: results in order, once."""
+    """Of one that followed (it has the odd ones), and of the one that led: results in order,
+    once."""
     elastic.hosts(A, B)
     (elastic.folder / "victim").write_text(str(victim))
-    ran = elastic.launch.finish(elastic.start(2, sys.executable, JOBS, "deadly", str(elastic.folder)))
+    ran = elastic.launch.finish(
+        elastic.start(2, sys.executable, JOBS, "deadly", str(elastic.folder))
+    )
     assert ran.code == 0, ran.text
-    (found,) = [json.loads(line.partition("FOUND")[2]) for line in ran.text.splitlines() if "FOUND" in line]
+    (found,) = [
+        json.loads(line.partition("FOUND")[2]) for line in ran.text.splitlines() if "FOUND" in line
+    ]
     assert found == {"rank": 0, "items": list(range(10)), "workers": 1}
     assert ("leads from now on" in ran.text) == (victim % 2 == 0), ran.text
 
@@ -243,7 +288,9 @@ def test_tasks_of_a_lost_rank_are_done_again(elastic, victim):
 def test_a_rank_that_raises_ends_all(elastic):
     """An error is no loss: it would meet every other rank too."""
     elastic.hosts(A, B)
-    ran = elastic.launch.finish(elastic.start(2, sys.executable, JOBS, "raising", str(elastic.folder)))
+    ran = elastic.launch.finish(
+        elastic.start(2, sys.executable, JOBS, "raising", str(elastic.folder))
+    )
     assert "rank 1 (process" in ran.text, ran.text
     assert "ValueError: rank one gives up" in ran.text, ran.text
     assert ran.code == 0, ran.text  # the script catches it

@@ -1,7 +1,8 @@
-"""What becomes of the ranks' gradients under each option, beside the formula of Horovod's documentation, by real launchers.
+"""What becomes of the ranks' gradients under each option, beside the formula of Horovod's
+documentation, by real launchers.
 
-A rank's gradient is its share of the mean over all rows of the step; times the ranks it is the rank's own mean, which is
-what Horovod's users hand over.
+A rank's gradient is its share of the mean over all rows of the step; times the ranks it is the
+rank's own mean, which is what Horovod's users hand over.
 """
 
 import json
@@ -20,7 +21,8 @@ def half(numbers):
 
 
 def adasum(first, second):
-    """Maleki et al., Scaling Distributed Training with Adaptive Summation (2020), formula 3, of two gradients."""
+    """Maleki et al., Scaling Distributed Training with Adaptive Summation (2020), formula 3, of
+    two gradients."""
     dot = first @ second
     return (1 - dot / (2 * first @ first)) * first + (1 - dot / (2 * second @ second)) * second
 
@@ -56,5 +58,9 @@ def test_gradients_are_those_of_the_plain_formula(launch, tmp_path, launcher, co
         for parameter in range(2):
             shares = np.array([rank["mine"][parameter] for rank in ranks], np.float32)
             expected = plain(name, shares)
-            assert not np.allclose(expected, shares[0], rtol=0.01), "the ranks' gradients must differ"
-            assert np.array(ranks[0]["found"][parameter]) == pytest.approx(expected, rel=1e-5, abs=1e-7), name
+            assert not np.allclose(expected, shares[0], rtol=0.01), (
+                "the ranks' gradients must differ"
+            )
+            assert np.array(ranks[0]["found"][parameter]) == pytest.approx(
+                expected, rel=1e-5, abs=1e-7
+            ), name

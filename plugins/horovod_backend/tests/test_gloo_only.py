@@ -1,5 +1,6 @@
-"""A real Horovod without MPI under mpirun: refused before any work, where by itself it would train as many models as there
-are processes. The wheel is built once (five minutes of a processor) and then kept; test_parts.py has the rule alone."""
+"""A real Horovod without MPI under mpirun: refused before any work, where by itself it would train
+as many models as there are processes. The wheel is built once (five minutes of a processor) and
+then kept; test_parts.py has the rule alone."""
 
 import os
 import subprocess
@@ -27,9 +28,19 @@ def without_mpi(tmp_path_factory):
     done = subprocess.run(build, capture_output=True, text=True, check=False, timeout=3000)
     assert done.returncode == 0, done.stderr
     wheel = done.stdout.split()[-1]
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-deps",
+    ]
     subprocess.run([*pip, "--target", str(folder), wheel], check=True)
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    }
 
 
 def test_mpirun_is_refused_and_horovodrun_works(launch, tiny, without_mpi):
@@ -42,7 +53,9 @@ def test_mpirun_is_refused_and_horovodrun_works(launch, tiny, without_mpi):
     words = launch.distcore("train", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results")
     ran = launch.finish(launch.start([*mpirun, *words], tiny, **without_mpi))
     assert ran.code == 2, ran.text
-    assert "the installed Horovod has no MPI and would train 2 separate models" in ran.text, ran.text
+    assert "the installed Horovod has no MPI and would train 2 separate models" in ran.text, (
+        ran.text
+    )
     assert not (tiny / "results").exists()
     assert not (tiny / "cache").exists()
     ran = launch.finish(launch.start([*launch.horovodrun(2), *words], tiny, **without_mpi))

@@ -1,5 +1,5 @@
-"""`distcore train` and the other commands under horovodrun and mpirun: one process prints, the bits are ddp's, a killed
-rank is named, a run goes on."""
+"""`distcore train` and the other commands under horovodrun and mpirun: one process prints, the bits
+are ddp's, a killed rank is named, a run goes on."""
 
 import hashlib
 import json
@@ -25,7 +25,9 @@ def weights(folder):
 
 def shards(folder):
     """sha256 of every file of the caches in a folder, but for the manifests."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix == ".parquet"]
+    files = [
+        path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix == ".parquet"
+    ]
     assert files
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
 
@@ -43,14 +45,18 @@ def by_ddp(tmp_path_factory, launch):
     config = data.config(str(folder / "cache"))
     config["trainer"] = {"epochs": 2, "batch_size": 32}
     config["backend"]["trainer"] = {"type": "data_parallel", "num_workers": 2, "use_gpu": False}
-    outcome = distcore.experiment(config, dataset=str(folder / "data.csv"), output_directory=folder / "results")
+    outcome = distcore.experiment(
+        config, dataset=str(folder / "data.csv"), output_directory=folder / "results"
+    )
     return weights(folder / "results"), shards(folder / "cache"), outcome
 
 
 @pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
 def test_an_experiment_has_the_bits_of_ddp(launch, tiny, by_ddp, launcher):
     """Cache, weights and scores; and one process alone prints."""
-    words = launch.distcore("experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results")
+    words = launch.distcore(
+        "experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results"
+    )
     ran = launch.finish(launch.start([*getattr(launch, launcher)(2), *words], tiny))
     assert ran.code == 0, ran.text
     expected, cache, outcome = by_ddp
@@ -63,18 +69,27 @@ def test_an_experiment_has_the_bits_of_ddp(launch, tiny, by_ddp, launcher):
 
 
 def test_four_ranks_have_the_scores_of_one_process(launch, tiny):
-    """At the same effective batch size; with more than two ranks a ring's sums round in another order."""
+    """At the same effective batch size; with more than two ranks a ring's sums round in another
+    order."""
     import distcore
 
     config = yaml.safe_load((tiny / "config.yaml").read_text())
-    config["trainer"] = {"epochs": 2, "effective_batch_size": 64, "learning_rate_scaling": "constant"}
+    config["trainer"] = {
+        "epochs": 2,
+        "effective_batch_size": 64,
+        "learning_rate_scaling": "constant",
+    }
     (tiny / "config.yaml").write_text(yaml.safe_dump(config))
-    words = launch.distcore("experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results")
+    words = launch.distcore(
+        "experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results"
+    )
     ran = launch.finish(launch.start([*launch.horovodrun(4), *words], tiny))
     assert ran.code == 0, ran.text
     found = json.loads((tiny / "results" / "experiment_run" / "test_statistics.json").read_text())
     config["backend"] = {"type": "local", "cache_dir": str(tiny / "alone")}
-    alone = distcore.experiment(config, dataset=str(tiny / "data.csv"), output_directory=tiny / "local")
+    alone = distcore.experiment(
+        config, dataset=str(tiny / "data.csv"), output_directory=tiny / "local"
+    )
     assert shards(tiny / "cache") == shards(tiny / "alone")
     for name, value in alone.test_statistics["y"].items():
         assert found["y"][name] == pytest.approx(value, rel=1e-3), name
@@ -85,14 +100,18 @@ def test_adasum_trains_under_mpirun_and_is_refused_without_mpi(launch, tiny, lau
     config = yaml.safe_load((tiny / "config.yaml").read_text())
     config["backend"]["trainer"] = {"op": "adasum"}
     (tiny / "config.yaml").write_text(yaml.safe_dump(config))
-    words = launch.distcore("experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results")
+    words = launch.distcore(
+        "experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results"
+    )
     ran = launch.finish(launch.start([*getattr(launch, launcher)(2), *words], tiny))
     if launcher == "horovodrun":
         assert ran.code != 0
         assert "adasum needs MPI" in ran.text, ran.text
         return
     assert ran.code == 0, ran.text
-    statistics = json.loads((tiny / "results" / "experiment_run" / "training_statistics.json").read_text())
+    statistics = json.loads(
+        (tiny / "results" / "experiment_run" / "training_statistics.json").read_text()
+    )
     losses = statistics["validation"]["combined"]["loss"]
     assert losses[-1] < losses[0], losses
 
@@ -104,12 +123,16 @@ def test_predict_and_evaluate_take_part_and_keep_the_order(launch, tiny, by_ddp)
 
     _, _, outcome = by_ddp
     expected = distcore.load(outcome.model).predict(str(tiny / "data.csv"))
-    words = launch.distcore("predict", "-m", outcome.model, "--dataset", "data.csv", "-od", "predictions", "-bs", "64")
+    words = launch.distcore(
+        "predict", "-m", outcome.model, "--dataset", "data.csv", "-od", "predictions", "-bs", "64"
+    )
     ran = launch.finish(launch.start([*launch.horovodrun(2), *words], tiny))
     assert ran.code == 0, ran.text
     found = pyarrow.parquet.read_table(tiny / "predictions" / "predictions.parquet")
     assert found["y_predictions"].to_pylist() == expected["y_predictions"].to_pylist()
-    words = launch.distcore("evaluate", "-m", outcome.model, "--dataset", "data.csv", "-od", "scores")
+    words = launch.distcore(
+        "evaluate", "-m", outcome.model, "--dataset", "data.csv", "-od", "scores"
+    )
     ran = launch.finish(launch.start([*launch.horovodrun(2), *words], tiny))
     assert ran.code == 0, ran.text
     assert ran.text.count("roc_auc") == 1, ran.text
@@ -146,7 +169,9 @@ def started(launch, folder, words, beyond=0):
 
 
 def steps(folder):
-    names = [path.name.removeprefix("step-") for path in folder.glob("results/*/checkpoints/step-*")]
+    names = [
+        path.name.removeprefix("step-") for path in folder.glob("results/*/checkpoints/step-*")
+    ]
     return [int(name) for name in names if name.isdigit()]
 
 
@@ -195,6 +220,8 @@ def ranks_of(folder, rank):
             here = os.readlink(path / "cwd") == str(folder)
         except OSError:
             continue
-        mine = {f"HOROVOD_RANK={rank}".encode(), f"OMPI_COMM_WORLD_RANK={rank}".encode()} & set(environment)
+        mine = {f"HOROVOD_RANK={rank}".encode(), f"OMPI_COMM_WORLD_RANK={rank}".encode()} & set(
+            environment
+        )
         if here and mine and words[1:3] == [b"-m", b"distcore.cli.main"]:
             yield int(path.name)

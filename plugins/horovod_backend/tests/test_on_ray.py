@@ -1,4 +1,5 @@
-"""The trainer `horovod` on the ray backend: no MPI, no launcher; the bits of ddp, and a killed worker is retried."""
+"""The trainer `horovod` on the ray backend: no MPI, no launcher; the bits of ddp, and a killed
+worker is retried."""
 
 import hashlib
 import logging
@@ -20,7 +21,10 @@ TRAINER = {"epochs": 40, "batch_size": 32, "early_stop": -1}
 
 
 def weights(outcome):
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(outcome.model.glob("*.safetensors"))]
+    return [
+        hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(outcome.model.glob("*.safetensors"))
+    ]
 
 
 def kill_after_a_checkpoint(folder, mark, killed):
@@ -66,10 +70,14 @@ def test_a_killed_worker_is_retried_and_the_weights_are_those_of_ddp(tmp_path, m
         "runtime_env": {"env_vars": {"DISTCORE_TEST_MARK": mark}},
         "trainer": {"type": "horovod", "num_workers": 2, "use_gpu": False, "max_retries": 2},
     }
-    killer = threading.Thread(target=kill_after_a_checkpoint, args=(tmp_path, mark, killed), daemon=True)
+    killer = threading.Thread(
+        target=kill_after_a_checkpoint, args=(tmp_path, mark, killed), daemon=True
+    )
     killer.start()
     with caplog.at_level(logging.WARNING, "distcore"):
-        outcome = distcore.train(config, dataset=data.table(), output_directory=tmp_path / "results")
+        outcome = distcore.train(
+            config, dataset=data.table(), output_directory=tmp_path / "results"
+        )
     assert killed
     assert "started again (1 of at most 2 times" in caplog.text, caplog.text
     config["backend"] = {"type": "local", "cache_dir": str(tmp_path / "cache")}

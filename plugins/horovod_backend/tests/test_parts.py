@@ -1,4 +1,5 @@
-"""What needs no second process: the launcher's environment, places of ranks, the wire, what a build needs, Gloo under MPI."""
+"""What needs no second process: the launcher's environment, places of ranks, the wire, what a
+build needs, Gloo under MPI."""
 
 import sys
 from types import SimpleNamespace
@@ -21,7 +22,12 @@ from distcore_horovod.rendezvous import slot
 from distcore_horovod.strategy import Wire
 from distcore_testing import data
 
-GLOO = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1", "HOROVOD_RANK": "3", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "1"}
+GLOO = {
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1",
+    "HOROVOD_RANK": "3",
+    "HOROVOD_SIZE": "4",
+    "HOROVOD_LOCAL_RANK": "1",
+}
 
 
 @pytest.mark.parametrize(
@@ -30,13 +36,23 @@ GLOO = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1", "HOROVOD_RANK": "3", "HOROVO
         ({}, None),
         ({"HOROVOD_TIMELINE": "x"}, None),
         ({**GLOO, "HOROVOD_LOCAL_SIZE": "2"}, Launched(3, 4, 1, 2, "horovodrun")),
-        ({**GLOO, "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_ELASTIC": "1"}, Launched(3, 4, 1, 2, "horovodrun", True)),
+        (
+            {**GLOO, "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_ELASTIC": "1"},
+            Launched(3, 4, 1, 2, "horovodrun", True),
+        ),
         ({**GLOO, IN_GROUP: "1"}, None),
         (
-            {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+            },
             Launched(1, 2, 0, 1, "mpirun"),
         ),
-        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, Launched(1, 2, 1, 2, "mpirun")),
+        (
+            {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"},
+            Launched(1, 2, 1, 2, "mpirun"),
+        ),
     ],
 )
 def test_a_launcher_is_known_by_its_environment(environment, expected):
@@ -44,7 +60,8 @@ def test_a_launcher_is_known_by_its_environment(environment, expected):
 
 
 def test_a_rank_knows_its_place_on_uneven_machines():
-    """As Horovod counts: among the ranks of its machine, and among the machines that have a rank of that number."""
+    """As Horovod counts: among the ranks of its machine, and among the machines that have a rank
+    of that number."""
     hosts = ["a", "b", "a", "a"]
     found = [slot(Rank(index=rank, world=4), hosts) for rank in range(4)]
     names = ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
@@ -73,16 +90,24 @@ def test_how_gradients_travel(options, wire):
     assert found.plain == (not found.half and found.before == 1.0)
 
 
-@pytest.mark.parametrize(("given", "rate"), [({}, 0.004), ({"learning_rate_scaling": "constant"}, 0.001)])
+@pytest.mark.parametrize(
+    ("given", "rate"), [({}, 0.004), ({"learning_rate_scaling": "constant"}, 0.001)]
+)
 def test_the_learning_rate_grows_with_the_ranks(given, rate, tmp_path):
-    """As Horovod's users expect, unless the config says otherwise; so does a launcher's number of ranks."""
+    """As Horovod's users expect, unless the config says otherwise; so does a launcher's number
+    of ranks."""
     config = data.config(str(tmp_path), trainer={"learning_rate": 0.001, **given})
     config["backend"]["trainer"] = {"type": "horovod", "num_workers": 4, "use_gpu": False}
     training = distcore.plan(config, dataset=data.table())["training"]
     assert (training["workers"], training["learning_rate"]) == (4, pytest.approx(rate))
     trainer = Plugins().make(TRAINER, "horovod", {"num_workers": 4})
-    assert trainer.workers(Joined(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun")))) == 2
-    assert trainer.workers(Joined(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun", True)))) == 4
+    assert (
+        trainer.workers(Joined(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun")))) == 2
+    )
+    assert (
+        trainer.workers(Joined(SimpleNamespace(launched=Launched(0, 2, 0, 2, "horovodrun", True))))
+        == 4
+    )
 
 
 @pytest.fixture
@@ -115,7 +140,8 @@ def test_what_an_elastic_launcher_cannot_do_is_refused_before_any_work(kind, opt
     ],
 )
 def test_a_run_that_could_not_go_on_is_refused(trainer, kept, said, tmp_path):
-    """And one that can is planned for the ranks that it was begun with, however many there are now."""
+    """And one that can is planned for the ranks that it was begun with, however many there are
+    now."""
     process_group = SimpleNamespace(runs=(Run(tmp_path, 3),))
     job = TrainJob(
         config={},
@@ -136,7 +162,8 @@ def test_a_run_that_could_not_go_on_is_refused(trainer, kept, said, tmp_path):
 
 
 def test_news_of_other_hosts_stop_training_whenever_they_come():
-    """Before it begins, or while it is under way; those that came before the ranks met are no news."""
+    """Before it begins, or while it is under way; those that came before the ranks met are no
+    news."""
     changes, progress = Changes(), Progress()
     changes.on_hosts_updated(1, None)
     assert changes.told
@@ -176,7 +203,10 @@ def test_a_build_says_all_that_is_missing(monkeypatch, tmp_path):
 
 def test_a_wheel_is_kept_by_the_versions_it_depends_on(monkeypatch, tmp_path):
     tools = build.Tools("g++", "cmake", "Open MPI 4.1.4", "2.13.0")
-    keys = {build.wheel_key(tools), build.wheel_key(build.Tools("clang++", "other", "Open MPI 4.1.4", "2.13.0"))}
+    keys = {
+        build.wheel_key(tools),
+        build.wheel_key(build.Tools("clang++", "other", "Open MPI 4.1.4", "2.13.0")),
+    }
     assert len(keys) == 1
     keys.add(build.wheel_key(build.Tools("g++", "cmake", None, "2.13.0")))
     keys.add(build.wheel_key(build.Tools("g++", "cmake", "Open MPI 4.1.4", "2.14.0")))
@@ -187,7 +217,10 @@ def test_a_wheel_is_kept_by_the_versions_it_depends_on(monkeypatch, tmp_path):
     folder.mkdir()
     assert build.cached_wheel(tools, tmp_path) is None
     (folder / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl").touch()
-    assert build.cached_wheel(tools, tmp_path) == folder / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
+    assert (
+        build.cached_wheel(tools, tmp_path)
+        == folder / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
+    )
 
 
 def test_a_build_that_fails_says_why_and_leaves_no_wheel(tmp_path, monkeypatch):
@@ -207,7 +240,9 @@ def test_the_compiler_is_told_last_and_whatever_stands_before_it(tmp_path):
     fake.write_text('#!/bin/sh\necho "$@"\n')
     fake.chmod(0o755)
     script = build._compiler(tmp_path, build.Tools(str(fake), "cmake", None, "2.13.0"))
-    done = build.subprocess.run([script, "-std=c++14", "-c", "a b.cc"], capture_output=True, text=True, check=True)
+    done = build.subprocess.run(
+        [script, "-std=c++14", "-c", "a b.cc"], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["-std=c++14", "-c", "a", "b.cc", "-std=c++17"]
 
 

@@ -40,7 +40,10 @@ def test_a_worker_group_is_the_launchers_ranks(launch, tmp_path):
 @pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
 def test_a_rank_that_raises_is_named_with_what_it_raised(launch, launcher, tmp_path):
     ran = launch.finish(
-        launch.start([*getattr(launch, launcher)(2), sys.executable, JOBS, "raising", str(tmp_path)], tmp_path)
+        launch.start(
+            [*getattr(launch, launcher)(2), sys.executable, JOBS, "raising", str(tmp_path)],
+            tmp_path,
+        )
     )
     assert "rank 1 (process" in ran.text, ran.text
     assert "ValueError: rank one gives up" in ran.text, ran.text
@@ -52,5 +55,9 @@ def test_every_rank_reads_its_share_and_shards_do_not_depend_on_it(launch, ranks
     assert "rows 70 to 90 are damaged" in found.pop("error")
     for name, each in found.items():
         assert each.pop("merged") == [4950.0, 100], name
-        assert each.pop("rows") == [[0, list(range(33))], [1, list(range(33, 66))], [2, list(range(66, 100))]], name
+        assert each.pop("rows") == [
+            [0, list(range(33))],
+            [1, list(range(33, 66))],
+            [2, list(range(66, 100))],
+        ], name
         assert all(each.values()), (name, each)

@@ -1,4 +1,5 @@
-"""Ranks on two hosts: over ssh, over a cable, and what is said when the other host fails. Both are namespaces (hosts.py)."""
+"""Ranks on two hosts: over ssh, over a cable, and what is said when the other host fails. Both
+are namespaces (hosts.py)."""
 
 import hashlib
 import json
@@ -28,9 +29,15 @@ def hosts(tmp_path_factory):
 
 @pytest.fixture
 def on_two(launch, hosts):
-    """The words before a command of two ranks, one a host, by launcher and folder; the first host launches."""
+    """The words before a command of two ranks, one a host, by launcher and folder; the first
+    host launches."""
     over_ssh = ["--mca", "oob_tcp_if_include", INTERFACE, "--mca", "btl_tcp_if_include", INTERFACE]
-    given = [word for name in ("PATH", "OMP_NUM_THREADS", "PYTHONPATH") if name in os.environ for word in ("-x", name)]
+    given = [
+        word
+        for name in ("PATH", "OMP_NUM_THREADS", "PYTHONPATH")
+        if name in os.environ
+        for word in ("-x", name)
+    ]
 
     def words(launcher, folder):
         more = [*over_ssh, *given] if launcher == "mpirun" else []
@@ -55,31 +62,45 @@ def by_ddp(config, folder):
 
 
 @pytest.mark.parametrize("launcher", ["horovodrun", pytest.param("mpirun", marks=pytest.mark.slow)])
-def test_an_experiment_on_two_hosts_has_the_bits_of_two_ranks_of_ddp_on_one(launch, tiny, hosts, on_two, launcher):
+def test_an_experiment_on_two_hosts_has_the_bits_of_two_ranks_of_ddp_on_one(
+    launch, tiny, hosts, on_two, launcher
+):
     """And the gradients went over the cable."""
     before = hosts[1].bytes_received()
-    words = launch.distcore("experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results")
+    words = launch.distcore(
+        "experiment", "-c", "config.yaml", "--dataset", "data.csv", "-od", "results"
+    )
     ran = launch.finish(launch.start([*on_two(launcher, tiny), *words], tiny))
     assert ran.code == 0, ran.text
     config = yaml.safe_load((tiny / "config.yaml").read_text())
     by_ddp(config, tiny)
     assert weights(tiny / "results") == weights(tiny / "expected")
     steps = max(int(path.name[5:]) for path in tiny.glob("results/*/checkpoints/step-*"))
-    gradients = sum(path.stat().st_size for path in tiny.glob("expected/*/model/weights.safetensors"))
+    gradients = sum(
+        path.stat().st_size for path in tiny.glob("expected/*/model/weights.safetensors")
+    )
     assert hosts[1].bytes_received() - before > steps * gradients / 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
-def test_both_hosts_take_part_and_an_error_is_named_with_its_host(launch, tmp_path, on_two, launcher):
+def test_both_hosts_take_part_and_an_error_is_named_with_its_host(
+    launch, tmp_path, on_two, launcher
+):
     ran = launch.finish(
-        launch.start([*on_two(launcher, tmp_path), sys.executable, JOBS, "tasks", str(tmp_path)], tmp_path)
+        launch.start(
+            [*on_two(launcher, tmp_path), sys.executable, JOBS, "tasks", str(tmp_path)], tmp_path
+        )
     )
     assert ran.code == 0, ran.text
-    (found,) = [json.loads(line.partition("FOUND")[2]) for line in ran.text.splitlines() if "FOUND" in line]
+    (found,) = [
+        json.loads(line.partition("FOUND")[2]) for line in ran.text.splitlines() if "FOUND" in line
+    ]
     assert (found["workers"], found["nodes"], found["processes"]) == (2, 2, 2)
     ran = launch.finish(
-        launch.start([*on_two(launcher, tmp_path), sys.executable, JOBS, "raising", str(tmp_path)], tmp_path)
+        launch.start(
+            [*on_two(launcher, tmp_path), sys.executable, JOBS, "raising", str(tmp_path)], tmp_path
+        )
     )
     assert "on hostb) ended: ValueError: rank one gives up" in ran.text, ran.text
 
@@ -104,7 +125,9 @@ def under_way(launch, folder, words, epochs=5000):
 
 def rank_on(host):
     """The process of distcore there."""
-    (found,) = [each.pid for each in host.processes() if each.cmdline()[1:3] == ["-m", "distcore.cli.main"]]
+    (found,) = [
+        each.pid for each in host.processes() if each.cmdline()[1:3] == ["-m", "distcore.cli.main"]
+    ]
     return found
 
 
@@ -121,15 +144,27 @@ def test_a_rank_that_is_killed_on_the_other_host_is_named(launch, tiny, hosts, o
 
 @pytest.mark.slow
 def test_ranks_without_a_launcher_meet_on_a_network_only_where_it_is_allowed(launch, tiny, hosts):
-    """Two processes with torchrun's variables, one a host: refused on both before training, then the bits of ddp."""
+    """Two processes with torchrun's variables, one a host: refused on both before training, then
+    the bits of ddp."""
     config = yaml.safe_load((tiny / "config.yaml").read_text())
     for allowed in (False, True):
-        config["backend"] |= {"type": "local", "trainer": {"type": "horovod", "allow_network": allowed}}
+        config["backend"] |= {
+            "type": "local",
+            "trainer": {"type": "horovod", "allow_network": allowed},
+        }
         (tiny / "config.yaml").write_text(yaml.safe_dump(config))
         processes = []
         for rank, host in enumerate(hosts):
-            told = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": 29511}
-            words = launch.distcore("train", "-c", "config.yaml", "--dataset", "data.csv", "-od", f"results-{rank}")
+            told = {
+                "RANK": rank,
+                "WORLD_SIZE": 2,
+                "LOCAL_RANK": 0,
+                "MASTER_ADDR": ADDRESSES[0],
+                "MASTER_PORT": 29511,
+            }
+            words = launch.distcore(
+                "train", "-c", "config.yaml", "--dataset", "data.csv", "-od", f"results-{rank}"
+            )
             told = {name: str(value) for name, value in told.items()}
             processes.append(launch.start(host.inside(*words, folder=tiny), tiny, **told))
         ran = [launch.finish(process) for process in processes]
@@ -142,8 +177,11 @@ def test_ranks_without_a_launcher_meet_on_a_network_only_where_it_is_allowed(lau
 
 
 @pytest.mark.slow
-def test_the_elastic_launcher_goes_on_when_the_other_host_is_cut_off(launch, tiny, tmp_path_factory):
-    """Nobody says goodbye: the launcher learns it from ssh, the rank from a timeout of Horovod's."""
+def test_the_elastic_launcher_goes_on_when_the_other_host_is_cut_off(
+    launch, tiny, tmp_path_factory
+):
+    """Nobody says goodbye: the launcher learns it from ssh, the rank from a timeout of
+    Horovod's."""
     with hosts_or_skip(tmp_path_factory.mktemp("cut")) as (first, second):
         script = tiny / "discover.sh"
         script.write_text(f"#!/bin/sh\nprintf '{NAMES[0]}:1\\n{NAMES[1]}:1\\n'\n")
@@ -154,4 +192,6 @@ def test_the_elastic_launcher_goes_on_when_the_other_host_is_cut_off(launch, tin
         second.unplug()
         ran = launch.finish(process)
     assert ran.code == 0, ran.text
-    assert "on hostb) is gone. Going on with 1 rank" in ran.text or "leads from now on" in ran.text, ran.text
+    assert (
+        "on hostb) is gone. Going on with 1 rank" in ran.text or "leads from now on" in ran.text
+    ), ran.text

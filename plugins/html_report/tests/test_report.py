@@ -1,4 +1,5 @@
-"""The report: one self-contained file, whatever is there or missing, and nothing of the data runs in it."""
+"""The report: one self-contained file, whatever is there or missing, and nothing of the data
+runs in it."""
 
 import random
 import sys
@@ -40,13 +41,23 @@ def folder(path: Path, name: str = "y") -> Path:
                 "backend": {"name": "local", "reason": "why"},
                 "random_seed": 1,
                 "data": {"rows": {"train": 10}},
-                "plugins": [{"kind": "trainers", "name": "local", "distribution": "distcore-local", "version": "1"}],
+                "plugins": [
+                    {
+                        "kind": "trainers",
+                        "name": "local",
+                        "distribution": "distcore-local",
+                        "version": "1",
+                    }
+                ],
                 "environment": {"python": "3.11"},
                 "config": {"input_features": [{"name": name}]},
             }
         )
     )
-    curves = {"training": {name: {"loss": [1.0, 0.5, None]}}, "validation": {name: {"loss": [1.1, 0.7]}}}
+    curves = {
+        "training": {name: {"loss": [1.0, 0.5, None]}},
+        "validation": {name: {"loss": [1.1, 0.7]}},
+    }
     write_vouched(path / "training_statistics.json", curves)
     write_vouched(path / "test_statistics.json", {name: {"loss": 0.6, "roc_auc": None}})
     diagnostics = {
@@ -91,7 +102,8 @@ FILES = (
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff", b"[" * 100_000, b'{"digest": 1}', b"[1]", b'{"y": {"loss": NaN}}']
+    "content",
+    [b"", b"{", b"\xff", b"[" * 100_000, b'{"digest": 1}', b"[1]", b'{"y": {"loss": NaN}}'],
 )
 def test_a_damaged_file_is_named_and_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes
@@ -118,7 +130,9 @@ def test_no_flipped_bit_changes_a_report_in_silence(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_another_shape_is_told_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str) -> None:
+def test_a_file_of_another_shape_is_told_in_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
     """Its digest is right, so somebody made it so."""
     path = folder(tmp_path) / name
     document = {"y": 3, "training": {"y": {"loss": "low"}}}
@@ -142,7 +156,9 @@ def test_a_folder_without_an_experiment_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (-3.2, 17), (1e-9, 2e-9), (5, 5), (0, 0), (1e6, 3e6)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 1), (-3.2, 17), (1e-9, 2e-9), (5, 5), (0, 0), (1e6, 3e6)]
+)
 def test_ticks_cover_the_range_with_round_steps(low: float, high: float) -> None:
     found = charts.ticks(low, high)
     assert found[0] <= low + 1e-12
@@ -155,7 +171,9 @@ def test_a_line_chart_of_nothing_is_nothing() -> None:
 
 
 def test_a_series_has_the_same_colour_in_every_chart_and_a_flat_one_lies_in_the_middle() -> None:
-    alone = charts.lines({"training": [], "validation": [(1.0, 1.0), (2.0, 1.0)]}, "evaluation", "accuracy")
+    alone = charts.lines(
+        {"training": [], "validation": [(1.0, 1.0), (2.0, 1.0)]}, "evaluation", "accuracy"
+    )
     assert charts.COLOURS[1] in alone
     assert charts.COLOURS[0] not in alone
     assert ">validation</span>" in alone
@@ -199,12 +217,17 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
     return install
 
 
-def test_a_section_from_outside_stands_where_its_order_says(tmp_path: Path, plugin: Callable[[str, str], None]) -> None:
+def test_a_section_from_outside_stands_where_its_order_says(
+    tmp_path: Path, plugin: Callable[[str, str], None]
+) -> None:
     plugin("fair-one", FAIRNESS)
     (folder(tmp_path) / "fairness.json").write_bytes(sealed({"worst": "<none>"}))
     page = render(tmp_path)
     assert "<h2>Fairness</h2><p>&lt;none&gt;</p>" in page
-    headings = [page.index(f"<h2>{each}") for each in ("Test split", "Fairness", "Learning curves", "Plugins")]
+    headings = [
+        page.index(f"<h2>{each}")
+        for each in ("Test split", "Fairness", "Learning curves", "Plugins")
+    ]
     assert headings == sorted(headings)
 
 
@@ -227,7 +250,12 @@ def test_a_blocked_section_is_not_drawn(tmp_path: Path, plugin: Callable[[str, s
 @pytest.mark.parametrize(
     ("name", "old", "new", "said"),
     [
-        ("fair-broken", "from html import escape", "raise RuntimeError('half installed')", "half installed"),
+        (
+            "fair-broken",
+            "from html import escape",
+            "raise RuntimeError('half installed')",
+            "half installed",
+        ),
         ("fair-raising", 'yield f"', 'raise OSError("no font"); yield f"', "no font"),
         ("fair-short", "file, order =", "file, place =", "has no order"),
     ],
@@ -250,5 +278,7 @@ def test_a_section_that_fails_is_told_and_the_others_are_drawn(
 
 
 def test_the_built_in_sections_are_registered_as_any_other() -> None:
-    assert [each for each in Plugins().names("report_sections") if each in SECTIONS] == sorted(SECTIONS)
+    assert [each for each in Plugins().names("report_sections") if each in SECTIONS] == sorted(
+        SECTIONS
+    )
     assert all(Plugins().make(REPORT_SECTION, name) is SECTIONS[name] for name in SECTIONS)

@@ -16,7 +16,9 @@ def imported(path):
 
 
 def test_at_most_three_modules_of_ours():
-    found = {module for path in SOURCES for module in imported(path) if module.startswith("distcore")}
+    found = {
+        module for path in SOURCES for module in imported(path) if module.startswith("distcore")
+    }
     ours = {module for module in found if module.partition(".")[0] != OWN}
     declared = {"distcore_core.plugin", "distcore_data", "distcore_torch", "distcore_search"}
     assert "distcore_core.plugin" in ours

@@ -1,4 +1,5 @@
-"""The same config as for a network, with another trainer: train, evaluate, predict, report; and what is refused."""
+"""The same config as for a network, with another trainer: train, evaluate, predict, report; and
+what is refused."""
 
 import json
 import shutil
@@ -58,14 +59,20 @@ def test_a_config_for_a_network_trains_trees_by_one_line(penguins, capsys):
 def test_the_cache_of_a_network_is_the_cache_of_trees(penguins):
     folder, config = penguins
     network = distcore.plan(config, str(folder / "penguins.csv"))
-    assert distcore.plan(trees(config), str(folder / "penguins.csv"))["cache"]["key"] == network["cache"]["key"]
+    assert (
+        distcore.plan(trees(config), str(folder / "penguins.csv"))["cache"]["key"]
+        == network["cache"]["key"]
+    )
 
 
 def test_init_writes_a_config_for_trees_that_trains(penguins, monkeypatch):
     folder, _ = penguins
     monkeypatch.chdir(folder)
     words = ["--dataset", "penguins.csv"]
-    assert main(["init", *words, "--target", "species", "--model", "trees", "--output", "trees.yaml"]) == 0
+    assert (
+        main(["init", *words, "--target", "species", "--model", "trees", "--output", "trees.yaml"])
+        == 0
+    )
     assert main(["experiment", "--config", "trees.yaml", *words, "-l", "error"]) == 0
     scores = json.loads((folder / "results/experiment_run/test_statistics.json").read_text())
     assert scores["species"]["accuracy"] > 0.9
@@ -75,19 +82,28 @@ def test_where_it_is_not_installed_the_error_says_what_to_install(penguins):
     """Blocked stands for not installed: the name is then offered by nobody."""
     folder, config = penguins
     with pytest.raises(UserError, match="lightgbm"):
-        distcore.plan(trees({**config, "plugins": {"block": ["distcore-lightgbm"]}}), str(folder / "penguins.csv"))
+        distcore.plan(
+            trees({**config, "plugins": {"block": ["distcore-lightgbm"]}}),
+            str(folder / "penguins.csv"),
+        )
 
 
 @pytest.mark.parametrize(("target", "kind"), [("y", "binary"), ("z", "number")])
 def test_scores_are_those_of_the_library_itself(target, kind, tmp_path):
-    """The same rows, options and trees: what differs is that inputs were normalised, which keeps their order."""
+    """The same rows, options and trees: what differs is that inputs were normalised, which keeps
+    their order."""
     import lightgbm
     from sklearn.metrics import roc_auc_score
 
     rows = data.table(3000)
     part = np.arange(3000) % 10
     given = rows.append_column("part", pa.array(np.select([part < 7, part == 7], [0, 1], 2)))
-    options = {"num_boost_round": 80, "learning_rate": 0.1, "num_leaves": 15, "early_stopping_rounds": 0}
+    options = {
+        "num_boost_round": 80,
+        "learning_rate": 0.1,
+        "num_leaves": 15,
+        "early_stopping_rounds": 0,
+    }
     config = trees(
         data.config(
             str(tmp_path / "cache"),
@@ -102,7 +118,9 @@ def test_scores_are_those_of_the_library_itself(target, kind, tmp_path):
     inputs = frame[["x0", "x1"]].fillna({"x0": 0.0, "x1": frame["x1"].mean()})
     inputs["colour"] = frame["colour"].astype("category").cat.codes
     split = frame["part"].to_numpy()
-    train = lightgbm.Dataset(inputs[split == 0], frame[target][split == 0], categorical_feature=["colour"])
+    train = lightgbm.Dataset(
+        inputs[split == 0], frame[target][split == 0], categorical_feature=["colour"]
+    )
     parameters = {
         "objective": "binary" if kind == "binary" else "regression",
         "learning_rate": 0.1,
@@ -122,8 +140,12 @@ def test_scores_are_those_of_the_library_itself(target, kind, tmp_path):
 
 
 def test_early_stopping_keeps_the_best_number_of_trees(tmp_path):
-    config = trees(data.config(str(tmp_path / "cache")), num_boost_round=400, early_stopping_rounds=10)
-    outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results", view="none")
+    config = trees(
+        data.config(str(tmp_path / "cache")), num_boost_round=400, early_stopping_rounds=10
+    )
+    outcome = distcore.train(
+        config, data.table(), output_directory=tmp_path / "results", view="none"
+    )
     text = (Path(outcome.model) / "trees-0.txt").read_text()
     assert 1 <= text.count("Tree=") < 400
 
@@ -146,9 +168,15 @@ def test_class_weights_and_losses_are_honoured(tmp_path):
     rates = []
     for weight in (1.0, 20.0):
         outputs = [{"name": "y", "type": "binary", "loss": {"positive_class_weight": weight}}]
-        config = trees(data.config(str(tmp_path / "cache"), output_features=outputs), num_boost_round=20)
+        config = trees(
+            data.config(str(tmp_path / "cache"), output_features=outputs), num_boost_round=20
+        )
         outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results")
-        predicted = distcore.load(outcome.model).predict(data.table(300, seed=5))["y_predictions"].to_pylist()
+        predicted = (
+            distcore.load(outcome.model)
+            .predict(data.table(300, seed=5))["y_predictions"]
+            .to_pylist()
+        )
         rates.append(sum(predicted) / 300)
     assert rates[1] > rates[0] + 0.1
 
@@ -158,9 +186,15 @@ def test_classes_weigh_what_the_config_says(tmp_path):
     for weight in (1.0, 20.0):
         loss = {"class_weights": {"low": weight, "mid": 1.0, "high": 1.0}}
         outputs = [{"name": "k", "type": "category", "loss": loss}]
-        config = trees(data.config(str(tmp_path / "cache"), output_features=outputs), num_boost_round=20)
+        config = trees(
+            data.config(str(tmp_path / "cache"), output_features=outputs), num_boost_round=20
+        )
         outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results")
-        predicted = distcore.load(outcome.model).predict(data.table(300, seed=5))["k_predictions"].to_pylist()
+        predicted = (
+            distcore.load(outcome.model)
+            .predict(data.table(300, seed=5))["k_predictions"]
+            .to_pylist()
+        )
         rates.append(predicted.count("low") / 300)
     assert rates[1] > rates[0] + 0.05
 
@@ -169,11 +203,15 @@ def test_going_on_from_another_model_is_refused(tmp_path):
     config = trees(data.config(str(tmp_path / "cache")), num_boost_round=5)
     outcome = distcore.train(config, data.table(), output_directory=tmp_path / "results")
     with pytest.raises(UserError, match="starts from nothing"):
-        distcore.train(config, data.table(), output_directory=tmp_path / "again", model_load_path=outcome.model)
+        distcore.train(
+            config, data.table(), output_directory=tmp_path / "again", model_load_path=outcome.model
+        )
 
 
 def test_a_loss_that_lightgbm_does_not_have_is_refused_by_name(tmp_path):
     outputs = [{"name": "y", "type": "binary", "loss": "focal"}]
     config = trees(data.config(str(tmp_path / "cache"), output_features=outputs))
-    with pytest.raises(UserError, match=r"no loss 'focal', which 'y' asks for.*local or data_parallel"):
+    with pytest.raises(
+        UserError, match=r"no loss 'focal', which 'y' asks for.*local or data_parallel"
+    ):
         distcore.train(config, data.table(), output_directory=tmp_path / "results")

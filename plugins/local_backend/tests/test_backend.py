@@ -1,4 +1,5 @@
-"""The local backend: worker groups that name who died, threads shared out, ctrl-C that ends all, and what the machine has."""
+"""The local backend: worker groups that name who died, threads shared out, ctrl-C that ends all,
+and what the machine has."""
 
 import os
 import re
@@ -27,14 +28,21 @@ def backend():
 def test_an_exit_code_is_told_and_handlers_are_put_back():
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(TrainingError, match=r"rank 1 \(process \d+\) ended with exit code 7"):
-        backend().run_group(WorkerGroup(function=worker_group_jobs.exit_with, arguments=(7,), ranks=2))
+        backend().run_group(
+            WorkerGroup(function=worker_group_jobs.exit_with, arguments=(7,), ranks=2)
+        )
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_threads_are_shared_out_or_given():
     shared = max(1, machine.cpus() // 2)
-    assert backend().run_group(WorkerGroup(function=worker_group_jobs.threads, ranks=2)) == [(shared, str(shared))] * 2
-    assert backend().run_group(WorkerGroup(function=worker_group_jobs.threads, ranks=1, threads=3)) == [(3, "3")]
+    assert (
+        backend().run_group(WorkerGroup(function=worker_group_jobs.threads, ranks=2))
+        == [(shared, str(shared))] * 2
+    )
+    assert backend().run_group(
+        WorkerGroup(function=worker_group_jobs.threads, ranks=1, threads=3)
+    ) == [(3, "3")]
 
 
 def started(program, *arguments):
@@ -124,7 +132,10 @@ def test_ctrl_c_while_training_saves_one_checkpoint_of_one_step_for_all(tmp_path
     os.killpg(process.pid, signal.SIGINT)
     told = process.communicate(timeout=600)[1]
     assert process.returncode == 1, told
-    (step,) = map(int, re.findall(r"Stopped after step (\d+)\. Go on from there with --model_resume_path", told))
+    (step,) = map(
+        int,
+        re.findall(r"Stopped after step (\d+)\. Go on from there with --model_resume_path", told),
+    )
     saved = checkpoint.load_newest(kept)
     assert saved.state["train"]["step"] == saved.step == step
 
@@ -161,7 +172,8 @@ def test_gpus_are_device_files_within_what_is_visible(tmp_path, monkeypatch):
 
 def test_resources_import_no_torch():
     program = (
-        "import sys; from distcore_local.backend import LocalBackend; from distcore_local.options import BackendOptions;"
-        "LocalBackend(BackendOptions()).resources(); sys.exit('torch' in sys.modules)"
+        "import sys; from distcore_local.backend import LocalBackend; from distcore_local.options "
+        "import BackendOptions;LocalBackend(BackendOptions()).resources(); sys.exit('torch' in "
+        "sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -28,7 +28,11 @@ class TestLoaderOfWindows(LoaderSuite):
 
     name = "packed"
     options: ClassVar = {"window_size_bytes": 4096, "lanes": 4}
-    variants = ({**options, "fully_executed": False}, {**options, "fully_executed": True}, {**options, "prefetch": 0})
+    variants = (
+        {**options, "fully_executed": False},
+        {**options, "fully_executed": True},
+        {**options, "prefetch": 0},
+    )
 
 
 class TestLocalTrainer(TrainerSuite):

@@ -1,4 +1,5 @@
-"""ddp: the same global batches and weights on any number of ranks, through deaths, and ranks that drift are caught."""
+"""ddp: the same global batches and weights on any number of ranks, through deaths, and ranks
+that drift are caught."""
 
 import json
 import sys
@@ -14,7 +15,12 @@ from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
 from distcore_testing.loops import TinyRun
 
-FIXED = {"effective_batch_size": 32, "batch_size": "auto", "learning_rate_scaling": "constant", "epochs": 3}
+FIXED = {
+    "effective_batch_size": 32,
+    "batch_size": "auto",
+    "learning_rate_scaling": "constant",
+    "epochs": 3,
+}
 RUNS = {
     "plain": TinyRun(FIXED, rows=150, dropout=0.0),
     "dropout and norm": TinyRun(FIXED, dropout=0.3, norm=True),
@@ -22,7 +28,9 @@ RUNS = {
     "gloo": TinyRun(FIXED, dropout=0.3, norm=True),
     "few rows": TinyRun({**FIXED, "epochs": 2}, rows=33, validation_rows=1, dropout=0.0),
     "perturbed": TinyRun(FIXED, perturb=(1, 7)),
-    "lbfgs": TinyRun({**FIXED, "epochs": 1, "optimizer": {"type": "lbfgs", "max_iter": 3}}, dropout=0.0),
+    "lbfgs": TinyRun(
+        {**FIXED, "epochs": 1, "optimizer": {"type": "lbfgs", "max_iter": 3}}, dropout=0.0
+    ),
     "accumulated": TinyRun({**FIXED, "gradient_accumulation_steps": 2}, dropout=0.0),
 }
 TWO_RANKS_ALONE = ("gloo", "dropout and norm again", "lbfgs")
@@ -39,14 +47,19 @@ def backend():
 
 
 def group(function, *arguments, ranks=2, **more):
-    return backend().run_group(WorkerGroup(function=function, arguments=arguments, ranks=ranks, threads=1, **more))
+    return backend().run_group(
+        WorkerGroup(function=function, arguments=arguments, ranks=ranks, threads=1, **more)
+    )
 
 
 @pytest.fixture(scope="module")
 def worlds():
     """{world: [rank]{run: result}}: each number of ranks is started once."""
     few = {name: run for name, run in RUNS.items() if name not in TWO_RANKS_ALONE}
-    return {world: group(worker_group_jobs.several, few if world == 4 else RUNS, ranks=world) for world in (1, 2, 4)}
+    return {
+        world: group(worker_group_jobs.several, few if world == 4 else RUNS, ranks=world)
+        for world in (1, 2, 4)
+    }
 
 
 def global_batches(ranks, run):
@@ -85,14 +98,19 @@ def test_ranks_end_with_the_same_weights_and_statistics(worlds, world, run):
 @pytest.mark.parametrize(("world", "run"), [pair for pair in PAIRS if RUNS[pair[1]].dropout == 0])
 def test_n_ranks_train_as_one_process_does(worlds, world, run):
     """Without dropout all that differs is the order of additions."""
-    one, many = worlds[1][0][run]["state"]["statistics"], worlds[world][0][run]["state"]["statistics"]
+    one, many = (
+        worlds[1][0][run]["state"]["statistics"],
+        worlds[world][0][run]["state"]["statistics"],
+    )
     for split in one:
         for feature, metrics in one[split].items():
             for metric, values in metrics.items():
                 found = many[split][feature][metric]
                 assert [each is None for each in found] == [each is None for each in values]
                 known = [(a, b) for a, b in zip(found, values, strict=True) if b is not None]
-                assert [a for a, _ in known] == pytest.approx([b for _, b in known], rel=1e-3, abs=1e-5)
+                assert [a for a, _ in known] == pytest.approx(
+                    [b for _, b in known], rel=1e-3, abs=1e-5
+                )
 
 
 def test_with_dropout_the_validation_loss_agrees_within_noise(worlds):
@@ -129,7 +147,8 @@ def test_collectives(worlds):
         assert rank["weights"] == found[0]["weights"]
         assert rank["stop"] == [False, True]
         assert rank["exchange"] == ["SharedSum", "SharedSum"]
-        # Twice reduced: 1 + 10 in both ranks, then doubled. The bias had a gradient in rank 0 alone; the last had none.
+        # Twice reduced: 1 + 10 in both ranks, then doubled. The bias had a gradient in rank 0
+        # alone; the last had none.
         assert rank["gradients"] == [[22.0], [2.0], [22.0], [22.0], [22.0], [0.0]]
         assert rank["running_mean"] == [1.5, 1.5]
         assert rank["sum"] == [1.0, 2.0]
@@ -156,8 +175,12 @@ def test_a_rank_killed_in_mid_epoch_changes_no_bit(worlds, tmp_path, victim):
 
 def test_a_run_goes_on_under_another_number_of_ranks(tmp_path):
     options = {**FIXED, "train_steps": 6}
-    first = group(worker_group_jobs.several, {"run": TinyRun(options, dropout=0.0, checkpoints=str(tmp_path))})
-    longer = TinyRun({**FIXED, "train_steps": 12}, dropout=0.0, checkpoints=str(tmp_path), resume=True)
+    first = group(
+        worker_group_jobs.several, {"run": TinyRun(options, dropout=0.0, checkpoints=str(tmp_path))}
+    )
+    longer = TinyRun(
+        {**FIXED, "train_steps": 12}, dropout=0.0, checkpoints=str(tmp_path), resume=True
+    )
     second = group(worker_group_jobs.several, {"run": longer}, ranks=1)
     assert first[0]["run"]["state"]["step"] == 6
     assert second[0]["run"]["state"]["step"] == 12

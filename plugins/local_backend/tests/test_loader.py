@@ -1,4 +1,5 @@
-"""The packed loader: the sampler's global batches, on any number of ranks, from memory and from a scratch file."""
+"""The packed loader: the sampler's global batches, on any number of ranks, from memory and from
+a scratch file."""
 
 import gc
 import os
@@ -34,7 +35,8 @@ EVERY_WORLD = (1, 2, 3, 4, 8, 16)
 class TableReader:
     """A `CacheReader` over rows that are a function of their position, counting what is read.
 
-    What is read must have been announced by `expect`, from the first passes on: a bucket's files are fetched by it."""
+    What is read must have been announced by `expect`, from the first passes on: a bucket's files
+    are fetched by it."""
 
     def __init__(self, rows: int) -> None:
         self.columns = COLUMNS
@@ -60,12 +62,25 @@ class TableReader:
             "words": pa.ListArray.from_arrays(offsets, pa.array(np.repeat(rows, rows % 4))),
             "row": pa.array(rows),
             "half": pa.array(rows / 2, pa.float32()),
-            "pair": pa.FixedSizeListArray.from_arrays(pa.array(np.stack([rows, -rows], 1).ravel()), 2),
+            "pair": pa.FixedSizeListArray.from_arrays(
+                pa.array(np.stack([rows, -rows], 1).ravel()), 2
+            ),
         }
         return pa.record_batch({name: made[name] for name in columns})
 
 
-def make(reader, batch_size, *, rank=0, world=1, seed=5, shuffle=True, columns=FIXED, scratch=None, **options):
+def make(
+    reader,
+    batch_size,
+    *,
+    rank=0,
+    world=1,
+    seed=5,
+    shuffle=True,
+    columns=FIXED,
+    scratch=None,
+    **options,
+):
     request = LoadRequest(
         reader=reader,
         split="train",
@@ -76,7 +91,9 @@ def make(reader, batch_size, *, rank=0, world=1, seed=5, shuffle=True, columns=F
         shuffle=shuffle,
         scratch=scratch,
     )
-    return PackedLoader(request, LoaderOptions(**{"window_size_bytes": 30_000, "prefetch": 0} | options))
+    return PackedLoader(
+        request, LoaderOptions(**{"window_size_bytes": 30_000, "prefetch": 0} | options)
+    )
 
 
 def window_of(options=None):
@@ -95,7 +112,9 @@ def check_columns(batch):
     np.testing.assert_array_equal(batch["pair"].numpy(), np.stack([rows, -rows], 1))
     if "words" in batch:
         words = batch["words"]
-        np.testing.assert_array_equal(words.offsets.numpy(), np.concatenate([[0], np.cumsum(rows % 4)]))
+        np.testing.assert_array_equal(
+            words.offsets.numpy(), np.concatenate([[0], np.cumsum(rows % 4)])
+        )
         np.testing.assert_array_equal(words.values.numpy(), np.repeat(rows, rows % 4))
 
 
@@ -108,7 +127,8 @@ def check_columns(batch):
     st.data(),
 )
 def test_ranks_side_by_side_are_the_reference(rows, batch_size, world, memory, data):
-    """Any rows, batch size, ranks and start; from memory and from the file; whatever the size of a piece."""
+    """Any rows, batch size, ranks and start; from memory and from the file; whatever the size of
+    a piece."""
     steps = sampler.steps(rows, batch_size)
     start = data.draw(st.integers(0, steps))
     reader, parts = TableReader(rows), []
@@ -162,12 +182,14 @@ def test_every_column_follows_its_row(memory, world, rows, batch_size, tmp_path)
 
 
 def test_ragged_batches_are_the_same_for_any_number_of_ranks():
-    """The window follows from the mean length of the first rows of the split, not of a rank's own."""
+    """The window follows from the mean length of the first rows of the split, not of a rank's
+    own."""
     reader = TableReader(3000)
     columns = tuple(COLUMNS)
     alone = positions(make(reader, 100, columns=columns))
     parts = [
-        positions(make(reader, 100, rank=rank, world=4, columns=columns, fully_executed=False)) for rank in range(4)
+        positions(make(reader, 100, rank=rank, world=4, columns=columns, fully_executed=False))
+        for rank in range(4)
     ]
     for step, batch in enumerate(alone):
         np.testing.assert_array_equal(np.concatenate([part[step] for part in parts]), batch)
@@ -181,7 +203,8 @@ def test_epochs_and_seeds_differ():
 
 
 def test_one_loader_gives_several_epochs_at_once():
-    """Buffers are used again by the next epoch, never by two; an epoch given up in its middle changes nothing."""
+    """Buffers are used again by the next epoch, never by two; an epoch given up in its middle
+    changes nothing."""
     reader = TableReader(4000)
     loader = make(reader, 64)
     expected = [positions(make(reader, 64), epoch) for epoch in (0, 1)]
@@ -197,7 +220,9 @@ def test_one_loader_gives_several_epochs_at_once():
 def test_batches_stay_as_they_are():
     """Memory handed out is not filled again while somebody holds it."""
     kept = list(make(TableReader(5000), 64, prefetch=1).batches(0))
-    assert sorted(np.concatenate([batch["row"].numpy() for batch in kept]).tolist()) == list(range(5000))
+    assert sorted(np.concatenate([batch["row"].numpy() for batch in kept]).tolist()) == list(
+        range(5000)
+    )
 
 
 def test_quality_of_the_shuffle():
@@ -215,10 +240,19 @@ def test_quality_of_the_shuffle():
 @pytest.mark.parametrize("world", [1, 3, 4])
 @pytest.mark.parametrize(("rows", "batch_size"), [(0, 7), (1, 7), (30, 1), (1001, 128), (50, 64)])
 def test_in_order(memory, world, rows, batch_size):
-    """Ranks side by side are the rows in order, on the first pass and on the next; `start` says where each lies."""
+    """Ranks side by side are the rows in order, on the first pass and on the next; `start` says
+    where each lies."""
     reader = TableReader(rows)
     loaders = [
-        make(reader, batch_size, rank=rank, world=world, shuffle=False, columns=tuple(COLUMNS), fully_executed=memory)
+        make(
+            reader,
+            batch_size,
+            rank=rank,
+            world=world,
+            shuffle=False,
+            columns=tuple(COLUMNS),
+            fully_executed=memory,
+        )
         for rank in range(world)
     ]
     for _ in range(2):
@@ -234,10 +268,14 @@ def test_in_order(memory, world, rows, batch_size):
 @pytest.mark.parametrize("memory", [True, False])
 @pytest.mark.parametrize("start", [0, 1, 5, 16])
 def test_in_order_from_any_step(memory, start):
-    loader = make(TableReader(1000), 64, shuffle=False, fully_executed=memory, window_size_bytes=16_384)
+    loader = make(
+        TableReader(1000), 64, shuffle=False, fully_executed=memory, window_size_bytes=16_384
+    )
     for _ in range(2):
         batches = list(loader.batches(0, start))
-        assert [row for batch in batches for row in batch["row"].tolist()] == list(range(start * 64, 1000))
+        assert [row for batch in batches for row in batch["row"].tolist()] == list(
+            range(start * 64, 1000)
+        )
         assert [batch.start for batch in batches] == list(range(start * 64, 1000, 64))
 
 
@@ -248,7 +286,11 @@ def test_in_order_keeps_what_will_be_read_again():
     for _ in range(3):
         positions(loader)
         passes.append(reader.read_rows)
-    assert passes == [1000, 2000, 2000]  # prediction passes once and keeps nothing; evaluation comes again
+    assert passes == [
+        1000,
+        2000,
+        2000,
+    ]  # prediction passes once and keeps nothing; evaluation comes again
 
 
 def test_a_model_that_changes_its_batch_in_place_changes_nothing_else():
@@ -263,7 +305,8 @@ def test_a_model_that_changes_its_batch_in_place_changes_nothing_else():
 
 
 def test_memory_is_bounded_by_the_window():
-    """From a scratch file: one window over all lanes, one lane's window as read, and a few pieces."""
+    """From a scratch file: one window over all lanes, one lane's window as read, and a few
+    pieces."""
     reader, window = TableReader(200_000), 400_000
     loader = make(reader, 128, fully_executed=False, window_size_bytes=window)
     next(loader.batches(0))
@@ -279,7 +322,8 @@ def test_a_rank_reads_only_its_lanes():
 
 
 def ours():
-    """How many threads make batches ahead; what an earlier test left running may end at any moment."""
+    """How many threads make batches ahead; what an earlier test left running may end at any
+    moment."""
     return sum(thread.name == "distcore-prefetch" for thread in threading.enumerate())
 
 
@@ -289,7 +333,9 @@ def test_threads_and_files_end_with_the_consumer(memory, tmp_path):
     gc.collect()  # what other tests dropped must not be closed in the middle of this one
     files, threads = set(os.listdir("/proc/self/fd")), ours()
     for give_up in ("end", "close", "drop", "loader"):
-        loader = make(TableReader(5000), 32, fully_executed=memory, prefetch=2, scratch=str(tmp_path))
+        loader = make(
+            TableReader(5000), 32, fully_executed=memory, prefetch=2, scratch=str(tmp_path)
+        )
         batches = loader.batches(0)
         next(batches)
         assert ours() == threads + 1
@@ -365,7 +411,9 @@ def test_auto_holds_in_memory_what_fits():
     assert not make(TableReader(free_bytes() // 16), 10)._fits_memory()
 
 
-@pytest.mark.parametrize("options", [{"lanes": 3}, {"prefetch": -1}, {"window_size_bytes": 0}, {"windows": 1}])
+@pytest.mark.parametrize(
+    "options", [{"lanes": 3}, {"prefetch": -1}, {"window_size_bytes": 0}, {"windows": 1}]
+)
 def test_options_that_are_wrong(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         LoaderOptions(**options)

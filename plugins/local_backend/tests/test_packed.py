@@ -1,4 +1,5 @@
-"""A rank's rows in memory and in a scratch file are the same rows, and the file leaves nothing behind."""
+"""A rank's rows in memory and in a scratch file are the same rows, and the file leaves nothing
+behind."""
 
 import errno
 import os
@@ -31,8 +32,12 @@ def encoded(start: int, stop: int) -> pa.RecordBatch:
     return pa.record_batch(
         {
             "number": pa.array(rows / 4, pa.float32()),
-            "words": pa.array([list(range(row, row + row % 4)) for row in rows.tolist()], pa.list_(pa.int32())),
-            "pair": pa.FixedSizeListArray.from_arrays(pa.array(np.stack([rows, -rows], 1).ravel(), pa.int32()), 2),
+            "words": pa.array(
+                [list(range(row, row + row % 4)) for row in rows.tolist()], pa.list_(pa.int32())
+            ),
+            "pair": pa.FixedSizeListArray.from_arrays(
+                pa.array(np.stack([rows, -rows], 1).ravel(), pa.int32()), 2
+            ),
             "tags": pa.array([[row] * (row % 3) for row in rows.tolist()], pa.list_(pa.int32())),
         }
     )
@@ -51,12 +56,19 @@ def lists(rows) -> Lists:
 
 
 def rows_of(column: Lists):
-    return [column.values[a:b].tolist() for a, b in zip(column.offsets[:-1], column.offsets[1:], strict=True)]
+    return [
+        column.values[a:b].tolist()
+        for a, b in zip(column.offsets[:-1], column.offsets[1:], strict=True)
+    ]
 
 
 @pytest.fixture(params=["memory", "file"])
 def store(request, tmp_path):
-    made = filled(MemoryStore(20_000, LAYOUT) if request.param == "memory" else FileStore(LAYOUT, str(tmp_path)))
+    made = filled(
+        MemoryStore(20_000, LAYOUT)
+        if request.param == "memory"
+        else FileStore(LAYOUT, str(tmp_path))
+    )
     yield made
     made.close()
 
@@ -79,7 +91,8 @@ def test_no_ranges(store):
 
 
 def test_the_scratch_file_has_no_name(tmp_path):
-    """Killed at any moment, the process leaves nothing: the space goes with its last file descriptor."""
+    """Killed at any moment, the process leaves nothing: the space goes with its last file
+    descriptor."""
     before = len(os.listdir("/proc/self/fd"))
     store = filled(FileStore(LAYOUT, str(tmp_path / "made" / "when needed")))
     assert list((tmp_path / "made" / "when needed").iterdir()) == []
@@ -89,7 +102,9 @@ def test_the_scratch_file_has_no_name(tmp_path):
 
 def test_a_scratch_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CacheError, match=r"scratch file in .*file.* cannot be written.*fully_executed: true"):
+    with pytest.raises(
+        CacheError, match=r"scratch file in .*file.* cannot be written.*fully_executed: true"
+    ):
         FileStore(LAYOUT, str(tmp_path / "file" / "folder"))
 
 
@@ -99,7 +114,9 @@ def test_a_full_disk_names_the_folder(tmp_path):
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, store._matrix.fileno())
     os.close(full)
-    with pytest.raises(CacheError, match=r"cannot be written: No space left on device.*Make room") as caught:
+    with pytest.raises(
+        CacheError, match=r"cannot be written: No space left on device.*Make room"
+    ) as caught:
         store.append(encoded(0, 10))
     assert caught.value.__cause__.errno == errno.ENOSPC
     store.close()
@@ -117,7 +134,9 @@ def test_a_scratch_file_that_was_cut(tmp_path):
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=20))
 def test_runs(pairs):
     begins, lengths = np.array(pairs, np.int64).reshape(-1, 2).T
-    assert runs(begins, lengths).tolist() == [begin + i for begin, length in pairs for i in range(length)]
+    assert runs(begins, lengths).tolist() == [
+        begin + i for begin, length in pairs for i in range(length)
+    ]
 
 
 @prove
@@ -134,4 +153,6 @@ def test_lists_take_and_slice(rows, data):
 @prove
 @given(st.lists(ragged_rows, max_size=4))
 def test_lists_join(parts):
-    assert rows_of(Lists.join(lists(part) for part in parts)) == [row for part in parts for row in part]
+    assert rows_of(Lists.join(lists(part) for part in parts)) == [
+        row for part in parts for row in part
+    ]

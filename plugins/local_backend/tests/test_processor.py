@@ -1,4 +1,5 @@
-"""The local processor: each partition read once, slices by row number, errors in row order, nothing left behind."""
+"""The local processor: each partition read once, slices by row number, errors in row order,
+nothing left behind."""
 
 import threading
 import time
@@ -40,7 +41,9 @@ class Part:
             time.sleep(0.02 * (5 - self.index))  # the later ones fail sooner
             raise ValueError(f"partition {self.index}")
         rows = list(range(self.start, self.start + self.length))
-        return pa.record_batch({"row": rows, "name": pa.array([str(row % 7) for row in rows]).dictionary_encode()})
+        return pa.record_batch(
+            {"row": rows, "name": pa.array([str(row % 7) for row in rows]).dictionary_encode()}
+        )
 
 
 def processor(threads=3):
@@ -53,7 +56,9 @@ def test_every_row_is_read_once_and_comes_back_in_its_shard(lengths, shard, thre
     made = processor(threads)
     try:
         assert made.scan(source) == len(lengths)
-        rows, counts = made.fold(lambda block: block.table.column("row").to_pylist(), lambda left, right: left + right)
+        rows, counts = made.fold(
+            lambda block: block.table.column("row").to_pylist(), lambda left, right: left + right
+        )
         assert sorted(rows) == list(range(total))
         assert counts == lengths
         assert sorted(source.reads) == list(range(len(lengths)))
@@ -65,7 +70,9 @@ def test_every_row_is_read_once_and_comes_back_in_its_shard(lengths, shard, thre
         def look(plan, blocks):
             found = [row for block in blocks for row in block.table.column("row").to_pylist()]
             names = [name for block in blocks for name in block.table.column("name").to_pylist()]
-            assert [block.table.column("row")[0].as_py() for block in blocks] == [block.start for block in blocks]
+            assert [block.table.column("row")[0].as_py() for block in blocks] == [
+                block.start for block in blocks
+            ]
             assert found == list(range(plan.start, plan.stop))
             assert names == [str(row % 7) for row in found]
             return plan.index

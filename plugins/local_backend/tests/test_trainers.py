@@ -1,4 +1,5 @@
-"""The trainers through the whole system: under torchrun, with logs, with worker deaths from outside, and their plans."""
+"""The trainers through the whole system: under torchrun, with logs, with worker deaths from
+outside, and their plans."""
 
 import json
 import os
@@ -18,8 +19,18 @@ from distcore_core.errors import ArtifactError, UserError
 from distcore_local.data_parallel import DataParallel
 from distcore_testing import data
 
-DDP_OF_TWO = {"type": "data_parallel", "num_workers": 2, "use_gpu": False, "resources_per_worker": {"CPU": 1}}
-TRAINER = {"epochs": 3, "effective_batch_size": 64, "learning_rate": 0.01, "learning_rate_scaling": "constant"}
+DDP_OF_TWO = {
+    "type": "data_parallel",
+    "num_workers": 2,
+    "use_gpu": False,
+    "resources_per_worker": {"CPU": 1},
+}
+TRAINER = {
+    "epochs": 3,
+    "effective_batch_size": 64,
+    "learning_rate": 0.01,
+    "learning_rate_scaling": "constant",
+}
 
 
 def config(folder, trainer, **options):
@@ -30,7 +41,9 @@ def config(folder, trainer, **options):
 
 
 def trained(folder, trainer, name="results", **options):
-    return distcore.train(config(folder, trainer, **options), dataset=data.table(), output_directory=folder / name)
+    return distcore.train(
+        config(folder, trainer, **options), dataset=data.table(), output_directory=folder / name
+    )
 
 
 def weights(model):
@@ -83,7 +96,9 @@ def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
         "-m",
         "distcore.cli.main",
     ]
-    done = subprocess.run([*launch, *map(str, arguments)], env=environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        [*launch, *map(str, arguments)], env=environment(), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     (model,) = (folder / name).rglob("weights.safetensors")
     assert weights(model.parent) == weights(ddp.model)
@@ -91,7 +106,12 @@ def test_processes_of_torchrun_are_the_ranks(folder, ddp, named):
 
 
 def test_the_local_trainer_refuses_to_be_one_of_many(monkeypatch, folder):
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+    for name, value in {
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="rank 1 of 2, but its trainer is one process"):
         trained(folder, {"type": "local"}, "refused")
@@ -128,7 +148,9 @@ def test_a_worker_killed_from_outside_is_started_again_and_the_weights_are_the_s
     arguments = command(folder, "killed", DDP_OF_TWO)
     (folder / "killed.yaml").write_text(yaml.safe_dump(made))
     program = [sys.executable, "-m", "distcore.cli.main"]
-    process = subprocess.Popen([*program, *map(str, arguments)], env=environment(), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*program, *map(str, arguments)], env=environment(), stderr=subprocess.PIPE, text=True
+    )
     end = time.monotonic() + 120
     while len(workers := workers_of(process)) < 2 or not list((folder / "killed").rglob("step-*")):
         assert process.poll() is None, process.stderr.read()
@@ -147,7 +169,10 @@ def test_a_worker_killed_from_outside_is_started_again_and_the_weights_are_the_s
 def test_an_error_of_ours_in_the_ranks_travels_as_itself_and_is_not_retried(folder, caplog):
     """Initial weights of another model: every rank refuses them, and would again."""
     other = distcore.train(
-        {**config(folder, {"type": "local"}, epochs=1), "combiner": {"type": "concat", "output_size": 3}},
+        {
+            **config(folder, {"type": "local"}, epochs=1),
+            "combiner": {"type": "concat", "output_size": 3},
+        },
         dataset=data.table(),
         output_directory=folder / "other",
     )
@@ -163,7 +188,9 @@ def test_an_error_of_ours_in_the_ranks_travels_as_itself_and_is_not_retried(fold
 
 def test_ddp_of_one_worker_is_one_process_that_meets_nobody(folder):
     """The bits of the trainer local, and nothing that listens."""
-    alone = trained(folder, {"type": "data_parallel", "use_gpu": False, "num_workers": 1}, "one", epochs=1)
+    alone = trained(
+        folder, {"type": "data_parallel", "use_gpu": False, "num_workers": 1}, "one", epochs=1
+    )
     local = trained(folder, {"type": "local", "use_gpu": False}, "none", epochs=1)
     assert weights(alone.model) == weights(local.model)
 
@@ -171,7 +198,10 @@ def test_ddp_of_one_worker_is_one_process_that_meets_nobody(folder):
 def test_what_is_visible_of_gpus_is_as_it_was_after_a_call(folder, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     distcore.train(
-        config(folder, {"type": "local"}, epochs=1), dataset=data.table(), output_directory=folder / "hidden", gpus=-1
+        config(folder, {"type": "local"}, epochs=1),
+        dataset=data.table(),
+        output_directory=folder / "hidden",
+        gpus=-1,
     )
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
 

@@ -1,4 +1,5 @@
-"""Worker groups and tasks of this machine: what is retried and what is not, and that nobody is left behind."""
+"""Worker groups and tasks of this machine: what is retried and what is not, and that nobody is
+left behind."""
 
 import os
 import signal
@@ -36,7 +37,9 @@ def test_ranks_are_children_of_ours_that_are_told_no_address():
 
 
 def test_an_error_of_ours_is_raised_as_itself_after_one_attempt(tmp_path):
-    with pytest.raises(ConfigError, match=r"(?s)config\.yaml: 1 mistake.*line 3: trainer: is odd") as caught:
+    with pytest.raises(
+        ConfigError, match=r"(?s)config\.yaml: 1 mistake.*line 3: trainer: is odd"
+    ) as caught:
         run(worker_group_jobs.raise_ours, tmp_path, max_retries=3)
     assert caught.value.issues[0].line == 3
     tried = (tmp_path / "attempts").read_text().split()
@@ -45,11 +48,16 @@ def test_an_error_of_ours_is_raised_as_itself_after_one_attempt(tmp_path):
 
 def test_another_error_is_met_once_more_and_the_restart_is_told(tmp_path, caplog):
     assert run(worker_group_jobs.raise_once, tmp_path, max_retries=1) == [0, 1]
-    assert "ConnectionResetError: a disk blinked. All ranks were started again (1 of at most 1 times)" in caplog.text
+    assert (
+        "ConnectionResetError: a disk blinked. All ranks were started again (1 of at most 1 times)"
+        in caplog.text
+    )
 
 
 def test_a_result_that_cannot_travel_is_told(tmp_path):
-    with pytest.raises(TrainingError, match=r"rank 0 \(process \d+\) raised its result cannot travel"):
+    with pytest.raises(
+        TrainingError, match=r"rank 0 \(process \d+\) raised its result cannot travel"
+    ):
         run(worker_group_jobs.unpicklable, ranks=1)
 
 
@@ -88,18 +96,24 @@ def alive(process):
 
 def test_a_task_whose_process_dies_runs_again(tmp_path):
     items = [(tmp_path, number) for number in range(8)]
-    assert list(tasks.run(worker_group_jobs.die_once, items, 2)) == [number * number for number in range(8)]
+    assert list(tasks.run(worker_group_jobs.die_once, items, 2)) == [
+        number * number for number in range(8)
+    ]
     assert (tmp_path / "died").exists()
 
 
 def test_a_task_that_always_dies_is_an_error_that_says_so():
     found = tasks.run(worker_group_jobs.die_always, range(5), 2)
-    with pytest.raises(DistcoreError, match="The processes of a task died 4 times before it was done"):
+    with pytest.raises(
+        DistcoreError, match="The processes of a task died 4 times before it was done"
+    ):
         list(found)
 
 
 @pytest.mark.parametrize(("loading", "computing"), [(0.2, 0.0), (0.0, 0.2), (0.1, 0.1)])
 def test_a_slow_rank_is_not_taken_for_one_that_hangs(loading, computing):
     """Three times slower than the other, and each of its steps lasts half of `hang_seconds`."""
-    plan = TinyRun({"train_steps": 6, "effective_batch_size": 32, "batch_size": "auto"}, validation_rows=0)
+    plan = TinyRun(
+        {"train_steps": 6, "effective_batch_size": 32, "batch_size": "auto"}, validation_rows=0
+    )
     assert run(worker_group_jobs.train_slowly, plan, loading, computing, hang_seconds=1.2) == [6, 6]

@@ -1,4 +1,5 @@
-"""What the tests let worker groups run: importable by name from this folder, which the tests put on sys.path."""
+"""What the tests let worker groups run: importable by name from this folder, which the tests put
+on sys.path."""
 
 import os
 import signal
@@ -16,7 +17,8 @@ STRATEGY = "distcore_local.data_parallel:DataParallel"
 
 
 def several(rank, runs):
-    """Some runs one after another in one worker group; "gloo" in a name keeps that one off shared memory."""
+    """Some runs one after another in one worker group; "gloo" in a name keeps that one off
+    shared memory."""
     found = {}
     for name, run in runs.items():
         os.environ["LOCAL_WORLD_SIZE"] = "0" if "gloo" in name else str(rank.world)
@@ -52,14 +54,16 @@ def collectives(rank):
 
 
 def sums(rank, rounds):
-    """Random numbers of every rank through shared memory, again and again; digests of what each rank got."""
+    """Random numbers of every rank through shared memory, again and again; digests of what each
+    rank got."""
     strategy = DataParallel(False)
     strategy.setup(rank)
     exchange = shared_memory.SharedSum(rank.index, rank.world, 1000, torch.float32, strategy.gather)
     wrong = 0
     for index in range(rounds):
         parts = [
-            torch.randn(1000, generator=torch.Generator().manual_seed(97 * index + each)) for each in range(rank.world)
+            torch.randn(1000, generator=torch.Generator().manual_seed(97 * index + each))
+            for each in range(rank.world)
         ]
         exchange.slot().copy_(parts[rank.index])
         if (index + rank.index) % 7 == 0:
@@ -118,7 +122,11 @@ __all__ = ["TinyRun", "signal"]
 
 def who(rank):
     """Where this rank says it is, and who started it."""
-    return os.getpid(), os.getppid(), sorted(name for name in os.environ if name.startswith("MASTER_"))
+    return (
+        os.getpid(),
+        os.getppid(),
+        sorted(name for name in os.environ if name.startswith("MASTER_")),
+    )
 
 
 def note_and_wait(rank, folder):
@@ -133,7 +141,8 @@ def note_and_wait(rank, folder):
 
 
 def wait_for_one_that_stops(rank, folder):
-    """Rank 0 ends when it is asked to; rank 1 waits for it if it hears of nothing, as in a collective."""
+    """Rank 0 ends when it is asked to; rank 1 waits for it if it hears of nothing, as in a
+    collective."""
     from distcore_torch.training.heartbeat import WAITING, heartbeat
 
     if rank.index == 0:
@@ -153,7 +162,8 @@ def raise_ours(rank, folder):
 
 
 def raise_once(rank, folder):
-    """An error that another attempt may not meet; of one rank, since the other may be late by more than a second."""
+    """An error that another attempt may not meet; of one rank, since the other may be late by
+    more than a second."""
     marker = Path(folder) / "raised"
     if rank.index == 0 and not marker.exists():
         marker.touch()
@@ -181,7 +191,8 @@ def die_always(number):
 
 
 def train_slowly(rank, run, loading, computing):
-    """As `train_tiny`; rank 1 sleeps three times as long as rank 0 in each batch's loading and computing."""
+    """As `train_tiny`; rank 1 sleeps three times as long as rank 0 in each batch's loading and
+    computing."""
     from distcore_testing import loops
 
     strategy = DataParallel(False)

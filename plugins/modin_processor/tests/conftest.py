@@ -1,4 +1,5 @@
-"""A small Ray for the tests of a module. Ray gives its own start half a minute, which a busy machine may not keep."""
+"""A small Ray for the tests of a module. Ray gives its own start half a minute, which a busy
+machine may not keep."""
 
 import pytest
 
@@ -13,7 +14,11 @@ def ray_cluster():
     for left in reversed(range(STARTS)):
         try:
             ray.init(
-                address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=256 << 20
+                address="local",
+                num_cpus=2,
+                include_dashboard=False,
+                log_to_driver=False,
+                object_store_memory=256 << 20,
             )
             break
         except Exception as error:  # Ray raises a bare Exception

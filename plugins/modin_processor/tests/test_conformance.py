@@ -1,4 +1,5 @@
-"""distcore-modin holds what every processor must hold whose tasks run elsewhere, also when Ray was started twice."""
+"""distcore-modin holds what every processor must hold whose tasks run elsewhere, also when Ray
+was started twice."""
 
 from typing import ClassVar
 

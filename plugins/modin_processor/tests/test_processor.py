@@ -1,4 +1,5 @@
-"""The Modin processor: blocks keep every bit, Ray is started and stopped more than once, nothing comes to the driver."""
+"""The Modin processor: blocks keep every bit, Ray is started and stopped more than once, nothing
+comes to the driver."""
 
 import math
 import pickle
@@ -22,7 +23,9 @@ def test_a_block_keeps_every_bit():
     table = pa.record_batch(
         {
             "number": pa.array([None, math.nan, -0.0, 0.1, 1e308, 5e-324]),
-            "category": pa.DictionaryArray.from_arrays(pa.array([2, None, 0, 0, 2, 1], pa.int32()), ["b", "NA", "é"]),
+            "category": pa.DictionaryArray.from_arrays(
+                pa.array([2, None, 0, 0, 2, 1], pa.int32()), ["b", "NA", "é"]
+            ),
             "string": pa.array(["", None, "None", "nan", "a\0b", "東京"]),
         }
     )
@@ -76,13 +79,18 @@ def _built(folder, processor, dataset):
 
 @pytest.mark.cluster
 def test_in_a_ray_that_is_there(ray_cluster, tmp_path, monkeypatch):
-    """One cluster for: what comes back, what is kept, a second scan, engine failures, and who shuts Ray down."""
+    """One cluster for: what comes back, what is kept, a second scan, engine failures, and who
+    shuts Ray down."""
     returned, values = [], ModinEngine.values
-    monkeypatch.setattr(ModinEngine, "values", lambda engine, refs: _counted(returned, values(engine, refs)))
+    monkeypatch.setattr(
+        ModinEngine, "values", lambda engine, refs: _counted(returned, values(engine, refs))
+    )
     for rows in (20_000, 200_000):
         returned.append(0)
         pacsv.write_csv(data.table(rows), tmp_path / f"{rows}.csv")
-        _built(tmp_path / str(rows), {"type": "modin", "parallelism": 4}, str(tmp_path / f"{rows}.csv"))
+        _built(
+            tmp_path / str(rows), {"type": "modin", "parallelism": 4}, str(tmp_path / f"{rows}.csv")
+        )
     assert max(returned) < (tmp_path / "200000.csv").stat().st_size / 100, returned
 
     made = ModinProcessor(ModinOptions())
@@ -96,9 +104,14 @@ def test_in_a_ray_that_is_there(ray_cluster, tmp_path, monkeypatch):
     ]
     made.scan(jobs.CountedSource(tmp_path, (0, 2, 4)), tmp_path)
     assert made.fold(jobs.total_of, jobs.add) == ((6.0, 4), [2, 2])
-    assert made.write_shards([ShardPlan(index=0, start=1, stop=3)], jobs.rows_of)[0][1] == [1.0, 2.0]
+    assert made.write_shards([ShardPlan(index=0, start=1, stop=3)], jobs.rows_of)[0][1] == [
+        1.0,
+        2.0,
+    ]
     monkeypatch.setattr(ModinEngine, "values", lambda engine, refs: 1 / 0)
-    with pytest.raises(CacheError, match="Preprocessing with Modin on Ray failed: ZeroDivisionError"):
+    with pytest.raises(
+        CacheError, match="Preprocessing with Modin on Ray failed: ZeroDivisionError"
+    ):
         made.write_shards([ShardPlan(index=0, start=1, stop=3)], jobs.rows_of)
     made.close()
     assert ray_cluster.is_initialized()

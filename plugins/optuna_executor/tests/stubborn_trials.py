@@ -1,4 +1,5 @@
-"""Trials that are asked to stop at a bad moment: importable by name, for a process that runs them."""
+"""Trials that are asked to stop at a bad moment: importable by name, for a process that runs
+them."""
 
 import signal
 import time

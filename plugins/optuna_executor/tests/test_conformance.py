@@ -16,7 +16,8 @@ class TestLocal(ExecutorSuite):
     name = "local"
 
     def test_a_journal_lock_that_was_left_behind_is_not_waited_for(self, tmp_path):
-        """The search's own lock on its folder ends with its process; that of the journal would not."""
+        """The search's own lock on its folder ends with its process; that of the journal would
+        not."""
         left = tmp_path / f"{JOURNAL}.lock"
         left.write_text("")
         study = Study(self.job(tmp_path, None), self.make().options)

@@ -1,4 +1,5 @@
-"""A ctrl-C that comes where an exception would be lost: the driver stops all the same, and its trials end."""
+"""A ctrl-C that comes where an exception would be lost: the driver stops all the same, and its
+trials end."""
 
 import os
 import signal
@@ -42,7 +43,8 @@ def test_a_ctrl_c_in_a_destructor_is_not_lost(tmp_path):
 
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
-    """begun(function): a trial's process, once the trial stands where it is to be stopped; nobody loses patience."""
+    """begun(function): a trial's process, once the trial stands where it is to be stopped;
+    nobody loses patience."""
     monkeypatch.setattr(process, "PATIENCE_SECONDS", 1e9)
     made = []
 

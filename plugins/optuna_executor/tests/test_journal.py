@@ -32,7 +32,8 @@ def job(folder):
 
 
 def searched(folder):
-    """Run the search's trials one after another, with their records; their parameters. A trial that was begun is gone on with."""
+    """Run the search's trials one after another, with their records; their parameters. A trial
+    that was begun is gone on with."""
     study = Study(job(folder), LocalOptions())
     begun = iter(study.begun())
     while True:
@@ -45,7 +46,9 @@ def searched(folder):
         write_record(folder / TRIALS / name, {"name": name, **record, "state": "running"})
         study.report(trial, trial.params["a"], 1)
         score = trial.params["a"] * (1 + trial.params["b"]) / trial.params["c"]
-        write_record(folder / TRIALS / name, {"name": name, **record, "state": "finished", "score": score})
+        write_record(
+            folder / TRIALS / name, {"name": name, **record, "state": "finished", "score": score}
+        )
         study.tell(trial, "finished", score)
     return [(each.number, each.params, each.values) for each in study.study.get_trials()]
 

@@ -1,4 +1,5 @@
-"""The Parquet files: what is in them, that other tools read them, and that equal tables give equal bytes."""
+"""The Parquet files: what is in them, that other tools read them, and that equal tables give
+equal bytes."""
 
 import io
 import subprocess
@@ -31,7 +32,9 @@ def table(rows=3000, seed=0):
             "x": random.normal(size=rows).astype(np.float32),
             "code": random.integers(0, 50, rows).astype(np.int32),
             "tokens": pa.ListArray.from_arrays(pa.array(offsets), tokens),
-            "vector": pa.FixedSizeListArray.from_arrays(pa.array(random.normal(size=rows * 4).astype(np.float32)), 4),
+            "vector": pa.FixedSizeListArray.from_arrays(
+                pa.array(random.normal(size=rows * 4).astype(np.float32)), 4
+            ),
             "split": random.integers(-1, 3, rows).astype(np.int8),
         }
     )
@@ -61,9 +64,10 @@ def test_pandas_polars_and_duckdb_read_the_files(tmp_path, compression):
     assert {name: [list(x) if np.ndim(x) else x for x in frame[name]] for name in frame} == expected
     assert pl.read_parquet(path).to_dict(as_series=False) == expected
     rows = duckdb.sql(f"from '{path}'").fetchall()
-    assert [[list(x) if isinstance(x, tuple) else x for x in column] for column in zip(*rows, strict=True)] == list(
-        expected.values()
-    )
+    assert [
+        [list(x) if isinstance(x, tuple) else x for x in column]
+        for column in zip(*rows, strict=True)
+    ] == list(expected.values())
 
 
 # ------------------------------------------------------------------ the files
@@ -78,14 +82,30 @@ def test_codes_are_split_by_byte_and_compressed_and_floats_are_not():
         "vector.list.element",
         "split",
     ]
-    assert [column(n).compression for n in range(5)] == ["UNCOMPRESSED", "LZ4", "LZ4", "UNCOMPRESSED", "LZ4"]
-    assert ["BYTE_STREAM_SPLIT" in column(n).encodings for n in range(5)] == [False, True, True, False, True]
+    assert [column(n).compression for n in range(5)] == [
+        "UNCOMPRESSED",
+        "LZ4",
+        "LZ4",
+        "UNCOMPRESSED",
+        "LZ4",
+    ]
+    assert ["BYTE_STREAM_SPLIT" in column(n).encodings for n in range(5)] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
     assert not any(column(n).has_dictionary_page or column(n).is_stats_set for n in range(5))
 
 
 def test_row_groups_are_cut_as_asked():
     metadata = pq.ParquetFile(io.BytesIO(written(table(), row_group_rows=1024))).metadata
-    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [1024, 1024, 952]
+    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [
+        1024,
+        1024,
+        952,
+    ]
 
 
 def test_columns_are_required():
@@ -95,7 +115,8 @@ def test_columns_are_required():
 
 
 def test_pages_have_checksums_for_other_readers():
-    """Ours has the cache's hash of the whole file before it, and would only do the same work twice."""
+    """Ours has the cache's hash of the whole file before it, and would only do the same work
+    twice."""
     content = written(table().select(["x", "code"]), compression="none")
     position = content.index(table()["x"].combine_chunks().to_numpy().tobytes()[:64])
     for offset in (0, 17, 63):
@@ -125,11 +146,15 @@ def test_missing_values_are_refused_by_the_column_name(column):
 
 def test_bytes_do_not_depend_on_threads_or_on_the_process(tmp_path):
     code = (
-        "import sys, pyarrow as pa; pa.set_cpu_count(int(sys.argv[1])); sys.path.insert(0, sys.argv[2]); "
-        "import hashlib, test_format as t; print(hashlib.sha256(t.written(t.table(200_000))).hexdigest())"
+        "import sys, pyarrow as pa; pa.set_cpu_count(int(sys.argv[1])); sys.path.insert(0, "
+        "sys.argv[2]); import hashlib, test_format as t; "
+        "print(hashlib.sha256(t.written(t.table(200_000))).hexdigest())"
     )
     folder = str(__import__("pathlib").Path(__file__).parent)
-    digests = {subprocess.check_output([sys.executable, "-c", code, threads, folder]) for threads in ("1", "4")}
+    digests = {
+        subprocess.check_output([sys.executable, "-c", code, threads, folder])
+        for threads in ("1", "4")
+    }
     assert len(digests) == 1
 
 
@@ -140,7 +165,9 @@ def test_small_reads_in_order_decode_each_row_group_once(monkeypatch):
     shard = opened(written(table(), row_group_rows=1024))
     decoded = []
     real = shard._decode
-    monkeypatch.setattr(shard, "_decode", lambda groups, names: decoded.extend(groups) or real(groups, names))
+    monkeypatch.setattr(
+        shard, "_decode", lambda groups, names: decoded.extend(groups) or real(groups, names)
+    )
     for start in range(0, 3000, 100):
         shard.read(start, start + 100, ["code"])
     assert decoded == [0, 1, 2]

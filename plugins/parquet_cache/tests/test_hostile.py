@@ -1,4 +1,5 @@
-"""Files that mean harm, vouched for by a manifest: refused by name, with nothing run and little memory."""
+"""Files that mean harm, vouched for by a manifest: refused by name, with nothing run and little
+memory."""
 
 import io
 import os
@@ -24,7 +25,9 @@ ROWS = 2000
 
 def good(**options):
     target = io.BytesIO()
-    ParquetFormat(ParquetOptions(**options)).write(target, pa.table({"x": np.arange(ROWS, dtype=np.float32)}))
+    ParquetFormat(ParquetOptions(**options)).write(
+        target, pa.table({"x": np.arange(ROWS, dtype=np.float32)})
+    )
     return target.getvalue()
 
 
@@ -36,14 +39,18 @@ def foreign(table, **options):
 
 
 def refused(folder, content, words, rows=ROWS):
-    """By the name of the file, and in no more memory than MEMORY, of whatever allocator: in a process of its own."""
+    """By the name of the file, and in no more memory than MEMORY, of whatever allocator: in a
+    process of its own."""
     cache = cache_holding(folder, PluginRef(kind="caches", name="parquet"), content, rows)
     report = folder / "report"
     child = os.fork()
     if child == 0:
         try:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            with open_cache(cache) as reader, pytest.raises(CacheError, match=r"00000\.parquet.*" + words):
+            with (
+                open_cache(cache) as reader,
+                pytest.raises(CacheError, match=r"00000\.parquet.*" + words),
+            ):
                 reader.read("train", 0, rows)
             report.write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
         except BaseException as error:
@@ -131,8 +138,12 @@ def varint(number, length=0):
 def test_a_small_file_that_claims_gigabytes_is_refused(tmp_path):
     """One row of 70 million tokens, run-length encoded, whose footer speaks of five."""
     many = 70_000_000
-    tokens = pa.ListArray.from_arrays(pa.array([0, many], pa.int32()), pa.array(np.zeros(many, np.int32)))
-    content = foreign(pa.table({"x": tokens}), data_page_size=1 << 30, write_batch_size=many, store_schema=False)
+    tokens = pa.ListArray.from_arrays(
+        pa.array([0, many], pa.int32()), pa.array(np.zeros(many, np.int32))
+    )
+    content = foreign(
+        pa.table({"x": tokens}), data_page_size=1 << 30, write_batch_size=many, store_schema=False
+    )
     assert len(content) < 1000
     refused(tmp_path / "dictionary", content, "stored as no cache's is", rows=1)
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
@@ -145,7 +156,9 @@ def test_a_small_file_that_claims_gigabytes_is_refused(tmp_path):
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "lz4"])
 def test_zeros_that_shrink_a_thousandfold_are_refused(tmp_path, codec):
     many = 70_000_000
-    tokens = pa.ListArray.from_arrays(pa.array([0, many], pa.int32()), pa.array(np.zeros(many, np.int32)))
+    tokens = pa.ListArray.from_arrays(
+        pa.array([0, many], pa.int32()), pa.array(np.zeros(many, np.int32))
+    )
     plain = {"use_dictionary": False, "store_schema": False, "write_statistics": False}
     content = foreign(pa.table({"x": tokens}), compression=codec, **plain)
     assert len(content) < 2_500_000

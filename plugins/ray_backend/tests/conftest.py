@@ -1,4 +1,5 @@
-"""Real Ray clusters on this machine: several nodes, each with a manager of its own, and nothing outside their folder."""
+"""Real Ray clusters on this machine: several nodes, each with a manager of its own, and nothing
+outside their folder."""
 
 import os
 import shutil
@@ -22,7 +23,8 @@ STARTS = 4
 
 
 class Nodes:
-    """A cluster whose nodes come and go. RAY_ADDRESS points at it, and nothing else in the test's environment."""
+    """A cluster whose nodes come and go. RAY_ADDRESS points at it, and nothing else in the
+    test's environment."""
 
     def __init__(self, cpus: list[int]) -> None:
         # A short name: the nodes' sockets lie below it, and a socket's path may have 107 letters.
@@ -35,7 +37,9 @@ class Nodes:
             "RAY_AUTH_MODE": "disabled",
             "DISTCORE_RAY_ALLOW_OPEN_CLUSTER": "1",
             # As if what the tests send were installed on every node.
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+            ),
         }
         from ray.cluster_utils import Cluster
 
@@ -47,12 +51,15 @@ class Nodes:
         self.reaper.start()
 
     def add(self, cpus: int):
-        """A node; tried again where its parts waited in vain for each other, as they do on a busy machine."""
+        """A node; tried again where its parts waited in vain for each other, as they do on a
+        busy machine."""
         left = STARTS
         while True:
             before = started_processes()
             try:
-                return self.cluster.add_node(num_cpus=cpus, include_dashboard=False, object_store_memory=100 << 20)
+                return self.cluster.add_node(
+                    num_cpus=cpus, include_dashboard=False, object_store_memory=100 << 20
+                )
             except Exception as error:  # Ray raises a bare Exception
                 for pid in started_processes() - before:
                     with suppress(ProcessLookupError):
@@ -62,14 +69,18 @@ class Nodes:
                     raise
 
     def fill(self, count: int) -> None:
-        """Add nodes of one CPU until so many are alive beside the head; those that died are forgotten."""
-        for node in [each for each in self.cluster.worker_nodes if not each.remaining_processes_alive()]:
+        """Add nodes of one CPU until so many are alive beside the head; those that died are
+        forgotten."""
+        for node in [
+            each for each in self.cluster.worker_nodes if not each.remaining_processes_alive()
+        ]:
             self.cluster.remove_node(node, allow_graceful=False)
         while len(self.cluster.worker_nodes) < count:
             self.add(1)
 
     def _reap(self) -> None:
-        """Workers live until the process of their node's manager is gone, and one that nobody has waited for is not."""
+        """Workers live until the process of their node's manager is gone, and one that nobody
+        has waited for is not."""
         while not self.over.wait(0.1):
             for node in list(self.cluster.worker_nodes):
                 list(node.dead_processes())

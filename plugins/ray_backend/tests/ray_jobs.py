@@ -1,4 +1,5 @@
-"""What the tests send to the cluster: importable by name from this folder, which the tests put on sys.path."""
+"""What the tests send to the cluster: importable by name from this folder, which the tests put
+on sys.path."""
 
 import os
 import signal
@@ -18,15 +19,31 @@ def several(rank, runs):
 
 def who(rank):
     """What a rank is told of itself."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS", "MASTER_ADDR", "FOUND_BY")
+    names = (
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "OMP_NUM_THREADS",
+        "MASTER_ADDR",
+        "FOUND_BY",
+    )
     return {name: os.environ.get(name) for name in names} | {"folder": os.getcwd(), "rank": rank}
 
 
 def a_round(number):
     """An evaluation round as the loop tells it."""
-    place = {"split": "training", "feature": "y", "metric": "loss", "patience_left": None, "seconds": 1.0}
+    place = {
+        "split": "training",
+        "feature": "y",
+        "metric": "loss",
+        "patience_left": None,
+        "seconds": 1.0,
+    }
     best = {"value": 0.5, "best": 0.5, "best_evaluation": number}
-    return Round(evaluation=number, epoch=number, epochs=2.0, step=20 * number, metrics={}, **place, **best)
+    return Round(
+        evaluation=number, epoch=number, epochs=2.0, step=20 * number, metrics={}, **place, **best
+    )
 
 
 def report(rank, reporter, steps):
@@ -63,7 +80,8 @@ def exit_with(rank, code):
 
 
 class TakesItsNode(DiesOnce):
-    """A task's function that kills the manager of its node, and so the node, if `DiesOnce` kills its process."""
+    """A task's function that kills the manager of its node, and so the node, if `DiesOnce` kills
+    its process."""
 
     def die(self):
         os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)

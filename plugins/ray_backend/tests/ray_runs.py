@@ -1,4 +1,5 @@
-"""Whole runs of a small config, here and on a cluster, and what tests look at: digests, ranks, a moment to strike."""
+"""Whole runs of a small config, here and on a cluster, and what tests look at: digests, ranks, a
+moment to strike."""
 
 import hashlib
 import os
@@ -11,7 +12,12 @@ import pyarrow.csv
 import distcore
 from distcore_testing import data
 
-TRAINER = {"epochs": 3, "effective_batch_size": 32, "learning_rate": 0.01, "learning_rate_scaling": "constant"}
+TRAINER = {
+    "epochs": 3,
+    "effective_batch_size": 32,
+    "learning_rate": 0.01,
+    "learning_rate_scaling": "constant",
+}
 LONG = TRAINER | {"epochs": 60, "steps_per_checkpoint": 40, "early_stop": -1}
 """Lasts a few seconds, with a checkpoint every 40 of its 840 steps."""
 
@@ -66,7 +72,9 @@ def ranks():
         try:
             if b"distcore_ray.rank" in (folder / "cmdline").read_bytes():
                 environment = dict(
-                    each.split("=", 1) for each in (folder / "environ").read_bytes().decode().split("\0") if "=" in each
+                    each.split("=", 1)
+                    for each in (folder / "environ").read_bytes().decode().split("\0")
+                    if "=" in each
                 )
                 if environment["RAY_TMPDIR"] == os.environ["RAY_TMPDIR"]:
                     found[int(environment["RANK"])] = int(folder.name)

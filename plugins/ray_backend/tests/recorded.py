@@ -1,4 +1,5 @@
-"""A plugin of the tests: the packed loader, which writes down the rows it gives, and takes a node away when told."""
+"""A plugin of the tests: the packed loader, which writes down the rows it gives, and takes a
+node away when told."""
 
 import json
 import os
@@ -14,14 +15,16 @@ DISTCORE_API = (1, 0)
 
 
 class Options(BaseModel):
-    """folder: for a file of each process. lose: [epoch, step] before which the last rank's node is killed, once."""
+    """folder: for a file of each process. lose: [epoch, step] before which the last rank's node
+    is killed, once."""
 
     folder: str
     lose: tuple[int, int] | None = None
 
 
 def install(folder):
-    """Lay down the metadata of a distribution that offers the loader `recorded`; to be put on sys.path."""
+    """Lay down the metadata of a distribution that offers the loader `recorded`; to be put on
+    sys.path."""
     info = folder / "recorded-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: recorded\nVersion: 1.0\n")
@@ -36,7 +39,11 @@ def distcore_make_loader(name, options, request):
     from distcore_local.options import LoaderOptions
 
     made = PackedLoader(request, LoaderOptions())
-    return Recorded(made, options, request.rank) if request.split == "train" and request.shuffle else made
+    return (
+        Recorded(made, options, request.rank)
+        if request.split == "train" and request.shuffle
+        else made
+    )
 
 
 @hookimpl
@@ -82,12 +89,17 @@ class Recorded:
 
 def read(folder):
     """What was written down, in the order of time."""
-    lines = [json.loads(line) for path in folder.glob("rows-*.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for path in folder.glob("rows-*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     return sorted(lines, key=lambda line: line["time"])
 
 
 def used(folder):
-    """{(epoch, step): sorted rows over all ranks} of the attempt that made the step last, and its number of ranks."""
+    """{(epoch, step): sorted rows over all ranks} of the attempt that made the step last, and
+    its number of ranks."""
     found = {}
     for line in read(folder):
         attempt, ranks = found.get((line["epoch"], line["step"]), (None, {}))
@@ -95,4 +107,7 @@ def used(folder):
             ranks = {}
         ranks[line["rank"]] = line["rows"]
         found[line["epoch"], line["step"]] = (line["attempt"], ranks)
-    return {key: sorted(row for rows in ranks.values() for row in rows) for key, (_, ranks) in found.items()}
+    return {
+        key: sorted(row for rows in ranks.values() for row in rows)
+        for key, (_, ranks) in found.items()
+    }

@@ -1,4 +1,5 @@
-"""Which cluster is found: never one that is not there, never with a long wait, and never one that is open to others."""
+"""Which cluster is found: never one that is not there, never with a long wait, and never one
+that is open to others."""
 
 import logging
 import os
@@ -60,7 +61,10 @@ def test_inside_a_worker_comes_before_an_address_and_that_before_a_file(tmp_path
     file = detected()
     named = detected(RAY_ADDRESS="10.0.0.1:6379")
     inside = detected(RAY_ADDRESS="10.0.0.1:6379", RAY_JOB_ID="01", RAY_RAYLET_PID="7")
-    assert [each.address for each in (file, named, inside)] == [f"127.0.0.1:{listening}", *2 * ["10.0.0.1:6379"]]
+    assert [each.address for each in (file, named, inside)] == [
+        f"127.0.0.1:{listening}",
+        *2 * ["10.0.0.1:6379"],
+    ]
     assert file.priority < named.priority < inside.priority
     assert str(tmp_path) in file.reason
     assert named.reason == "RAY_ADDRESS is 10.0.0.1:6379"
@@ -68,7 +72,9 @@ def test_inside_a_worker_comes_before_an_address_and_that_before_a_file(tmp_path
     assert detected(RAY_ADDRESS="auto") == file
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:{free}", "no address", "127.0.0.1:", ":1", "\x00", "127.0.0.1:99999", ""])
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:{free}", "no address", "127.0.0.1:", ":1", "\x00", "127.0.0.1:99999", ""]
+)
 def test_a_stale_file_is_not_believed_and_costs_nothing(tmp_path, free, text, caplog):
     leave(tmp_path, text.format(free=free))
     before = time.process_time()
@@ -96,7 +102,10 @@ def test_a_file_of_another_user_is_not_ours(tmp_path, listening, monkeypatch):
 def test_what_ray_address_names_and_is_not_there_is_an_error(free, monkeypatch):
     """Not a run on this machine that nobody wanted."""
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free}")
-    with pytest.raises(UserError, match=rf"no Ray cluster at 127.0.0.1:{free} \(RAY_ADDRESS is .*\): nothing answers"):
+    with pytest.raises(
+        UserError,
+        match=rf"no Ray cluster at 127.0.0.1:{free} \(RAY_ADDRESS is .*\): nothing answers",
+    ):
         cluster.target(BackendOptions())
 
 
@@ -105,7 +114,10 @@ SETTINGS = b"\0\0\0\x04\0\0\0\0\0"
 
 ANSWERS = {
     "silent": (b"", r"accepts connections, but says nothing within"),
-    "web": (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"a web server, not a Ray cluster's head \(its port is 6379"),
+    "web": (
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        r"a web server, not a Ray cluster's head \(its port is 6379",
+    ),
     "ssh": (b"SSH-2.0-OpenSSH_9.2\r\n", r"not a Ray cluster's head"),
     "gone": (None, r"not a Ray cluster's head|breaks the connection off"),
 }
@@ -113,7 +125,8 @@ ANSWERS = {
 
 @pytest.fixture
 def answering():
-    """answering(content): the port of a server that sends this to whoever connects; None: it hangs up."""
+    """answering(content): the port of a server that sends this to whoever connects; None: it
+    hangs up."""
     servers, held = [], []
 
     def accept(server, content):
@@ -144,7 +157,10 @@ def test_what_answers_and_is_no_cluster_is_told_by_its_address(answering, monkey
     content, expected = ANSWERS[kind]
     port = answering(content)
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-    with pytest.raises(UserError, match=rf"no Ray cluster at 127.0.0.1:{port} \(RAY_ADDRESS is .*\): .*({expected})"):
+    with pytest.raises(
+        UserError,
+        match=rf"no Ray cluster at 127.0.0.1:{port} \(RAY_ADDRESS is .*\): .*({expected})",
+    ):
         cluster.target(BackendOptions())
     with pytest.raises(UserError, match=expected):
         RayBackend(BackendOptions()).resources()
@@ -154,7 +170,9 @@ def test_what_answers_and_is_no_cluster_is_told_by_its_address(answering, monkey
 
 
 @pytest.mark.parametrize("kind", ["web", "ssh", "gone"])
-def test_an_address_file_whose_port_has_another_owner_is_not_believed(tmp_path, answering, caplog, kind):
+def test_an_address_file_whose_port_has_another_owner_is_not_believed(
+    tmp_path, answering, caplog, kind
+):
     leave(tmp_path, f"127.0.0.1:{answering(ANSWERS[kind][0])}")
     with caplog.at_level(logging.INFO, "distcore"):
         assert detected() is None
@@ -162,7 +180,8 @@ def test_an_address_file_whose_port_has_another_owner_is_not_believed(tmp_path, 
 
 
 def test_a_cluster_that_is_slow_to_greet_is_found_and_waited_for(tmp_path, answering, monkeypatch):
-    """On a busy machine a head does not answer within the quarter of a second that detection takes."""
+    """On a busy machine a head does not answer within the quarter of a second that detection
+    takes."""
     monkeypatch.setattr(address.greet, "__defaults__", (0.5,))
     leave(tmp_path, f"127.0.0.1:{answering(b'')}")
     assert detected() is not None
@@ -174,7 +193,8 @@ def test_a_head_that_greets_and_then_stands_still_is_given_up(answering, monkeyp
     monkeypatch.setattr(head, "ASK_SECONDS", 1.0)
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{answering(SETTINGS)}")
     with pytest.raises(
-        UserError, match=r"cannot be joined: its head accepts connections, but has not answered within 1"
+        UserError,
+        match=r"cannot be joined: its head accepts connections, but has not answered within 1",
     ):
         RayBackend(BackendOptions()).resources()
 
@@ -183,13 +203,20 @@ def test_a_cluster_of_another_ray_or_python_is_refused_with_both_versions():
     import ray
 
     python = platform.python_version()
-    head.refuse_other_versions("It cannot be joined", {"ray_version": ray.__version__, "python_version": python})
+    head.refuse_other_versions(
+        "It cannot be joined", {"ray_version": ray.__version__, "python_version": python}
+    )
     with pytest.raises(
-        UserError, match=rf"started with Ray 2.9.3 and Python {python}, but here are Ray {ray.__version__}"
+        UserError,
+        match=rf"started with Ray 2.9.3 and Python {python}, but here are Ray {ray.__version__}",
     ):
-        head.refuse_other_versions("It cannot be joined", {"ray_version": "2.9.3", "python_version": python})
+        head.refuse_other_versions(
+            "It cannot be joined", {"ray_version": "2.9.3", "python_version": python}
+        )
     with pytest.raises(UserError, match=r"and Python 3.9.1, but here"):
-        head.refuse_other_versions("It cannot be joined", {"ray_version": ray.__version__, "python_version": "3.9.1"})
+        head.refuse_other_versions(
+            "It cannot be joined", {"ray_version": ray.__version__, "python_version": "3.9.1"}
+        )
 
 
 @pytest.mark.parametrize(
@@ -213,17 +240,22 @@ def test_ray_address_local_starts_one_here(monkeypatch):
 
 def test_auto_without_a_cluster_says_what_was_looked_at(tmp_path, free):
     with pytest.raises(
-        UserError, match="no Ray cluster is found here: RAY_ADDRESS is not set, and there is no address"
+        UserError,
+        match="no Ray cluster is found here: RAY_ADDRESS is not set, and there is no address",
     ):
         cluster.target(BackendOptions(address="auto"))
     leave(tmp_path, f"127.0.0.1:{free}")
-    with pytest.raises(UserError, match=rf"ray_current_cluster names 127.0.0.1:{free}, where nothing answers there"):
+    with pytest.raises(
+        UserError, match=rf"ray_current_cluster names 127.0.0.1:{free}, where nothing answers there"
+    ):
         cluster.target(BackendOptions(address="auto"))
 
 
 def test_an_open_cluster_is_refused_unless_told(monkeypatch):
     found = address.Found("10.1.2.3:6379", "RAY_ADDRESS is 10.1.2.3:6379", 80)
-    with pytest.raises(UserError, match=r"no token is used: .*RAY_AUTH_MODE=token.*allow_open_cluster: true"):
+    with pytest.raises(
+        UserError, match=r"no token is used: .*RAY_AUTH_MODE=token.*allow_open_cluster: true"
+    ):
         cluster.refuse_open(found, BackendOptions())
     cluster.refuse_open(found, BackendOptions(allow_open_cluster=True))
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
@@ -253,7 +285,10 @@ def test_loopback(text, near):
         ({"address": "head"}, "host:port, auto or local"),
         ({"address": "ray://head:10001"}, "Ray Client"),
         ({"address": "http://head:8265"}, "ray job submit"),
-        ({"address": "head:6379", "num_cpus": 2}, "num_cpus are for a cluster that is started here"),
+        (
+            {"address": "head:6379", "num_cpus": 2},
+            "num_cpus are for a cluster that is started here",
+        ),
         ({"num_cpu": 2}, "num_cpus"),
         ({"patience": 0}, "patience"),
     ],

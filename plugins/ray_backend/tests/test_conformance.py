@@ -1,4 +1,5 @@
-"""distcore-ray holds what every backend must hold, on a cluster of three nodes: a minute and a half of worker groups."""
+"""distcore-ray holds what every backend must hold, on a cluster of three nodes: a minute and a
+half of worker groups."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The driver of a worker group on a cluster goes: ctrl-C and SIGKILL leave a whole checkpoint, no rank, and the same end."""
+"""The driver of a worker group on a cluster goes: ctrl-C and SIGKILL leave a whole checkpoint,
+no rank, and the same end."""
 
 import os
 import re
@@ -17,11 +18,17 @@ import ray_runs
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ENDED = 130
-"""The exit code of a command that ctrl-C stopped; it and the words are those of the local backend (tests/test_kills.py)."""
+"""The exit code of a command that ctrl-C stopped; it and the words are those of the local
+backend (tests/test_kills.py)."""
 
 BACKENDS = {
     "cluster": {"type": "ray"},
-    "own-cluster": {"type": "ray", "address": "local", "num_cpus": 2, "object_store_memory": 100 << 20},
+    "own-cluster": {
+        "type": "ray",
+        "address": "local",
+        "num_cpus": 2,
+        "object_store_memory": 100 << 20,
+    },
 }
 
 
@@ -29,7 +36,10 @@ BACKENDS = {
 def whole(place):
     """A run that nobody disturbed, on this machine: its folder."""
     return ray_runs.train(
-        place, "whole", {"type": "local", "trainer": {"type": "data_parallel", "num_workers": 2}}, ray_runs.LONG
+        place,
+        "whole",
+        {"type": "local", "trainer": {"type": "data_parallel", "num_workers": 2}},
+        ray_runs.LONG,
     ).directory
 
 
@@ -39,7 +49,13 @@ def words(place, name, backend, *more):
     block = {**BACKENDS[backend], "trainer": {"type": "data_parallel", "num_workers": 2}}
     config.write_text(yaml.safe_dump(ray_runs.config_of(place, name, block, ray_runs.LONG)))
     given = ["--config", config, "--dataset", place / "data.csv", "--output_directory", place]
-    return [sys.executable, "-m", "distcore.cli.main", "train", *map(str, [*given, "--experiment_name", name, *more])]
+    return [
+        sys.executable,
+        "-m",
+        "distcore.cli.main",
+        "train",
+        *map(str, [*given, "--experiment_name", name, *more]),
+    ]
 
 
 STARTED = []
@@ -78,7 +94,8 @@ def gone_on(place, name):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(place, whole, backend):
-    """A terminal's, which every process of the group hears. What goes on ends with the bits of an undisturbed run."""
+    """A terminal's, which every process of the group hears. What goes on ends with the bits of
+    an undisturbed run."""
     name = f"stopped-{backend}"
     driver = start(place, name, backend)
     ray_runs.until(lambda: ray_runs.checkpoints(place / f"{name}_run") or driver.poll() is not None)
@@ -86,7 +103,9 @@ def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(place, whole, backend):
     out, err = driver.communicate(timeout=600)
     assert driver.returncode == ENDED, out + err
     assert "Traceback" not in out + err
-    found = re.search(r"Stopped after step (\d+)\. Go on from there with --model_resume_path (\S+)", out + err)
+    found = re.search(
+        r"Stopped after step (\d+)\. Go on from there with --model_resume_path (\S+)", out + err
+    )
     assert found, out + err
     assert Path(found[2]) == place / f"{name}_run"
     assert f"step-{int(found[1]):08d}" in ray_runs.checkpoints(place / f"{name}_run")

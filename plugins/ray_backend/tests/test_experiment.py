@@ -1,4 +1,5 @@
-"""Whole runs on a cluster: the same cache and the same training as here, through kills, and an end where they go on."""
+"""Whole runs on a cluster: the same cache and the same training as here, through kills, and an
+end where they go on."""
 
 import os
 import re
@@ -27,11 +28,17 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def two_here(place):
     """A run of two ranks on this machine that nobody disturbs."""
-    return train(place, "two-here", {"type": "local", "trainer": {"type": "data_parallel", "num_workers": 2}}, LONG)
+    return train(
+        place,
+        "two-here",
+        {"type": "local", "trainer": {"type": "data_parallel", "num_workers": 2}},
+        LONG,
+    )
 
 
 def killing_rank_one(folder, times):
-    """A thread that kills rank 1 of the run in this folder: after the first checkpoint, and as often as it comes back."""
+    """A thread that kills rank 1 of the run in this folder: after the first checkpoint, and as
+    often as it comes back."""
 
     def kill():
         ray_runs.until(lambda: ray_runs.checkpoints(folder))
@@ -46,18 +53,27 @@ def killing_rank_one(folder, times):
     return thread
 
 
-def test_cache_and_weights_are_those_of_this_machine_also_where_a_rank_is_killed(place, two_here, caplog):
+def test_cache_and_weights_are_those_of_this_machine_also_where_a_rank_is_killed(
+    place, two_here, caplog
+):
     killer = killing_rank_one(place / "killed_run", 1)
-    found = train(place, "killed", {"type": "ray", "trainer": {"num_workers": 2, "max_retries": 2}}, LONG)
+    found = train(
+        place, "killed", {"type": "ray", "trainer": {"num_workers": 2, "max_retries": 2}}, LONG
+    )
     killer.join()
-    assert "was killed by SIGKILL. All ranks were started again (1 of at most 2 times)" in caplog.text
+    assert (
+        "was killed by SIGKILL. All ranks were started again (1 of at most 2 times)" in caplog.text
+    )
     assert cache(place, "killed") == cache(place, "two-here")
     assert weights(found.directory) == weights(two_here.directory)
 
 
 @pytest.mark.slow
-def test_cache_and_results_in_a_bucket_need_no_folder_that_nodes_share(place, two_here, monkeypatch, caplog):
-    """The weights are those of this machine, also if a rank is killed and another goes on from the bucket."""
+def test_cache_and_results_in_a_bucket_need_no_folder_that_nodes_share(
+    place, two_here, monkeypatch, caplog
+):
+    """The weights are those of this machine, also if a rank is killed and another goes on from
+    the bucket."""
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     make = run.train_job
 
@@ -70,7 +86,10 @@ def test_cache_and_results_in_a_bucket_need_no_folder_that_nodes_share(place, tw
     with s3_server() as (proxy, _):
         backend = {"type": "ray", "trainer": {"num_workers": 2, "max_retries": 2}}
         config = ray_runs.config_of(place, "bucket", backend, LONG)
-        config["backend"] |= {"cache_dir": f"s3://{BUCKET}/caches", "cache_credentials": proxy.options()}
+        config["backend"] |= {
+            "cache_dir": f"s3://{BUCKET}/caches",
+            "cache_credentials": proxy.options(),
+        }
 
         def kill():
             ray_runs.until(lambda: proxy.count("PUT", "checkpoints/step-00000080/manifest.json"))
@@ -79,7 +98,10 @@ def test_cache_and_results_in_a_bucket_need_no_folder_that_nodes_share(place, tw
         killer = threading.Thread(target=kill, daemon=True)
         killer.start()
         found = distcore.train(
-            config, dataset=place / "data.csv", output_directory=f"s3://{BUCKET}/results", view="none"
+            config,
+            dataset=place / "data.csv",
+            output_directory=f"s3://{BUCKET}/results",
+            view="none",
         )
         killer.join()
         assert "All ranks were started again (1 of at most 2 times)" in caplog.text
@@ -99,15 +121,21 @@ def test_one_config_gives_one_cache_and_one_training_for_any_workers_and_process
     for workers, processor in ((1, "dask"), (2, "modin"), (4, "local")):
         name = f"ray-{workers}"
         trainer = {"num_workers": workers}
-        found = train(place, name, {"type": "ray", "processor": {"type": processor}, "trainer": trainer})
+        found = train(
+            place, name, {"type": "ray", "processor": {"type": processor}, "trainer": trainer}
+        )
         assert cache(place, name) == expected
         for metric in ("loss", "accuracy", "roc_auc"):
             curve = found.training_statistics["validation"]["y"][metric]
-            assert curve == pytest.approx(here.training_statistics["validation"]["y"][metric], rel=2e-3), (name, metric)
+            assert curve == pytest.approx(
+                here.training_statistics["validation"]["y"][metric], rel=2e-3
+            ), (name, metric)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("retries", "told"), [(0, "Training stopped"), (1, "Training stopped after 1 restart")])
+@pytest.mark.parametrize(
+    ("retries", "told"), [(0, "Training stopped"), (1, "Training stopped after 1 restart")]
+)
 def test_with_no_retry_left_the_error_names_rank_node_signal_and_checkpoint(place, retries, told):
     name = f"over-{retries}"
     killer = killing_rank_one(place / f"{name}_run", 1 + retries)

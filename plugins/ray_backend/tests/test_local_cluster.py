@@ -1,4 +1,5 @@
-"""The cluster that is started if there is none: of this machine alone, locked, quiet, and gone afterwards."""
+"""The cluster that is started if there is none: of this machine alone, locked, quiet, and gone
+afterwards."""
 
 import json
 import os
@@ -60,8 +61,14 @@ def test_it_is_locked_quiet_and_gone_afterwards(tmp_path):
     assert found["alive"] == []
     assert (found["session"], found["left"]) == (True, False)
     assert found["listening"]
-    assert all(each.startswith("127.") or each in ("::1", "::ffff:127.0.0.1") for each in found["listening"])
-    lines = [line for line in done.stderr.splitlines() if "trying once more" not in line]  # a busy machine
+    assert all(
+        each.startswith("127.") or each in ("::1", "::ffff:127.0.0.1")
+        for each in found["listening"]
+    )
+    lines = [
+        line for line in done.stderr.splitlines() if "trying once more" not in line
+    ]  # a busy machine
     assert lines == [
-        "Started a Ray cluster on this machine alone (2 CPUs, 0 GPUs, with a token); it ends with this run."
+        "Started a Ray cluster on this machine alone (2 CPUs, 0 GPUs, with a token); it ends with "
+        "this run."
     ]

@@ -1,4 +1,5 @@
-"""Nodes that go: while rows are read, while shards are written, while ranks train; and which rows ranks are given."""
+"""Nodes that go: while rows are read, while shards are written, while ranks train; and which
+rows ranks are given."""
 
 import gc
 import logging
@@ -30,7 +31,8 @@ TRAINER = ray_runs.TRAINER | {"effective_batch_size": BATCH}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with the dataset, and with the plugin `recorded` where this process and its ranks find it."""
+    """A folder with the dataset, and with the plugin `recorded` where this process and its ranks
+    find it."""
     folder = tmp_path_factory.mktemp("runs")
     ray_runs.dataset(folder, ROWS)
     recorded.install(folder / "plugins")
@@ -60,12 +62,16 @@ def test_a_node_lost_while_rows_are_read_and_one_while_shards_are_written_change
     hurt(monkeypatch, tmp_path, ray_jobs.TakesItsNode)
     config = ray_runs.config_of(tmp_path, "ray", {"type": "ray", "processor": {"type": processor}})
     assert digested(config, str(path)) == expected
-    assert {each.name for each in tmp_path.glob("died-*")} == {"died-BlockStatistics", "died-ShardWriter"}
+    assert {each.name for each in tmp_path.glob("died-*")} == {
+        "died-BlockStatistics",
+        "died-ShardWriter",
+    }
     assert sum(not each.remaining_processes_alive() for each in own_nodes.cluster.worker_nodes) == 2
 
 
 def train(place, name, workers, lose=None, **more):
-    """The outcome of a run, and {(epoch, step): its rows} as the loaders of its ranks wrote them down."""
+    """The outcome of a run, and {(epoch, step): its rows} as the loaders of its ranks wrote them
+    down."""
     folder = place / f"rows-{name}"
     folder.mkdir()
     config = ray_runs.config_of(
@@ -80,7 +86,12 @@ def train(place, name, workers, lose=None, **more):
     )
     config["output_features"] = [{"name": "y", "type": "binary"}, {"name": "z", "type": "number"}]
     found = distcore.train(
-        config, dataset=place / "data.csv", output_directory=place, experiment_name=name, view="none", **more
+        config,
+        dataset=place / "data.csv",
+        output_directory=place,
+        experiment_name=name,
+        view="none",
+        **more,
     )
     return found, folder
 
@@ -101,13 +112,19 @@ def test_each_rank_is_given_its_own_rows_and_each_row_once_an_epoch(undisturbed)
     assert first.isdisjoint(second)
     for (_, rank), rows in shares.items():
         assert len(rows) == len(set(rows)), "a row twice in an epoch"
-        assert set(rows) == (second if rank else first), "a rank's lanes are the same in every epoch"
+        assert set(rows) == (second if rank else first), (
+            "a rank's lanes are the same in every epoch"
+        )
     steps = -(-len(first | second) // BATCH)
-    assert set(recorded.used(folder)) == {(epoch, step) for epoch in range(3) for step in range(steps)}
+    assert set(recorded.used(folder)) == {
+        (epoch, step) for epoch in range(3) for step in range(steps)
+    }
 
 
 @pytest.mark.slow
-def test_a_node_that_dies_in_training_is_replaced_and_changes_nothing(own_nodes, place, undisturbed, caplog):
+def test_a_node_that_dies_in_training_is_replaced_and_changes_nothing(
+    own_nodes, place, undisturbed, caplog
+):
     own_nodes.fill(3)
     expected, rows = undisturbed
     with caplog.at_level(logging.INFO, "distcore"):
@@ -120,8 +137,11 @@ def test_a_node_that_dies_in_training_is_replaced_and_changes_nothing(own_nodes,
 
 
 @pytest.mark.slow
-def test_an_elastic_worker_group_goes_on_with_the_nodes_that_are_left(own_nodes, place, undisturbed, caplog):
-    """Every row once an epoch, in the same global batches; the order of additions is another, so the last bits are."""
+def test_an_elastic_worker_group_goes_on_with_the_nodes_that_are_left(
+    own_nodes, place, undisturbed, caplog
+):
+    """Every row once an epoch, in the same global batches; the order of additions is another, so
+    the last bits are."""
     own_nodes.fill(3)
     expected, rows = undisturbed
     with caplog.at_level(logging.INFO, "distcore"):
@@ -134,20 +154,29 @@ def test_an_elastic_worker_group_goes_on_with_the_nodes_that_are_left(own_nodes,
     assert "now 2 of them" in caplog.text
     for split, metric in (("training", "loss"), ("validation", "accuracy"), ("validation", "loss")):
         curve = found.training_statistics[split]["y"][metric]
-        assert curve == pytest.approx(expected.training_statistics[split]["y"][metric], rel=1e-3), (split, metric)
+        assert curve == pytest.approx(expected.training_statistics[split]["y"][metric], rel=1e-3), (
+            split,
+            metric,
+        )
 
 
 @pytest.mark.slow
 def test_training_reads_the_cache_and_leaves_the_object_store_empty(own_nodes, connected, tmp_path):
-    """Beside a cache of many megabytes, what training puts into the object store is next to nothing."""
+    """Beside a cache of many megabytes, what training puts into the object store is next to
+    nothing."""
     import ray
 
     own_nodes.fill(3)
     path = tmp_path / "data.parquet"
     pyarrow.parquet.write_table(data.table(400_000), path)
     trainer = {"epochs": 2, "batch_size": 4096}
-    config = ray_runs.config_of(tmp_path, "large", {"type": "ray", "trainer": {"num_workers": 2}}, trainer)
-    size = sum(each.stat().st_size for each in distcore.preprocess(config, dataset=path).folder.rglob("*.parquet"))
+    config = ray_runs.config_of(
+        tmp_path, "large", {"type": "ray", "trainer": {"num_workers": 2}}, trainer
+    )
+    size = sum(
+        each.stat().st_size
+        for each in distcore.preprocess(config, dataset=path).folder.rglob("*.parquet")
+    )
     gc.collect()  # what preprocessing put there goes with the last reference to it
     ray_runs.until(lambda: in_object_store() < size // 4, 60)
     before = in_object_store()  # Ray's own, such as exported functions

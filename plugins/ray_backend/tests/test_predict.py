@@ -1,4 +1,5 @@
-"""predict and evaluate on a cluster: the bytes of one process, also if a node dies under the work."""
+"""predict and evaluate on a cluster: the bytes of one process, also if a node dies under the
+work."""
 
 import threading
 import time
@@ -19,7 +20,9 @@ REPEATS = 60
 def model(nodes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     config = data.config(str(folder / "cache"))
-    return distcore.train(config, data.table(ROWS), output_directory=folder / "results", view="none").directory
+    return distcore.train(
+        config, data.table(ROWS), output_directory=folder / "results", view="none"
+    ).directory
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,9 @@ def test_an_evaluation_has_the_bytes_of_one_in_one_process(model, large, expecte
 
 
 @pytest.mark.slow
-def test_a_node_that_dies_under_a_prediction_costs_nothing_but_time(nodes, model, large, expected, tmp_path):
+def test_a_node_that_dies_under_a_prediction_costs_nothing_but_time(
+    nodes, model, large, expected, tmp_path
+):
     """Killed once the first piece is there and others are under way."""
     seen, over = {}, threading.Event()
 

@@ -6,7 +6,8 @@ from distcore_ray import rank
 
 
 def test_the_last_numbers_are_told_of_a_stage_that_ended_between_two_looks(monkeypatch):
-    """The loop ends its stage as soon as its last step is done: the driver's last line counts every row."""
+    """The loop ends its stage as soon as its last step is done: the driver's last line counts
+    every row."""
     monkeypatch.setattr(rank, "SECONDS", 0.01)
     ours, theirs = Pipe()
     monkeypatch.setattr(rank, "_line", [rank.Line(theirs)])

@@ -1,4 +1,5 @@
-"""A node that does not see the files is named before any work: a real node, in a mount namespace that hides a folder."""
+"""A node that does not see the files is named before any work: a real node, in a mount namespace
+that hides a folder."""
 
 import os
 import shutil
@@ -73,12 +74,20 @@ def blind(head):
             "start",
             "--block",
         ]
-        command += [f"--address={head.cluster.address}", "--num-cpus=1", "--object-store-memory=100000000"]
+        command += [
+            f"--address={head.cluster.address}",
+            "--num-cpus=1",
+            "--object-store-memory=100000000",
+        ]
         command += ["--min-worker-port=0", "--max-worker-port=0"]
 
         def joined():
-            if not started or started[-1].poll() is not None:  # it gives itself half a minute, and may be too slow
-                started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True))
+            if (
+                not started or started[-1].poll() is not None
+            ):  # it gives itself half a minute, and may be too slow
+                started.append(
+                    subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+                )
             return alive() > before
 
         ray_runs.until(joined)
@@ -91,7 +100,8 @@ def blind(head):
 
 
 @pytest.mark.parametrize(
-    ("hidden", "what"), [("data", "the dataset"), ("cache", "the cache"), ("results", "the results")]
+    ("hidden", "what"),
+    [("data", "the dataset"), ("cache", "the cache"), ("results", "the results")],
 )
 def test_a_node_that_does_not_see_a_folder_is_named_before_any_work(blind, place, hidden, what):
     before = sorted(place.rglob("*"))
@@ -103,7 +113,12 @@ def test_a_node_that_does_not_see_a_folder_is_named_before_any_work(blind, place
         import distcore
 
         with pytest.raises(UserError) as caught:
-            distcore.train(config, dataset=place / "data" / "data.csv", output_directory=place / "results", view="none")
+            distcore.train(
+                config,
+                dataset=place / "data" / "data.csv",
+                output_directory=place / "results",
+                view="none",
+            )
     finally:
         backend.close()
     assert str(caught.value).startswith("The node ")

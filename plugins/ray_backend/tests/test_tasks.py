@@ -28,7 +28,9 @@ def test_resources_are_those_of_all_nodes(backend):
     assert found.memory_bytes > 0
 
 
-def test_a_node_that_is_lost_before_it_is_asked_for_files_is_no_error(backend, tmp_path, monkeypatch):
+def test_a_node_that_is_lost_before_it_is_asked_for_files_is_no_error(
+    backend, tmp_path, monkeypatch
+):
     """Ray lists a node as alive for a while after its death."""
     import ray
 
@@ -43,7 +45,14 @@ def test_a_node_that_is_lost_before_it_is_asked_for_files_is_no_error(backend, t
 
 
 def test_a_task_that_was_killed_runs_again(backend, tmp_path):
-    assert list(backend.map(ray_jobs.die_once, [(each, str(tmp_path)) for each in range(6)])) == [0, 10, 20, 30, 40, 50]
+    assert list(backend.map(ray_jobs.die_once, [(each, str(tmp_path)) for each in range(6)])) == [
+        0,
+        10,
+        20,
+        30,
+        40,
+        50,
+    ]
 
 
 def test_results_that_nobody_takes_hold_up_the_rest(backend, tmp_path):

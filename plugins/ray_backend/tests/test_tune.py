@@ -1,4 +1,5 @@
-"""Ray Tune as executor: what every executor must hold, and real searches on a cluster of three nodes."""
+"""Ray Tune as executor: what every executor must hold, and real searches on a cluster of three
+nodes."""
 
 import json
 import os
@@ -53,7 +54,8 @@ def config(folder: Path, **executor):
 @pytest.mark.slow
 @pytest.mark.usefixtures("nodes")
 def test_trials_that_train_on_several_workers_are_those_of_one_machine(tmp_path):
-    """A Ludwig section for Ray; the same trials, and the same scores, as by the local executor on the local backend."""
+    """A Ludwig section for Ray; the same trials, and the same scores, as by the local executor
+    on the local backend."""
     written = config(tmp_path)
     outcome = distcore.hyperopt(written, data.table(), output_directory=tmp_path / "ray")
     assert [each["state"] for each in outcome.trials] == ["finished"] * 2
@@ -65,7 +67,9 @@ def test_trials_that_train_on_several_workers_are_those_of_one_machine(tmp_path)
         "trainer": {"type": "data_parallel", "num_workers": 2},
     }
     local = distcore.hyperopt(written, data.table(), output_directory=tmp_path / "local")
-    assert [each["parameters"] for each in outcome.trials] == [each["parameters"] for each in local.trials]
+    assert [each["parameters"] for each in outcome.trials] == [
+        each["parameters"] for each in local.trials
+    ]
     assert [each["score"] for each in outcome.trials] == pytest.approx(
         [each["score"] for each in local.trials], abs=1e-6
     )
@@ -74,7 +78,9 @@ def test_trials_that_train_on_several_workers_are_those_of_one_machine(tmp_path)
 @pytest.mark.usefixtures("nodes")
 def test_more_trials_than_fit_are_refused_before_anything_is_left_behind(tmp_path):
     written = config(tmp_path, num_samples=4, max_concurrent_trials=4)
-    with pytest.raises(UserError, match=r"4 trials at once × .0 for itself \+ 2 workers × 1 CPUs. = 8 CPUs.* has 6"):
+    with pytest.raises(
+        UserError, match=r"4 trials at once × .0 for itself \+ 2 workers × 1 CPUs. = 8 CPUs.* has 6"
+    ):
         distcore.hyperopt(written, data.table(), output_directory=tmp_path / "results")
     assert not (tmp_path / "results").exists()
     assert not (tmp_path / "cache").exists()
@@ -84,7 +90,8 @@ def test_more_trials_than_fit_are_refused_before_anything_is_left_behind(tmp_pat
 @pytest.mark.parametrize("backend", ["local", "ray"])
 @pytest.mark.usefixtures("nodes")
 def test_a_killed_driver_goes_on_where_it_was(tmp_path, backend):
-    """No finished trial is repeated, an interrupted one goes on from its checkpoint, and there are as many as asked."""
+    """No finished trial is repeated, an interrupted one goes on from its checkpoint, and there
+    are as many as asked."""
     written = config(tmp_path, num_samples=3, max_concurrent_trials=1)
     if backend == "local":  # each trial trains in its own process on the cluster
         written["backend"] = {"type": "local", "cache_dir": str(tmp_path / "cache")}
@@ -107,12 +114,17 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path, backend):
     )
 
     def records():
-        return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("trials/*/trial.json")}
+        return {
+            path.parent.name: json.loads(path.read_text())
+            for path in folder.glob("trials/*/trial.json")
+        }
 
     def half_done():
         states = {name: each["state"] for name, each in records().items()}
         begun = [name for name, state in states.items() if state == "running"]
-        saved = any(folder.glob(f"trials/{name}/checkpoints/step-*/manifest.json") for name in begun)
+        saved = any(
+            folder.glob(f"trials/{name}/checkpoints/step-*/manifest.json") for name in begun
+        )
         return ("finished" in states.values() and saved) or process.poll() is not None
 
     until(half_done, seconds=400, what="a finished trial and a checkpoint of another")
@@ -122,7 +134,9 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path, backend):
     ended = {name: each for name, each in records().items() if each["state"] == "finished"}
     assert ended
     assert len(ended) < 3
-    done = subprocess.run([*words, "--model_resume_path", str(folder)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [*words, "--model_resume_path", str(folder)], capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     found = records()
     assert len(found) == 3

@@ -1,4 +1,5 @@
-"""What the executor reads without a cluster: its options, Ludwig's own section, the nodes that a cluster may yet have."""
+"""What the executor reads without a cluster: its options, Ludwig's own section, the nodes that a
+cluster may yet have."""
 
 import pytest
 
@@ -14,7 +15,8 @@ def test_hyperband_which_pauses_trials_is_refused():
         Plugins().make(EXECUTOR, "ray", {"scheduler": {"type": "hyperband"}})
 
 
-# Ludwig's own automl defaults, put together as its automl does: base_automl_config.yaml and combiner/concat_config.yaml.
+# Ludwig's own automl defaults, put together as its automl does: base_automl_config.yaml and
+# combiner/concat_config.yaml.
 LUDWIGS = """
 input_features:
   - {name: x0, type: number}
@@ -82,7 +84,9 @@ def test_a_cluster_that_grows_counts_with_the_nodes_that_may_come(monkeypatch):
         NodeGroupConfig(name="cpu", resources={"CPU": 8}, max_count=2),
         NodeGroupConfig(name="gpu", resources={"CPU": 4, "GPU": 1}, max_count=-1),
     ]
-    monkeypatch.setattr(state, "get_cluster_config", lambda: ClusterConfig(node_group_configs=groups))
+    monkeypatch.setattr(
+        state, "get_cluster_config", lambda: ClusterConfig(node_group_configs=groups)
+    )
     assert tune._may_come() == [{"CPU": 8}] * 2 + [{"CPU": 4, "GPU": 1}] * tune.MOST_NODES
     monkeypatch.setattr(state, "get_cluster_config", lambda: None)
     assert tune._may_come() == []

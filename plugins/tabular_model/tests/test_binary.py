@@ -20,8 +20,12 @@ from distcore_testing.features import FeatureSuite
 
 def feature(role: str = "input", threshold: float = 0.5, **preprocessing: Any) -> BinaryFeature:
     if role == "input":
-        return BinaryFeature("b", role, BinaryInputOptions.model_validate({"preprocessing": preprocessing}))
-    options = BinaryOutputOptions.model_validate({"preprocessing": preprocessing, "threshold": threshold})
+        return BinaryFeature(
+            "b", role, BinaryInputOptions.model_validate({"preprocessing": preprocessing})
+        )
+    options = BinaryOutputOptions.model_validate(
+        {"preprocessing": preprocessing, "threshold": threshold}
+    )
     return BinaryFeature("b", role, options)
 
 
@@ -63,7 +67,9 @@ def test_what_is_true(role: str, values: list[str], true: str, labels: list[str]
     made = feature(role)
     metadata = fitted(made, values)
     assert metadata["bool2str"] == labels
-    assert made.encode(column(values), metadata).to_pylist() == [float(value == true) for value in values]
+    assert made.encode(column(values), metadata).to_pylist() == [
+        float(value == true) for value in values
+    ]
 
 
 def test_spellings_of_one_number_or_word_are_one_value() -> None:
@@ -75,7 +81,10 @@ def test_spellings_of_one_number_or_word_are_one_value() -> None:
 
 
 def test_fallback_true_label() -> None:
-    assert fitted(feature(fallback_true_label="human"), ["human", "bot"])["bool2str"] == ["bot", "human"]
+    assert fitted(feature(fallback_true_label="human"), ["human", "bot"])["bool2str"] == [
+        "bot",
+        "human",
+    ]
     assert fitted(feature(fallback_true_label=1), ["1", "2"])["str2bool"] == {"1": 1, "2": 0}
     with pytest.raises(DataError, match="fallback_true_label is 'cat'"):
         fitted(feature(fallback_true_label="cat"), ["human", "bot"])
@@ -153,7 +162,9 @@ def test_any_partition_and_slice(pair, data, random) -> None:
     if len(set(values) - {None}) == 2:
         truth = [value is not None and metadata["str2bool"][value] == 1 for value in values]
         back = made.decode(np.asarray(codes), metadata).to_pylist()
-        assert back == (truth if pair[0] in "0True" else [pair[1] if each else pair[0] for each in truth])
+        assert back == (
+            truth if pair[0] in "0True" else [pair[1] if each else pair[0] for each in truth]
+        )
 
 
 def test_predictions_are_named_as_in_ludwig() -> None:

@@ -1,4 +1,5 @@
-"""Feature category: vocabulary by (count, value), unknown and missing values, classes and their weights."""
+"""Feature category: vocabulary by (count, value), unknown and missing values, classes and their
+weights."""
 
 from __future__ import annotations
 
@@ -18,14 +19,22 @@ from distcore_tabular.category import NO_CLASS, CategoryFeature
 from distcore_tabular.options import CategoryInputOptions, CategoryOutputOptions
 from distcore_testing.features import FeatureSuite
 
-values_ = st.lists(st.none() | st.sampled_from(["a", "b", "c", "<UNK>", "ä"]), min_size=1, max_size=40)
+values_ = st.lists(
+    st.none() | st.sampled_from(["a", "b", "c", "<UNK>", "ä"]), min_size=1, max_size=40
+)
 
 
-def feature(role: str = "input", loss: Any = None, encoder: Any = None, **preprocessing: Any) -> CategoryFeature:
+def feature(
+    role: str = "input", loss: Any = None, encoder: Any = None, **preprocessing: Any
+) -> CategoryFeature:
     if role == "input":
-        options: Any = CategoryInputOptions.model_validate({"preprocessing": preprocessing, "encoder": encoder})
+        options: Any = CategoryInputOptions.model_validate(
+            {"preprocessing": preprocessing, "encoder": encoder}
+        )
     else:
-        options = CategoryOutputOptions.model_validate({"preprocessing": preprocessing, "loss": loss})
+        options = CategoryOutputOptions.model_validate(
+            {"preprocessing": preprocessing, "loss": loss}
+        )
     return CategoryFeature("c", role, options)
 
 
@@ -65,7 +74,9 @@ def test_metadata_is_the_same_for_any_partition_and_order(values, cuts, random) 
 
 @given(values_, st.integers(0, 40), st.integers(0, 40))
 @settings(max_examples=60, deadline=None)
-def test_slicing_commutes_with_encoding_and_decoding_gives_the_values_back(values, start, stop) -> None:
+def test_slicing_commutes_with_encoding_and_decoding_gives_the_values_back(
+    values, start, stop
+) -> None:
     if not any(values):
         return
     made = feature()
@@ -108,18 +119,29 @@ def test_most_common_leaves_the_rest_to_unknown() -> None:
 def test_missing_values_become(preprocessing: dict[str, Any], label: str) -> None:
     made = feature(**preprocessing)
     metadata = fitted(made, ["a", "a", "b", None])
-    assert made.decode(np.asarray(made.encode(column([None]), metadata)), metadata).to_pylist() == [label]
+    assert made.decode(np.asarray(made.encode(column([None]), metadata)), metadata).to_pylist() == [
+        label
+    ]
     counted = sum(metadata["counts"])
     assert counted == (3 if preprocessing.get("missing_value_strategy") == "drop_row" else 4)
 
 
-@pytest.mark.parametrize("values", [["1", "2", "2"], ["1.0", "2.0", "2.0"], [1.0, 2.0, 2.0], [1, 2, 2]])
+@pytest.mark.parametrize(
+    "values", [["1", "2", "2"], ["1.0", "2.0", "2.0"], [1.0, 2.0, 2.0], [1, 2, 2]]
+)
 def test_a_whole_number_is_one_value_however_a_frame_has_it(values) -> None:
-    """pandas makes 3 a 3.0 as soon as a row of the column is missing; 3.5 and 03 are values of their own."""
+    """pandas makes 3 a 3.0 as soon as a row of the column is missing; 3.5 and 03 are values of
+    their own."""
     made = feature()
     metadata = made.finish(made.partial(pa.array(values)))
     expected = [2, 1, 0]
-    for other in (["1", "2", None], ["1.0", "2.0", "7.0"], ["1", "2.0", "1.5"], ["1.0", "2", "01"], ["1", "2", "1.00"]):
+    for other in (
+        ["1", "2", None],
+        ["1.0", "2.0", "7.0"],
+        ["1", "2.0", "1.5"],
+        ["1.0", "2", "01"],
+        ["1", "2", "1.00"],
+    ):
         assert made.encode(column(other), metadata).to_pylist() == expected
 
 
@@ -174,7 +196,9 @@ def test_class_weights_keep_the_mean_loss() -> None:
     metadata = fitted(made, ["a", "a", "a", "b"])
     weights = metadata["class_weights"]
     assert weights[1] / weights[0] == pytest.approx(4.0)
-    assert sum(w * n for w, n in zip(weights, metadata["counts"], strict=True)) == pytest.approx(4.0)
+    assert sum(w * n for w, n in zip(weights, metadata["counts"], strict=True)) == pytest.approx(
+        4.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,7 +217,12 @@ def test_class_weights_must_fit_the_classes(weights: Any, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("encoder", "size"),
-    [({"embedding_size": 2}, 2), ({"type": "sparse"}, 4), ({"type": "onehot"}, 4), ("passthrough", 1)],
+    [
+        ({"embedding_size": 2}, 2),
+        ({"type": "sparse"}, 4),
+        ({"type": "onehot"}, 4),
+        ("passthrough", 1),
+    ],
 )
 def test_encoders(encoder: Any, size: int) -> None:
     import torch

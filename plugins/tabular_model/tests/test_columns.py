@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from distcore_tabular.columns import filled, null_mask, plain, truths
 
 
-@given(st.lists(st.none() | st.integers(-5, 5), max_size=40), st.integers(0, 40), st.integers(0, 40))
+@given(
+    st.lists(st.none() | st.integers(-5, 5), max_size=40), st.integers(0, 40), st.integers(0, 40)
+)
 def test_nulls_of_a_slice(values, start, stop) -> None:
     array = pa.array(values, pa.int32())[start:stop]
     wanted = values[start:stop]
     mask = null_mask(array)
-    assert ([False] * len(wanted) if mask is None else mask.tolist()) == [value is None for value in wanted]
+    assert ([False] * len(wanted) if mask is None else mask.tolist()) == [
+        value is None for value in wanted
+    ]
     assert filled(array, 9).tolist() == [9 if value is None else value for value in wanted]
     assert filled(array, 9).dtype == np.int32
 

@@ -51,7 +51,9 @@ class TestNumberNormalised(FeatureSuite):
 
     @pytest.fixture(autouse=True)
     def _chosen(self, normalization, missing):
-        self.options = {"preprocessing": {"normalization": normalization, "missing_value_strategy": missing}}
+        self.options = {
+            "preprocessing": {"normalization": normalization, "missing_value_strategy": missing}
+        }
 
     def values(self):
         return numbers()
@@ -75,7 +77,9 @@ class TestCategoryCut(FeatureSuite):
     """Rare values left out, missing ones filled."""
 
     name, roles = "category", ("input", "output")
-    options: ClassVar = {"preprocessing": {"most_common": 2, "missing_value_strategy": "fill_with_mode"}}
+    options: ClassVar = {
+        "preprocessing": {"most_common": 2, "missing_value_strategy": "fill_with_mode"}
+    }
 
     def values(self):
         return categories(["red", "green", "blue", "Rosé", "red"])
@@ -109,7 +113,9 @@ class TestSet(FeatureSuite):
 
 class TestTabular(ModelSuite):
     name = "tabular"
-    options: ClassVar = {"combiner": {"type": "concat", "num_fc_layers": 2, "output_size": 16, "dropout": 0.1}}
+    options: ClassVar = {
+        "combiner": {"type": "concat", "num_fc_layers": 2, "output_size": 16, "dropout": 0.1}
+    }
 
 
 class TestModule(ModelSuite):

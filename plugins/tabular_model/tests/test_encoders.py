@@ -19,7 +19,12 @@ STACK = {
     "fc_layers": None,
     "num_layers": 1,
 }
-EMBED = {"embedding_size": 5, "embedding_initializer": None, "embeddings_trainable": True, "dropout": 0.0}
+EMBED = {
+    "embedding_size": 5,
+    "embedding_initializer": None,
+    "embeddings_trainable": True,
+    "dropout": 0.0,
+}
 
 
 def options(base, **changes):
@@ -54,7 +59,9 @@ def test_category_embedding_looks_up_rows_and_is_never_wider_than_its_vocabulary
     codes = torch.tensor([2, 0, 2], dtype=torch.int32)
     assert torch.equal(encoder(codes), encoder.weight[[2, 0, 2]])
     assert encoder.weight.abs().max() <= 1
-    assert not encoders.category_embed(3, options(EMBED, embeddings_trainable=False)).weight.requires_grad
+    assert not encoders.category_embed(
+        3, options(EMBED, embeddings_trainable=False)
+    ).weight.requires_grad
 
 
 def test_sparse_is_one_hot_and_a_learned_table_when_trainable():

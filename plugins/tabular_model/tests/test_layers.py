@@ -7,13 +7,22 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from distcore_tabular.layers import ACTIVATIONS, INITIALIZERS, BatchNorm, FCStack, initialize, make_norm
+from distcore_tabular.layers import (
+    ACTIVATIONS,
+    INITIALIZERS,
+    BatchNorm,
+    FCStack,
+    initialize,
+    make_norm,
+)
 from distcore_tabular.options_network import INITIALIZER_ARGUMENTS, NORM_ARGUMENTS
 
 
 def test_a_stack_is_linear_norm_activation_dropout_layer_after_layer():
     torch.manual_seed(0)
-    stack = FCStack(3, [{"output_size": 5}, {"output_size": 2, "activation": "tanh"}], activation="relu")
+    stack = FCStack(
+        3, [{"output_size": 5}, {"output_size": 2, "activation": "tanh"}], activation="relu"
+    )
     value = torch.randn(4, 3)
     first, second = stack.layers
     by_hand = torch.tanh(second.linear(torch.relu(first.linear(value))))
@@ -37,7 +46,11 @@ def test_norm_and_dropout_apply_to_the_input_too():
 
 def test_layers_override_the_defaults_one_by_one():
     stack = FCStack(
-        3, [{}, {"norm": None, "dropout": 0.0, "use_bias": False}], norm="batch", dropout=0.1, output_size=4
+        3,
+        [{}, {"norm": None, "dropout": 0.0, "use_bias": False}],
+        norm="batch",
+        dropout=0.1,
+        output_size=4,
     )
     kinds = [[type(module) for module in layer.after] for layer in stack.layers]
     assert kinds == [[BatchNorm, nn.ReLU, nn.Dropout], [nn.ReLU]]
@@ -66,7 +79,11 @@ def test_batch_norm_takes_a_batch_without_variance(rows):
 
 def test_batch_norm_is_torchs_for_more_rows():
     torch.manual_seed(0)
-    ours, theirs, value = make_norm("batch", 3, {"momentum": 0.5}), nn.BatchNorm1d(3, momentum=0.5), torch.randn(8, 3)
+    ours, theirs, value = (
+        make_norm("batch", 3, {"momentum": 0.5}),
+        nn.BatchNorm1d(3, momentum=0.5),
+        torch.randn(8, 3),
+    )
     torch.testing.assert_close(ours(value), theirs(value))
     torch.testing.assert_close(ours.running_var, theirs.running_var)
 
@@ -77,7 +94,9 @@ def test_initializers_by_name_and_with_arguments():
     assert (tensor == 2.5).all()
     initialize(tensor, "identity")
     assert torch.equal(tensor, torch.eye(3, 4))
-    with pytest.raises(ValueError, match=r"Initializer 'constant' cannot fill .*Give its arguments"):
+    with pytest.raises(
+        ValueError, match=r"Initializer 'constant' cannot fill .*Give its arguments"
+    ):
         initialize(tensor, "constant")
 
 
@@ -101,4 +120,6 @@ def test_the_arguments_that_options_know_are_torchs() -> None:
         found = set(inspect.signature(function).parameters) - added
         assert found == set(INITIALIZER_ARGUMENTS.get(name, ())), name
     for name, kind in (("batch", torch.nn.BatchNorm1d), ("layer", torch.nn.LayerNorm)):
-        assert set(inspect.signature(kind).parameters) - added - {"bias"} == set(NORM_ARGUMENTS[name]) - {"bias"}, name
+        assert set(inspect.signature(kind).parameters) - added - {"bias"} == set(
+            NORM_ARGUMENTS[name]
+        ) - {"bias"}, name

@@ -48,7 +48,9 @@ def number_options(kind: str, **options: Any) -> Any:
         ("huber", F.huber_loss(PREDICTION, TARGET)),
     ],
 )
-def test_the_mean_of_the_rows_is_the_loss_and_has_its_gradient(kind: str, expected: torch.Tensor) -> None:
+def test_the_mean_of_the_rows_is_the_loss_and_has_its_gradient(
+    kind: str, expected: torch.Tensor
+) -> None:
     prediction = PREDICTION.clone().requires_grad_()
     rows = losses.number(prediction, TARGET, number_options(kind), PLAIN)
     assert rows.shape == (4,)
@@ -59,24 +61,33 @@ def test_the_mean_of_the_rows_is_the_loss_and_has_its_gradient(kind: str, expect
         moved = [PREDICTION.double(), PREDICTION.double()]
         moved[0][index] += step
         moved[1][index] -= step
-        up, down = (losses.number(each, TARGET, number_options(kind), PLAIN).mean().item() for each in moved)
+        up, down = (
+            losses.number(each, TARGET, number_options(kind), PLAIN).mean().item() for each in moved
+        )
         assert prediction.grad[index].item() == pytest.approx((up - down) / (2 * step), abs=2e-3)
 
 
 def test_percentages_are_of_the_target() -> None:
     rows = losses.number(
-        torch.tensor([3.0]), torch.tensor([2.0]), number_options("mean_absolute_percentage_error"), PLAIN
+        torch.tensor([3.0]),
+        torch.tensor([2.0]),
+        number_options("mean_absolute_percentage_error"),
+        PLAIN,
     )
     assert rows.tolist() == [0.5]
     options = number_options("root_mean_squared_percentage_error")
-    assert losses.number(torch.tensor([3.0]), torch.tensor([2.0]), options, PLAIN).tolist() == pytest.approx([0.5])
+    assert losses.number(
+        torch.tensor([3.0]), torch.tensor([2.0]), options, PLAIN
+    ).tolist() == pytest.approx([0.5])
     zero = losses.number(torch.tensor([1.0]), torch.tensor([0.0]), options, PLAIN)
     assert zero.item() == pytest.approx(1e4), "a target of zero counts as 1e-4, as in Ludwig"
 
 
 def test_a_root_of_no_error_has_a_finite_gradient() -> None:
     prediction = TARGET.clone().requires_grad_()
-    losses.number(prediction, TARGET, number_options("root_mean_squared_error"), PLAIN).mean().backward()
+    losses.number(
+        prediction, TARGET, number_options("root_mean_squared_error"), PLAIN
+    ).mean().backward()
     assert torch.isfinite(prediction.grad).all()
 
 
@@ -87,9 +98,13 @@ def test_huber_delta() -> None:
 
 def test_binary_is_torchs_cross_entropy_with_pos_weight() -> None:
     target = torch.tensor([0.0, 1.0, 1.0, 0.0])
-    rows = losses.binary_weighted_cross_entropy(PREDICTION, target, BinaryLossOptions(positive_class_weight=3.0))
+    rows = losses.binary_weighted_cross_entropy(
+        PREDICTION, target, BinaryLossOptions(positive_class_weight=3.0)
+    )
     weight = torch.tensor(3.0)
-    expected = F.binary_cross_entropy_with_logits(PREDICTION, target, pos_weight=weight, reduction="none")
+    expected = F.binary_cross_entropy_with_logits(
+        PREDICTION, target, pos_weight=weight, reduction="none"
+    )
     torch.testing.assert_close(rows, expected)
 
 
@@ -109,17 +124,23 @@ def test_category_is_torchs_cross_entropy() -> None:
     logits, target = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2], dtype=torch.int32)
     weights = torch.tensor([0.5, 1.0, 2.0])
     rows = losses.softmax_cross_entropy(logits, target, CategoryLossOptions(), weights)
-    torch.testing.assert_close(rows, F.cross_entropy(logits, target.long(), weight=weights, reduction="none"))
+    torch.testing.assert_close(
+        rows, F.cross_entropy(logits, target.long(), weight=weights, reduction="none")
+    )
 
 
 def test_robust_lambda_and_confidence_penalty_of_a_category() -> None:
     target, loss = torch.tensor([1]), losses.softmax_cross_entropy
     even, sure = torch.zeros(1, 4), torch.tensor([[0.0, 99.0, 0.0, 0.0]])
-    assert loss(even, target, CategoryLossOptions(robust_lambda=0.2)).item() == pytest.approx(0.8 * math.log(4) + 0.05)
+    assert loss(even, target, CategoryLossOptions(robust_lambda=0.2)).item() == pytest.approx(
+        0.8 * math.log(4) + 0.05
+    )
     assert loss(even, target, CategoryLossOptions(confidence_penalty=2.0)).item() == pytest.approx(
         math.log(4), abs=1e-6
     )
-    assert loss(sure, target, CategoryLossOptions(confidence_penalty=2.0)).item() == pytest.approx(2.0, abs=1e-6)
+    assert loss(sure, target, CategoryLossOptions(confidence_penalty=2.0)).item() == pytest.approx(
+        2.0, abs=1e-6
+    )
 
 
 def test_focal_and_poly_losses_are_those_of_their_papers() -> None:
@@ -132,7 +153,9 @@ def test_focal_and_poly_losses_are_those_of_their_papers() -> None:
     assert rows.tolist() == pytest.approx([-math.log(p) + 0.5 * (1 - p), 0.0])
     q = 1 / (1 + math.exp(-0.5))
     rows = losses.binary(torch.tensor([0.5, 0.5]), torch.tensor([1, 0]), FocalOptions(alpha=0.3))
-    assert rows.tolist() == pytest.approx([0.3 * (1 - q) ** 2 * -math.log(q), 0.7 * q**2 * -math.log(1 - q)])
+    assert rows.tolist() == pytest.approx(
+        [0.3 * (1 - q) ** 2 * -math.log(q), 0.7 * q**2 * -math.log(1 - q)]
+    )
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
@@ -147,7 +170,10 @@ def test_a_focal_loss_has_a_gradient_where_a_row_is_certain(gamma: float) -> Non
 def test_losses_are_float32_whatever_the_logits_are(dtype: torch.dtype) -> None:
     logits = PREDICTION.to(dtype)
     assert losses.number(logits, TARGET, NumberLossOptions(), PLAIN).dtype == torch.float32
-    assert losses.binary_weighted_cross_entropy(logits, torch.ones(4), BinaryLossOptions()).dtype == torch.float32
+    assert (
+        losses.binary_weighted_cross_entropy(logits, torch.ones(4), BinaryLossOptions()).dtype
+        == torch.float32
+    )
     rows = losses.softmax_cross_entropy(logits[None], torch.tensor([2]), CategoryLossOptions())
     assert rows.dtype == torch.float32
 

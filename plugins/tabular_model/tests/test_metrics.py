@@ -1,4 +1,5 @@
-"""Metrics by Ludwig's names, against scikit-learn, and the same for any share of the rows a worker has."""
+"""Metrics by Ludwig's names, against scikit-learn, and the same for any share of the rows a
+worker has."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def network(kind: str, **options: Any) -> Any:
     return make(kind, "y", "output", model.model_validate(options)).network()
 
 
-def scored(found: dict[str, Any], output: torch.Tensor, target: torch.Tensor, batches: int = 4) -> dict[str, float]:
+def scored(
+    found: dict[str, Any], output: torch.Tensor, target: torch.Tensor, batches: int = 4
+) -> dict[str, float]:
     for some, wanted in zip(output.chunk(batches), target.chunk(batches), strict=True):
         for metric in found.values():
             metric.update(some, wanted)
@@ -85,7 +88,9 @@ def test_binary_metrics_are_scikit_learns() -> None:
     target = random.random(ROWS) < 0.3
     output = np.clip(random.random(ROWS) * 0.6 + 0.3 * target, 0, 1).astype(np.float32)
     made = network("binary", threshold=0.4)
-    found = scored(made.metrics({}), torch.tensor(output), torch.tensor(target, dtype=torch.float32))
+    found = scored(
+        made.metrics({}), torch.tensor(output), torch.tensor(target, dtype=torch.float32)
+    )
     predicted = output >= np.float32(0.4)
     expected = {
         "loss": sk.log_loss(target, output.astype(float)),
@@ -101,7 +106,9 @@ def test_binary_metrics_are_scikit_learns() -> None:
 
 
 def test_a_probability_at_the_threshold_is_true() -> None:
-    found = scored(network("binary").metrics({}), torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]), batches=1)
+    found = scored(
+        network("binary").metrics({}), torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]), batches=1
+    )
     assert (found["accuracy"], found["recall"]) == (1.0, 1.0)
 
 
@@ -131,14 +138,25 @@ def test_category_metrics_are_scikit_learns() -> None:
 def test_metrics_say_which_way_is_better() -> None:
     """Early stopping reads it."""
     category = {"vocab_size": 100, "class_weights": None}
-    higher = {"accuracy", "accuracy_micro", "precision", "recall", "specificity", "roc_auc", "hits_at_k", "r2"}
+    higher = {
+        "accuracy",
+        "accuracy_micro",
+        "precision",
+        "recall",
+        "specificity",
+        "roc_auc",
+        "hits_at_k",
+        "r2",
+    }
     for kind, metadata in (("number", PLAIN), ("binary", {}), ("category", category)):
         for name, metric in network(kind).metrics(metadata).items():
             assert bool(metric.higher_is_better) == (name in higher), name
 
 
 def test_hits_at_k_needs_more_classes_than_k() -> None:
-    assert "hits_at_k" not in network("category", top_k=3).metrics({"vocab_size": 3, "class_weights": None})
+    assert "hits_at_k" not in network("category", top_k=3).metrics(
+        {"vocab_size": 3, "class_weights": None}
+    )
 
 
 def test_roc_auc_of_many_classes_is_close_to_the_exact_one() -> None:
@@ -152,7 +170,9 @@ def test_roc_auc_of_many_classes_is_close_to_the_exact_one() -> None:
 
 
 def test_confident_and_wrong_has_a_finite_loss() -> None:
-    found = scored(network("binary").metrics({}), torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), batches=1)
+    found = scored(
+        network("binary").metrics({}), torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), batches=1
+    )
     assert found["loss"] == pytest.approx(27.6, abs=0.1)
 
 
@@ -201,7 +221,12 @@ def cases(metrics):
 def test_metrics_are_the_same_for_any_share_of_the_rows_a_worker_has(tmp_path: Any) -> None:
     """Two real processes; also if one of them has no row at all."""
     (tmp_path / "test_data.py").write_text(CASES)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
     workers = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", WORKER, str(rank), str(tmp_path / "meet")],
@@ -223,4 +248,8 @@ def test_metrics_are_the_same_for_any_share_of_the_rows_a_worker_has(tmp_path: A
             metric.update(output, target)
             for case in ("uneven", "none"):
                 expected = metric.compute().item()
-                assert found[f"{kind} {name} {case}"] == pytest.approx(expected, rel=1e-5), (kind, name, case)
+                assert found[f"{kind} {name} {case}"] == pytest.approx(expected, rel=1e-5), (
+                    kind,
+                    name,
+                    case,
+                )

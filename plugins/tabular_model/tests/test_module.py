@@ -1,4 +1,5 @@
-"""The user's own network: found by name, built with what it asks for, its output checked, trusted or not."""
+"""The user's own network: found by name, built with what it asks for, its output checked,
+trusted or not."""
 
 import sys
 import textwrap
@@ -101,7 +102,9 @@ def batch():
     from distcore_torch.batch import Batch, Layout
 
     packed = torch.randn(5, 2).view(torch.int32)
-    return Batch(packed, Layout.of([Column(name="a", dtype="float32"), Column(name="b", dtype="float32")]))
+    return Batch(
+        packed, Layout.of([Column(name="a", dtype="float32"), Column(name="b", dtype="float32")])
+    )
 
 
 def model_of(path, **options):
@@ -127,7 +130,10 @@ def test_with_one_output_the_tensor_alone_is_enough(nets, batch, what):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("wide", r"returned torch.float32 \(5, 2\) for output 'y', but floating point \(5,\) is needed"),
+        (
+            "wide",
+            r"returned torch.float32 \(5, 2\) for output 'y', but floating point \(5,\) is needed",
+        ),
         ("long", r"returned torch.float32 \(10,\) for output 'y'"),
         ("int", r"returned torch.int32 \(5,\) for output 'y'"),
         ("none", r"returned NoneType, but logits for \['y'\] are needed"),
@@ -152,12 +158,20 @@ def test_checking_shapes_draws_no_random_number(nets):
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        ("{}:Wide", {"depth": 3}, "model.options: .*unexpected keyword argument 'depth'; it takes width"),
+        (
+            "{}:Wide",
+            {"depth": 3},
+            "model.options: .*unexpected keyword argument 'depth'; it takes width",
+        ),
         ("{}:Broken", {}, "making .*:Broken failed: RuntimeError: no such luck"),
         ("{}:Wyde", {}, "model.class: .* has no Wyde; its classes are: Broken, Kept, One, Wide"),
         ("{}:function", {}, "model.class: .* is no subclass of torch.nn.Module"),
         ("{}.Wide", {}, "model.class: must be package.module:Class"),
-        ("no_such_package.nets:Net", {}, "importing no_such_package.nets failed: ModuleNotFoundError"),
+        (
+            "no_such_package.nets:Net",
+            {},
+            "importing no_such_package.nets failed: ModuleNotFoundError",
+        ),
     ],
 )
 def test_a_wrong_class_or_wrong_options_are_told(nets, path, options, message):
@@ -170,7 +184,9 @@ def test_a_nested_class_is_found(nets):
 
 
 def test_a_module_in_the_working_directory_is_found(tmp_path, monkeypatch):
-    (tmp_path / "net_beside_the_config.py").write_text("from torch import nn\nclass Net(nn.Module): pass\n")
+    (tmp_path / "net_beside_the_config.py").write_text(
+        "from torch import nn\nclass Net(nn.Module): pass\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert resolve("net_beside_the_config:Net").__name__ == "Net"
@@ -224,7 +240,10 @@ def test_classes_of_plugins_are_trusted_and_others_are_not():
 
 
 def test_a_package_that_several_distributions_share_is_trusted_only_if_all_are(monkeypatch):
-    shared = {"shared": ["distcore-tabular", "somebody-else"], "ours": ["distcore-tabular", "distcore-local"]}
+    shared = {
+        "shared": ["distcore-tabular", "somebody-else"],
+        "ours": ["distcore-tabular", "distcore-local"],
+    }
     monkeypatch.setattr(metadata, "packages_distributions", lambda: shared)
     assert not is_trusted("shared.nets:Net")
     assert is_trusted("ours.nets:Net")

@@ -48,9 +48,14 @@ def number(name):
 
 def category(name, classes, size=4, dropout=0.0, trainable=True):
     options = SimpleNamespace(
-        embedding_size=size, embedding_initializer=None, embeddings_trainable=trainable, dropout=dropout
+        embedding_size=size,
+        embedding_initializer=None,
+        embeddings_trainable=trainable,
+        dropout=dropout,
     )
-    return Plain(name, lambda: encoders.category_embed(classes, options)), Column(name=name, dtype="int32")
+    return Plain(name, lambda: encoders.category_embed(classes, options)), Column(
+        name=name, dtype="int32"
+    )
 
 
 def feature_set(inputs, outputs=(("y", 1),)):
@@ -59,7 +64,10 @@ def feature_set(inputs, outputs=(("y", 1),)):
     return SimpleNamespace(
         inputs=[feature for feature, _ in inputs],
         outputs=made,
-        metadata={**{name: {} for name in columns}, **{name: {"classes": classes} for name, classes in outputs}},
+        metadata={
+            **{name: {} for name in columns},
+            **{name: {"classes": classes} for name, classes in outputs},
+        },
         columns={**columns, **{name: Column(name=name, dtype="int32") for name, _ in outputs}},
     )
 
@@ -86,14 +94,24 @@ def build(features, seed=0, **combiner):
 @pytest.fixture
 def mixed():
     """Numbers and categories of two sizes, interleaved."""
-    inputs = [number("a"), category("c1", 9), number("b.x"), category("c2", 7), category("wide", 9, 6), number("keys")]
+    inputs = [
+        number("a"),
+        category("c1", 9),
+        number("b.x"),
+        category("c2", 7),
+        category("wide", 9, 6),
+        number("keys"),
+    ]
     return feature_set(inputs, (("y", 1), ("z", 3)))
 
 
 def test_forward_is_encoders_side_by_side_then_layers_then_decoders(mixed):
     net, batch = build(mixed, num_fc_layers=2, output_size=5), batch_of(mixed)
     state = net.state_dict()
-    looked_up = {name: state[f"encoders.feature_{name}.weight"][batch[name].long()] for name in ("c1", "c2", "wide")}
+    looked_up = {
+        name: state[f"encoders.feature_{name}.weight"][batch[name].long()]
+        for name in ("c1", "c2", "wide")
+    }
     numbers = torch.stack([batch["a"], batch["b.x"], batch["keys"]], 1)
     hidden = torch.cat([numbers, looked_up["c1"], looked_up["c2"], looked_up["wide"]], 1)
     for layer in net.combiner.layers:
@@ -127,7 +145,9 @@ def test_sharing_a_table_changes_neither_weights_nor_gradients(mixed):
     torch.manual_seed(0)
     alone = {feature.name: feature.encoder({}) for feature in mixed.inputs}
     torch.manual_seed(0)
-    together = Inputs({feature.name: feature.encoder({}) for feature in mixed.inputs}, mixed.columns)
+    together = Inputs(
+        {feature.name: feature.encoder({}) for feature in mixed.inputs}, mixed.columns
+    )
     batch = batch_of(mixed)
     together(batch).square().sum().backward()
     table, rows = together.shared[0]
@@ -135,14 +155,18 @@ def test_sharing_a_table_changes_neither_weights_nor_gradients(mixed):
         assert torch.equal(together.state_dict()[f"feature_{name}.weight"], alone[name].weight)
         alone[name](batch[name]).square().sum().backward()
         start, stop = next(where[1:] for where in rows if where[0] == f"feature_{name}.weight")
-        torch.testing.assert_close(getattr(together, table).grad[start:stop], alone[name].weight.grad)
+        torch.testing.assert_close(
+            getattr(together, table).grad[start:stop], alone[name].weight.grad
+        )
 
 
 def test_weights_that_do_not_fit_are_told_by_feature(mixed):
     net = build(mixed)
     state = net.state_dict()
     del state["encoders.feature_c1.weight"]
-    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: \"encoders.feature_c1.weight\""):
+    with pytest.raises(
+        RuntimeError, match=r"Missing key\(s\) in state_dict: \"encoders.feature_c1.weight\""
+    ):
         net.load_state_dict(state)
     before = net.state_dict()["encoders.feature_c1.weight"].clone()
     state["encoders.feature_c2.weight"] = torch.zeros(7, 4)
@@ -152,7 +176,9 @@ def test_weights_that_do_not_fit_are_told_by_feature(mixed):
     state = net.state_dict() | {"encoders.feature_c1.weight": torch.zeros(2, 4)}
     with pytest.raises(RuntimeError, match=r"size mismatch for encoders\.feature_c1\.weight"):
         net.load_state_dict(state)
-    with pytest.raises(RuntimeError, match=r"Unexpected key\(s\) in state_dict: \"encoders.feature_d.weight\""):
+    with pytest.raises(
+        RuntimeError, match=r"Unexpected key\(s\) in state_dict: \"encoders.feature_d.weight\""
+    ):
         net.load_state_dict(net.state_dict() | {"encoders.feature_d.weight": torch.zeros(2, 4)})
 
 
@@ -165,13 +191,22 @@ def test_the_state_dict_is_a_view_and_not_a_copy(mixed):
 
 
 def test_the_seed_decides_the_weights(mixed):
-    first, again, other = build(mixed, 5).state_dict(), build(mixed, 5).state_dict(), build(mixed, 6).state_dict()
+    first, again, other = (
+        build(mixed, 5).state_dict(),
+        build(mixed, 5).state_dict(),
+        build(mixed, 6).state_dict(),
+    )
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
 def test_frozen_and_dropped_out_embeddings_share_only_with_their_like():
-    inputs = [category("a", 5, trainable=False), category("b", 5), category("c", 5, dropout=0.5), category("d", 5)]
+    inputs = [
+        category("a", 5, trainable=False),
+        category("b", 5),
+        category("c", 5, dropout=0.5),
+        category("d", 5),
+    ]
     net = build(feature_set(inputs))
     assert [len(rows) for _, rows in net.encoders.shared] == [2]
     assert not net.encoders.feature_a.weight.requires_grad
@@ -236,19 +271,32 @@ def test_it_moves_to_another_dtype_and_device(mixed):
 
 def test_outputs_that_depend_on_outputs_are_refused(mixed):
     mixed.outputs[1].options = SimpleNamespace(dependencies=["y"])
-    with pytest.raises(ConfigError, match=r"output_features\[1\].dependencies: known in Ludwig, but not carried out"):
+    with pytest.raises(
+        ConfigError,
+        match=r"output_features\[1\].dependencies: known in Ludwig, but not carried out",
+    ):
         build(mixed)
 
 
 @pytest.mark.parametrize(
     ("combiner", "message"),
     [
-        ({"type": "tabnet"}, r"combiner.type: 'tabnet' is known in Ludwig, but not carried out here; what is: concat"),
+        (
+            {"type": "tabnet"},
+            r"combiner.type: 'tabnet' is known in Ludwig, but not carried out here; what is: "
+            r"concat",
+        ),
         ({"type": "concta"}, r"combiner\.type: .*'concat'"),
         ({"num_fc_layer": 2}, r"unknown option 'num_fc_layer'; did you mean 'num_fc_layers'\?"),
-        ({"norm": "ghost"}, "'ghost' is known in Ludwig, but not carried out here; what is: batch, layer"),
+        (
+            {"norm": "ghost"},
+            "'ghost' is known in Ludwig, but not carried out here; what is: batch, layer",
+        ),
         ({"activation": "swiglu"}, "'swiglu' is known in Ludwig, but not carried out here"),
-        ({"batch_ensemble": True}, "batch_ensemble is known in Ludwig, but not carried out here; remove it"),
+        (
+            {"batch_ensemble": True},
+            "batch_ensemble is known in Ludwig, but not carried out here; remove it",
+        ),
         ({"dropout": 1.5}, r"combiner\.dropout: .*should be less than or equal to 1"),
         ({"weights_initializer": "zavier"}, "unknown initializer; known: uniform, normal"),
         ({"weights_initializer": {"gain": 2}}, "needs `type`"),
@@ -256,7 +304,10 @@ def test_outputs_that_depend_on_outputs_are_refused(mixed):
             {"weights_initializer": {"type": "normal", "stdd": 1}},
             "initializer normal has no argument 'stdd'; it takes mean, std",
         ),
-        ({"bias_initializer": {"type": "zeros", "val": 1}}, "initializer zeros has no argument 'val'; it takes none"),
+        (
+            {"bias_initializer": {"type": "zeros", "val": 1}},
+            "initializer zeros has no argument 'val'; it takes none",
+        ),
         (
             {"norm": "batch", "norm_params": {"foo": 1}},
             r"norm_params: .*no argument 'foo'; it takes eps, momentum, affine",
@@ -265,7 +316,10 @@ def test_outputs_that_depend_on_outputs_are_refused(mixed):
             {"norm": "layer", "norm_params": {"momentum": 1}},
             "norm layer has no argument 'momentum'; it takes eps, elem",
         ),
-        ({"fc_layers": [{"output_size": 4}, {"size": 4}]}, r"combiner.fc_layers\[1\].size: unknown option"),
+        (
+            {"fc_layers": [{"output_size": 4}, {"size": 4}]},
+            r"combiner.fc_layers\[1\].size: unknown option",
+        ),
     ],
 )
 def test_wrong_combiner_options_are_told(combiner, message):
@@ -296,7 +350,8 @@ def test_ludwigs_own_defaults_are_accepted():
 
 
 def test_every_feature_of_this_plugin_at_once():
-    """Through the plugins and the packed batch, as a run does, and with a gradient for every weight."""
+    """Through the plugins and the packed batch, as a run does, and with a gradient for every
+    weight."""
     columns = {
         "n": ("number", pa.array([1.0, None, 3.0, 4.0])),
         "b": ("binary", pa.array(["no", "yes", None, "no"]).dictionary_encode()),
@@ -309,7 +364,9 @@ def test_every_feature_of_this_plugin_at_once():
     }
     plugins = Plugins()
     made = {
-        name: plugins.make(FEATURE, kind, {}, column=name, role="output" if len(name) > 1 else "input")
+        name: plugins.make(
+            FEATURE, kind, {}, column=name, role="output" if len(name) > 1 else "input"
+        )
         for name, (kind, _) in columns.items()
     }
     metadata = {name: each.finish(each.partial(columns[name][1])) for name, each in made.items()}
@@ -328,6 +385,9 @@ def test_every_feature_of_this_plugin_at_once():
         "kind": (4, 3),
         "value": (4,),
     }
-    losses = [each.network().loss(out[each.name], batch[each.name], metadata[each.name]) for each in features.outputs]
+    losses = [
+        each.network().loss(out[each.name], batch[each.name], metadata[each.name])
+        for each in features.outputs
+    ]
     torch.stack(losses).sum().backward()
     assert all(parameter.grad is not None for parameter in net.parameters())

@@ -1,4 +1,5 @@
-"""Feature number: exact statistics, Ludwig's normalisations, row-wise encoding, and the way back."""
+"""Feature number: exact statistics, Ludwig's normalisations, row-wise encoding, and the way
+back."""
 
 from __future__ import annotations
 
@@ -21,12 +22,16 @@ from distcore_tabular.options import NumberInputOptions, NumberOutputOptions
 from distcore_testing.features import FeatureSuite
 
 numbers = st.floats(-1e12, 1e12, allow_subnormal=True)
-columns = st.lists(st.none() | numbers, min_size=1, max_size=60).filter(lambda each: any(x is not None for x in each))
+columns = st.lists(st.none() | numbers, min_size=1, max_size=60).filter(
+    lambda each: any(x is not None for x in each)
+)
 
 
 def feature(role: str = "input", clip: Any = None, **preprocessing: Any) -> NumberFeature:
     if role == "input":
-        return NumberFeature("x", role, NumberInputOptions.model_validate({"preprocessing": preprocessing}))
+        return NumberFeature(
+            "x", role, NumberInputOptions.model_validate({"preprocessing": preprocessing})
+        )
     options = NumberOutputOptions.model_validate({"preprocessing": preprocessing, "clip": clip})
     return NumberFeature("x", role, options)
 
@@ -35,7 +40,9 @@ def fitted(made: NumberFeature, values: list[float | None]) -> dict[str, Any]:
     return made.finish(made.partial(pa.array(values, pa.float64())))
 
 
-def encoded(made: NumberFeature, values: list[float | None], metadata: dict[str, Any]) -> list[float]:
+def encoded(
+    made: NumberFeature, values: list[float | None], metadata: dict[str, Any]
+) -> list[float]:
     return made.encode(pa.array(values, pa.float64()), metadata).to_pylist()
 
 
@@ -55,10 +62,15 @@ class TestQuartilesAreAFeature(TestNumberIsAFeature):
 
 
 @given(
-    columns, st.lists(st.integers(0, 60), max_size=4), st.randoms(), st.sampled_from(["zscore", "minmax", "iq", None])
+    columns,
+    st.lists(st.integers(0, 60), max_size=4),
+    st.randoms(),
+    st.sampled_from(["zscore", "minmax", "iq", None]),
 )
 @settings(max_examples=80, deadline=None)
-def test_metadata_is_the_same_for_any_partition_and_order(values, cuts, random, normalization) -> None:
+def test_metadata_is_the_same_for_any_partition_and_order(
+    values, cuts, random, normalization
+) -> None:
     made = feature(normalization=normalization, missing_value_strategy="fill_with_mode")
     array = pa.array(values, pa.float64())
     edges = [0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]
@@ -74,7 +86,12 @@ def test_metadata_is_the_same_for_any_partition_and_order(values, cuts, random, 
     assert outcome(reduce(made.merge, parts)) == outcome(made.partial(array))
 
 
-@given(columns, st.integers(0, 60), st.integers(0, 60), st.sampled_from(["zscore", "minmax", "log1p", None]))
+@given(
+    columns,
+    st.integers(0, 60),
+    st.integers(0, 60),
+    st.sampled_from(["zscore", "minmax", "log1p", None]),
+)
 @settings(max_examples=80, deadline=None)
 def test_slicing_commutes_with_encoding(values, start, stop, normalization) -> None:
     if normalization == "log1p":
@@ -99,7 +116,8 @@ def test_decoding_gives_the_value_back_within_float32(values, normalization) -> 
 
 
 @pytest.mark.parametrize(
-    ("strategy", "fill"), [("fill_with_const", 0.0), ("fill_with_mean", 4.0), ("fill_with_mode", 2.0)]
+    ("strategy", "fill"),
+    [("fill_with_const", 0.0), ("fill_with_mean", 4.0), ("fill_with_mode", 2.0)],
 )
 def test_statistics_are_of_the_filled_column_as_in_ludwig(strategy: str, fill: float) -> None:
     values = [2.0, None, 2.0, 8.0, None]
@@ -129,17 +147,28 @@ def test_quartiles_are_numpys(values) -> None:
             fitted(made, values)
         return
     metadata = fitted(made, values)
-    assert [metadata["q1"], metadata["q2"], metadata["q3"]] == pytest.approx([q1, q2, q3], rel=1e-12, abs=1e-9)
-    assert (metadata["shift"], metadata["scale"]) == (metadata["q2"], metadata["q3"] - metadata["q1"])
+    assert [metadata["q1"], metadata["q2"], metadata["q3"]] == pytest.approx(
+        [q1, q2, q3], rel=1e-12, abs=1e-9
+    )
+    assert (metadata["shift"], metadata["scale"]) == (
+        metadata["q2"],
+        metadata["q3"] - metadata["q1"],
+    )
 
 
 def test_minmax_and_log1p_and_none() -> None:
     values = [0.0, 1.0, 3.0]
-    for normalization, expected in [("minmax", [0.0, 1 / 3, 1.0]), ("log1p", np.log1p(values)), (None, values)]:
+    for normalization, expected in [
+        ("minmax", [0.0, 1 / 3, 1.0]),
+        ("log1p", np.log1p(values)),
+        (None, values),
+    ]:
         made = feature(normalization=normalization)
         metadata = fitted(made, values)
         assert encoded(made, values, metadata) == pytest.approx(expected, rel=1e-6)
-        assert made.decode(np.array(expected, np.float32), metadata).to_pylist() == pytest.approx(values, rel=1e-6)
+        assert made.decode(np.array(expected, np.float32), metadata).to_pylist() == pytest.approx(
+            values, rel=1e-6
+        )
 
 
 @pytest.mark.parametrize("normalization", ["zscore", "minmax"])
@@ -165,7 +194,12 @@ def test_nan_is_missing() -> None:
 
 def test_an_outlier_becomes_what_the_strategy_says() -> None:
     values = [0.0, 1.0, 2.0, 1.0, 100.0]
-    made = feature(outlier_strategy="fill_with_const", outlier_threshold=1.5, fill_value=5.0, normalization=None)
+    made = feature(
+        outlier_strategy="fill_with_const",
+        outlier_threshold=1.5,
+        fill_value=5.0,
+        normalization=None,
+    )
     assert encoded(made, [1.0, 100.0, -100.0, None], fitted(made, values)) == [1.0, 5.0, 5.0, 5.0]
 
 

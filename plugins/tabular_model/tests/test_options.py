@@ -1,4 +1,5 @@
-"""Options: Ludwig's names and defaults; what is unknown, wrong, or known and not carried out is told apart."""
+"""Options: Ludwig's names and defaults; what is unknown, wrong, or known and not carried out is
+told apart."""
 
 from __future__ import annotations
 
@@ -36,15 +37,27 @@ def issue(kind: str, role: str, values: Any) -> str:
         (
             "number",
             "input",
-            {"missing_value_strategy": "fill_with_const", "fill_value": 0.0, "normalization": "zscore"},
+            {
+                "missing_value_strategy": "fill_with_const",
+                "fill_value": 0.0,
+                "normalization": "zscore",
+            },
         ),
         ("number", "output", {"missing_value_strategy": "drop_row", "normalization": None}),
-        ("binary", "input", {"missing_value_strategy": "fill_with_false", "fallback_true_label": None}),
+        (
+            "binary",
+            "input",
+            {"missing_value_strategy": "fill_with_false", "fallback_true_label": None},
+        ),
         ("binary", "output", {"missing_value_strategy": "drop_row"}),
         (
             "category",
             "input",
-            {"missing_value_strategy": "fill_with_const", "fill_value": "<UNK>", "most_common": 10000},
+            {
+                "missing_value_strategy": "fill_with_const",
+                "fill_value": "<UNK>",
+                "most_common": 10000,
+            },
         ),
         ("category", "output", {"missing_value_strategy": "drop_row", "lowercase": False}),
     ],
@@ -78,17 +91,35 @@ def test_a_type_alone_and_a_mapping_without_a_type() -> None:
 
 def test_older_spellings() -> None:
     made = options(
-        "number", "input", {"preprocessing": {"missing_value_strategy": "backfill", "normalization": "none"}}
+        "number",
+        "input",
+        {"preprocessing": {"missing_value_strategy": "backfill", "normalization": "none"}},
     )
-    assert (made.preprocessing.missing_value_strategy, made.preprocessing.normalization) == ("bfill", None)
-    assert options("category", "input", {"preprocessing": {"fill_value": 0}}).preprocessing.fill_value == "0"
+    assert (made.preprocessing.missing_value_strategy, made.preprocessing.normalization) == (
+        "bfill",
+        None,
+    )
+    assert (
+        options("category", "input", {"preprocessing": {"fill_value": 0}}).preprocessing.fill_value
+        == "0"
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "role", "values", "said"),
     [
-        ("number", "input", {"preprocesing": {}}, "f.preprocesing: unknown option 'preprocesing'; did you mean 'prep"),
-        ("category", "input", {"encoder": {"embedding_sise": 3}}, "f.encoder.embedding_sise: unknown option"),
+        (
+            "number",
+            "input",
+            {"preprocesing": {}},
+            "f.preprocesing: unknown option 'preprocesing'; did you mean 'prep",
+        ),
+        (
+            "category",
+            "input",
+            {"encoder": {"embedding_sise": 3}},
+            "f.encoder.embedding_sise: unknown option",
+        ),
         (
             "number",
             "input",
@@ -101,14 +132,24 @@ def test_older_spellings() -> None:
             {"encoder": {"type": "ple"}},
             "f.encoder: type 'ple' is known in Ludwig, but not carried out",
         ),
-        ("number", "input", {"preprocessing": {"normalization": "zscor"}}, "(did you mean 'zscore'?)"),
+        (
+            "number",
+            "input",
+            {"preprocessing": {"normalization": "zscor"}},
+            "(did you mean 'zscore'?)",
+        ),
         (
             "number",
             "input",
             {"preprocessing": {"outlier_strategy": "drop_row"}},
             "known in Ludwig, but not carried out",
         ),
-        ("number", "input", {"preprocessing": {"fill_value": float("inf")}}, "must be a finite number"),
+        (
+            "number",
+            "input",
+            {"preprocessing": {"fill_value": float("inf")}},
+            "must be a finite number",
+        ),
         (
             "number",
             "input",
@@ -119,14 +160,39 @@ def test_older_spellings() -> None:
         ("number", "output", {"loss": {"type": "huber", "delta": 0}}, "f.loss.delta"),
         ("number", "output", {"loss": {"type": "mse"}}, "f.loss.type: unknown type 'mse'"),
         ("number", "output", {"loss": {"weight": -1}}, "f.loss.weight"),
-        ("binary", "output", {"calibration": True}, "f.calibration: known in Ludwig, but not carried out"),
+        (
+            "binary",
+            "output",
+            {"calibration": True},
+            "f.calibration: known in Ludwig, but not carried out",
+        ),
         ("binary", "output", {"threshold": 1.5}, "f.threshold"),
         ("binary", "output", {"dependencies": ["a"]}, "f.dependencies: known in Ludwig"),
-        ("binary", "output", {"decoder": "mlp_classifier"}, "'mlp_classifier' is known in Ludwig, but not carried out"),
-        ("binary", "input", {"preprocessing": {"missing_value_strategy": "fill_with_const"}}, "needs fill_value"),
-        ("category", "output", {"loss": {"type": "corn"}}, "type 'corn' is known in Ludwig, but not carried out"),
+        (
+            "binary",
+            "output",
+            {"decoder": "mlp_classifier"},
+            "'mlp_classifier' is known in Ludwig, but not carried out",
+        ),
+        (
+            "binary",
+            "input",
+            {"preprocessing": {"missing_value_strategy": "fill_with_const"}},
+            "needs fill_value",
+        ),
+        (
+            "category",
+            "output",
+            {"loss": {"type": "corn"}},
+            "type 'corn' is known in Ludwig, but not carried out",
+        ),
         ("category", "output", {"loss": {"class_similarities_temperature": 1}}, "known in Ludwig"),
-        ("category", "output", {"loss": {"class_weights": {"a": -1}}}, "f.loss.class_weights: weights must be"),
+        (
+            "category",
+            "output",
+            {"loss": {"class_weights": {"a": -1}}},
+            "f.loss.class_weights: weights must be",
+        ),
         ("category", "output", {"top_k": 0}, "f.top_k"),
         ("category", "input", {"preprocessing": {"most_common": 0}}, "f.preprocessing.most_common"),
         ("category", "output", {"decoder": {"fc_norm": "ghost"}}, "'ghost' is known in Ludwig"),
@@ -172,5 +238,7 @@ for kind, values in [
         feature.network()
 print([name for name in ("torch", "pandas", "torchmetrics") if name in sys.modules])
 """
-    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert answer.stdout.strip() == "[]"

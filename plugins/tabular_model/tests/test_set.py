@@ -108,7 +108,9 @@ def test_layers_and_one_hot_sets():
 
 def test_outputs_of_sets_and_texts_are_refused():
     for name in ("set", "text"):
-        with pytest.raises(ConfigError, match="outputs are known in Ludwig, but not carried out here"):
+        with pytest.raises(
+            ConfigError, match="outputs are known in Ludwig, but not carried out here"
+        ):
             validate(options_text.MODELS["features", name, "output"], {"decoder": {}}, "")
 
 
@@ -123,5 +125,8 @@ def test_a_thousand_rows_agree_with_python():
 
 
 def test_the_data_half_of_texts_and_sets_imports_no_torch():
-    code = "import sys, distcore_tabular.text, distcore_tabular.set; assert not {'torch', 'pandas'} & set(sys.modules)"
+    code = (
+        "import sys, distcore_tabular.text, distcore_tabular.set; assert not {'torch', 'pandas'} & "
+        "set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

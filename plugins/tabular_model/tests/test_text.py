@@ -71,7 +71,12 @@ def test_a_text_is_cut_at_its_longest():
 
 @pytest.mark.parametrize(
     ("options", "length"),
-    [({}, 5), ({"max_sequence_length": 4}, 4), ({"max_sequence_length": None}, 5), ({"sequence_length": 9}, 9)],
+    [
+        ({}, 5),
+        ({"max_sequence_length": 4}, 4),
+        ({"max_sequence_length": None}, 5),
+        ({"sequence_length": 9}, 9),
+    ],
 )
 def test_the_longest_text_is_of_the_data_unless_limited(options, length):
     assert fitted(feature(**options), "a b c", "a")["max_sequence_length"] == length
@@ -99,7 +104,9 @@ def test_what_stands_in_for_a_missing_text(options, words):
     made = feature(**options)
     metadata = fitted(made, None, "b a", None, "b a", "b")
     place = {word: code for code, word in enumerate(metadata["idx2str"])}
-    assert made.encode(texts(None), metadata).to_pylist() == [[1, *(place[word] for word in words), 0]]
+    assert made.encode(texts(None), metadata).to_pylist() == [
+        [1, *(place[word] for word in words), 0]
+    ]
 
 
 def test_a_fill_is_counted_once_for_each_missing_text():
@@ -120,7 +127,9 @@ def test_all_missing_is_told():
     order=st.randoms(),
     strategy=st.sampled_from(["fill_with_const", "fill_with_mode"]),
 )
-def test_any_partition_and_order_of_merging_gives_the_same_metadata_and_codes(rows, cuts, order, strategy):
+def test_any_partition_and_order_of_merging_gives_the_same_metadata_and_codes(
+    rows, cuts, order, strategy
+):
     made = feature(missing_value_strategy=strategy)
     values = texts("a", *rows)
     bounds = sorted({0, len(values), *(min(cut, len(values)) for cut in cuts)})
@@ -158,18 +167,36 @@ def test_a_ludwig_config_without_an_encoder_gets_ludwigs_default():
             {"encoder": {"type": "rnn"}},
             "encoder 'rnn' is known in Ludwig, but not carried out here; what is: parallel_",
         ),
-        ({"encoder": {"type": "bert"}}, "encoder 'bert' is not supported, because it needs a pretrained model"),
+        (
+            {"encoder": {"type": "bert"}},
+            "encoder 'bert' is not supported, because it needs a pretrained model",
+        ),
         (
             {"encoder": {"type": "parallel_cn"}},
             r"encoder\.type: unknown type 'parallel_cn'; did you mean 'parallel_cnn'",
         ),
-        ({"encoder": {"embeding_size": 3}}, r"encoder\.embeding_size: unknown option .* did you mean 'embedding_size'"),
-        ({"encoder": {"norm": "batch"}}, r"encoder\.norm: known in Ludwig, but not carried out here: padding would"),
-        ({"encoder": {"num_fc_layers": 1, "fc_layers": [{}]}}, "give either fc_layers or num_fc_layers, not both"),
+        (
+            {"encoder": {"embeding_size": 3}},
+            r"encoder\.embeding_size: unknown option .* did you mean 'embedding_size'",
+        ),
+        (
+            {"encoder": {"norm": "batch"}},
+            r"encoder\.norm: known in Ludwig, but not carried out here: padding would",
+        ),
+        (
+            {"encoder": {"num_fc_layers": 1, "fc_layers": [{}]}},
+            "give either fc_layers or num_fc_layers, not both",
+        ),
         ({"encoder": {"conv_layers": [{"pool_size": 2}, {}]}}, "need one and the same pool_size"),
-        ({"encoder": {"reduce_output": None}}, "'none' is known in Ludwig, but not carried out here; what is: sum"),
+        (
+            {"encoder": {"reduce_output": None}},
+            "'none' is known in Ludwig, but not carried out here; what is: sum",
+        ),
         ({"preprocessing": {"tokenizer": "english_tokenize"}}, "needs spaCy, a pretrained model"),
-        ({"preprocessing": {"tokenizer": "spaces"}}, r"preprocessing\.tokenizer: .*did you mean 'space'"),
+        (
+            {"preprocessing": {"tokenizer": "spaces"}},
+            r"preprocessing\.tokenizer: .*did you mean 'space'",
+        ),
         (
             {"preprocessing": {"vocab_file": "v.txt"}},
             r"preprocessing\.vocab_file: known in Ludwig, but not carried out",
@@ -206,7 +233,9 @@ def test_embed_reduces_the_vectors_of_a_texts_own_tokens(how):
         "last": lambda vectors: vectors[-1],
         "concat": lambda vectors: F.pad(vectors, (0, 0, 0, 8 - len(vectors))).flatten(),
     }[how]
-    torch.testing.assert_close(out, torch.stack([reduce(encoder.table.weight[row]) for row in ROWS]))
+    torch.testing.assert_close(
+        out, torch.stack([reduce(encoder.table.weight[row]) for row in ROWS])
+    )
     assert out.shape[1] == encoder.output_size
 
 
@@ -217,7 +246,12 @@ def test_sparse_embed_counts_tokens():
 
 def test_parallel_cnn_is_convolutions_side_by_side_summed_over_tokens_then_layers():
     encoder = encoder_of(embedding_size=5, num_filters=4)
-    assert [convolution.conv.kernel_size for convolution in encoder.convolutions] == [(2,), (3,), (4,), (5,)]
+    assert [convolution.conv.kernel_size for convolution in encoder.convolutions] == [
+        (2,),
+        (3,),
+        (4,),
+        (5,),
+    ]
     assert [layer.output_size for layer in encoder.fc_stack.layers] == [512, 256]
     parts = []
     for row in ROWS:
@@ -225,7 +259,9 @@ def test_parallel_cnn_is_convolutions_side_by_side_summed_over_tokens_then_layer
         parts.append(
             torch.cat(
                 [
-                    torch.relu(F.conv1d(F.pad(vectors, each.reach), each.conv.weight, each.conv.bias)).sum(2)
+                    torch.relu(
+                        F.conv1d(F.pad(vectors, each.reach), each.conv.weight, each.conv.bias)
+                    ).sum(2)
                     for each in encoder.convolutions
                 ],
                 1,
@@ -236,10 +272,19 @@ def test_parallel_cnn_is_convolutions_side_by_side_summed_over_tokens_then_layer
 
 @pytest.mark.parametrize("padding", ["left", "right"])
 @pytest.mark.parametrize("how", ["sum", "mean", "max", "last", "concat"])
-@pytest.mark.parametrize("pooling", [{}, {"pool_size": 2}, {"pool_size": 3, "pool_function": "mean"}])
+@pytest.mark.parametrize(
+    "pooling", [{}, {"pool_size": 2}, {"pool_size": 3, "pool_function": "mean"}]
+)
 def test_a_text_is_encoded_the_same_in_any_batch(how, pooling, padding):
-    """Left padding moves where pools begin, so alone and in company texts are filled up to one length."""
-    options = {"embedding_size": 5, "num_filters": 4, "num_fc_layers": 1, "output_size": 6, "reduce_output": how}
+    """Left padding moves where pools begin, so alone and in company texts are filled up to one
+    length."""
+    options = {
+        "embedding_size": 5,
+        "num_filters": 4,
+        "num_fc_layers": 1,
+        "output_size": 6,
+        "reduce_output": how,
+    }
     encoder = encoder_of(padding=padding, **options, **pooling)
     together = encoder(ragged(*ROWS))
     assert together.shape == (3, 6)
@@ -260,11 +305,18 @@ def test_conv_and_fc_layers_one_by_one():
     assert encoder(ragged(*ROWS)).shape == (3, 5)
 
 
-@pytest.mark.parametrize("options", [{"type": "embed", "reduce_output": "max"}, {"type": "parallel_cnn"}])
+@pytest.mark.parametrize(
+    "options", [{"type": "embed", "reduce_output": "max"}, {"type": "parallel_cnn"}]
+)
 def test_rows_without_tokens_and_no_rows(options):
     encoder = encoder_of(embedding_size=4, **options)
     assert torch.isfinite(encoder(ragged([], [1, 4]))).all()
-    assert encoder(Ragged(torch.empty(0, dtype=torch.int32), torch.zeros(1, dtype=torch.int64))).shape[0] == 0
+    assert (
+        encoder(Ragged(torch.empty(0, dtype=torch.int32), torch.zeros(1, dtype=torch.int64))).shape[
+            0
+        ]
+        == 0
+    )
 
 
 def test_gradients_reach_every_weight_and_padding_none():

@@ -38,7 +38,10 @@ REFERENCE = {
 
 def lists(tokens):
     values = tokens.words.take(pa.array(tokens.places)).to_pylist()
-    return [values[start:stop] for start, stop in zip(tokens.offsets[:-1], tokens.offsets[1:], strict=True)]
+    return [
+        values[start:stop]
+        for start, stop in zip(tokens.offsets[:-1], tokens.offsets[1:], strict=True)
+    ]
 
 
 def counts_of(values):
@@ -51,9 +54,15 @@ def test_each_tokenizer_has_a_reference():
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=60, deadline=None)
-@given(texts=st.lists(st.text(st.sampled_from("aB1_,. \t\n'-éß語١½\u00a0\u2003\u200b😀"), max_size=12), max_size=6))
+@given(
+    texts=st.lists(
+        st.text(st.sampled_from("aB1_,. \t\n'-éß語١½\u00a0\u2003\u200b😀"), max_size=12), max_size=6
+    )
+)
 def test_tokens_are_what_python_gives(name, texts):
-    assert lists(tokenize(pa.array(texts, pa.string()), name)) == [REFERENCE[name](text) for text in texts]
+    assert lists(tokenize(pa.array(texts, pa.string()), name)) == [
+        REFERENCE[name](text) for text in texts
+    ]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -72,11 +81,14 @@ def test_a_slice_of_a_column_is_tokenized_by_itself(name):
 
 
 def test_character_classes_are_pythons():
-    """For every character of Unicode 3.2; of newer ones RE2 and this Python may know different sets."""
+    """For every character of Unicode 3.2; of newer ones RE2 and this Python may know different
+    sets."""
     points = [chr(point) for point in range(1, sys.maxunicode + 1) if not 0xD800 <= point <= 0xDFFF]
     points = [point for point in points if unicodedata.ucd_3_2_0.category(point) != "Cn"]
     got = lists(tokenize(pa.array([f"a{point}b" for point in points], pa.string()), "space_punct"))
-    assert [p for p, tokens in zip(points, got, strict=True) if tokens != _words_and_marks(f"a{p}b")] == []
+    assert [
+        p for p, tokens in zip(points, got, strict=True) if tokens != _words_and_marks(f"a{p}b")
+    ] == []
 
 
 def test_every_space_of_python_is_trimmed():
@@ -90,7 +102,9 @@ def test_lower_case():
     assert lists(tokens) == [["ärger", "im", "büro"], []]
 
 
-tokens_lists = st.lists(st.lists(st.sampled_from(["a", "b", "ä", "zz", "", "😀"]), max_size=5), min_size=1, max_size=5)
+tokens_lists = st.lists(
+    st.lists(st.sampled_from(["a", "b", "ä", "zz", "", "😀"]), max_size=5), min_size=1, max_size=5
+)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,5 @@
-"""A number target is learned in standard deviations, and told in its own units, whatever its normalization."""
+"""A number target is learned in standard deviations, and told in its own units, whatever its
+normalization."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def test_the_loss_is_in_standard_deviations(normalization: str | None, name: str
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("name", VALUES)
-def test_metrics_and_predictions_are_in_the_targets_own_units(normalization: str | None, name: str) -> None:
+def test_metrics_and_predictions_are_in_the_targets_own_units(
+    normalization: str | None, name: str
+) -> None:
     if (name, normalization) == ("far", "log1p"):
         pytest.skip("logarithms of 1e9 + 0.5 differ by less than float32 tells")
     values = VALUES[name]
@@ -99,7 +102,9 @@ def test_a_constant_target_is_predicted_as_it_is(value: float) -> None:
 
 
 def test_rows_without_a_target_say_nothing_about_the_others() -> None:
-    holes = [None if number % 3 == 0 else float(value) for number, value in enumerate(VALUES["prices"])]
+    holes = [
+        None if number % 3 == 0 else float(value) for number, value in enumerate(VALUES["prices"])
+    ]
     for missing in (None, float("nan")):
         values = [missing if each is None else each for each in holes]
         _, metadata, _ = fitted([each for each in holes if each is not None])

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from distcore_tabular import vocabulary
 from distcore_tabular.vocabulary import Counts, gather, positions
 
-words = st.lists(st.none() | st.sampled_from(["a", "b", "ä", " b ", "B", "𝄞", "\uffff", ""]), max_size=50)
+words = st.lists(
+    st.none() | st.sampled_from(["a", "b", "ä", " b ", "B", "𝄞", "\uffff", ""]), max_size=50
+)
 
 
 @given(words, st.lists(st.integers(0, 50), max_size=5), st.randoms(), st.booleans())
@@ -51,7 +53,9 @@ def test_lowercase_joins_spellings() -> None:
 
 
 def test_a_null_among_the_dictionarys_values_is_missing() -> None:
-    array = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1, None], pa.int32()), pa.array(["a", None]))
+    array = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, 1, None], pa.int32()), pa.array(["a", None])
+    )
     counts = Counts.of(array)
     assert (counts.missing, counts.ranked()[0].to_pylist()) == (3, ["a"])
 

@@ -15,7 +15,9 @@ class TestPlugin(PluginSuite):
 
 def members(content):
     """Where members of a gzip file begin."""
-    found = [place for place in range(1, len(content)) if content.startswith(b"\x1f\x8b\x08", place)]
+    found = [
+        place for place in range(1, len(content)) if content.startswith(b"\x1f\x8b\x08", place)
+    ]
     assert found
     return found
 

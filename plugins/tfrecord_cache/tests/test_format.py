@@ -1,4 +1,5 @@
-"""The TFRecord files: that protobuf and TensorFlow read them, that equal tables give equal bytes, any range of rows."""
+"""The TFRecord files: that protobuf and TensorFlow read them, that equal tables give equal
+bytes, any range of rows."""
 
 import gzip
 import importlib.util
@@ -38,8 +39,12 @@ def table(rows=3000, seed=0):
             "tokens": pa.ListArray.from_arrays(pa.array(offsets), tokens),
             "code": dice.integers(0, 50, rows).astype(np.int32),
             "größe": dice.integers(-(2**31), 2**31, rows).astype(np.int32),
-            "vector": pa.FixedSizeListArray.from_arrays(pa.array(dice.normal(size=rows * 4).astype(np.float32)), 4),
-            "codes": pa.FixedSizeListArray.from_arrays(pa.array(dice.integers(0, 300, rows * 2).astype(np.int32)), 2),
+            "vector": pa.FixedSizeListArray.from_arrays(
+                pa.array(dice.normal(size=rows * 4).astype(np.float32)), 4
+            ),
+            "codes": pa.FixedSizeListArray.from_arrays(
+                pa.array(dice.integers(0, 300, rows * 2).astype(np.int32)), 2
+            ),
             "signed": pa.ListArray.from_arrays(pa.array(offsets), signed),
             "split": dice.integers(-1, 3, rows).astype(np.int8),
         }
@@ -63,8 +68,11 @@ CONTENTS = {compression: written(table(), compression=compression) for compressi
 
 
 def example_class():
-    """`tf.train.Example` from TensorFlow's own schema (example.proto, feature.proto), in a pool of its own."""
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
+    """`tf.train.Example` from TensorFlow's own schema (example.proto, feature.proto), in a pool
+    of its own."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="example.proto", package="tensorflow", syntax="proto3"
+    )
     kind = descriptor_pb2.FieldDescriptorProto
 
     def message(name, *fields):
@@ -78,15 +86,21 @@ def example_class():
     message("FloatList", ("value", kind.TYPE_FLOAT, many, None))
     message("Int64List", ("value", kind.TYPE_INT64, many, None))
     lists = (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List"))
-    feature = message("Feature", *((name, kind.TYPE_MESSAGE, one, f".tensorflow.{type}") for name, type in lists))
+    feature = message(
+        "Feature", *((name, kind.TYPE_MESSAGE, one, f".tensorflow.{type}") for name, type in lists)
+    )
     feature.oneof_decl.add(name="kind")
     for field in feature.field:
         field.oneof_index = 0
-    features = message("Features", ("feature", kind.TYPE_MESSAGE, many, ".tensorflow.Features.FeatureEntry"))
+    features = message(
+        "Features", ("feature", kind.TYPE_MESSAGE, many, ".tensorflow.Features.FeatureEntry")
+    )
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=kind.TYPE_STRING, label=one)
-    entry.field.add(name="value", number=2, type=kind.TYPE_MESSAGE, label=one, type_name=".tensorflow.Feature")
+    entry.field.add(
+        name="value", number=2, type=kind.TYPE_MESSAGE, label=one, type_name=".tensorflow.Feature"
+    )
     message("Example", ("features", kind.TYPE_MESSAGE, one, ".tensorflow.Features"))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
@@ -115,7 +129,8 @@ def test_protobuf_reads_every_record(compression):
     content = CONTENTS[compression]
     Example, values = example_class(), table().to_pydict()
     found = [
-        Example.FromString(data) for data in records(gzip.decompress(content) if compression == "gzip" else content)
+        Example.FromString(data)
+        for data in records(gzip.decompress(content) if compression == "gzip" else content)
     ]
     assert len(found) == 3000
     assert index.INDEX in found[0].features.feature
@@ -152,7 +167,9 @@ print("read", len(found["x"]))
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="tensorflow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="tensorflow is not installed"
+)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_tensorflow_reads_the_files(tmp_path, compression):
     import pyarrow.parquet as pq
@@ -170,8 +187,9 @@ def test_tensorflow_reads_the_files(tmp_path, compression):
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_bytes_do_not_depend_on_the_process(compression):
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import hashlib, test_format as t; "
-        f"print(hashlib.sha256(t.written(t.table(20_000), compression={compression!r})).hexdigest())"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import hashlib, "
+        "test_format as t; print(hashlib.sha256(t.written(t.table(20_000), "
+        f"compression={compression!r})).hexdigest())"
     )
     assert len({subprocess.check_output([sys.executable, "-c", code]) for _ in range(2)}) == 1
 
@@ -182,7 +200,9 @@ def test_bytes_do_not_depend_on_the_process(compression):
 def _small_blocks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(format, "BLOCK_BYTES", 64 << 10)
-        return {compression: written(table(), compression=compression) for compression in COMPRESSIONS}
+        return {
+            compression: written(table(), compression=compression) for compression in COMPRESSIONS
+        }
 
 
 SMALL_BLOCKS = _small_blocks()
@@ -199,17 +219,27 @@ def test_any_table_comes_back(data):
         bits = data.draw(st.sampled_from([0, 1, 7, 8, 14, 15, 21, 28, 31]))
         low = data.draw(st.sampled_from([0, -1, -(2**31)]))
         ragged = data.draw(st.booleans())
-        counts = dice.integers(0, data.draw(st.sampled_from([1, 3, 60])) + 1, rows) if ragged else np.ones(rows, int)
-        values = pa.array(dice.integers(low, 1 << bits, counts.sum(), endpoint=bits < 31).astype(np.int32))
+        counts = (
+            dice.integers(0, data.draw(st.sampled_from([1, 3, 60])) + 1, rows)
+            if ragged
+            else np.ones(rows, int)
+        )
+        values = pa.array(
+            dice.integers(low, 1 << bits, counts.sum(), endpoint=bits < 31).astype(np.int32)
+        )
         if data.draw(st.booleans()):
             values = values.cast(pa.float32(), safe=False)
         offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
-        columns["c" * (number * 70) + str(number)] = pa.ListArray.from_arrays(offsets, values) if ragged else values
+        columns["c" * (number * 70) + str(number)] = (
+            pa.ListArray.from_arrays(offsets, values) if ragged else values
+        )
     expected = pa.table(columns)
     found = opened(written(expected, compression=data.draw(st.sampled_from(COMPRESSIONS)))).read()
     found.validate(full=True)
     assert found.to_pydict() == expected.to_pydict()
-    kinds = [str(kind).replace("element", "item").replace(" not null", "") for kind in found.schema.types]
+    kinds = [
+        str(kind).replace("element", "item").replace(" not null", "") for kind in found.schema.types
+    ]
     assert kinds == list(map(str, expected.schema.types))
 
 
@@ -225,9 +255,11 @@ def test_small_reads_in_order_decode_each_block_once(monkeypatch):
 
 def test_neither_tensorflow_nor_protobuf_is_imported():
     code = (
-        "import sys, io, numpy, pyarrow; from distcore_data.arrow import from_numpy as a; from distcore_tfrecord.format import TFRecordFormat as F; b = io.BytesIO(); "
-        "F().write(b, pyarrow.Table.from_arrays([a(numpy.zeros(9, 'f4'))], ['x'])); F().open(b).read(); "
-        "print([name for name in sys.modules if name.split('.')[0] in ('tensorflow', 'pandas') or 'protobuf' in name])"
+        "import sys, io, numpy, pyarrow; from distcore_data.arrow import from_numpy as a; from "
+        "distcore_tfrecord.format import TFRecordFormat as F; b = io.BytesIO(); F().write(b, "
+        "pyarrow.Table.from_arrays([a(numpy.zeros(9, 'f4'))], ['x'])); F().open(b).read(); "
+        "print([name for name in sys.modules if name.split('.')[0] in ('tensorflow', 'pandas') or "
+        "'protobuf' in name])"
     )
     assert subprocess.check_output([sys.executable, "-c", code]).strip() == b"[]"
 
@@ -255,7 +287,8 @@ def test_a_column_called_as_the_index_is_refused():
 
 
 def test_what_would_look_like_a_bomb_is_not_compressed(monkeypatch):
-    """The reader refuses more than 64 times the file's bytes beyond a floor, so the writer keeps below it."""
+    """The reader refuses more than 64 times the file's bytes beyond a floor, so the writer keeps
+    below it."""
     zeros = pa.table({"x": np.zeros(300_000, np.float32)})
     packed = written(zeros, compression="gzip")
     monkeypatch.setattr(index, "FLOOR_BYTES", 100_000)

@@ -1,4 +1,5 @@
-"""Files that mean harm, vouched for by a manifest: refused by name, with nothing run and little memory."""
+"""Files that mean harm, vouched for by a manifest: refused by name, with nothing run and little
+memory."""
 
 import gzip
 import io
@@ -29,7 +30,9 @@ def good(rows=2000, columns=("x",), **options):
     target = io.BytesIO()
     values = {name: np.arange(rows, dtype=np.float32) for name in columns if name != "tokens"}
     if "tokens" in columns:
-        values["tokens"] = pa.array([list(range(row % 3)) for row in range(rows)], pa.list_(pa.int32()))
+        values["tokens"] = pa.array(
+            [list(range(row % 3)) for row in range(rows)], pa.list_(pa.int32())
+        )
     TFRecordFormat(TFRecordOptions(**options)).write(target, pa.table(values))
     return target.getvalue()
 
@@ -37,7 +40,10 @@ def good(rows=2000, columns=("x",), **options):
 def read(tmp_path, content, rows=2000, compression="none"):
     """What the cache's reader makes of the file, and of no more memory than MEMORY."""
     cache = cache_holding(
-        tmp_path, PluginRef(kind="caches", name="tfrecord", options={"compression": compression}), content, rows
+        tmp_path,
+        PluginRef(kind="caches", name="tfrecord", options={"compression": compression}),
+        content,
+        rows,
     )
     tracemalloc.start()
     try:
@@ -50,7 +56,9 @@ def read(tmp_path, content, rows=2000, compression="none"):
 
 
 def refused(tmp_path, content, words="", **more):
-    with pytest.raises(CacheError, match=r"(00000\.tfrecord|^Column 'x' of the cache is list).*" + words):
+    with pytest.raises(
+        CacheError, match=r"(00000\.tfrecord|^Column 'x' of the cache is list).*" + words
+    ):
         read(tmp_path, content, **more)
 
 
@@ -145,7 +153,10 @@ def lying(content, change):
     text = (json.dumps(document) if text is None else text).encode()
     feature = index._message(b"\x0a", index._message(b"\x0a", text))
     entry = index._message(b"\x0a", index.INDEX.encode()) + index._message(b"\x12", feature)
-    return framed(data[: -len(suffix)] + index._message(b"\x0a", index._message(b"\x0a", entry))) + rest
+    return (
+        framed(data[: -len(suffix)] + index._message(b"\x0a", index._message(b"\x0a", entry)))
+        + rest
+    )
 
 
 def column(**changes):
@@ -223,7 +234,12 @@ def test_a_bomb_in_place_of_a_block_is_refused(tmp_path):
     second.decompress(rest)
     found, _ = index.head_of(io.BytesIO(content))
     lied = lying_members(head, found, [len(bomb)])
-    refused(tmp_path, lied + bomb + second.unused_data, r"does not inflate to \d+ bytes", compression="gzip")
+    refused(
+        tmp_path,
+        lied + bomb + second.unused_data,
+        r"does not inflate to \d+ bytes",
+        compression="gzip",
+    )
 
 
 def test_a_bomb_that_tells_its_size_is_refused(tmp_path):
@@ -239,6 +255,11 @@ def lying_members(head, found, members, sizes=None):
     suffix = index.suffix_of(found)
     data = head[12:-4].removesuffix(suffix)
     changed = index.Index(
-        found.specs, found.length_bytes, found.rows, found.rows, tuple(sizes or found.sizes[:1]), tuple(members)
+        found.specs,
+        found.length_bytes,
+        found.rows,
+        found.rows,
+        tuple(sizes or found.sizes[:1]),
+        tuple(members),
     )
     return gzip.compress(framed(data + index.suffix_of(changed)), mtime=0)

@@ -11,7 +11,8 @@ from distcore_core.errors import UserError
 
 
 def config_of(arguments: Namespace) -> Any:
-    """The config's path, or its text as a document with lines; with what `--set` changes; None if none is given."""
+    """The config's path, or its text as a document with lines; with what `--set` changes; None
+    if none is given."""
     if arguments.config and arguments.config_str:
         raise UserError("Both --config and --config_str were given. Give one of them.")
     given = arguments.config
@@ -22,7 +23,9 @@ def config_of(arguments: Namespace) -> Any:
     if not arguments.set:
         return given
     if given is None and getattr(arguments, "model_resume_path", None):
-        raise UserError("--set changes a config: give the one that the run was begun with (--config) as well.")
+        raise UserError(
+            "--set changes a config: give the one that the run was begun with (--config) as well."
+        )
     from distcore.config import document_of
     from distcore.config.overrides import override
 
@@ -31,17 +34,21 @@ def config_of(arguments: Namespace) -> Any:
 
 def data_of(arguments: Namespace) -> dict[str, Any]:
     """The data arguments as keywords. Raises UserError if nothing, or too much, is given."""
-    given = [name for name in ("training_set", "validation_set", "test_set") if getattr(arguments, name)]
+    given = [
+        name for name in ("training_set", "validation_set", "test_set") if getattr(arguments, name)
+    ]
     if arguments.dataset and given:
         raise UserError(
-            f"Both --dataset and --{given[0]} were given. Give one dataset to be split, or the sets, not both."
+            f"Both --dataset and --{given[0]} were given. Give one dataset to be split, or the "
+            "sets, not both."
         )
     names = ("training_set", "validation_set", "test_set", "data_format")
     return {"dataset": dataset_of(arguments), **{name: getattr(arguments, name) for name in names}}
 
 
 def dataset_of(arguments: Namespace) -> Any:
-    """The dataset's path; of `-` that of a copy of standard input, which is gone when this process ends."""
+    """The dataset's path; of `-` that of a copy of standard input, which is gone when this
+    process ends."""
     if arguments.dataset != "-":
         return arguments.dataset
     from distcore.cli.standard_input import spooled
@@ -51,14 +58,25 @@ def dataset_of(arguments: Namespace) -> Any:
 
 def skips_of(arguments: Namespace) -> frozenset[str]:
     """The `skip_save_…` flags that are set."""
-    return frozenset(name for name, value in vars(arguments).items() if name.startswith("skip_save_") and value)
+    return frozenset(
+        name for name, value in vars(arguments).items() if name.startswith("skip_save_") and value
+    )
 
 
-RUN = ("backend", "random_seed", "gpus", "output_directory", "experiment_name", "model_name", "model_resume_path")
+RUN = (
+    "backend",
+    "random_seed",
+    "gpus",
+    "output_directory",
+    "experiment_name",
+    "model_name",
+    "model_resume_path",
+)
 
 
 def run_of(arguments: Namespace) -> dict[str, Any]:
-    """Config, data and whatever else `train`, `experiment` and `hyperopt` are all given, as keywords."""
+    """Config, data and whatever else `train`, `experiment` and `hyperopt` are all given, as
+    keywords."""
     return {
         "config": config_of(arguments),
         **data_of(arguments),
@@ -72,7 +90,9 @@ def set_up_logging(level: str) -> None:
     """Plain lines on standard error. Raises UserError for a level that does not exist."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
-        raise UserError(f"There is no logging level {level!r}. Levels: critical, error, warning, info, debug.")
+        raise UserError(
+            f"There is no logging level {level!r}. Levels: critical, error, warning, info, debug."
+        )
     logger = logging.getLogger("distcore")
     logger.setLevel(number)
     handler = _ToStandardError()
@@ -82,7 +102,8 @@ def set_up_logging(level: str) -> None:
 
 
 class _ToStandardError(logging.Handler):
-    """Writes to what standard error is at that moment: lines come above the bars while these are drawn."""
+    """Writes to what standard error is at that moment: lines come above the bars while these are
+    drawn."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -33,15 +33,39 @@ class CacheCommand:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Its actions, each with its options."""
-        flags.examples(parser, "cache list --dataset data.csv", "cache prune --cache_dir .distcore_cache --help")
-        actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+        flags.examples(
+            parser,
+            "cache list --dataset data.csv",
+            "cache prune --cache_dir .distcore_cache --help",
+        )
+        actions = parser.add_subparsers(
+            title="actions", metavar="ACTION", dest="action", required=True
+        )
         for name, text, fill in ACTIONS:
             action = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
-            action.add_argument("--debug", action="store_true", default=SUPPRESS, help="show tracebacks")
+            action.add_argument(
+                "--debug", action="store_true", default=SUPPRESS, help="show tracebacks"
+            )
             group = action.add_argument_group("where the caches lie")
-            flags.flag(group, "cache_dir", metavar="DIR", help="folder, or address such as s3://bucket/folder")
-            flags.flag(group, "config", "-c", metavar="FILE", help="the config that names it, and its credentials")
-            flags.flag(group, "dataset", metavar="PATH", help="the dataset beside which they lie by default")
+            flags.flag(
+                group,
+                "cache_dir",
+                metavar="DIR",
+                help="folder, or address such as s3://bucket/folder",
+            )
+            flags.flag(
+                group,
+                "config",
+                "-c",
+                metavar="FILE",
+                help="the config that names it, and its credentials",
+            )
+            flags.flag(
+                group,
+                "dataset",
+                metavar="PATH",
+                help="the dataset beside which they lie by default",
+            )
             flags.flag(action, "json", action="store_true", help="print JSON")
             fill(action)
 
@@ -51,23 +75,42 @@ class CacheCommand:
 
 
 def _verify(parser: ArgumentParser) -> None:
-    parser.add_argument("keys", metavar="KEY", nargs="*", help="caches by the beginning of their keys; default: all")
+    parser.add_argument(
+        "keys", metavar="KEY", nargs="*", help="caches by the beginning of their keys; default: all"
+    )
 
 
 def _prune(parser: ArgumentParser) -> None:
     rules = parser.add_argument_group("what goes, of what no run uses")
-    flags.flag(rules, "older_than", type=float, metavar="DAYS", help="caches that were not used for so many days")
     flags.flag(
-        rules, "keep", metavar="SIZE", help="those used longest ago, until no more than SIZE (such as 20GB) is left"
+        rules,
+        "older_than",
+        type=float,
+        metavar="DAYS",
+        help="caches that were not used for so many days",
+    )
+    flags.flag(
+        rules,
+        "keep",
+        metavar="SIZE",
+        help="those used longest ago, until no more than SIZE (such as 20GB) is left",
     )
     flags.flag(rules, "unused", action="store_true", help="every cache that is not in use now")
     flags.flag(parser, "dry_run", action="store_true", help="only tell what would be removed")
 
 
 ACTIONS = [
-    ("list", "show the caches: key, state, format, rows, size, age, who uses them", lambda parser: None),
+    (
+        "list",
+        "show the caches: key, state, format, rows, size, age, who uses them",
+        lambda parser: None,
+    ),
     ("verify", "read every byte and compare sha256; exit code 1 if a file is damaged", _verify),
-    ("prune", "remove what killed builders left, and the caches that a rule lets go; never one in use", _prune),
+    (
+        "prune",
+        "remove what killed builders left, and the caches that a rule lets go; never one in use",
+        _prune,
+    ),
 ]
 
 
@@ -96,7 +139,9 @@ def verify(arguments: Namespace) -> int:
     from distcore_data.cache.listing import list_caches
 
     place, credentials = _place(arguments)
-    entries = [entry for entry in list_caches(place, credentials) if entry.state in ("whole", "damaged")]
+    entries = [
+        entry for entry in list_caches(place, credentials) if entry.state in ("whole", "damaged")
+    ]
     reports: list[dict[str, Any]] = []
     for entry in _chosen(entries, arguments.keys, place):
         try:
@@ -117,7 +162,8 @@ def verify(arguments: Namespace) -> int:
 
 
 def prune(arguments: Namespace) -> int:
-    """Remove left-overs, and the caches that a rule lets go; a row for each, and what became of it."""
+    """Remove left-overs, and the caches that a rule lets go; a row for each, and what became of
+    it."""
     from distcore_data.cache.prune import Rules, prune
 
     place, credentials = _place(arguments)
@@ -129,14 +175,28 @@ def prune(arguments: Namespace) -> int:
     decisions = prune(place, rules, credentials, dry_run=arguments.dry_run)
     freed = sum(each.entry.bytes for each in decisions if each.what != "kept")
     if arguments.json:
-        print(json.dumps([{**_plain(each.entry), "what": each.what, "kept": each.why} for each in decisions], indent=2))
+        print(
+            json.dumps(
+                [{**_plain(each.entry), "what": each.what, "kept": each.why} for each in decisions],
+                indent=2,
+            )
+        )
         return 0
     rows = [
-        (each.entry.key[:SHOWN], each.entry.state, human_bytes(each.entry.bytes), each.what, each.why)
+        (
+            each.entry.key[:SHOWN],
+            each.entry.state,
+            human_bytes(each.entry.bytes),
+            each.what,
+            each.why,
+        )
         for each in decisions
     ]
     print(table([("KEY", "STATE", "SIZE", "WHAT", "WHY"), *rows]))
-    print(f"{human_bytes(freed)} {'would be freed' if arguments.dry_run else 'freed'} in {_shown(place)}")
+    print(
+        f"{human_bytes(freed)} {'would be freed' if arguments.dry_run else 'freed'} in "
+        f"{_shown(place)}"
+    )
     return 0
 
 
@@ -165,17 +225,24 @@ def _place(arguments: Namespace) -> tuple[str, Credentials | None]:
 
         place = Data(arguments.dataset).cache_root()
     if place is None:
-        named = "" if arguments.config is None else f"{arguments.config} names no backend.cache_dir. "
-        raise UserError(f"{named}Say where the caches lie: with --cache_dir, a --config that names it, or --dataset.")
+        named = (
+            "" if arguments.config is None else f"{arguments.config} names no backend.cache_dir. "
+        )
+        raise UserError(
+            f"{named}Say where the caches lie: with --cache_dir, a --config that names it, or "
+            "--dataset."
+        )
     return place, credentials
 
 
 def _chosen(entries: Sequence[Entry], keys: Sequence[str], place: str) -> list[Entry]:
-    """The entries whose keys begin so; all if nothing is named. Raises UserError for what none begins with."""
+    """The entries whose keys begin so; all if nothing is named. Raises UserError for what none
+    begins with."""
     for key in keys:
         if not any(entry.key.startswith(key) for entry in entries):
             raise UserError(
-                f"No cache in {_shown(place)} has a key that begins with {key!r}. See `distcore cache list`."
+                f"No cache in {_shown(place)} has a key that begins with {key!r}. See `distcore "
+                "cache list`."
             )
     return [entry for entry in entries if not keys or entry.key.startswith(tuple(keys))]
 
@@ -183,10 +250,23 @@ def _chosen(entries: Sequence[Entry], keys: Sequence[str], place: str) -> list[E
 def _row(entry: Entry) -> tuple[Any, ...]:
     by = ", ".join(entry.users) if entry.users else "somebody" if entry.in_use else ""
     digest = str(entry.source.get("digest", ""))[:SHOWN]
-    made = f"{digest}: {entry.source.get('rows', 0):,} rows, {len(entry.features)} features" if digest else ""
+    made = (
+        f"{digest}: {entry.source.get('rows', 0):,} rows, {len(entry.features)} features"
+        if digest
+        else ""
+    )
     rows = f"{entry.rows:,}" if entry.format else ""
     times = (_when(entry.built), _when(entry.used))
-    return entry.key[:SHOWN], entry.state, entry.format, rows, human_bytes(entry.bytes), *times, by, made
+    return (
+        entry.key[:SHOWN],
+        entry.state,
+        entry.format,
+        rows,
+        human_bytes(entry.bytes),
+        *times,
+        by,
+        made,
+    )
 
 
 def _when(seconds: float) -> str:

@@ -1,4 +1,5 @@
-"""`distcore completion bash|zsh|fish`: a script made from the parsers, so that a press of TAB starts no Python.
+"""`distcore completion bash|zsh|fish`: a script made from the parsers, so that a press of TAB
+starts no Python.
 
 Options are offered as the docs spell them; files are offered wherever an option takes one.
 """
@@ -19,7 +20,8 @@ class Option(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A command: what it does, its options, and the words that may follow it (choices, actions of its own)."""
+    """A command: what it does, its options, and the words that may follow it (choices, actions
+    of its own)."""
 
     name: str
     help: str
@@ -51,12 +53,17 @@ def described() -> Iterator[Described]:
 def _options(parser: argparse.ArgumentParser) -> Iterator[Option]:
     for action in parser._actions:
         if action.option_strings and action.help != argparse.SUPPRESS:
-            long = next((each for each in action.option_strings if each.startswith("--")), action.option_strings[0])
+            long = next(
+                (each for each in action.option_strings if each.startswith("--")),
+                action.option_strings[0],
+            )
             yield Option(long, _plain(action.help or ""), action.nargs != 0)
 
 
 def _words(parser: argparse.ArgumentParser) -> list[str]:
-    choices = [action.choices for action in parser._actions if not action.option_strings and action.choices]
+    choices = [
+        action.choices for action in parser._actions if not action.option_strings and action.choices
+    ]
     return [str(word) for each in choices for word in each]
 
 
@@ -69,7 +76,8 @@ def bash(commands: list[Described]) -> str:
     """For bash: a function that looks at the command and at the word before."""
     names = " ".join(each.name for each in commands if each.name)
     cases = "\n".join(
-        f'    {each.name or "-*"}) words="{" ".join([*each.words, *(one.spelling for one in each.options)])}" ;;'
+        f"    {each.name or '-*'}) "
+        f'words="{" ".join([*each.words, *(one.spelling for one in each.options)])}" ;;'
         for each in commands
     )
     return f"""# distcore: completion for bash
@@ -96,7 +104,8 @@ def zsh(commands: list[Described]) -> str:
     for each in commands:
         if each.name:
             options = [
-                f"'{one.spelling}[{one.help}]{':value:_files' if one.takes_value else ''}'" for one in each.options
+                f"'{one.spelling}[{one.help}]{':value:_files' if one.takes_value else ''}'"
+                for one in each.options
             ]
             rest = f"'*:word:({' '.join(each.words)})'" if each.words else "'*:file:_files'"
             cases.append(f"    {each.name}) _arguments {' '.join([*options, rest])} ;;")
@@ -115,7 +124,8 @@ def zsh(commands: list[Described]) -> str:
             *cases,
             "  esac",
             "}",
-            'if [ "$funcstack[1]" = _distcore ]; then _distcore "$@"; else compdef _distcore distcore; fi',
+            'if [ "$funcstack[1]" = _distcore ]; then _distcore "$@"; else compdef _distcore '
+            "distcore; fi",
         ]
     )
 
@@ -131,5 +141,7 @@ def fish(commands: list[Described]) -> str:
         lines += [f"complete -c distcore -n '{after}' -f -a '{word}'" for word in each.words]
         for one in each.options:
             value = " -r" if one.takes_value else ""
-            lines.append(f"complete -c distcore -n '{after}' -l {one.spelling[2:]}{value} -d '{one.help}'")
+            lines.append(
+                f"complete -c distcore -n '{after}' -l {one.spelling[2:]}{value} -d '{one.help}'"
+            )
     return "\n".join(lines)

@@ -1,4 +1,5 @@
-"""The options of each command. Every flag may be spelt with underscores (Ludwig's way) or dashes."""
+"""The options of each command. Every flag may be spelt with underscores (Ludwig's way) or
+dashes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from typing import Any
 def flag(parser: Any, name: str, *short: str, **options: Any) -> None:
     """Add `--some_name` and `--some-name` as one option."""
     dashed = name.replace("_", "-")
-    parser.add_argument(*short, f"--{name}", *([f"--{dashed}"] if dashed != name else []), dest=name, **options)
+    parser.add_argument(
+        *short, f"--{name}", *([f"--{dashed}"] if dashed != name else []), dest=name, **options
+    )
 
 
 def examples(parser: argparse.ArgumentParser, *lines: str) -> None:
@@ -32,8 +35,22 @@ def config(parser: argparse.ArgumentParser) -> None:
         help="set one option of the config, such as trainer.epochs=3; may be given again",
     )
     flag(group, "backend", "-b", metavar="NAME", help="where to run; overrides the config")
-    flag(group, "random_seed", "-rs", type=int, metavar="N", help="seed of every random number (default: 42)")
-    flag(group, "logging_level", "-l", default="info", metavar="LEVEL", help="critical, error, warning, info or debug")
+    flag(
+        group,
+        "random_seed",
+        "-rs",
+        type=int,
+        metavar="N",
+        help="seed of every random number (default: 42)",
+    )
+    flag(
+        group,
+        "logging_level",
+        "-l",
+        default="info",
+        metavar="LEVEL",
+        help="critical, error, warning, info or debug",
+    )
 
 
 def data(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +60,8 @@ def data(parser: argparse.ArgumentParser) -> None:
         group,
         "dataset",
         metavar="PATH",
-        help="dataset to be split: csv, tsv, parquet, json lines, feather; path, URL or - (standard input)",
+        help="dataset to be split: csv, tsv, parquet, json lines, feather; path, URL or - "
+        "(standard input)",
     )
     flag(group, "training_set", metavar="PATH", help="training set, if the split is given")
     flag(group, "validation_set", metavar="PATH", help="validation set")
@@ -59,7 +77,14 @@ def data(parser: argparse.ArgumentParser) -> None:
 def output(parser: argparse.ArgumentParser) -> None:
     """Where the results go."""
     group = parser.add_argument_group("results")
-    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="folder or address; default: results")
+    flag(
+        group,
+        "output_directory",
+        "-od",
+        default="results",
+        metavar="DIR",
+        help="folder or address; default: results",
+    )
     flag(group, "experiment_name", default="experiment", metavar="NAME")
     flag(group, "model_name", default="run", metavar="NAME")
 
@@ -71,10 +96,20 @@ def skip(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
         if name in names:
             flag(group, name, *short, action="store_true", help=f"do not save {what}")
     for name, only in NEVER_SAVED.items():
-        flag(group, name, only, action=_Nothing, nargs=0, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        flag(
+            group,
+            name,
+            only,
+            action=_Nothing,
+            nargs=0,
+            default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+        )
 
 
-DATA_FORMAT = "auto (default), csv, tsv, parquet, jsonl, feather, or what is installed (distcore plugins)"
+DATA_FORMAT = (
+    "auto (default), csv, tsv, parquet, jsonl, feather, or what is installed (distcore plugins)"
+)
 
 SKIPS = {
     "skip_save_training_description": (["-sstd"], "description.json"),
@@ -93,14 +128,26 @@ NEVER_SAVED = {"skip_save_unprocessed_output": "-ssuo", "skip_save_k_fold_split_
 """Flags of Ludwig that hold without being given."""
 
 NOT_CARRIED_OUT = {
-    "training_set_metadata": ([], "the cache holds the metadata, and is found by the data and the config"),
+    "training_set_metadata": (
+        [],
+        "the cache holds the metadata, and is found by the data and the config",
+    ),
     "k_fold": (["-kf"], "cross validation is not supported; run an experiment for each split"),
-    "eval_split": (["-es"], "an experiment evaluates the test split; `distcore evaluate` any other dataset"),
+    "eval_split": (
+        ["-es"],
+        "an experiment evaluates the test split; `distcore evaluate` any other dataset",
+    ),
     "split": (["-s"], "the whole dataset is read; give one with the rows that you want"),
     "gpu_memory_limit": (["-gml"], "torch takes what it needs; choose GPUs with --gpus"),
     "disable_parallel_threads": (["-dpt"], "set OMP_NUM_THREADS=1 in the environment"),
-    "skip_collect_predictions": (["-scp"], "predictions are written as they are made, never collected"),
-    "skip_collect_overall_stats": (["-scos"], "leave out what you do not want with --skip_save_eval_stats"),
+    "skip_collect_predictions": (
+        ["-scp"],
+        "predictions are written as they are made, never collected",
+    ),
+    "skip_collect_overall_stats": (
+        ["-scos"],
+        "leave out what you do not want with --skip_save_eval_stats",
+    ),
     "generation_config": (["-gc"], "no output generates text"),
     "preprocessing_config": (["-pc"], "give the config with --config"),
     "preprocessing_config_str": (["-pcs"], "give the config with --config_str"),
@@ -110,10 +157,11 @@ NOT_CARRIED_OUT = {
 
 
 def not_carried_out(words: Sequence[str], known: Container[str] = ()) -> str | None:
-    """What to say of the first word that is such a flag; None: there is none. known: options that the command has.
+    """What to say of the first word that is such a flag; None: there is none. known: options that
+    the command has.
 
-    Asked before argparse reads the words, which takes `-gml` for `-g ml`. They are no options of the parsers, because
-    making a dozen for each command takes milliseconds of every start."""
+    Asked before argparse reads the words, which takes `-gml` for `-g ml`. They are no options of
+    the parsers, because making a dozen for each command takes milliseconds of every start."""
     reasons = {
         spelling: why
         for name, (short, why) in NOT_CARRIED_OUT.items()
@@ -134,8 +182,16 @@ def train(parser: argparse.ArgumentParser) -> None:
     data(parser)
     output(parser)
     group = parser.add_argument_group("model")
-    flag(group, "model_load_path", "-mlp", metavar="DIR", help="start from the weights of this model")
-    flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the run in this experiment folder")
+    flag(
+        group, "model_load_path", "-mlp", metavar="DIR", help="start from the weights of this model"
+    )
+    flag(
+        group,
+        "model_resume_path",
+        "-mrp",
+        metavar="DIR",
+        help="go on with the run in this experiment folder",
+    )
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
     skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
     command = parser.prog.rpartition(" ")[2]
@@ -143,7 +199,8 @@ def train(parser: argparse.ArgumentParser) -> None:
         parser,
         f"{command} config.yaml data.csv",
         f"{command} config.yaml data.csv --set trainer.epochs=3 --set trainer.learning_rate=0.01",
-        f"{command} -c config.yaml --training_set train.csv --validation_set valid.csv --test_set test.csv",
+        f"{command} -c config.yaml --training_set train.csv --validation_set valid.csv --test_set "
+        "test.csv",
         f"{command} config.yaml data.csv --backend ray --model_resume_path results/experiment_run",
     )
 
@@ -151,14 +208,39 @@ def train(parser: argparse.ArgumentParser) -> None:
 def model(parser: argparse.ArgumentParser) -> None:
     """A saved model and the rows it is asked about."""
     group = parser.add_argument_group("model")
-    flag(group, "model_path", "-m", required=True, metavar="DIR", help="the model folder, or the experiment's folder")
+    flag(
+        group,
+        "model_path",
+        "-m",
+        required=True,
+        metavar="DIR",
+        help="the model folder, or the experiment's folder",
+    )
     flag(group, "trust", action="store_true", help="run the model's own class and extensions")
     flag(group, "batch_size", "-bs", type=int, metavar="N", help="rows of a batch")
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
-    flag(group, "backend", "-b", metavar="NAME", help="where to run (default: what is detected, else local)")
+    flag(
+        group,
+        "backend",
+        "-b",
+        metavar="NAME",
+        help="where to run (default: what is detected, else local)",
+    )
     flag(group, "logging_level", "-l", default="info", metavar="LEVEL")
-    flag(group, "output_directory", "-od", default="results", metavar="DIR", help="folder or address; default: results")
-    flag(group, "credentials", metavar="FILE", help="JSON: what the bucket of model or results is opened with")
+    flag(
+        group,
+        "output_directory",
+        "-od",
+        default="results",
+        metavar="DIR",
+        help="folder or address; default: results",
+    )
+    flag(
+        group,
+        "credentials",
+        metavar="FILE",
+        help="JSON: what the bucket of model or results is opened with",
+    )
     data = parser.add_argument_group("data")
     flag(data, "dataset", required=True, metavar="PATH", help="the rows to read")
     flag(
@@ -187,13 +269,15 @@ def predict(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="COLUMN",
-        help="a column of the dataset to put before the predictions, such as a key; may be given again",
+        help="a column of the dataset to put before the predictions, such as a key; may be given "
+        "again",
     )
     flag(group, "overwrite", action="store_true", help="replace predictions that are there")
     skip(parser, ["skip_save_predictions", "skip_save_log"])
     examples(
         parser,
-        "predict --model_path results/experiment_run --dataset new.csv --output_file new_predictions.csv --keep id",
+        "predict --model_path results/experiment_run --dataset new.csv --output_file "
+        "new_predictions.csv --keep id",
         "grep -v test new.csv | distcore predict -m results/experiment_run --dataset -",
     )
 
@@ -251,7 +335,14 @@ def init(parser: argparse.ArgumentParser) -> None:
 def plugins(parser: argparse.ArgumentParser) -> None:
     """Of `plugins`."""
     flag(parser, "json", action="store_true", help="print JSON, an object a row")
-    flag(parser, "timeout", type=float, default=10.0, metavar="SECONDS", help="deadline for one plugin's import")
+    flag(
+        parser,
+        "timeout",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="deadline for one plugin's import",
+    )
     examples(parser, "plugins", "plugins --json")
 
 
@@ -265,7 +356,12 @@ def diff(parser: argparse.ArgumentParser) -> None:
     """Of `diff`."""
     for name, what in (("one", "a run's folder or address"), ("other", "the other run's")):
         parser.add_argument(name, metavar=name.upper(), help=what)
-    flag(parser, "credentials", metavar="FILE", help="JSON: what the bucket of the runs is opened with")
+    flag(
+        parser,
+        "credentials",
+        metavar="FILE",
+        help="JSON: what the bucket of the runs is opened with",
+    )
     flag(parser, "json", action="store_true", help="print JSON")
     flag(parser, "logging_level", "-l", default="info", metavar="LEVEL")
     examples(parser, "diff results/experiment_run results/experiment_run_1")
@@ -275,12 +371,24 @@ def verify(parser: argparse.ArgumentParser) -> None:
     """Of `verify`."""
     parser.add_argument("run_folder", metavar="RUN", help="a run's folder or address")
     flag(parser, "dataset", metavar="PATH", help="where its data are now; default: where they were")
-    flag(parser, "steps", metavar="FROM:TO", help="replay from the checkpoint of a step, and compare until another")
+    flag(
+        parser,
+        "steps",
+        metavar="FROM:TO",
+        help="replay from the checkpoint of a step, and compare until another",
+    )
     flag(parser, "backend", "-b", metavar="NAME", help="where to replay it; default: as the run")
-    flag(parser, "credentials", metavar="FILE", help="JSON: what the bucket of the run is opened with")
+    flag(
+        parser,
+        "credentials",
+        metavar="FILE",
+        help="JSON: what the bucket of the run is opened with",
+    )
     flag(parser, "json", action="store_true", help="print JSON")
     flag(parser, "logging_level", "-l", default="warning", metavar="LEVEL")
-    examples(parser, "verify results/experiment_run", "verify results/experiment_run --steps 200:300")
+    examples(
+        parser, "verify results/experiment_run", "verify results/experiment_run --steps 200:300"
+    )
 
 
 def schema(parser: argparse.ArgumentParser) -> None:

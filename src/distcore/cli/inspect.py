@@ -1,4 +1,5 @@
-"""Commands that look and change nothing: plan, plugins, doctor; and those that write one file: init, schema."""
+"""Commands that look and change nothing: plan, plugins, doctor; and those that write one file:
+init, schema."""
 
 from __future__ import annotations
 
@@ -37,10 +38,17 @@ def init(arguments: Namespace) -> int:
     from distcore_core.errors import UserError
     from distcore_data.sources.registry import sample
 
-    given = {name: path for name, path in data_of(arguments).items() if path and name != "data_format"}
+    given = {
+        name: path for name, path in data_of(arguments).items() if path and name != "data_format"
+    }
     if not given:
-        raise UserError("No data was given. Give --dataset, or --training_set and what lies beside it.")
-    tables = {name: sample(path, rows=50_000, format=arguments.data_format) for name, path in given.items()}
+        raise UserError(
+            "No data was given. Give --dataset, or --training_set and what lies beside it."
+        )
+    tables = {
+        name: sample(path, rows=50_000, format=arguments.data_format)
+        for name, path in given.items()
+    }
     text = suggest(tables, arguments.target, arguments.model)
     if arguments.output is None:
         print(text, end="")
@@ -57,7 +65,9 @@ def write_new(path: Path, text: str) -> None:
     from distcore_core.errors import UserError
 
     if path.exists():
-        raise UserError(f"{path} exists and was left as it is. Give another name with --output, or remove it.")
+        raise UserError(
+            f"{path} exists and was left as it is. Give another name with --output, or remove it."
+        )
     write(path, text)
 
 
@@ -79,7 +89,9 @@ def writable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}. Give another file with --output.") from error
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}. Give another file with --output."
+        ) from error
 
 
 def plugins(arguments: Namespace) -> int:
@@ -106,7 +118,10 @@ def doctor(arguments: Namespace) -> int:
     if arguments.json:
         print(json.dumps([check._asdict() for check in found], indent=2))
     else:
-        rows = [(check.part, "ok" if check.well else "NOT WELL", check.what, check.found) for check in found]
+        rows = [
+            (check.part, "ok" if check.well else "NOT WELL", check.what, check.found)
+            for check in found
+        ]
         print(table([("PART", "STATE", "CHECK", "FOUND"), *rows]))
     return 0 if all(check.well for check in found) else 1
 

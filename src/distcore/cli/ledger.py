@@ -41,6 +41,11 @@ def _steps(given: str | None) -> tuple[int, int | None] | None:
     if given is None:
         return None
     first, mark, last = given.partition(":")
-    if not (mark and first.isdigit() and (last.isdigit() or not last)) or (last and int(last) <= int(first)):
-        raise UserError(f"--steps {given!r} is no range of steps. Give FROM:TO, such as 200:300, or FROM: for the end.")
+    if not (mark and first.isdigit() and (last.isdigit() or not last)) or (
+        last and int(last) <= int(first)
+    ):
+        raise UserError(
+            f"--steps {given!r} is no range of steps. Give FROM:TO, such as 200:300, or FROM: for "
+            "the end."
+        )
     return int(first), int(last) if last else None

@@ -1,7 +1,9 @@
-"""The command line. Parsing costs a few milliseconds; each command imports what it needs when it is called.
+"""The command line. Parsing costs a few milliseconds; each command imports what it needs when it is
+called.
 
-Exit codes: 0 done, 2 the user's input or config is wrong, 128 + the signal that stopped it (130: ctrl-C, 143: SIGTERM),
-1 anything else. Errors go to stderr, without a traceback unless `--debug` is given. `flags.py` has the options.
+Exit codes: 0 done, 2 the user's input or config is wrong, 128 + the signal that stopped it (130:
+ctrl-C, 143: SIGTERM), 1 anything else. Errors go to stderr, without a traceback unless `--debug` is
+    given. `flags.py` has the options.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from distcore_core.contracts import COMMAND, Command
 
 
 def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> int:
-    """Run one command; returns the exit code. to_the_end: nothing but the end of this process follows."""
+    """Run one command; returns the exit code. to_the_end: nothing but the end of this process
+    follows."""
     _collect_seldom()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if _is_own(words):
@@ -34,13 +37,15 @@ def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> in
 
 
 def _collect_seldom() -> None:
-    """Modules are no garbage: looking through them time and again, and twice at the end, takes 0.3 s with torch."""
+    """Modules are no garbage: looking through them time and again, and twice at the end, takes
+    0.3 s with torch."""
     gc.set_threshold(100_000, 20, 50)
     atexit.register(gc.freeze)
 
 
 def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bool = False) -> int:
-    """Call the command, which signals may stop; turn what it raises into a message and an exit code."""
+    """Call the command, which signals may stop; turn what it raises into a message and an exit
+    code."""
     # Light modules, but --help has no need of them.
     from distcore_torch.signals import Stoppable
 
@@ -57,16 +62,19 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
 
 
 def _told(error: BaseException, received: int) -> int:
-    """Say on stderr what ended a command; its exit code. received: the signal that came before, or 0."""
+    """Say on stderr what ended a command; its exit code. received: the signal that came before,
+    or 0."""
     from distcore_core.errors import DistcoreError, Diverged
     from distcore_torch.signals import named, signal_of
 
     if isinstance(error, BrokenPipeError):
-        # The reader of our output went away (`distcore plugins | head`); Python must not complain at exit either.
+        # The reader of our output went away (`distcore plugins | head`); Python must not complain
+        # at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if isinstance(error, KeyboardInterrupt) or (received and not isinstance(error, Diverged)):
-        # Whatever else goes wrong after a signal is its consequence: what was started here got it, too.
+        # Whatever else goes wrong after a signal is its consequence: what was started here got it,
+        # too.
         number = received or signal_of(error)
         print(f"distcore: stopped by {named(number)}. {error}".rstrip(), file=sys.stderr)
         return 128 + number
@@ -74,7 +82,10 @@ def _told(error: BaseException, received: int) -> int:
         print(f"distcore: {error}", file=sys.stderr)
         return error.exit_code
     print(f"distcore: {type(error).__name__}: {error}", file=sys.stderr)
-    print("distcore: this was not expected; run again with --debug for the traceback.", file=sys.stderr)
+    print(
+        "distcore: this was not expected; run again with --debug for the traceback.",
+        file=sys.stderr,
+    )
     return 1
 
 
@@ -98,7 +109,8 @@ def _innermost(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpars
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """What the words say; `run` carries it out. Ends the process for words that no command knows, and for none."""
+    """What the words say; `run` carries it out. Ends the process for words that no command
+    knows, and for none."""
     command = _innermost(parser, words)
     unsupported = flags.not_carried_out(words, known=command._option_string_actions)
     if unsupported is not None:
@@ -114,12 +126,19 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 
 
 def _without_names(words: list[str], parsed: argparse.Namespace) -> list[str]:
-    """The words without those that `distcore train config.yaml data.csv` names without an option, which go into what
-    was parsed: a config, then a dataset."""
-    if any(word.startswith("-") and word != "-" for word in words) or not hasattr(parsed, "config_str"):
+    """The words without those that `distcore train config.yaml data.csv` names without an option,
+    which go into what was parsed: a config, then a dataset."""
+    if any(word.startswith("-") and word != "-" for word in words) or not hasattr(
+        parsed, "config_str"
+    ):
         return words
     left = list(words)
-    if left and not parsed.config and not parsed.config_str and left[0].endswith((".yaml", ".yml", ".json")):
+    if (
+        left
+        and not parsed.config
+        and not parsed.config_str
+        and left[0].endswith((".yaml", ".yml", ".json"))
+    ):
         parsed.config = left.pop(0)
     given = [parsed.dataset, parsed.training_set, parsed.validation_set, parsed.test_set]
     if left and not any(given):
@@ -158,19 +177,29 @@ def build_parser(offered: Offered | None = None) -> Parser:
     """The parser of every command of our own, and of one that a plugin offers."""
     parser = Parser(
         prog="distcore",
-        description="One config, any engine, the same bits: preprocess, train, evaluate, predict from one YAML file.",
-        epilog="`distcore COMMAND --help` tells a command's options. `distcore plugins` lists the commands of plugins.",
+        description="One config, any engine, the same bits: preprocess, train, evaluate, predict "
+        "from one YAML file.",
+        epilog="`distcore COMMAND --help` tells a command's options. `distcore plugins` lists the "
+        "commands of plugins.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    listed: list[tuple[str, Command | None, str]] = [(name, each, each.help) for name, each in COMMANDS.items()]
-    listed += [(name, None, text) for name, text in BY_PLUGINS.items() if offered is None or name != offered.name]
+    listed: list[tuple[str, Command | None, str]] = [
+        (name, each, each.help) for name, each in COMMANDS.items()
+    ]
+    listed += [
+        (name, None, text)
+        for name, text in BY_PLUGINS.items()
+        if offered is None or name != offered.name
+    ]
     if offered is not None:
         listed.append((offered.name, offered.command, offered.command.help))
     for name, command, text in listed:
         aliases = ALIASES.get(name, [])
-        inner = commands.add_parser(name, aliases=aliases, help=text, description=text, allow_abbrev=False)
+        inner = commands.add_parser(
+            name, aliases=aliases, help=text, description=text, allow_abbrev=False
+        )
         if command is not None:
             inner.add_argument("--debug", action="store_true", help="show tracebacks")
             command.add_arguments(inner)
@@ -195,7 +224,9 @@ class _Version(argparse.Action):
 class _Own:
     """A command of our own, whose body in `distcore.cli.<module>` is imported when it is run."""
 
-    def __init__(self, help: str, fill: Callable[[argparse.ArgumentParser], None], module: str, function: str) -> None:
+    def __init__(
+        self, help: str, fill: Callable[[argparse.ArgumentParser], None], module: str, function: str
+    ) -> None:
         self.help, self.add_arguments = help, fill
         self._module, self._function = module, function
 
@@ -206,18 +237,26 @@ class _Own:
 
 
 COMMANDS: Mapping[str, Command] = {
-    "experiment": _Own("train, then evaluate and predict the test split", flags.train, "train", "experiment"),
+    "experiment": _Own(
+        "train, then evaluate and predict the test split", flags.train, "train", "experiment"
+    ),
     "train": _Own("preprocess and fit a model", flags.train, "train", "train"),
     "preprocess": _Own("build the cache and stop", flags.preprocess, "train", "preprocess"),
     "evaluate": _Own("metrics of a model on a dataset", flags.evaluate, "train", "evaluate"),
     "predict": _Own("predictions of a model on a dataset", flags.predict, "train", "predict"),
-    "plan": _Own("say what would run, where, through which plugins and why", flags.plan, "inspect", "plan"),
+    "plan": _Own(
+        "say what would run, where, through which plugins and why", flags.plan, "inspect", "plan"
+    ),
     "diff": _Own("say why two runs differ", flags.diff, "ledger", "diff"),
     "verify": _Own("check a run's files, and replay it here", flags.verify, "ledger", "verify"),
     "init": _Own("write a commented config by looking at data", flags.init, "inspect", "init"),
-    "plugins": _Own("list the installed plugins and their state", flags.plugins, "inspect", "plugins"),
+    "plugins": _Own(
+        "list the installed plugins and their state", flags.plugins, "inspect", "plugins"
+    ),
     "doctor": _Own("check the machine and each plugin's parts", flags.doctor, "inspect", "doctor"),
-    "completion": _Own("print a shell's completion script", flags.completion, "completion", "completion"),
+    "completion": _Own(
+        "print a shell's completion script", flags.completion, "completion", "completion"
+    ),
     "schema": _Own("print the JSON Schema of what is installed", flags.schema, "inspect", "schema"),
 }
 ALIASES = {"evaluate": ["test"]}
@@ -258,11 +297,16 @@ def offered_commands() -> list[Offered]:
 def _is_own(words: Sequence[str]) -> bool:
     """Whether the words name no command, or one of our own; any other is a plugin's."""
     first = words[0] if words else "-"
-    return first.startswith("-") or first in COMMANDS or any(first in each for each in ALIASES.values())
+    return (
+        first.startswith("-")
+        or first in COMMANDS
+        or any(first in each for each in ALIASES.values())
+    )
 
 
 def _offered(name: str) -> Offered:
-    """The command of that name in the group `distcore.commands`. Raises UserError if there is none."""
+    """The command of that name in the group `distcore.commands`. Raises UserError if there is
+    none."""
     import difflib
 
     from distcore_core.errors import UserError

@@ -25,7 +25,10 @@ def render(plan: JSON) -> str:
     ]
     for each in plan["notes"]:
         lines += _said("note", each)
-    rows = [[each[name] for name in ("role", "name", "distribution", "version", "why")] for each in plan["plugins"]]
+    rows = [
+        [each[name] for name in ("role", "name", "distribution", "version", "why")]
+        for each in plan["plugins"]
+    ]
     lines += ["", table([("ROLE", "NAME", "DISTRIBUTION", "VERSION", "WHY"), *rows])]
     return "\n".join(lines)
 
@@ -39,7 +42,11 @@ def _said(word: str, text: str) -> Iterator[str]:
 def _backend(backend: JSON) -> Iterator[str]:
     yield from _said("backend", f"{backend['name']}: {backend['reason']}")
     has = backend["resources"]
-    parts = [_count(has["cpus"], "CPU"), _count(has["gpus"], "GPU"), _count(has["nodes"], "machine")]
+    parts = [
+        _count(has["cpus"], "CPU"),
+        _count(has["gpus"], "GPU"),
+        _count(has["nodes"], "machine"),
+    ]
     if has["memory_bytes"]:
         parts.append(f"{human_bytes(has['memory_bytes'])} of memory free")
     yield from _said("", ", ".join(parts))
@@ -56,7 +63,9 @@ def _dataset(dataset: JSON) -> Iterator[str]:
     yield from _said("reads", f"{_count(len(columns), 'column')}: {', '.join(columns)}")
     splits = dataset["splits"]
     if splits["train"] is None:
-        yield from _said("splits", f"{dataset['split']}: the rows of each are known once the column is read")
+        yield from _said(
+            "splits", f"{dataset['split']}: the rows of each are known once the column is read"
+        )
         return
     counts = ", ".join(f"{_about(splits[split], splits['exact'])} {split}" for split in SPLITS)
     yield from _said("splits", f"{dataset['split']}: {counts}")
@@ -69,12 +78,16 @@ def _cache(cache: JSON) -> Iterator[str]:
         return
     why = "miss" if cache["state"] == "miss" else "damaged"
     free = f"{human_bytes(cache['free_bytes'])} are free"
-    yield from _said("cache", f"{why}: {place} would be built, about {human_bytes(cache['bytes'])}; {free}")
+    yield from _said(
+        "cache", f"{why}: {place} would be built, about {human_bytes(cache['bytes'])}; {free}"
+    )
 
 
 def _training(training: JSON, exact: bool) -> Iterator[str]:
     """Whatever the trainer tells, in its order; the trainers of core in a sentence."""
-    facts = {name: value for name, value in training.items() if name != "notes" and value is not None}
+    facts = {
+        name: value for name, value in training.items() if name != "notes" and value is not None
+    }
     if {"batch_size", "effective_batch_size", "steps", "steps_per_epoch"} <= set(facts):
         about = "" if exact else "about "
         batch = f"batches of {facts['batch_size']}"
@@ -82,13 +95,14 @@ def _training(training: JSON, exact: bool) -> Iterator[str]:
             batch += f" ({facts['effective_batch_size']} rows in all a step)"
         yield from _said(
             "training",
-            f"{_count(facts['workers'], 'worker')}, {batch}, {about}{facts['steps_per_epoch']:,} steps an epoch, "
-            f"{about}{facts['steps']:,} steps in {facts['epochs']:g} epochs, learning rate {facts['learning_rate']:g}, "
-            f"precision {facts['precision']}",
+            f"{_count(facts['workers'], 'worker')}, {batch}, {about}{facts['steps_per_epoch']:,} "
+            f"steps an epoch, {about}{facts['steps']:,} steps in {facts['epochs']:g} epochs, "
+            f"learning rate {facts['learning_rate']:g}, precision {facts['precision']}",
         )
         return
     yield from _said(
-        "training", ", ".join(f"{name.replace('_', ' ')}: {_shown(value)}" for name, value in facts.items())
+        "training",
+        ", ".join(f"{name.replace('_', ' ')}: {_shown(value)}" for name, value in facts.items()),
     )
 
 

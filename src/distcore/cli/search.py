@@ -18,20 +18,42 @@ class HyperoptCommand:
         flags.config(parser)
         flags.data(parser)
         group = parser.add_argument_group("results")
-        flags.flag(group, "output_directory", "-od", default="results", metavar="DIR", help="default: results")
-        flags.flag(group, "experiment_name", default="hyperopt", metavar="NAME", help="default: hyperopt")
+        flags.flag(
+            group,
+            "output_directory",
+            "-od",
+            default="results",
+            metavar="DIR",
+            help="default: results",
+        )
+        flags.flag(
+            group, "experiment_name", default="hyperopt", metavar="NAME", help="default: hyperopt"
+        )
         flags.flag(group, "model_name", default="run", metavar="NAME")
         group = parser.add_argument_group("search")
-        flags.flag(group, "model_resume_path", "-mrp", metavar="DIR", help="go on with the search in this folder")
         flags.flag(
-            group, "resume", action="store_true", help="go on with the search that lies where this one would, if any"
+            group,
+            "model_resume_path",
+            "-mrp",
+            metavar="DIR",
+            help="go on with the search in this folder",
         )
-        flags.flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
+        flags.flag(
+            group,
+            "resume",
+            action="store_true",
+            help="go on with the search that lies where this one would, if any",
+        )
+        flags.flag(
+            group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none"
+        )
         skips = [name for name in flags.SKIPS if name != "skip_save_predictions"]
         flags.skip(parser, ["skip_save_hyperopt_statistics", *skips])
 
         flags.examples(
-            parser, "hyperopt config.yaml data.csv", "hyperopt config.yaml data.csv --set hyperopt.goal=minimize"
+            parser,
+            "hyperopt config.yaml data.csv",
+            "hyperopt config.yaml data.csv --set hyperopt.goal=minimize",
         )
 
     def run(self, arguments: Namespace) -> int:

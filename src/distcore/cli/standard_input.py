@@ -1,4 +1,5 @@
-"""`--dataset -`: what comes through standard input, as a file, since data are read more than once."""
+"""`--dataset -`: what comes through standard input, as a file, since data are read more than
+once."""
 
 from __future__ import annotations
 

@@ -6,7 +6,15 @@ import logging
 from argparse import Namespace
 from typing import Any
 
-from distcore.cli.arguments import config_of, data_of, dataset_of, run_of, set_up_logging, shown, skips_of
+from distcore.cli.arguments import (
+    config_of,
+    data_of,
+    dataset_of,
+    run_of,
+    set_up_logging,
+    shown,
+    skips_of,
+)
 
 log = logging.getLogger("distcore")
 

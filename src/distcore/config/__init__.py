@@ -1,9 +1,9 @@
 """The config of a run: its shape, and the two passes that read it.
 
-Pass one (`load_config`) turns older spellings into today's, through the plugins that know them, and reads names and
-structure and what the app itself understands; no other plugin is imported.
-Pass two (`resolve`) lets each plugin's own model validate its options. Every mistake of both is told at once, with its
-line, its path and the nearest right word.
+Pass one (`load_config`) turns older spellings into today's, through the plugins that know them, and
+reads names and structure and what the app itself understands; no other plugin is imported.
+Pass two (`resolve`) lets each plugin's own model validate its options. Every mistake of both is
+told at once, with its line, its path and the nearest right word.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore.config.run_config import DEFAULT_SEED, JSON, BackendConfig, FeatureConfig, Ref, RunConfig
+from distcore.config.run_config import (
+    DEFAULT_SEED,
+    JSON,
+    BackendConfig,
+    FeatureConfig,
+    Ref,
+    RunConfig,
+)
 from distcore_core.config.document import Document
 from distcore_core.errors import ConfigError, DistcoreError, UserError
 
@@ -42,10 +49,13 @@ def load_config(
     random_seed: int | None = None,
     plugins: Plugins | None = None,
 ) -> RunConfig:
-    """Pass one. Raises ConfigError with every mistake (also those of pass two, if the first pass found any).
+    """Pass one. Raises ConfigError with every mistake (also those of pass two, if the first pass
+    found any).
 
-    source: path of a YAML or JSON file, a mapping, YAML text of several lines, or what a pass before gave.
-    text: the YAML text itself; `source` is then its name. backend, random_seed: override what the config says.
+    source: path of a YAML or JSON file, a mapping, YAML text of several lines, or what a pass
+        before gave.
+    text: the YAML text itself; `source` is then its name. backend, random_seed: override what the
+        config says.
     plugins: those at hand; without them the installed ones that the config does not block.
     """
     if isinstance(source, RunConfig):
@@ -60,14 +70,17 @@ def load_config(
 
 
 def resolve(
-    config: RunConfig, plugins: Plugins, defaults: Mapping[str, str] | None = None, backend: str | None = None
+    config: RunConfig,
+    plugins: Plugins,
+    defaults: Mapping[str, str] | None = None,
+    backend: str | None = None,
 ) -> RunConfig:
-    """Pass two: every plugin's options validated by its own model. Raises ConfigError with every mistake, PluginError
-    if a plugin that is named cannot be used.
+    """Pass two: every plugin's options validated by its own model. Raises ConfigError with every
+    mistake, PluginError if a plugin that is named cannot be used.
 
-    defaults: {"processor" | "loader" | "trainer": name} of the backend, for a section that gives options and no type;
-    without it such a section is left as it is. backend: the one that was detected, if the config names none.
-    What is resolved can be resolved again, with more defaults.
+    defaults: {"processor" | "loader" | "trainer": name} of the backend, for a section that gives
+    options and no type; without it such a section is left as it is. backend: the one that was
+    detected, if the config names none. What is resolved can be resolved again, with more defaults.
     """
     from distcore.config.resolver import Resolver
 
@@ -78,8 +91,11 @@ def resolve(
     return resolved
 
 
-def with_overrides(config: RunConfig, *, backend: str | None = None, random_seed: int | None = None) -> RunConfig:
-    """The config as the command line wants it. Overriding the backend keeps the rest of its section."""
+def with_overrides(
+    config: RunConfig, *, backend: str | None = None, random_seed: int | None = None
+) -> RunConfig:
+    """The config as the command line wants it. Overriding the backend keeps the rest of its
+    section."""
     if backend is not None:
         config = replace(config, backend=replace(config.backend, type=backend))
     if random_seed is not None:
@@ -87,14 +103,20 @@ def with_overrides(config: RunConfig, *, backend: str | None = None, random_seed
     return config
 
 
-def document_of(source: str | Path | Mapping[str, Any] | Document | None, text: str | None = None) -> Document:
-    """The document of what `load_config` takes. Raises UserError if there is none, ConfigError if it cannot be read."""
+def document_of(
+    source: str | Path | Mapping[str, Any] | Document | None, text: str | None = None
+) -> Document:
+    """The document of what `load_config` takes. Raises UserError if there is none, ConfigError
+    if it cannot be read."""
     from distcore.config.yaml_document import from_mapping, parse, read_document
 
     if text is not None:
         return parse(text, str(source) if isinstance(source, str | Path) else "config")
     if source is None:
-        raise UserError("No config was given. Give one with --config or --config_str; `distcore init` writes one.")
+        raise UserError(
+            "No config was given. Give one with --config or --config_str; `distcore init` writes "
+            "one."
+        )
     if isinstance(source, Document):
         return source
     if isinstance(source, Mapping):
@@ -105,7 +127,8 @@ def document_of(source: str | Path | Mapping[str, Any] | Document | None, text: 
 
 
 def _mistakes_of_plugins(config: RunConfig) -> list[Any]:
-    """What pass two would say about a config that pass one found wrong, so that both are told at once."""
+    """What pass two would say about a config that pass one found wrong, so that both are told at
+    once."""
     from distcore.config.resolver import Resolver
     from distcore_core.registry.manager import Plugins
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TRUE_AND_FALSE = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}, {"1", "0"}, {"on", "off"})
+TRUE_AND_FALSE = (
+    {"true", "false"},
+    {"yes", "no"},
+    {"t", "f"},
+    {"y", "n"},
+    {"1", "0"},
+    {"on", "off"},
+)
 ID_WORDS = ("id", "uuid", "guid", "key", "index", "rownum", "row")
 MISSING_WORDS = (
     *("missing", "unknown", "none", "null", "nil", "nan", "na", "n/a", "n.a.", "not available"),
@@ -46,14 +53,19 @@ WRITTEN_NUMBERS = (
     (r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$", "commas between thousands", "1,234.5 as 1234.5"),
     (r"^[+-]?\d+,\d+$", "decimal commas", "3,14 as 3.14"),
     (r"^[+-]?[\d.,]+ ?%$", "percent signs", "12% as 12 or 0.12"),
-    (r"^[+-]?\p{Sc} ?[+-]?[\d.,]+$|^[+-]?[\d.,]+ ?(\p{Sc}|EUR|USD|GBP)$", "currency signs", "$12.50 as 12.50"),
+    (
+        r"^[+-]?\p{Sc} ?[+-]?[\d.,]+$|^[+-]?[\d.,]+ ?(\p{Sc}|EUR|USD|GBP)$",
+        "currency signs",
+        "$12.50 as 12.50",
+    ),
 )
 """(shape, what it has, how to write it): numbers that a feature `number` does not read."""
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What a column seems to be. type: None leaves it out. why: one line for people. nulls: texts that mean missing."""
+    """What a column seems to be. type: None leaves it out. why: one line for people. nulls:
+    texts that mean missing."""
 
     name: str
     type: str | None
@@ -63,7 +75,8 @@ class Guess:
 
 
 def guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
-    """What a column seems to be; a target is never taken for an identifier, nor for a set or a text."""
+    """What a column seems to be; a target is never taken for an identifier, nor for a set or a
+    text."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     present = column.drop_null()
@@ -71,7 +84,11 @@ def guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
         return Guess(name, None, "it is empty")
     kind = present.type
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return Guess(name, None, f"it holds {kind}, which no feature type reads; make a text or numbers of it")
+        return Guess(
+            name,
+            None,
+            f"it holds {kind}, which no feature type reads; make a text or numbers of it",
+        )
     distinct = pc.unique(present)
     if len(distinct) == 1:
         return Guess(name, None, "it has one value only")
@@ -90,7 +107,9 @@ def _of_numbers(name: str, present: pa.ChunkedArray, distinct: pa.Array, target:
     if len(distinct) == 2 and set(doubles.to_pylist()) == {0.0, 1.0}:
         return Guess(name, "binary", "0 and 1")
     if target and whole and len(distinct) <= FEW:
-        return Guess(name, "category", f"{len(distinct)} values; type: number predicts an amount instead")
+        return Guess(
+            name, "category", f"{len(distinct)} values; type: number predicts an amount instead"
+        )
     unique = whole and len(distinct) == len(present) and len(present) > FEW
     if unique and not target and (_named_like_id(name) or _is_counter(present)):
         return Guess(name, None, "every row has its own value, so it looks like an identifier")
@@ -111,7 +130,11 @@ def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: b
         return Guess(name, "binary", " and ".join(sorted(lower)))
     numeric, odd = _as_numbers(distinct)
     if numeric:
-        why = f"numbers, and {', '.join(map(repr, odd))} for missing" if odd else "numbers, written as text"
+        why = (
+            f"numbers, and {', '.join(map(repr, odd))} for missing"
+            if odd
+            else "numbers, written as text"
+        )
         return Guess(name, "number", why, (), odd)
     written = _written_otherwise(distinct)
     if written:
@@ -120,7 +143,9 @@ def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: b
         return _of_times(name, values, rows, target)
     if target:
         if values > max(FEW, rows // 2):
-            return Guess(name, None, f"nearly every row has its own value ({values} in {rows} rows)")
+            return Guess(
+                name, None, f"nearly every row has its own value ({values} in {rows} rows)"
+            )
         return Guess(name, "category", f"{values} values")
     members = _members(distinct)
     if members:
@@ -136,7 +161,8 @@ def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: b
 
 
 def _of_times(name: str, values: int, rows: int, target: bool) -> Guess:
-    """Dates that come again, such as years written as their first day, are labels; others nothing reads."""
+    """Dates that come again, such as years written as their first day, are labels; others
+    nothing reads."""
     if not target and rows >= RARE * values:
         return Guess(name, "category", f"{values} dates, each in many rows")
     return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
@@ -150,9 +176,16 @@ def _of_labels(name: str, present: pa.ChunkedArray, values: int, rows: int) -> G
     often = int(pc.sum(pc.greater_equal(counts, RARE)).as_py())
     if not often:
         if values > 0.9 * rows:
-            return Guess(name, None, "nearly every row has its own value, so it looks like an identifier")
-        return Guess(name, None, f"none of its {values} values is in {RARE} rows, too few to learn from")
-    why = f"{values} values, of which {often} are in {RARE} rows and more; the others are taken as one"
+            return Guess(
+                name, None, "nearly every row has its own value, so it looks like an identifier"
+            )
+        return Guess(
+            name, None, f"none of its {values} values is in {RARE} rows, too few to learn from"
+        )
+    why = (
+        f"{values} values, of which {often} are in {RARE} rows and more; the others are taken as "
+        "one"
+    )
     return Guess(name, "category", why, (("most_common", str(often)),))
 
 
@@ -164,10 +197,14 @@ def _words(name: str) -> list[str]:
 
 
 def _written_otherwise(distinct: pa.Array) -> str | None:
-    """Why a column of numbers cannot be read as it is, and what to do; None for one that holds no numbers."""
+    """Why a column of numbers cannot be read as it is, and what to do; None for one that holds
+    no numbers."""
     trimmed = pc.utf8_trim_whitespace(distinct)
     plain = pc.match_substring_regex(trimmed, PLAIN_NUMBER)
-    numbers = [plain, *(pc.match_substring_regex(trimmed, shape) for shape, _, _ in WRITTEN_NUMBERS)]
+    numbers = [
+        plain,
+        *(pc.match_substring_regex(trimmed, shape) for shape, _, _ in WRITTEN_NUMBERS),
+    ]
     either = numbers[0]
     for each in numbers[1:]:
         either = pc.or_(either, each)
@@ -192,12 +229,15 @@ def _is_counter(present: pa.ChunkedArray) -> bool:
 
 
 def _as_numbers(distinct: pa.Array) -> tuple[bool, tuple[str, ...]]:
-    """Whether texts are numbers, but for a few spellings that can only mean missing, such as `?` and `n/a`."""
+    """Whether texts are numbers, but for a few spellings that can only mean missing, such as `?`
+    and `n/a`."""
     number = pc.match_substring_regex(pc.utf8_trim_whitespace(distinct), PLAIN_NUMBER)
     some: Iterable[str] = distinct.filter(pc.invert(number)).to_pylist()[: len(MISSING_WORDS) + 1]
     odd = tuple(some)
     missing = all(_means_missing(text) for text in odd)
-    return bool(len(odd) <= len(MISSING_WORDS) and missing and len(distinct) - len(odd) > len(odd)), odd
+    return bool(
+        len(odd) <= len(MISSING_WORDS) and missing and len(distinct) - len(odd) > len(odd)
+    ), odd
 
 
 def _means_missing(text: str) -> bool:
@@ -205,9 +245,12 @@ def _means_missing(text: str) -> bool:
 
 
 def _are_dates(distinct: pa.Array) -> bool:
-    """Nine in ten of the first thousand values look like 2020-01-31, 31/1/2020 or 1.31.20, with or without a time."""
+    """Nine in ten of the first thousand values look like 2020-01-31, 31/1/2020 or 1.31.20, with
+    or without a time."""
     some = pc.utf8_trim_whitespace(distinct.slice(0, 1000))
-    shape = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
+    shape = (
+        r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
+    )
     matched = pc.sum(pc.match_substring_regex(some, shape)).as_py()
     return bool(matched >= 0.9 * len(some))
 
@@ -220,4 +263,8 @@ def _members(distinct: pa.Array) -> int:
     parts = pc.utf8_trim_whitespace(pc.list_flatten(pc.split_pattern(distinct, ",")))
     members = pc.unique(parts)
     short = pc.mean(pc.less_equal(pc.count_substring(parts, " "), 2)).as_py() >= 0.9
-    return len(members) if short and len(members) <= max(20, len(distinct)) and len(members) < len(parts) / 2 else 0
+    return (
+        len(members)
+        if short and len(members) <= max(20, len(distinct)) and len(members) < len(parts) / 2
+        else 0
+    )

@@ -1,4 +1,5 @@
-"""Write a commented config by looking at data: a type for each column, and for those left out the reason."""
+"""Write a commented config by looking at data: a type for each column, and for those left out
+the reason."""
 
 from __future__ import annotations
 
@@ -16,19 +17,26 @@ from distcore_data.sources.options import NULL_VALUES
 Model = Literal["network", "trees"]
 SCHEMA = "distcore.schema.json"
 DATASET = "dataset"
-"""How one dataset that is to be split is called, beside the names of sets that are split already."""
+"""How one dataset that is to be split is called, beside the names of sets that are split
+already."""
 
 
-def suggest(tables: Mapping[str, pa.Table] | pa.Table, targets: Sequence[str] | str, model: Model = "network") -> str:
+def suggest(
+    tables: Mapping[str, pa.Table] | pa.Table,
+    targets: Sequence[str] | str,
+    model: Model = "network",
+) -> str:
     """The text of a config for the columns of a sample.
 
     Args:
-        tables: the first rows, with the types that Arrow infers: one table to be split, or {"training_set": table, …}.
+        tables: the first rows, with the types that Arrow infers: one table to be split, or
+            {"training_set": table, …}.
         targets: the columns to predict.
         model: what is to be trained: a network, or gradient-boosted trees.
 
     Raises:
-        DataError: for a target that is not there, has one value only, or cannot be predicted; if no column is left.
+        DataError: for a target that is not there, has one value only, or cannot be predicted; if no
+            column is left.
     """
     sets = {DATASET: tables} if isinstance(tables, pa.Table) else dict(tables)
     table = _joined(list(sets.values()))
@@ -37,30 +45,42 @@ def suggest(tables: Mapping[str, pa.Table] | pa.Table, targets: Sequence[str] | 
         if target not in table.column_names:
             near = difflib.get_close_matches(target, table.column_names, n=1)
             hint = f"Did you mean {near[0]!r}? " if near else ""
-            raise DataError(f"There is no column {target!r}. {hint}Columns: {', '.join(table.column_names)}.")
+            raise DataError(
+                f"There is no column {target!r}. {hint}Columns: {', '.join(table.column_names)}."
+            )
     outputs = [_output(name, table[name]) for name in wanted]
-    inputs = [_input(name, table[name], sets, model) for name in table.column_names if name not in wanted]
+    inputs = [
+        _input(name, table[name], sets, model) for name in table.column_names if name not in wanted
+    ]
     if not any(each.type for each in inputs):
         raise DataError(
-            "No column is left to predict from: every other column is constant, an identifier, a date or empty. "
-            "Write the config by hand, starting from `input_features: [{name: ..., type: ...}]`."
+            "No column is left to predict from: every other column is constant, an identifier, a "
+            "date or empty. Write the config by hand, starting from `input_features: [{name: ..., "
+            "type: ...}]`."
         )
     rows = next(iter(sets.values())).num_rows
     return write_config(inputs, outputs, rows, split=list(sets) == [DATASET], model=model)
 
 
 def write_config(
-    inputs: Sequence[Guess], outputs: Sequence[Guess], rows: int, split: bool = True, model: Model = "network"
+    inputs: Sequence[Guess],
+    outputs: Sequence[Guess],
+    rows: int,
+    split: bool = True,
+    model: Model = "network",
 ) -> str:
     """The YAML text for what the columns seem to be; `load_config` reads it.
 
-    rows: of the dataset, or of the training set. split: whether the dataset is still to be split."""
+    rows: of the dataset, or of the training set. split: whether the dataset is still to be
+        split."""
     trained = max(1, round(rows * 0.7) if split else rows)
     sizes = next(each for each in SIZES if trained >= each.least)
     lines = [
         f"# yaml-language-server: $schema={SCHEMA}",
-        f"# (An editor then completes and checks this file: `distcore schema --output {SCHEMA}` writes the schema.)",
-        f"# Written by `distcore init` from the first {rows:,} rows. Change what is wrong: the types are guesses.",
+        f"# (An editor then completes and checks this file: `distcore schema --output {SCHEMA}` "
+        "writes the schema.)",
+        f"# Written by `distcore init` from the first {rows:,} rows. Change what is wrong: the "
+        "types are guesses.",
         "input_features:",
         *(_feature_line(each) for each in inputs),
         "",
@@ -80,7 +100,10 @@ def _preprocessing(inputs: Sequence[Guess], outputs: Sequence[Guess], split: boo
     yield from ("", "preprocessing:")
     if split and len(outputs) == 1 and outputs[0].type in ("binary", "category"):
         column = _quoted(outputs[0].name)
-        yield f"  split: {{type: stratify, column: {column}, probabilities: [0.7, 0.1, 0.2]}}  # or type: random"
+        yield (
+            f"  split: {{type: stratify, column: {column}, probabilities: [0.7, 0.1, 0.2]}}  # or "
+            "type: random"
+        )
     elif split:
         yield "  split: {type: random, probabilities: [0.7, 0.1, 0.2]}  # train, validation, test"
     if nulls:
@@ -89,7 +112,8 @@ def _preprocessing(inputs: Sequence[Guess], outputs: Sequence[Guess], split: boo
 
 
 def _defaults(types: set[str | None], sizes: Sizes | None) -> Iterator[str]:
-    """What every feature of a type has that does not say otherwise. sizes: of a network; None: it is none."""
+    """What every feature of a type has that does not say otherwise. sizes: of a network; None:
+    it is none."""
     if not types & {"number", "category"} or (sizes is None and "number" not in types):
         return
     yield from ("", "defaults:  # for every feature of the type that does not say otherwise")
@@ -114,13 +138,19 @@ def _network(trained: int, sizes: Sizes) -> Iterator[str]:
     if sizes.plateau:
         yield "  optimizer: {type: adamw, weight_decay: 0.01}"
         yield "  learning_rate_scheduler:  # smaller steps once the loss no longer falls"
-        yield "    {reduce_on_plateau: 3, reduce_on_plateau_patience: 5, reduce_on_plateau_rate: 0.3}"
+        yield (
+            "    {reduce_on_plateau: 3, reduce_on_plateau_patience: 5, reduce_on_plateau_rate: 0.3}"
+        )
     yield f"  early_stop: {PATIENCE}  # evaluations without improvement; -1: never"
-    yield "  validation_metric: loss  # it falls smoothly; on few rows an accuracy moves in jumps, and stops too early"
+    yield (
+        "  validation_metric: loss  # it falls smoothly; on few rows an accuracy moves in jumps, "
+        "and stops too early"
+    )
 
 
 class Sizes(NamedTuple):
-    """Of a network. least: rows to train on from which it is taken. number, category: widths of their encoders."""
+    """Of a network. least: rows to train on from which it is taken. number, category: widths of
+    their encoders."""
 
     least: int
     number: int
@@ -132,14 +162,18 @@ class Sizes(NamedTuple):
 
 
 SIZES = (Sizes(2000, 32, 16, 3, 256, 0.002, True), Sizes(0, 8, 8, 2, 128, 0.0005, False))
-"""Measured on the datasets of the quality suite (docs/log.md): few rows are learned by heart by what many rows need."""
+"""Measured on the datasets of the quality suite (docs/log.md): few rows are learned by heart by
+what many rows need."""
 
 
 def _trees() -> Iterator[str]:
     yield "backend:"
     yield "  trainer:"
     yield "    type: lightgbm  # gradient-boosted trees: pip install distcore-lightgbm"
-    yield "    num_boost_round: 1000  # trees at most; the best number is found on the validation split"
+    yield (
+        "    num_boost_round: 1000  # trees at most; the best number is found on the validation "
+        "split"
+    )
     yield "    early_stopping_rounds: 50"
 
 
@@ -148,7 +182,8 @@ PATIENCE = 20
 
 
 def batch_size(rows: int) -> int:
-    """Rows of a batch: a power of two from 8 to 1024, so that an epoch has about 60 steps or more."""
+    """Rows of a batch: a power of two from 8 to 1024, so that an epoch has about 60 steps or
+    more."""
     most = 1024 if rows >= 50_000 else 128
     return max(8, min(most, 1 << int(math.log2(max(8.0, rows / 30)))))
 
@@ -171,10 +206,13 @@ def _feature_line(guess: Guess) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A YAML scalar that is read back as this text: plain if that is safe, else in double quotes."""
+    """A YAML scalar that is read back as this text: plain if that is safe, else in double
+    quotes."""
     import yaml
 
-    plain = text.isascii() and text.replace("_", "").replace("-", "").isalnum() and text[0].isalpha()
+    plain = (
+        text.isascii() and text.replace("_", "").replace("-", "").isalnum() and text[0].isalpha()
+    )
     if plain and yaml.safe_load(text) == text:
         return text
     return str(yaml.safe_dump(text, default_style='"', allow_unicode=True, width=1 << 20)).strip()
@@ -221,7 +259,9 @@ def _input(name: str, column: pa.ChunkedArray, sets: Mapping[str, pa.Table], mod
         return Guess(name, None, f"the {absent[0].replace('_', ' ')} does not have it")
     found = guess(name, column)
     if model == "trees" and found.type in ("text", "set"):
-        return Guess(name, None, f"it looks like a {found.type}, and trees split on one value a row")
+        return Guess(
+            name, None, f"it looks like a {found.type}, and trees split on one value a row"
+        )
     missing = column.null_count / max(1, len(column))
     if found.type is None or not missing:
         return found
@@ -233,8 +273,13 @@ def _input(name: str, column: pa.ChunkedArray, sets: Mapping[str, pa.Table], mod
 def _output(name: str, column: pa.ChunkedArray) -> Guess:
     found = guess(name, column, target=True)
     if found.type in ("text", "set") or found.type is None:
-        reason = found.why if found.type is None else f"it looks like a column of {found.type}s: {found.why}"
+        reason = (
+            found.why
+            if found.type is None
+            else f"it looks like a column of {found.type}s: {found.why}"
+        )
         raise DataError(
-            f"Column {name!r} cannot be a target: {reason}. Targets are numbers, categories, or true and false."
+            f"Column {name!r} cannot be a target: {reason}. Targets are numbers, categories, or "
+            "true and false."
         )
     return found

@@ -1,4 +1,5 @@
-"""`--set trainer.epochs=3`: single options of a config, given beside it and checked like everything in it."""
+"""`--set trainer.epochs=3`: single options of a config, given beside it and checked like
+everything in it."""
 
 from __future__ import annotations
 
@@ -19,19 +20,21 @@ def override(document: Document, settings: Iterable[str]) -> Document:
 
     Args:
         document: Changed in place.
-        settings: Such as `trainer.epochs=3`, `input_features.age.type=category` (of a list, the member of that name) or
-            `input_features[0].type=number`; the value is YAML.
+        settings: Such as `trainer.epochs=3`, `input_features.age.type=category` (of a list, the
+            member of that name) or `input_features[0].type=number`; the value is YAML.
 
     Raises:
         UserError: A setting is no `path=value`.
-        ConfigError: The value is no YAML, or the path leads through what has no parts; other mistakes are found with
-            those of the config, and told as `--set PATH`.
+        ConfigError: The value is no YAML, or the path leads through what has no parts; other
+            mistakes are found with those of the config, and told as `--set PATH`.
     """
     for setting in settings:
         where, equals, text = setting.partition("=")
         steps = [found.group(1) or found.group(2) for found in STEP.finditer(where)]
         if not equals or not steps or "".join(m.group() for m in STEP.finditer(where)) != where:
-            raise UserError(f"--set {setting}: write a path and a value, such as --set trainer.epochs=3.")
+            raise UserError(
+                f"--set {setting}: write a path and a value, such as --set trainer.epochs=3."
+            )
         given = parse(f"value: {text}", f"--set {setting}")
         _put(document, steps, given, f"--set {where}")
     return document
@@ -53,10 +56,14 @@ def _put(document: Document, steps: list[str], given: Document, shown: str) -> N
             inner = {"type": inner}
         elif not isinstance(inner, dict | list):
             parts = ".".join(steps[: at + 1])
-            raise _wrong(document, shown, f"{parts} is {inner!r}, which has no parts. Set {parts} itself.")
+            raise _wrong(
+                document, shown, f"{parts} is {inner!r}, which has no parts. Set {parts} itself."
+            )
         around[key] = inner
         around = inner
-    for stale in [each for each in (*document.source_map, *document.raw) if each[: len(path)] == path]:
+    for stale in [
+        each for each in (*document.source_map, *document.raw) if each[: len(path)] == path
+    ]:
         document.source_map.pop(stale, None)
         document.raw.pop(stale, None)
     around[path[-1]] = given.values["value"]
@@ -74,7 +81,9 @@ def _key(around: Any, step: str, document: Document, shown: str) -> str | int:
     if step.isdigit():
         if int(step) < len(around):
             return int(step)
-        raise _wrong(document, shown, f"there is no [{step}]: the list has {len(around)}, counted from 0.")
+        raise _wrong(
+            document, shown, f"there is no [{step}]: the list has {len(around)}, counted from 0."
+        )
     names = [each.get("name") if isinstance(each, dict) else None for each in around]
     if step in names:
         return names.index(step)
@@ -87,8 +96,8 @@ def _wrong(document: Document, shown: str, message: str) -> ConfigError:
 
 
 def belongs_to(option: str) -> str | None:
-    """The path in a config of an option that somebody gave as a flag (`epochs` → `trainer.epochs`); None: there is
-    none."""
+    """The path in a config of an option that somebody gave as a flag (`epochs` → `trainer.epochs`);
+    None: there is none."""
     from distcore_core.contracts import SECTION
     from distcore_core.registry.manager import Plugins
 

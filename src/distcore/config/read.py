@@ -1,4 +1,5 @@
-"""Pass one over a config: older spellings, names and structure, and the sections that the app itself reads."""
+"""Pass one over a config: older spellings, names and structure, and the sections that the app
+itself reads."""
 
 from __future__ import annotations
 
@@ -24,22 +25,36 @@ if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
 
 SECTIONS = (
-    *("input_features", "output_features", "preprocessing", "combiner", "trainer", "defaults", "backend", "model"),
+    *(
+        "input_features",
+        "output_features",
+        "preprocessing",
+        "combiner",
+        "trainer",
+        "defaults",
+        "backend",
+        "model",
+    ),
     *("plugins", "extensions", "random_seed", "hyperopt", "model_type", "ludwig_version"),
 )
 PASSWORD = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@")
 
 
 def read(document: Document, plugins: Plugins | None = None) -> tuple[RunConfig, list[ConfigIssue]]:
-    """The config, and what is wrong with it. If something is, the config has a default in its place.
+    """The config, and what is wrong with it. If something is, the config has a default in its
+    place.
 
-    plugins: those that are asked for older spellings and sections; else all that the config does not block."""
+    plugins: those that are asked for older spellings and sections; else all that the config does
+        not block."""
     reader = Reader(document, plugins)
     notes = reader.plugins.upgrade(document)
     if document.values.get("hyperopt"):
         line = document.source_map.find(("hyperopt",)).line
         where = f"line {line}: " if line else ""
-        notes.append(f"{where}`hyperopt` is left out here: one model is fitted, with the values that the config gives")
+        notes.append(
+            f"{where}`hyperopt` is left out here: one model is fitted, with the values that the "
+            "config gives"
+        )
     return reader.config(notes), reader.issues
 
 
@@ -59,7 +74,11 @@ class Reader(DocumentUnderWay):
         self._validation_field(trainer, outputs)
         for path in _passwords(self.values, ()):
             if path[:2] != ("backend", "cache_credentials"):
-                self.wrong(path, "holds a password in a URL; remove it, and give it in backend.cache_credentials")
+                self.wrong(
+                    path,
+                    "holds a password in a URL; remove it, and give it in "
+                    "backend.cache_credentials",
+                )
         return RunConfig(
             input_features=inputs,
             output_features=outputs,
@@ -106,11 +125,15 @@ class Reader(DocumentUnderWay):
         kind = self.values.get("model_type")
         if kind == "gbm":
             message = (
-                "model_type gbm was removed from Ludwig; install a plugin that offers a gradient-boosting trainer, "
+                "model_type gbm was removed from Ludwig; install a plugin that offers a "
+                "gradient-boosting trainer, "
             )
             self.wrong(("model_type",), message + "and name it in backend.trainer.type")
         elif kind not in (None, "ecd"):
-            self.wrong(("model_type",), f"model_type {kind!r} is not carried out here; only ecd is. Remove it")
+            self.wrong(
+                ("model_type",),
+                f"model_type {kind!r} is not carried out here; only ecd is. Remove it",
+            )
 
     def _seed(self) -> int:
         seed = self.values.get("random_seed")
@@ -134,26 +157,37 @@ class Reader(DocumentUnderWay):
         self.wrong(("plugins", "block"), "should be a list of names of plugins or distributions")
         return ()
 
-    def _validation_field(self, trainer: TrainerOptions, outputs: tuple[FeatureConfig, ...]) -> None:
+    def _validation_field(
+        self, trainer: TrainerOptions, outputs: tuple[FeatureConfig, ...]
+    ) -> None:
         chosen, path = trainer.validation_field, ("trainer", "validation_field")
         names = [each.name for each in outputs]
         if chosen not in (None, "combined", *names) and names:
-            self.wrong(path, f"{chosen!r} is no output feature; there are: {', '.join(names)}, or combined")
+            self.wrong(
+                path, f"{chosen!r} is no output feature; there are: {', '.join(names)}, or combined"
+            )
         if chosen == "combined" and trainer.validation_metric not in (None, "loss"):
-            self.wrong(("trainer", "validation_metric"), "should be loss if validation_field is combined")
+            self.wrong(
+                ("trainer", "validation_metric"), "should be loss if validation_field is combined"
+            )
 
     # -------------------------------------------------------------- plugins by name
 
     def _model(self) -> Ref:
         section = self.mapping(
             ("model",),
-            {"type": self.values["model"]} if isinstance(self.values.get("model"), str) else self.values.get("model"),
+            {"type": self.values["model"]}
+            if isinstance(self.values.get("model"), str)
+            else self.values.get("model"),
         )
         options = {name: value for name, value in section.items() if name != "type"}
         combiner = self.values.get("combiner")
         if combiner is not None:
             if "combiner" in options:
-                self.wrong(("model", "combiner"), "the combiner is given twice; keep `combiner` at the top level")
+                self.wrong(
+                    ("model", "combiner"),
+                    "the combiner is given twice; keep `combiner` at the top level",
+                )
             options["combiner"] = combiner
             self.source_map.follow(combiner, ("combiner",), ("model", "combiner"))
         kind = self.text(("model", "type"), section.get("type"))
@@ -167,7 +201,9 @@ class Reader(DocumentUnderWay):
         for index, each in enumerate(section or []):
             found = self._reference(("extensions", index), each)
             if found is None or not found.type:
-                self.wrong(("extensions", index), "needs a type, the name of an installed extension")
+                self.wrong(
+                    ("extensions", index), "needs a type, the name of an installed extension"
+                )
             else:
                 yield found
 
@@ -183,10 +219,20 @@ class Reader(DocumentUnderWay):
 
     def _backend(self) -> BackendConfig:
         section = self.mapping(("backend",), self.values.get("backend"))
-        known = ("type", "cache_dir", "cache_format", "cache_credentials", "processor", "trainer", "loader")
+        known = (
+            "type",
+            "cache_dir",
+            "cache_format",
+            "cache_credentials",
+            "processor",
+            "trainer",
+            "loader",
+        )
         cache_format = self._reference(("backend", "cache_format"), section.get("cache_format"))
         if cache_format is None or not cache_format.type:
-            cache_format = Ref(DEFAULTS["caches"], cache_format.options if cache_format else {}, named=False)
+            cache_format = Ref(
+                DEFAULTS["caches"], cache_format.options if cache_format else {}, named=False
+            )
         return BackendConfig(
             type=self.text(("backend", "type"), section.get("type")),
             options={name: value for name, value in section.items() if name not in known},
@@ -199,7 +245,8 @@ class Reader(DocumentUnderWay):
         )
 
     def _place(self, path: KeyPath, value: Any) -> str | None:
-        """A folder, or the address of a store. One with a password is told by `_passwords`, with all others."""
+        """A folder, or the address of a store. One with a password is told by `_passwords`, with
+        all others."""
         text = self.text(path, value)
         if text is not None and not PASSWORD.match(text):
             try:
@@ -222,6 +269,12 @@ def _passwords(value: Any, path: KeyPath) -> Iterator[KeyPath]:
     """The paths of URLs that carry a password: they would end in description.json."""
     if isinstance(value, str) and PASSWORD.match(value):
         yield path
-    inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, Mapping)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, each in inside:
         yield from _passwords(each, (*path, key))

@@ -1,4 +1,5 @@
-"""Pass one over the features: names, types and columns, with the `defaults` of each type under their own options."""
+"""Pass one over the features: names, types and columns, with the `defaults` of each type under
+their own options."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ class _FeatureReader:
     def _defaults(self) -> dict[str, Any]:
         """{type: {section: options}}; what is not so is told and left out."""
         good: dict[str, Any] = {}
-        for kind, section in self.reader.mapping(("defaults",), self.values.get("defaults")).items():
+        for kind, section in self.reader.mapping(
+            ("defaults",), self.values.get("defaults")
+        ).items():
             good[kind] = {}
             for name, value in self.reader.mapping(("defaults", kind), section).items():
                 if (kind, name) == ("image", "augmentation"):
@@ -51,13 +54,21 @@ class _FeatureReader:
         features = self.values.get(key)
         if not isinstance(features, list) or not features:
             example = "{name: age, type: number}"
-            what = "is required" if features is None else "is empty" if features == [] else f"is {kind_of(features)}"
+            what = (
+                "is required"
+                if features is None
+                else "is empty"
+                if features == []
+                else f"is {kind_of(features)}"
+            )
             self.wrong((key,), f"{what}; give a list of {role} features, such as `- {example}`")
             return
         for index, feature in enumerate(features):
             if not isinstance(feature, dict):
                 self.wrong(
-                    (key, index), f"should be a mapping such as {{name: age, type: number}}, not {kind_of(feature)}"
+                    (key, index),
+                    "should be a mapping such as {name: age, type: number}, not "
+                    f"{kind_of(feature)}",
                 )
                 continue
             found = self._feature((key, index), feature, role)
@@ -73,22 +84,35 @@ class _FeatureReader:
             for option, value in (("name", name), ("type", kind)):
                 if value is None:
                     self.wrong((*path, option), f"is required; each feature needs a {option}")
-        own = {key: value for key, value in feature.items() if key not in ("name", "type", "column", "proc_column")}
+        own = {
+            key: value
+            for key, value in feature.items()
+            if key not in ("name", "type", "column", "proc_column")
+        }
         if own.pop("active", True) is not True:
             self.wrong(
-                (*path, "active"), "Ludwig's `active` is not carried out here; remove the feature, or the option"
+                (*path, "active"),
+                "Ludwig's `active` is not carried out here; remove the feature, or the option",
             )
         if own.pop("tied", None) is not None:
-            self.wrong((*path, "tied"), "Ludwig's `tied` encoders are not carried out here; remove the option")
+            self.wrong(
+                (*path, "tied"),
+                "Ludwig's `tied` encoders are not carried out here; remove the option",
+            )
         if name is None or kind is None or column is None:
             return None
         left_out = ("decoder", "loss") if role == "input" else ("encoder", "preprocessing")
-        given = {key: value for key, value in self.defaults.get(kind, {}).items() if key not in left_out}
+        given = {
+            key: value for key, value in self.defaults.get(kind, {}).items() if key not in left_out
+        }
         options = self._merged(given, own, ("defaults", kind), path)
         return FeatureConfig(name, kind, column, role, options, int(path[1]))
 
-    def _merged(self, given: dict[str, Any], own: dict[str, Any], old: KeyPath, new: KeyPath) -> dict[str, Any]:
-        """Defaults under a feature's own options; a section of another `type` replaces the default whole."""
+    def _merged(
+        self, given: dict[str, Any], own: dict[str, Any], old: KeyPath, new: KeyPath
+    ) -> dict[str, Any]:
+        """Defaults under a feature's own options; a section of another `type` replaces the
+        default whole."""
         merged = dict(own)
         for name, value in given.items():
             mine = own.get(name)
@@ -113,7 +137,8 @@ class _FeatureReader:
                     line = self.source_map.find(first[name]).line
                     where = f"line {line}" if line else str(first[name][0])
                     message = (
-                        f"the name {name!r} is also in {where}; names are unique over inputs and outputs. Rename one"
+                        f"the name {name!r} is also in {where}; names are unique over inputs and "
+                        "outputs. Rename one"
                     )
                     self.wrong(path, message)
                 first.setdefault(name, path)

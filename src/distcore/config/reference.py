@@ -38,8 +38,15 @@ class _Pages:
                 yield from self._features(name, section)
             elif name == "defaults":
                 yield from _heading(2, "defaults", section)
-                yield "For each feature type: `preprocessing` and `encoder` of its inputs, `decoder` and `loss` of its "
-                yield "outputs, under each feature's own options. Types: " + _code_list(section["properties"]) + ".\n"
+                yield (
+                    "For each feature type: `preprocessing` and `encoder` of its inputs, `decoder` "
+                    "and `loss` of its "
+                )
+                yield (
+                    "outputs, under each feature's own options. Types: "
+                    + _code_list(section["properties"])
+                    + ".\n"
+                )
             else:
                 yield from self._section(2, name, section)
 
@@ -81,14 +88,20 @@ class _Pages:
             yield from self._section(min(level, 5), title, section)
             return
         items = self._target(section.get("items", {}))
-        for each in (items, *[self._target(part.get("items", {})) for part in section.get("anyOf", [])]):
+        for each in (
+            items,
+            *[self._target(part.get("items", {})) for part in section.get("anyOf", [])],
+        ):
             if each.get("properties"):
                 yield from self._section(min(level, 5), f"{title}[ ]", each)
 
     def _cases(self, section: JSON) -> list[tuple[str, JSON]]:
         """What a `type` chooses between."""
         if "discriminator" in section:
-            return [(kind, {"$ref": ref}) for kind, ref in sorted(section["discriminator"]["mapping"].items())]
+            return [
+                (kind, {"$ref": ref})
+                for kind, ref in sorted(section["discriminator"]["mapping"].items())
+            ]
         for part in (section, *section.get("anyOf", [])):
             if "allOf" in part:
                 named = [case for case in part["allOf"] if "properties" in case["if"]]

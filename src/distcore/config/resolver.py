@@ -1,4 +1,5 @@
-"""Pass two over a config: each plugin's own model validates its options, and older flat options find their section."""
+"""Pass two over a config: each plugin's own model validates its options, and older flat options
+find their section."""
 
 from __future__ import annotations
 
@@ -18,21 +19,35 @@ if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
 
 FULLY_CONNECTED = (
-    *("fc_layers", "output_size", "use_bias", "weights_initializer", "bias_initializer", "norm", "norm_params"),
+    *(
+        "fc_layers",
+        "output_size",
+        "use_bias",
+        "weights_initializer",
+        "bias_initializer",
+        "norm",
+        "norm_params",
+    ),
     *("activation", "dropout"),
 )
-"""Flat options of an output feature that a decoder knows with `fc_` before them (Ludwig before 0.6)."""
+"""Flat options of an output feature that a decoder knows with `fc_` before them (Ludwig before
+0.6)."""
 
 
 class Resolver:
-    """Validates what a config says to plugins. `issues` holds what was wrong; nothing is raised for it.
+    """Validates what a config says to plugins. `issues` holds what was wrong; nothing is raised for
+    it.
 
     defaults: the backend's default processor, loader and trainer, for sections without a type.
     backend: its name, if the config names none.
     """
 
     def __init__(
-        self, config: RunConfig, plugins: Plugins, defaults: Mapping[str, str], backend: str | None = None
+        self,
+        config: RunConfig,
+        plugins: Plugins,
+        defaults: Mapping[str, str],
+        backend: str | None = None,
     ) -> None:
         self.backend = config.backend.type or backend
         self.given = config
@@ -59,7 +74,9 @@ class Resolver:
             backend=replace(
                 backend,
                 options=self._backend_options(),
-                cache_format=self._reference("caches", backend.cache_format, ("backend", "cache_format")),
+                cache_format=self._reference(
+                    "caches", backend.cache_format, ("backend", "cache_format")
+                ),
                 processor=self._part("processors", "processor"),
                 trainer=self._part("trainers", "trainer"),
                 loader=self._part("loaders", "loader"),
@@ -71,7 +88,9 @@ class Resolver:
 
     # -------------------------------------------------------------- one plugin
 
-    def _validated(self, kind: str, name: str, role: str, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+    def _validated(
+        self, kind: str, name: str, role: str, options: dict[str, Any], path: KeyPath
+    ) -> dict[str, Any]:
         """The options as the plugin's model has them; unchanged if they are wrong."""
         try:
             model: Any = self.plugins.options_model(kind, name, role, options)
@@ -95,7 +114,8 @@ class Resolver:
             for problem in problems_of(error, model, options):
                 self._wrong((*path, *problem.path), problem.message)
             return options
-        # Only what was set: a model may tell "not given" from "given as the default", and it validates again.
+        # Only what was set: a model may tell "not given" from "given as the default", and it
+        # validates again.
         return dict(validated.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
     def _model(self, kind: str, name: str, role: str) -> Any:
@@ -108,7 +128,9 @@ class Resolver:
         self.issues.append(self.source_map.issue(path, message))
 
     def _reference(self, kind: str, reference: Ref, path: KeyPath) -> Ref:
-        return replace(reference, options=self._validated(kind, reference.type, "", reference.options, path))
+        return replace(
+            reference, options=self._validated(kind, reference.type, "", reference.options, path)
+        )
 
     def _part(self, kind: str, name: str) -> Ref | None:
         """The backend's processor, trainer or loader."""
@@ -116,10 +138,15 @@ class Resolver:
         if reference is None:
             return None
         chosen = reference.type or self.defaults.get(name)
-        return self._reference(kind, Ref(chosen, reference.options), ("backend", name)) if chosen else reference
+        return (
+            self._reference(kind, Ref(chosen, reference.options), ("backend", name))
+            if chosen
+            else reference
+        )
 
     def _backend_options(self) -> dict[str, Any]:
-        """The backend's own options. What neither it nor core knows is told with the nearest word of both."""
+        """The backend's own options. What neither it nor core knows is told with the nearest
+        word of both."""
         options, known = self.given.backend.options, {*BACKEND_OPTIONS}
         if self.backend is not None:
             try:
@@ -130,19 +157,30 @@ class Resolver:
         own = {option: value for option, value in options.items() if option in known}
         for option in options.keys() - own.keys():
             self._wrong(("backend", option), unknown_option(option, known))
-        return own if self.backend is None else self._validated("backends", self.backend, "", own, ("backend",))
+        return (
+            own
+            if self.backend is None
+            else self._validated("backends", self.backend, "", own, ("backend",))
+        )
 
     def _section(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
         """A section that is a plugin's alone."""
-        return self._by(self.plugins.make(SECTION, name, given=values, plugins=self.plugins), values, (name,))
+        return self._by(
+            self.plugins.make(SECTION, name, given=values, plugins=self.plugins), values, (name,)
+        )
 
     # -------------------------------------------------------------- features
 
     def _feature(self, feature: FeatureConfig) -> FeatureConfig:
         path: KeyPath = (f"{feature.role}_features", feature.index)
-        return replace(feature, options=self._validated("features", feature.type, feature.role, feature.options, path))
+        return replace(
+            feature,
+            options=self._validated("features", feature.type, feature.role, feature.options, path),
+        )
 
-    def _nested(self, model: Any, role: str, options: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+    def _nested(
+        self, model: Any, role: str, options: dict[str, Any], path: KeyPath
+    ) -> dict[str, Any]:
         """Flat options of the encoder or decoder (Ludwig before 0.6) moved into its section."""
         section = "encoder" if role == "input" else "decoder"
         known = fields_at(model, ())
@@ -157,31 +195,49 @@ class Resolver:
             if target in inside and target not in inner:
                 inner[target] = moved.pop(option)
                 self.source_map.follow(inner[target], (*path, option), (*path, section, target))
-                self.notes[f"`{path[0]}.{option}` is an older spelling of `{path[0]}.{section}.{target}`"] = None
+                self.notes[
+                    f"`{path[0]}.{option}` is an older spelling of `{path[0]}.{section}.{target}`"
+                ] = None
                 moved[section] = inner
         return moved
 
     def _check_defaults(self) -> None:
-        """Every section of `defaults`, also of types that no feature has: a type that nobody offers is a mistake."""
+        """Every section of `defaults`, also of types that no feature has: a type that nobody
+        offers is a mistake."""
         installed = set(self.plugins.names("features"))
         for kind, section in self.given.defaults.items():
             if kind not in installed:
                 if self.plugins.known_elsewhere("features", kind) is None:
-                    message = f"there is no feature type {kind!r}; {nearest(kind, installed | {'split', 'csv'})}"
+                    message = (
+                        f"there is no feature type {kind!r}; "
+                        f"{nearest(kind, installed | {'split', 'csv'})}"
+                    )
                     self._wrong(("defaults", kind), message)
                 continue
-            for role, left_out in (("input", ("decoder", "loss")), ("output", ("encoder", "preprocessing"))):
+            for role, left_out in (
+                ("input", ("decoder", "loss")),
+                ("output", ("encoder", "preprocessing")),
+            ):
                 options = {name: value for name, value in section.items() if name not in left_out}
                 model = self._model("features", kind, role) if options else None
                 if model is not None and not _refuses_all(model):
                     self._validated("features", kind, role, options, ("defaults", kind))
 
 
-BACKEND_OPTIONS = ("type", "cache_dir", "cache_format", "cache_credentials", "processor", "trainer", "loader")
+BACKEND_OPTIONS = (
+    "type",
+    "cache_dir",
+    "cache_format",
+    "cache_credentials",
+    "processor",
+    "trainer",
+    "loader",
+)
 
 
 def _refuses_all(model: Any) -> bool:
-    """Whether the type cannot have this role at all, so that nothing said for it matters until a feature has it."""
+    """Whether the type cannot have this role at all, so that nothing said for it matters until a
+    feature has it."""
     try:
         model.model_validate({})
     except ValidationError as error:

@@ -1,4 +1,5 @@
-"""The config of a run as one value: its features, model, trainer, backend, and where each was written."""
+"""The config of a run as one value: its features, model, trainer, backend, and where each was
+written."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ DEFAULT_SEED = 42
 class FeatureConfig:
     """One input or output feature.
 
-    column: of the dataset. options: what is left for the plugin of its type; after `resolve`, as its model has them
-    (only what was set, so that they validate again to the same). index: position in its section as written.
+    column: of the dataset. options: what is left for the plugin of its type; after `resolve`, as
+    its model has them (only what was set, so that they validate again to the same). index: position
+    in its section as written.
     """
 
     name: str
@@ -78,7 +80,8 @@ class BackendConfig:
 
     @property
     def credentials(self) -> Credentials | None:
-        """What the buckets of the run's cache and results are opened with; None: what the environment gives."""
+        """What the buckets of the run's cache and results are opened with; None: what the
+        environment gives."""
         from distcore_data.stores import Credentials
 
         return Credentials(self.cache_credentials) if self.cache_credentials is not None else None
@@ -95,10 +98,10 @@ class BackendConfig:
 class RunConfig:
     """A whole config: plain values that pickle.
 
-    model: its options hold the `combiner`. hyperopt: as written; training does not read it. sections: those that are
-    plugins' alone; after `resolve`, what was set, as their models have it. defaults: as written, and already merged in
-    features. notes: older spellings that were understood, for people. source_map: where things were written, for
-    the mistakes of pass two.
+    model: its options hold the `combiner`. hyperopt: as written; training does not read it.
+    sections: those that are plugins' alone; after `resolve`, what was set, as their models have it.
+    defaults: as written, and already merged in features. notes: older spellings that were
+    understood, for people. source_map: where things were written, for the mistakes of pass two.
     """
 
     input_features: tuple[FeatureConfig, ...]
@@ -118,7 +121,8 @@ class RunConfig:
     source_map: SourceMap = field(default_factory=SourceMap, compare=False, repr=False)
 
     def as_json(self) -> JSON:
-        """The config in the words of a config file, without credentials; `load_config` reads it back."""
+        """The config in the words of a config file, without credentials; `load_config` reads it
+        back."""
         model = dict(self.model.options)
         whole: JSON = {
             "input_features": [each.as_json() for each in self.input_features],
@@ -138,7 +142,8 @@ class RunConfig:
 
 
 def located(error: ConfigError, config: RunConfig) -> ConfigError:
-    """The same mistakes with the lines of the config's text, if whoever found them (during the work) had none."""
+    """The same mistakes with the lines of the config's text, if whoever found them (during the
+    work) had none."""
     features = {
         each.name: (section, number)
         for section in ("input_features", "output_features")

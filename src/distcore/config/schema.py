@@ -1,6 +1,8 @@
-"""JSON Schema (2020-12) of the whole config for what is installed, and its reference for people, from the same models.
+"""JSON Schema (2020-12) of the whole config for what is installed, and its reference for people,
+from the same models.
 
-Today's spellings only: older ones (`training`, `encoder: dense`, …) are read, but an editor should not offer them.
+Today's spellings only: older ones (`training`, `encoder: dense`, …) are read, but an editor should
+not offer them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,16 @@ JSON = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 KINDS = (
-    *("features", "models", "backends", "caches", "processors", "trainers", "loaders", "extensions"),
+    *(
+        "features",
+        "models",
+        "backends",
+        "caches",
+        "processors",
+        "trainers",
+        "loaders",
+        "extensions",
+    ),
     *("executors", SECTION.kind),
 )
 
@@ -48,13 +59,16 @@ class _Builder:
         self.defs: JSON = {}
         self.names: dict[str, list[str]] = {kind: [] for kind in KINDS}
         self.left_out: list[str] = []
-        # Of what toolkits and plugins declare, too: their sections leave a member out that is broken.
+        # Of what toolkits and plugins declare, too: their sections leave a member out that is
+        # broken.
         members = sorted(all_offers().keys() - ROLES.keys())
         for row in rows(plugins, kinds=(*KINDS, *members)):
             if row.state == "ok":
                 self.names.setdefault(row.role, []).append(row.name)
             elif row.state == "broken":
-                self.left_out.append(f"{row.role} {row.name} ({row.distribution} {row.version}): {row.error}")
+                self.left_out.append(
+                    f"{row.role} {row.name} ({row.distribution} {row.version}): {row.error}"
+                )
 
     def whole(self) -> JSON:
         inputs, outputs = self.features("input"), self.features("output")
@@ -67,7 +81,10 @@ class _Builder:
             "trainer": self.section("trainer"),
             "defaults": self.defaults(),
             "backend": self.backend(),
-            "plugins": _object({"block": {"type": "array", "items": {"type": "string"}}}, "Plugins that are not used."),
+            "plugins": _object(
+                {"block": {"type": "array", "items": {"type": "string"}}},
+                "Plugins that are not used.",
+            ),
             "extensions": {
                 "type": "array",
                 "items": self.reference("extensions", "", "An installed extension."),
@@ -80,10 +97,15 @@ class _Builder:
                 "description": "Every random number of a run follows from it.",
             },
             "hyperopt": self.hyperopt(),
-            "model_type": {"const": "ecd", "description": "Ludwig's; accepted, nothing else is carried out."},
+            "model_type": {
+                "const": "ecd",
+                "description": "Ludwig's; accepted, nothing else is carried out.",
+            },
             "ludwig_version": {"type": "string", "description": "Ludwig's; accepted and not read."},
         }
-        properties |= {name: self.section(name) for name in self.names[SECTION.kind] if name not in properties}
+        properties |= {
+            name: self.section(name) for name in self.names[SECTION.kind] if name not in properties
+        }
         schema: JSON = {
             "$schema": DIALECT,
             "title": "distcore config",
@@ -100,7 +122,8 @@ class _Builder:
     # -------------------------------------------------------------- sections
 
     def section(self, name: str) -> JSON:
-        """A section as the model of whoever carries it out has it; empty if nobody does, or who does is broken."""
+        """A section as the model of whoever carries it out has it; empty if nobody does, or who
+        does is broken."""
         if name not in self.names[SECTION.kind]:
             return {}
         return self.embed(name, self.plugins.make(SECTION, name, given=None, plugins=self.plugins))
@@ -109,26 +132,47 @@ class _Builder:
         known = {name: self.options("features", name, role) for name in self.names["features"]}
         offered = {name: reference for name, reference in known.items() if reference is not None}
         properties: JSON = {
-            "name": {"type": "string", "minLength": 1, "description": "Name of the feature, unique in the config."},
+            "name": {
+                "type": "string",
+                "minLength": 1,
+                "description": "Name of the feature, unique in the config.",
+            },
             "type": {"enum": sorted(offered), "description": "Type of the feature."},
-            "column": {"type": "string", "description": "Column of the dataset; default: the name."},
+            "column": {
+                "type": "string",
+                "description": "Column of the dataset; default: the name.",
+            },
         }
         item = _chosen(properties, offered, required=["name", "type"])
-        return {"type": "array", "minItems": 1, "items": item, "description": f"The columns that are {role}s."}
+        return {
+            "type": "array",
+            "minItems": 1,
+            "items": item,
+            "description": f"The columns that are {role}s.",
+        }
 
     def defaults(self) -> JSON:
-        """Of each type: encoder and preprocessing as an input has them, decoder and loss as an output has them."""
+        """Of each type: encoder and preprocessing as an input has them, decoder and loss as an
+        output has them."""
         sections: JSON = {}
         for name in self.names["features"]:
             parts: JSON = {}
-            for role, wanted in (("input", ("preprocessing", "encoder")), ("output", ("decoder", "loss"))):
+            for role, wanted in (
+                ("input", ("preprocessing", "encoder")),
+                ("output", ("decoder", "loss")),
+            ):
                 known = self.defs.get(f"features.{name}.{role}", {}).get("properties", {})
                 parts |= {part: known[part] for part in wanted if part in known}
-            sections[name] = _object(parts, f"Options of every {name} feature that does not give its own.")
+            sections[name] = _object(
+                parts, f"Options of every {name} feature that does not give its own."
+            )
         return _object(sections, "Options by feature type, under each feature's own.")
 
     def combiner(self) -> JSON:
-        if DEFAULTS["models"] not in self.names["models"] or self.options("models", DEFAULTS["models"]) is None:
+        if (
+            DEFAULTS["models"] not in self.names["models"]
+            or self.options("models", DEFAULTS["models"]) is None
+        ):
             return {}
         known = self.defs[f"models.{DEFAULTS['models']}"]["properties"]
         return dict(known["combiner"]) if "combiner" in known else {}
@@ -139,25 +183,35 @@ class _Builder:
 
     def backend(self) -> JSON:
         properties: JSON = {
-            "type": {"type": ["string", "null"], "description": "Where work runs; default: what is detected."},
+            "type": {
+                "type": ["string", "null"],
+                "description": "Where work runs; default: what is detected.",
+            },
             "cache_dir": {
                 "type": ["string", "null"],
                 "description": "Folder, or address of a store; default: beside the dataset.",
             },
             "cache_credentials": {
                 "type": ["object", "string", "null"],
-                "description": "What the buckets of cache and results are opened with, or the path of a JSON file with "
-                "it. Never shown.",
+                "description": "What the buckets of cache and results are opened with, or the "
+                "path of a JSON file with it. Never shown.",
             },
-            "cache_format": self.reference("caches", DEFAULTS["caches"], "How encoded columns lie in files."),
+            "cache_format": self.reference(
+                "caches", DEFAULTS["caches"], "How encoded columns lie in files."
+            ),
             "processor": self.reference("processors", "", "What turns rows into encoded columns."),
             "trainer": self.reference("trainers", "", "How the model is fitted."),
             "loader": self.reference("loaders", "", "The way from cache to batches."),
         }
         offered = {name: self.options("backends", name) for name in self.names["backends"]}
-        section = _chosen(properties, {name: each for name, each in offered.items() if each}, required=[])
+        section = _chosen(
+            properties, {name: each for name, each in offered.items() if each}, required=[]
+        )
         section["description"] = "Where and through what the run goes."
-        return {"anyOf": [{"type": "string"}, section, {"type": "null"}], "description": section["description"]}
+        return {
+            "anyOf": [{"type": "string"}, section, {"type": "null"}],
+            "description": section["description"],
+        }
 
     def hyperopt(self) -> JSON:
         section = self.section("hyperopt")
@@ -166,11 +220,15 @@ class _Builder:
         what = "How trials are run; default: the backend's executor, else local."
         self.defs["hyperopt"]["properties"]["executor"] = self.reference("executors", "", what)
         self.defs.pop("hyperopt.ExecutorReference", None)
-        description = "What `distcore hyperopt` searches, and how; the other commands do not read it."
+        description = (
+            "What `distcore hyperopt` searches, and how; the other commands do not read it."
+        )
         return {"anyOf": [section, {"type": "null"}], "description": description}
 
     def reference(self, kind: str, default: str, description: str) -> JSON:
-        return _either_word({name: self.options(kind, name) for name in self.names[kind]}, description, default)
+        return _either_word(
+            {name: self.options(kind, name) for name in self.names[kind]}, description, default
+        )
 
     # -------------------------------------------------------------- models
 
@@ -193,7 +251,8 @@ class _Builder:
         return {"$ref": f"#/$defs/{key}"}
 
     def embed(self, key: str, model: type[BaseModel]) -> JSON:
-        """Put a model's schema, and those it refers to, under `$defs`; returns a reference to it."""
+        """Put a model's schema, and those it refers to, under `$defs`; returns a reference to
+        it."""
         schema = copy.deepcopy(model.model_json_schema(ref_template=f"#/$defs/{key}.{{model}}"))
         for name, inner in schema.pop("$defs", {}).items():
             self.defs[f"{key}.{name}"] = inner
@@ -215,7 +274,12 @@ def _refuses(model: type[BaseModel]) -> bool:
 
 
 def _object(properties: JSON, description: str) -> JSON:
-    return {"type": "object", "properties": properties, "additionalProperties": False, "description": description}
+    return {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "description": description,
+    }
 
 
 def _chosen(properties: JSON, offered: JSON, required: Iterable[str]) -> JSON:
@@ -231,13 +295,20 @@ def _chosen(properties: JSON, offered: JSON, required: Iterable[str]) -> JSON:
 
 
 def _either_word(offered: dict[str, JSON | None], description: str, default: str) -> JSON:
-    """A plugin's name, or a mapping with its `type` and its options; without a type, the default's."""
+    """A plugin's name, or a mapping with its `type` and its options; without a type, the
+    default's."""
     known = {name: each for name, each in offered.items() if each is not None}
     if not known:
-        return {"type": ["string", "object", "null"], "description": f"{description} None is installed."}
+        return {
+            "type": ["string", "object", "null"],
+            "description": f"{description} None is installed.",
+        }
     kind: JSON = {"enum": sorted(known), "description": "Which one."}
     section = _chosen({"type": kind}, known, required=[])
     candidates = [known[default]] if default in known else [known[name] for name in sorted(known)]
     section["allOf"].append({"if": {"not": {"required": ["type"]}}, "then": {"anyOf": candidates}})
-    whole: JSON = {"anyOf": [{"enum": sorted(known)}, section, {"type": "null"}], "description": description}
+    whole: JSON = {
+        "anyOf": [{"enum": sorted(known)}, section, {"type": "null"}],
+        "description": description,
+    }
     return {**whole, "default": default} if default else whole

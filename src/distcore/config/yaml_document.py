@@ -1,8 +1,9 @@
 """YAML text to plain values, and to the line that each of them stands in.
 
-Built on PyYAML's composer, which gives nodes with their places (yaml_nodes.py). What comes out is JSON: dicts with
-string keys, lists, strings, numbers, booleans and None. Scalars mean what they mean in YAML 1.1 (`on`, `off`, `yes` and
-`no` are booleans), but for two of its traps: `1e-3` is a number, and a date stays the text it was.
+Built on PyYAML's composer, which gives nodes with their places (yaml_nodes.py). What comes out is
+JSON: dicts with string keys, lists, strings, numbers, booleans and None. Scalars mean what they
+mean in YAML 1.1 (`on`, `off`, `yes` and `no` are booleans), but for two of its traps: `1e-3` is a
+number, and a date stays the text it was.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ MAX_BYTES = 16 << 20
 
 
 def read_document(path: str | Path) -> Document:
-    """The document in a file. Raises ConfigError if it cannot be read as UTF-8 text or is no YAML mapping."""
+    """The document in a file. Raises ConfigError if it cannot be read as UTF-8 text or is no
+    YAML mapping."""
     name = str(path)
     try:
         with open(path, "rb") as file:
@@ -32,11 +34,17 @@ def read_document(path: str | Path) -> Document:
     except FileNotFoundError:
         raise _refuse(name, f"there is no such file. {_near(Path(path))}") from None
     except IsADirectoryError:
-        raise _refuse(name, "this is a folder, not a config. Name the YAML file inside it.") from None
+        raise _refuse(
+            name, "this is a folder, not a config. Name the YAML file inside it."
+        ) from None
     except OSError as error:
-        raise _refuse(name, f"cannot be read: {error.strerror or error}. Check its permissions.") from error
+        raise _refuse(
+            name, f"cannot be read: {error.strerror or error}. Check its permissions."
+        ) from error
     if len(data) > MAX_BYTES:
-        raise _refuse(name, f"is larger than {MAX_BYTES >> 20} MiB. This is hardly a config; check the path.")
+        raise _refuse(
+            name, f"is larger than {MAX_BYTES >> 20} MiB. This is hardly a config; check the path."
+        )
     return parse(_decode(data, name), name)
 
 
@@ -46,21 +54,33 @@ def parse(text: str, source: str = "config") -> Document:
         loader = Loader(_without_tabs(text))
         root = loader.get_single_node()
         if root is None:
-            raise _refuse(source, "is empty. Write input_features and output_features; `distcore init` can begin it.")
+            raise _refuse(
+                source,
+                "is empty. Write input_features and output_features; `distcore init` can begin it.",
+            )
         if not isinstance(root, yaml.MappingNode):
-            raise _refuse(source, "is not a mapping at its top level. Write `key: value` lines.", line_of(root))
+            raise _refuse(
+                source,
+                "is not a mapping at its top level. Write `key: value` lines.",
+                line_of(root),
+            )
         reader = Reader(loader, source)
         values = reader.value(root, ())
     except yaml.MarkedYAMLError as error:
-        # Its own text shows the line, which may hold credentials; and so would a traceback with it in the chain.
+        # Its own text shows the line, which may hold credentials; and so would a traceback with it
+        # in the chain.
         raise _syntax_error(error, source) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        what = f"the character {chr(error.character)!r} is not allowed in YAML. Remove or escape it."
+        what = (
+            f"the character {chr(error.character)!r} is not allowed in YAML. Remove or escape it."
+        )
         raise _refuse(source, what, line) from error
     except (ValueError, OverflowError) as error:
         # An escape such as "\UFFFFFFFF" is no character; PyYAML lets Python's own error through.
-        raise _refuse(source, f"cannot be parsed: {error}. Correct the escapes in double quotes.") from error
+        raise _refuse(
+            source, f"cannot be parsed: {error}. Correct the escapes in double quotes."
+        ) from error
     return Document(values, source, reader.source_map, reader.raw)
 
 
@@ -72,10 +92,13 @@ def from_mapping(values: Mapping[Any, Any], source: str = "config") -> Document:
         source_map[path] = Place(0, path)
         if depth > MAX_DEPTH:
             raise ConfigError(
-                [source_map.issue(path, f"is nested deeper than {MAX_DEPTH} levels. Flatten it.")], source
+                [source_map.issue(path, f"is nested deeper than {MAX_DEPTH} levels. Flatten it.")],
+                source,
             )
         if isinstance(value, Mapping):
-            return {str(key): copy(each, (*path, str(key)), depth + 1) for key, each in value.items()}
+            return {
+                str(key): copy(each, (*path, str(key)), depth + 1) for key, each in value.items()
+            }
         if isinstance(value, list | tuple):
             return [copy(each, (*path, index), depth + 1) for index, each in enumerate(value)]
         if value is None or isinstance(value, str | bool | int | float):
@@ -84,7 +107,9 @@ def from_mapping(values: Mapping[Any, Any], source: str = "config") -> Document:
             return value
         if hasattr(value, "item") and getattr(value, "shape", None) == ():
             return copy(value.item(), path, depth)
-        message = f"is a {type(value).__name__}. Use dicts, lists, strings, numbers, booleans and None."
+        message = (
+            f"is a {type(value).__name__}. Use dicts, lists, strings, numbers, booleans and None."
+        )
         raise ConfigError([source_map.issue(path, message)], source)
 
     return Document(copy(values, ()), source, source_map, raw)
@@ -93,7 +118,10 @@ def from_mapping(values: Mapping[Any, Any], source: str = "config") -> Document:
 def _near(path: Path) -> str:
     """What to do about a path that is not there."""
     if not path.parent.is_dir():
-        return f"There is no folder {path.parent} either. Check the path, which is relative to the working folder."
+        return (
+            f"There is no folder {path.parent} either. Check the path, which is relative to the "
+            "working folder."
+        )
     near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
     if near:
         return f"Did you mean {path.parent / near[0]}?"
@@ -105,7 +133,10 @@ def _near(path: Path) -> str:
 
 def _decode(data: bytes, name: str) -> str:
     if data[:1] == b"\x80" or data[:4] in (b"PK\x03\x04", b"PAR1", b"\x89HDF", b"\x1f\x8b\x08\x00"):
-        raise _refuse(name, "is a binary file (a pickle, an archive or data), not text. Name a YAML or JSON file.")
+        raise _refuse(
+            name,
+            "is a binary file (a pickle, an archive or data), not text. Name a YAML or JSON file.",
+        )
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise _refuse(name, "is UTF-16 text. Save it as UTF-8.")
     try:
@@ -124,7 +155,8 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _without_tabs(text: str) -> str:
-    """JSON may be indented with tabs, YAML may not. Inside JSON's strings a tab is always escaped, so none is lost."""
+    """JSON may be indented with tabs, YAML may not. Inside JSON's strings a tab is always
+    escaped, so none is lost."""
     if "\t" not in text or not text.lstrip().startswith("{"):
         return text
     try:
@@ -146,7 +178,9 @@ def _syntax_error(error: yaml.MarkedYAMLError, source: str) -> ConfigError:
     elif "another document" in problem:
         problem = "a second document begins"
         hint = "Keep one document; remove the second `---`"
-    return _refuse(source, f"YAML syntax error{column}: {problem}. {hint}.", mark.line + 1 if mark else 0)
+    return _refuse(
+        source, f"YAML syntax error{column}: {problem}. {hint}.", mark.line + 1 if mark else 0
+    )
 
 
 def _refuse(source: str, message: str, line: int = 0) -> ConfigError:

@@ -1,6 +1,8 @@
-"""From YAML's nodes to plain values and their places; nothing is constructed from a tag, and aliases are bounded.
+"""From YAML's nodes to plain values and their places; nothing is constructed from a tag, and
+aliases are bounded.
 
-`${ENV:NAME}` in a text is what the environment says; alone and unquoted it is read as YAML reads what stands there.
+`${ENV:NAME}` in a text is what the environment says; alone and unquoted it is read as YAML reads
+what stands there.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from distcore_core.errors import ConfigError, ConfigIssue
 
 MAX_DEPTH = 64
 MAX_ALIASED = 100_000
-"""How many values aliases (`*name`) may add to what is written out; it bounds the memory of an alias bomb."""
+"""How many values aliases (`*name`) may add to what is written out; it bounds the memory of an
+alias bomb."""
 
 _TAG = "tag:yaml.org,2002:"
 VARIABLE = re.compile(r"\$\{ENV:([^}]*)\}")
@@ -33,7 +36,9 @@ class Loader(yaml.SafeLoader):
         self.depth += 1
         if self.depth > MAX_DEPTH:
             mark = self.peek_event().start_mark
-            raise yaml.composer.ComposerError(None, None, f"nested deeper than {MAX_DEPTH} levels", mark)
+            raise yaml.composer.ComposerError(
+                None, None, f"nested deeper than {MAX_DEPTH} levels", mark
+            )
         try:
             return super().compose_node(parent, index)
         finally:
@@ -75,7 +80,9 @@ class Reader:
             return values
         if isinstance(node, yaml.ScalarNode) and kind in _SCALARS:
             return self._scalar(node, kind, path)
-        raise self.refuse(node, path, f"the YAML tag {node.tag!r} is not allowed. Remove it; write a plain value.")
+        raise self.refuse(
+            node, path, f"the YAML tag {node.tag!r} is not allowed. Remove it; write a plain value."
+        )
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         self.source_map.setdefault(path, Place(line_of(node), path))
@@ -90,9 +97,15 @@ class Reader:
             if name in own:
                 before = self.source_map[*path, name].line
                 raise self.refuse(
-                    key, (*path, name), f"the key is here a second time (first in line {before}). Keep one."
+                    key,
+                    (*path, name),
+                    f"the key is here a second time (first in line {before}). Keep one.",
                 )
-            for stale in [each for each in self.source_map if each[: len(path) + 1] == (*path, name)] if merged else ():
+            for stale in (
+                [each for each in self.source_map if each[: len(path) + 1] == (*path, name)]
+                if merged
+                else ()
+            ):
                 del self.source_map[stale]
             own[name] = self.value(value, (*path, name), line_of(key))
         self.open.discard(id(node))
@@ -102,7 +115,9 @@ class Reader:
         if not isinstance(key, yaml.ScalarNode):
             raise self.refuse(key, path, "a key is a list or a mapping. Use plain words as keys.")
         if key.tag.removeprefix(_TAG) not in _SCALARS:
-            raise self.refuse(key, path, f"the YAML tag {key.tag!r} is not allowed. Remove it; write a plain key.")
+            raise self.refuse(
+                key, path, f"the YAML tag {key.tag!r} is not allowed. Remove it; write a plain key."
+            )
         return str(key.value)
 
     def _merge(self, node: yaml.Node, path: KeyPath, into: dict[str, Any]) -> None:
@@ -128,16 +143,23 @@ class Reader:
             if kind == "bool":
                 return self.loader.construct_yaml_bool(node)
         except (ValueError, KeyError):
-            raise self.refuse(node, path, f"{node.value!r} is no {kind}. Correct it, or remove the tag.") from None
+            raise self.refuse(
+                node, path, f"{node.value!r} is no {kind}. Correct it, or remove the tag."
+            ) from None
         return None if kind == "null" else str(node.value)
 
-    def _from_environment(self, node: yaml.ScalarNode, path: KeyPath) -> tuple[yaml.ScalarNode, str]:
+    def _from_environment(
+        self, node: yaml.ScalarNode, path: KeyPath
+    ) -> tuple[yaml.ScalarNode, str]:
         """The scalar with its variables replaced, and its kind."""
 
         def value_of(found: re.Match[str]) -> str:
             name = found.group(1)
             if name not in os.environ:
-                message = f"the environment variable {name!r} is not set. Set it, or write the value here."
+                message = (
+                    f"the environment variable {name!r} is not set. Set it, or write the value "
+                    "here."
+                )
                 raise self.refuse(node, path, message)
             return os.environ[name]
 
@@ -160,7 +182,10 @@ class Reader:
             return
         self.aliased += 1
         if self.aliased > MAX_ALIASED:
-            message = f"aliases expand to more than {MAX_ALIASED:,} values (an alias bomb?). Write the values out."
+            message = (
+                f"aliases expand to more than {MAX_ALIASED:,} values (an alias bomb?). Write the "
+                "values out."
+            )
             raise self.refuse(node, path, message)
 
 

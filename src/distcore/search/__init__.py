@@ -1,1 +1,2 @@
-"""Hyperparameter search: the `hyperopt` section, its trials, and what they leave. `run.hyperopt` tells the story."""
+"""Hyperparameter search: the `hyperopt` section, its trials, and what they leave. `run.hyperopt`
+tells the story."""

@@ -1,4 +1,5 @@
-"""What is known once the data are: that the metric is there, that its split has rows, that the goal makes sense."""
+"""What is known once the data are: that the metric is there, that its split has rows, that the
+goal makes sense."""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ log = logging.getLogger("distcore")
 CODES: dict[str, Split] = {"training": "train", "validation": "validation", "test": "test"}
 
 
-def check_objective(section: Section, objective: Objective, features: Features, cache: Cache, plugins: Plugins) -> None:
-    """Raises ConfigError, with the section's lines, if no trial could have the score that is asked for."""
+def check_objective(
+    section: Section, objective: Objective, features: Features, cache: Cache, plugins: Plugins
+) -> None:
+    """Raises ConfigError, with the section's lines, if no trial could have the score that is
+    asked for."""
     from distcore_data.cache import open_cache
 
     with open_cache(cache, plugins) as reader:
@@ -29,7 +33,8 @@ def check_objective(section: Section, objective: Objective, features: Features, 
             rows = reader.rows(CODES[split])
             if not rows and (option == "split" or split == "test"):
                 message = (
-                    f"the {split} split has no rows; name another split, or give preprocessing.split a share of it"
+                    f"the {split} split has no rows; name another split, or give "
+                    "preprocessing.split a share of it"
                 )
                 raise section.refuse((option,), message)
     if objective.metric == "loss":
@@ -41,41 +46,50 @@ def check_objective(section: Section, objective: Objective, features: Features, 
         _say_or_refuse(section, objective, higher)
 
 
-def check_split(section: Section, objective: Objective, evaluates_training: bool, scheduler: str) -> None:
+def check_split(
+    section: Section, objective: Objective, evaluates_training: bool, scheduler: str
+) -> None:
     """What can be told before there are data."""
     if objective.split == "training" and objective.metric != "loss" and not evaluates_training:
-        message = "the training split has the loss alone; set trainer.evaluate_training_set: true for its other metrics"
+        message = (
+            "the training split has the loss alone; set trainer.evaluate_training_set: true for "
+            "its other metrics"
+        )
         raise section.refuse(("metric",), message)
     if objective.split == "test" and scheduler != "fifo":
         message = (
-            f"the test split is evaluated when a trial is over, so the scheduler {scheduler} has nothing to judge it "
-            "by; use split: validation, or scheduler: {type: fifo}"
+            f"the test split is evaluated when a trial is over, so the scheduler {scheduler} has "
+            "nothing to judge it by; use split: validation, or scheduler: {type: fifo}"
         )
         raise section.refuse(("split",), message)
     if objective.split == "test":
         log.warning(
-            "hyperopt.split is test: the best of many trials on the test split looks better there than it is. "
-            "Keep rows aside that no trial sees, or use validation."
+            "hyperopt.split is test: the best of many trials on the test split looks better there "
+            "than it is. Keep rows aside that no trial sees, or use validation."
         )
 
 
-def _higher_is_better(section: Section, objective: Objective, feature: Feature, fitted: Features) -> bool:
+def _higher_is_better(
+    section: Section, objective: Objective, feature: Feature, fitted: Features
+) -> bool:
     metrics = feature.network().metrics(fitted.metadata[feature.name])
     if objective.metric not in metrics:
         message = (
-            f"{feature.name!r} has no metric {objective.metric!r}; {nearest(objective.metric, {'loss', *metrics})}"
+            f"{feature.name!r} has no metric {objective.metric!r}; "
+            f"{nearest(objective.metric, {'loss', *metrics})}"
         )
         raise section.refuse(("metric",), message)
     return bool(metrics[objective.metric].higher_is_better)
 
 
 def _say_or_refuse(section: Section, objective: Objective, higher: bool) -> None:
-    """Ludwig minimises unless told otherwise, so `metric: accuracy` alone would look for the worst model."""
+    """Ludwig minimises unless told otherwise, so `metric: accuracy` alone would look for the
+    worst model."""
     better = "larger" if higher else "smaller"
     if "goal" not in section.written:
         message = (
-            f"the goal is minimize if none is given, but a {better} {objective.metric} is better; write "
-            "goal: maximize (or goal: minimize, if you mean it)"
+            f"the goal is minimize if none is given, but a {better} {objective.metric} is better; "
+            "write goal: maximize (or goal: minimize, if you mean it)"
         )
         raise section.refuse(("metric",), message)
     log.warning(

@@ -1,4 +1,5 @@
-"""A search under way: what is refused beforehand, the job that an executor is given, and who is told of each trial."""
+"""A search under way: what is refused beforehand, the job that an executor is given, and who is
+told of each trial."""
 
 from __future__ import annotations
 
@@ -42,10 +43,17 @@ log = logging.getLogger("distcore")
 
 
 class Search:
-    """A search under way. Making it refuses whatever can be refused without touching data or disk."""
+    """A search under way. Making it refuses whatever can be refused without touching data or
+    disk."""
 
     def __init__(
-        self, section: Section, session: Session, data: Data, skip: Any, backend: str | None, seed: int | None
+        self,
+        section: Section,
+        session: Session,
+        data: Data,
+        skip: Any,
+        backend: str | None,
+        seed: int | None,
     ) -> None:
         self.section, self.session, self.data, self.skip = section, session, data, skip
         self.objective = Objective.of(section.options)
@@ -58,7 +66,9 @@ class Search:
             all(each.trainer.evaluate_training_set for each in self.configs),
             self.options.scheduler.type,
         )
-        self.shared = len({digest_of(data_part(each, session.plugins)) for each in self.configs}) == 1
+        self.shared = (
+            len({digest_of(data_part(each, session.plugins)) for each in self.configs}) == 1
+        )
 
     def run(self, directory: Path, resume: bool) -> SearchOutcome:
         session, section = self.session, self.section
@@ -79,7 +89,10 @@ class Search:
             work = replace(work, cache=self._cache())
             job = replace(job, work=work)
         else:
-            log.info("Some parameters change the preprocessing, so each of its variants has a cache of its own.")
+            log.info(
+                "Some parameters change the preprocessing, so each of its variants has a cache of "
+                "its own."
+            )
         self._remember(work, resume)
         session.started()
         for note in (*section.notes, *self.options.notes(), *planned.get("notes", ())):
@@ -102,11 +115,16 @@ class Search:
         grid = any(axis.grid for axis in axes.values())
         samples = self.options.num_samples or (1 if grid else SAMPLES)
         algorithm = section.options.search_alg
-        chosen = algorithm.model_dump(exclude={"points_to_evaluate"}) if algorithm is not None else {}
+        chosen = (
+            algorithm.model_dump(exclude={"points_to_evaluate"}) if algorithm is not None else {}
+        )
         if not chosen and grid:
             chosen = {"type": "variant_generator"}
         if chosen.get("type") == "optuna" and grid:
-            message = "optuna chooses the values itself; use choice instead of grid_search, or variant_generator"
+            message = (
+                "optuna chooses the values itself; use choice instead of grid_search, or "
+                "variant_generator"
+            )
             raise section.refuse(("search_alg", "type"), message)
         points = self._points()
         known = None
@@ -136,12 +154,16 @@ class Search:
         """`points_to_evaluate` as raw values."""
         algorithm, spaces = self.section.options.search_alg, self.section.spaces
         points: list[Mapping[str, Any]] = []
-        for index, point in enumerate((algorithm.points_to_evaluate or []) if algorithm is not None else []):
+        for index, point in enumerate(
+            (algorithm.points_to_evaluate or []) if algorithm is not None else []
+        ):
             raw = {}
             for name, value in point.items():
                 path = ("search_alg", "points_to_evaluate", index, name)
                 if name not in spaces:
-                    raise self.section.refuse(path, f"is not searched; there are {', '.join(spaces)}")
+                    raise self.section.refuse(
+                        path, f"is not searched; there are {', '.join(spaces)}"
+                    )
                 try:
                     raw[name] = spaces[name].raw(value)
                 except ValueError as error:
@@ -153,11 +175,16 @@ class Search:
         """The one cache of all trials; the metric is checked against what it holds."""
         plain = self.session.config
         self.session.config = replace(
-            self.configs[0], backend=plain.backend, random_seed=plain.random_seed, plugins_block=plain.plugins_block
+            self.configs[0],
+            backend=plain.backend,
+            random_seed=plain.random_seed,
+            plugins_block=plain.plugins_block,
         )
         self.session.features = Features.of(self.session.config.as_json(), self.session.plugins)
         cache = prepare(self.session, self.data)
-        check_objective(self.section, self.objective, self.session.features, cache, self.session.plugins)
+        check_objective(
+            self.section, self.objective, self.session.features, cache, self.session.plugins
+        )
         if "skip_save_processed_input" in self.skip:
             log.info("The cache stays until the search is over, for every trial reads it.")
         return cache
@@ -187,20 +214,26 @@ class Search:
         except KeyboardInterrupt as error:
             conclude(session, work, written, self.skip, interrupted=True)
             words = (
-                f"The results so far are in {work.directory}; go on with: distcore hyperopt --config … --dataset … "
-                f"--model_resume_path {work.directory}"
+                f"The results so far are in {work.directory}; go on with: distcore hyperopt "
+                f"--config … --dataset … --model_resume_path {work.directory}"
             )
             raise Stopped(words, signal_of(error)) from None
         session.progress.end()
         outcome = conclude(session, work, written, self.skip)
-        if "skip_save_processed_input" in self.skip and session.built_cache and work.cache is not None:
+        if (
+            "skip_save_processed_input" in self.skip
+            and session.built_cache
+            and work.cache is not None
+        ):
             results.remove_cache(work.cache)
         _raise_if_all_failed(outcome)
         return outcome
 
     def _told(self, work: TrialWork) -> Callable[[str], None]:
         """Hears of every trial that ended: a line for people, the event for extensions."""
-        best: list[float] = [each["score"] for each in collect(work)[:1] if each.get("score") is not None]
+        best: list[float] = [
+            each["score"] for each in collect(work)[:1] if each.get("score") is not None
+        ]
 
         def told(name: str) -> None:
             record = read_record(work.folder(name))
@@ -212,15 +245,24 @@ class Search:
             so_far = f" (best {best[0]:.6g})" if best else ""
             why = f": {record['error'].splitlines()[0]}" if record.get("error") else ""
             log.info(
-                "Trial %s %s%s; %s%s; %s", name, record["state"], why, found, so_far, in_words(record["parameters"])
+                "Trial %s %s%s; %s%s; %s",
+                name,
+                record["state"],
+                why,
+                found,
+                so_far,
+                in_words(record["parameters"]),
             )
-            self.session.plugins.manager.hook.trial_finished(name=name, record=record, directory=work.folder(name))
+            self.session.plugins.manager.hook.trial_finished(
+                name=name, record=record, directory=work.folder(name)
+            )
 
         return told
 
 
 def executor_of(section: Section, session: Session) -> tuple[Executor, ExecutorOptions]:
-    """The executor that the section names, else the one that is called like the backend, else the local one."""
+    """The executor that the section names, else the one that is called like the backend, else
+    the local one."""
     reference = section.options.executor
     named, plugins = reference.type, session.plugins
     name = named or session.backend_name
@@ -229,7 +271,11 @@ def executor_of(section: Section, session: Session) -> tuple[Executor, ExecutorO
     try:
         plugins.find("executors", name)
     except PluginNotFound as error:
-        other = " Or write hyperopt.executor.type: local, which runs the trials on this machine." if named else ""
+        other = (
+            " Or write hyperopt.executor.type: local, which runs the trials on this machine."
+            if named
+            else ""
+        )
         raise section.refuse(("executor", "type"), f"{error}{other}") from error
     try:
         options = plugins.validate("executors", name, reference.model_extra or {})
@@ -245,7 +291,9 @@ def _placed(section: Section, error: ConfigError, where: str) -> ConfigError:
         rest = issue.path.removeprefix(where).lstrip(".")
         return ("executor", *(rest.split(".") if rest else ()))
 
-    return ConfigError([section.issue(path(each), each.message) for each in error.issues], section.source)
+    return ConfigError(
+        [section.issue(path(each), each.message) for each in error.issues], section.source
+    )
 
 
 def workers_of(session: Session) -> tuple[int, Mapping[str, float], bool]:
@@ -260,7 +308,10 @@ def without_credentials(values: Mapping[str, Any]) -> JSON:
     backend = values.get("backend")
     if not isinstance(backend, Mapping):
         return dict(values)
-    return {**values, "backend": {name: each for name, each in backend.items() if name != "cache_credentials"}}
+    return {
+        **values,
+        "backend": {name: each for name, each in backend.items() if name != "cache_credentials"},
+    }
 
 
 def data_part(config: RunConfig, plugins: Plugins) -> JSON:

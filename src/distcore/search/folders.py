@@ -16,11 +16,15 @@ from distcore_data.temporaries import sweep_tree
 SEARCH = "search.json"
 """What a search was begun with; a folder that holds it can be gone on with."""
 
-CHANGED = "Take it from a backup, or begin a new search: this file says which search the trials beside it are of."
+CHANGED = (
+    "Take it from a backup, or begin a new search: this file says which search the trials beside "
+    "it are of."
+)
 
 SECTION = "hyperopt"
 FREE_TO_CHANGE = ("backend", "extensions", "plugins", SECTION)
-"""Sections of the config that a search may be gone on with otherwise; of `hyperopt` the executor alone."""
+"""Sections of the config that a search may be gone on with otherwise; of `hyperopt` the executor
+alone."""
 
 
 def folder_to_resume(
@@ -34,20 +38,25 @@ def folder_to_resume(
         return None
     if not (Path(path) / SEARCH).is_file():
         raise UserError(
-            f"{path} holds no search to go on with: there is no {SEARCH}. Give the search's folder, such as "
-            "results/hyperopt_run."
+            f"{path} holds no search to go on with: there is no {SEARCH}. Give the search's "
+            "folder, such as results/hyperopt_run."
         )
     return Path(path)
 
 
 @contextmanager
-def held_folder(going_on: Path | None, root: str | Path, experiment: str, model: str) -> Iterator[Path]:
+def held_folder(
+    going_on: Path | None, root: str | Path, experiment: str, model: str
+) -> Iterator[Path]:
     """The search's folder, held by a lock. A fresh one is gone again if nothing was begun in it."""
     folder = going_on if going_on is not None else experiment_directory(root, experiment, model)
     try:
         with locked_if_free(folder / ".lock") as free:
             if not free:
-                raise UserError(f"Another search is running in {folder}. Wait for it, or begin one in another folder.")
+                raise UserError(
+                    f"Another search is running in {folder}. Wait for it, or begin one in another "
+                    "folder."
+                )
             sweep_tree(folder)
             yield folder
     finally:
@@ -61,7 +70,11 @@ def refuse_another(before: JSON, mine: JSON, folder: Path) -> None:
     sections = sorted({*before["config"], *mine["config"]} - {*FREE_TO_CHANGE})
     other += [name for name in sections if before["config"].get(name) != mine["config"].get(name)]
     old, new = before["config"][SECTION], mine["config"][SECTION]
-    other += [f"{SECTION}.{name}" for name in sorted({*old, *new} - {"executor"}) if old.get(name) != new.get(name)]
+    other += [
+        f"{SECTION}.{name}"
+        for name in sorted({*old, *new} - {"executor"})
+        if old.get(name) != new.get(name)
+    ]
     if other:
         raise UserError(
             f"The search in {folder} is another one: {', '.join(other)} differ. "

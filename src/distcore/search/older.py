@@ -1,4 +1,5 @@
-"""Other spellings of the `hyperopt` section: Ludwig's older ones, and what its examples write, turned into today's."""
+"""Other spellings of the `hyperopt` section: Ludwig's older ones, and what its examples write,
+turned into today's."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def _sampler(work: Upgrade) -> None:
     work.move((*path, "search_alg"), (*HERE, "search_alg"))
     for name in ("num_samples", "scheduler"):
         work.move((*path, name), (*EXECUTOR, name))
-    work.drop(path, "`search_alg` says how trials are chosen, and Ludwig reads no more of it either")
+    work.drop(
+        path, "`search_alg` says how trials are chosen, and Ludwig reads no more of it either"
+    )
 
 
 def _executor(work: Upgrade) -> None:
@@ -47,11 +50,15 @@ def _executor(work: Upgrade) -> None:
     if kind == "serial":
         executor.setdefault("max_concurrent_trials", 1)
     work.move((*EXECUTOR, "num_workers"), (*EXECUTOR, "max_concurrent_trials"))
-    work.drop((*EXECUTOR, "type"), f"{kind} is an executor of older Ludwigs; the backend's is taken, else local")
+    work.drop(
+        (*EXECUTOR, "type"),
+        f"{kind} is an executor of older Ludwigs; the backend's is taken, else local",
+    )
 
 
 def _metric(work: Upgrade) -> None:
-    """`metric: validation.combined.loss` is a split, an output feature and a metric, each of which may be left out."""
+    """`metric: validation.combined.loss` is a split, an output feature and a metric, each of
+    which may be left out."""
     path: KeyPath = (*HERE, "metric")
     stated = work.at(path)
     if not isinstance(stated, str) or "." not in stated:
@@ -64,17 +71,23 @@ def _metric(work: Upgrade) -> None:
         if not value or (given is not None and NAMES.get(given, given) == NAMES.get(value, value)):
             continue
         if given is not None:
-            message = f"{stated!r} says {name} {value!r}, but {name} is {given!r}; write metric: {metric} alone"
+            message = (
+                f"{stated!r} says {name} {value!r}, but {name} is {given!r}; write metric: "
+                f"{metric} alone"
+            )
             raise ConfigError([source_map.issue(path, message)], work.document.source)
         section[name] = value
         source_map.follow(value, path, (*HERE, name))
     section["metric"] = metric
-    words = ", ".join(f"{name} {section[name]}" for name in ("split", "output_feature") if name in section)
+    words = ", ".join(
+        f"{name} {section[name]}" for name in ("split", "output_feature") if name in section
+    )
     work.note(path, f"`hyperopt.metric: {stated}` is read as metric {metric}, {words}")
 
 
 def _split_and_feature(work: Upgrade, before: str) -> tuple[str, str]:
-    """What stands before the metric's name; "" if one of the two does not. Feature names may have dots."""
+    """What stands before the metric's name; "" if one of the two does not. Feature names may
+    have dots."""
     outputs = work.at(("output_features",)) or []
     names = {each.get("name") for each in outputs if isinstance(each, dict)}
     first, _, rest = before.partition(".")

@@ -29,8 +29,9 @@ log = logging.getLogger("distcore")
 class SearchOutcome:
     """What `hyperopt` gives back.
 
-    directory: the search's folder. trials: their records, best first: {"name", "parameters", "state", "score",
-    "rounds", "seconds", "error", "evaluation"}. model: the best trial's model folder; None if it was not saved.
+    directory: the search's folder. trials: their records, best first: {"name", "parameters",
+    "state", "score", "rounds", "seconds", "error", "evaluation"}. model: the best trial's model
+    folder; None if it was not saved.
     metric: what the score is.
     """
 
@@ -54,10 +55,13 @@ def collect(work: TrialWork) -> list[JSON]:
     return work.objective.ordered(record for record in map(read_record, folders) if record)
 
 
-def conclude(session: Session, work: TrialWork, section: JSON, skip: Any, interrupted: bool = False) -> SearchOutcome:
+def conclude(
+    session: Session, work: TrialWork, section: JSON, skip: Any, interrupted: bool = False
+) -> SearchOutcome:
     """Write everything that a search leaves, also one that was interrupted.
 
-    Raises TrainingError, after that, if the best trial's model is damaged, or is not the one that had its score."""
+    Raises TrainingError, after that, if the best trial's model is damaged, or is not the one
+    that had its score."""
     records, model, trouble = collect(work), None, None
     if "skip_save_model" not in skip and not interrupted:
         try:
@@ -68,7 +72,10 @@ def conclude(session: Session, work: TrialWork, section: JSON, skip: Any, interr
         best = records[0]["name"] if records and records[0].get("score") is not None else None
         statistics = {
             "hyperopt_config": section,
-            "objective": {name: getattr(work.objective, name) for name in ("feature", "metric", "goal", "split")},
+            "objective": {
+                name: getattr(work.objective, name)
+                for name in ("feature", "metric", "goal", "split")
+            },
             "best_trial": best,
             "model": MODEL if model is not None else None,
             "hyperopt_results": [_result(work, record) for record in records],
@@ -77,8 +84,9 @@ def conclude(session: Session, work: TrialWork, section: JSON, skip: Any, interr
     session.results_written()
     if trouble is not None:
         raise TrainingError(
-            f"{trouble} The search is over, and its results are in {work.directory}, but no model was delivered. "
-            f"To have the best trial run again, remove its folder and go on with --model_resume_path {work.directory}."
+            f"{trouble} The search is over, and its results are in {work.directory}, but no model "
+            "was delivered. To have the best trial run again, remove its folder and go on with "
+            f"--model_resume_path {work.directory}."
         ) from trouble
     return SearchOutcome(work.directory, records, model, work.objective.metric)
 
@@ -99,7 +107,8 @@ def _result(work: TrialWork, record: JSON) -> JSON:
 
 
 def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
-    """The model of the best trial that has one, copied to the search's own folder; None if there is none."""
+    """The model of the best trial that has one, copied to the search's own folder; None if there
+    is none."""
     for record in records:
         if record.get("score") is None:
             return None
@@ -111,12 +120,16 @@ def _best_model(work: TrialWork, records: Sequence[JSON]) -> Path | None:
                 log.warning("The model of trial %s cannot be written: %s", record["name"], error)
         if "model" in record:
             return _delivered(source, work.directory / MODEL, record)
-        log.warning("Trial %s has the best score, but was stopped before a checkpoint was kept.", record["name"])
+        log.warning(
+            "Trial %s has the best score, but was stopped before a checkpoint was kept.",
+            record["name"],
+        )
     return None
 
 
 def _delivered(source: Path, target: Path, record: JSON) -> Path:
-    """Copy a trial's model. Raises ArtifactError if the copy is not whole, or not of the record's score."""
+    """Copy a trial's model. Raises ArtifactError if the copy is not whole, or not of the
+    record's score."""
     with DirectoryBuilder(target, replace=True) as made:
         try:
             shutil.copytree(source, made, dirs_exist_ok=True)

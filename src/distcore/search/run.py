@@ -1,4 +1,5 @@
-"""The story of a search: read the section, hold its folder, run it. Everything that can be refused is, beforehand."""
+"""The story of a search: read the section, hold its folder, run it. Everything that can be
+refused is, beforehand."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 
 NO_BUCKET = (
-    "A search lies in a folder, because its trials take turns by file locks there; its cache may lie in a bucket "
-    "(backend.cache_dir), and so may the results of `distcore train`."
+    "A search lies in a folder, because its trials take turns by file locks there; its cache may "
+    "lie in a bucket (backend.cache_dir), and so may the results of `distcore train`."
 )
 
 
@@ -56,15 +57,20 @@ def hyperopt(
 ) -> SearchOutcome:
     """Search the space of the config's `hyperopt` section.
 
-    model_resume_path: go on with the search in that folder: trials that ended are not repeated, one that was
-    interrupted goes on from its last checkpoint. resume: the same for
-    `<output_directory>/<experiment_name>_<model_name>`, if that holds a search. The other arguments: see `train`.
-    Raises ConfigError before anything is run if a value that could be tried does not resolve, TrainingError if
-    every trial failed, Stopped (a KeyboardInterrupt) after ctrl-C or SIGTERM (the results so far are written).
+    model_resume_path: go on with the search in that folder: trials that ended are not repeated, one
+    that was interrupted goes on from its last checkpoint. resume: the same for
+    `<output_directory>/<experiment_name>_<model_name>`, if that holds a search. The other
+    arguments: see `train`. Raises ConfigError before anything is run if a value that could be tried
+    does not resolve, TrainingError if every trial failed, Stopped (a KeyboardInterrupt) after
+    ctrl-C or SIGTERM (the results so far are written).
     """
     data = picklable(Data(dataset, training_set, validation_set, test_set, data_format))
     output = folder_only(output_directory, "--output_directory", NO_BUCKET)
-    before = folder_only(model_resume_path, "--model_resume_path", NO_BUCKET) if model_resume_path else None
+    before = (
+        folder_only(model_resume_path, "--model_resume_path", NO_BUCKET)
+        if model_resume_path
+        else None
+    )
     going_on = folder_to_resume(output, experiment_name, model_name, before, resume)
     section = read_section(_document(config, going_on))
     _refuse_launchers()
@@ -117,6 +123,7 @@ def _refuse_launchers() -> None:
 
     if launched_rank() is not None:
         raise UserError(
-            "A search starts its trials itself, but this process is a rank of a launcher (torchrun, horovodrun). "
-            "Start distcore hyperopt by itself, and say in backend.trainer how many workers a trial has."
+            "A search starts its trials itself, but this process is a rank of a launcher "
+            "(torchrun, horovodrun). Start distcore hyperopt by itself, and say in backend.trainer "
+            "how many workers a trial has."
         )

@@ -1,4 +1,5 @@
-"""The `hyperopt` section of a config, read with its lines; every value that could be tried is resolved beforehand."""
+"""The `hyperopt` section of a config, read with its lines; every value that could be tried is
+resolved beforehand."""
 
 from __future__ import annotations
 
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
 
 
 MOST_COMBINATIONS = 256
-"""So many combinations of extremes are all resolved; of more, those that differ from the first in one parameter."""
+"""So many combinations of extremes are all resolved; of more, those that differ from the first
+in one parameter."""
 
 
 @dataclass(frozen=True)
 class Section:
     """A config and what is searched in it.
 
-    values: the config without the section, written: the section; both in today's spellings, no default filled in.
+    values: the config without the section, written: the section; both in today's spellings, no
+        default filled in.
     notes: older spellings of the section that were understood, for people.
     """
 
@@ -70,14 +73,22 @@ def read_section(document: Document) -> Section:
     written = values.pop(SECTION, None)
     source_map = config.source_map
     if not written:
-        message = "is missing, so there is nothing to search; see docs/hyperopt.md, or run `distcore train`"
+        message = (
+            "is missing, so there is nothing to search; see docs/hyperopt.md, or run `distcore "
+            "train`"
+        )
         raise ConfigError([source_map.issue((SECTION,), message)], document.source)
     try:
         options = Hyperopt.model_validate(written)
     except ValidationError as error:
-        issues = [source_map.issue((SECTION, *path), message) for path, message in _problems(error, written)]
+        issues = [
+            source_map.issue((SECTION, *path), message)
+            for path, message in _problems(error, written)
+        ]
         raise ConfigError(issues, document.source) from error
-    section = Section(values, written, options, options.parameters, document.source, source_map, notes)
+    section = Section(
+        values, written, options, options.parameters, document.source, source_map, notes
+    )
     issues = [*_targets(section), *_output_feature(section)]
     if issues:
         raise ConfigError(issues, document.source)
@@ -85,7 +96,8 @@ def read_section(document: Document) -> Section:
 
 
 def _problems(error: ValidationError, written: JSON) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong with the section. An unknown option of a space is told with the nearest word of that space."""
+    """What is wrong with the section. An unknown option of a space is told with the nearest word
+    of that space."""
     known = {name: fields for model in SPACES for name, fields in _fields(model)}
     for path, message in problems_of(error, Hyperopt, written):
         if message.startswith("unknown option") and path[0] == "parameters" and len(path) == 3:
@@ -121,7 +133,8 @@ def _output_feature(section: Section) -> Iterator[ConfigIssue]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A config that a search could try. parameter, where: which one is not the first, and what of it says so."""
+    """A config that a search could try. parameter, where: which one is not the first, and what
+    of it says so."""
 
     parameters: dict[str, Any]
     parameter: str = ""
@@ -131,8 +144,8 @@ class Candidate:
 def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[RunConfig]:
     """The resolved configs of the search's extremes, the first one first.
 
-    Raises ConfigError if one does not resolve, with the line of the bound or the category, and if a parameter
-    changes nothing."""
+    Raises ConfigError if one does not resolve, with the line of the bound or the category, and if a
+    parameter changes nothing."""
     resolved: list[RunConfig] = []
     issues: dict[ConfigIssue, None] = {}
     seen: set[ConfigIssue] = set()
@@ -153,7 +166,8 @@ def check_candidates(section: Section, plugins: Plugins, backend: str) -> list[R
 
 
 def candidates(section: Section) -> Iterator[Candidate]:
-    """The first of all extremes, then those that differ from it in one parameter, then (of a few) all combinations."""
+    """The first of all extremes, then those that differ from it in one parameter, then (of a
+    few) all combinations."""
     first = section.first()
     yield Candidate(first)
     extremes = {name: space.extremes() for name, space in section.spaces.items()}
@@ -168,7 +182,9 @@ def candidates(section: Section) -> Iterator[Candidate]:
             yield Candidate(dict(zip(extremes, (value for _, value in combination), strict=True)))
 
 
-def _resolved(section: Section, candidate: Candidate, plugins: Plugins, backend: str) -> RunConfig | list[ConfigIssue]:
+def _resolved(
+    section: Section, candidate: Candidate, plugins: Plugins, backend: str
+) -> RunConfig | list[ConfigIssue]:
     try:
         values = section.config(candidate.parameters)
         return resolve(load_config(values, plugins=plugins), plugins, backend=backend)
@@ -201,16 +217,24 @@ def _covers(section: Section, name: str, path: str) -> bool:
 
 
 def _without_effect(section: Section, plugins: Plugins, backend: str) -> Iterator[ConfigIssue]:
-    """Parameters all of whose values make the same config: no feature has the type, or its own option wins."""
+    """Parameters all of whose values make the same config: no feature has the type, or its own
+    option wins."""
     first = section.first()
     for name, space in section.spaces.items():
         distinct = [value for _, value in space.extremes() if value != first[name]]
         if not distinct:
             continue
         configs = [
-            resolve(load_config(section.config({**first, name: value}), plugins=plugins), plugins, backend=backend)
+            resolve(
+                load_config(section.config({**first, name: value}), plugins=plugins),
+                plugins,
+                backend=backend,
+            )
             for value in (first[name], distinct[-1])
         ]
         if configs[0].as_json() == configs[1].as_json():
-            message = "changes nothing: no feature uses it, or each gives its own. Remove it, or name the feature"
+            message = (
+                "changes nothing: no feature uses it, or each gives its own. Remove it, or name "
+                "the feature"
+            )
             yield section.issue(("parameters", name), message)

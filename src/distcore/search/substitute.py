@@ -1,4 +1,5 @@
-"""A trial's parameters put into the config, before any default is filled in: dotted paths to where they lie."""
+"""A trial's parameters put into the config, before any default is filled in: dotted paths to
+where they lie."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ Values = dict[str, Any]
 
 
 def substitute(values: Values, parameters: Mapping[str, Any]) -> Values:
-    """The config's values with the parameters in them, one after the other; the given values stay as they are.
+    """The config's values with the parameters in them, one after the other; the given values stay
+    as they are.
 
-    A mapping is merged into the section it names, unless its `type` is another one: then it replaces the section.
-    Raises ValueError for a parameter that names nothing (see `target`)."""
+    A mapping is merged into the section it names, unless its `type` is another one: then it
+    replaces the section. Raises ValueError for a parameter that names nothing (see `target`)."""
     made = copy.deepcopy(values)
     for name, value in parameters.items():
         *path, last = target(values, name) or ("",)
@@ -42,25 +44,37 @@ def substitute(values: Values, parameters: Mapping[str, Any]) -> Values:
 def target(values: Values, name: str) -> KeyPath:
     """Where in the config a parameter lies; () for the config itself.
 
-    Raises ValueError, saying what is right, for a name that is neither a feature's nor a section's."""
+    Raises ValueError, saying what is right, for a name that is neither a feature's nor a
+    section's."""
     if name == WHOLE:
         return ()
     features = _features(values)
-    found = max((each for each in features if name == each or name.startswith(f"{each}.")), key=len, default=None)
+    found = max(
+        (each for each in features if name == each or name.startswith(f"{each}.")),
+        key=len,
+        default=None,
+    )
     first, _, rest = name.partition(".")
     first = OLDER.get(first, first)
     if found is not None and (found == first and first in SECTIONS):
-        raise ValueError(f"is both a feature and a section of the config; rename the feature {found!r}")
+        raise ValueError(
+            f"is both a feature and a section of the config; rename the feature {found!r}"
+        )
     if found is not None:
         rest = name[len(found) + 1 :]
         return (*features[found], *rest.split(".")) if rest else features[found]
     if first == "backend":
-        raise ValueError("says where a model is trained, not which one; it is not searched. Set it in `backend`")
+        raise ValueError(
+            "says where a model is trained, not which one; it is not searched. Set it in `backend`"
+        )
     if first in ("input_features", "output_features"):
-        raise ValueError(f"begin with the feature's name, such as {next(iter(features), 'age')}.encoder.type")
+        raise ValueError(
+            f"begin with the feature's name, such as {next(iter(features), 'age')}.encoder.type"
+        )
     if first not in SECTIONS:
         raise ValueError(
-            f"{first!r} is neither a feature nor a section of the config; {nearest(first, _known(values))}"
+            f"{first!r} is neither a feature nor a section of the config; "
+            f"{nearest(first, _known(values))}"
         )
     return (first, *rest.split(".")) if rest else (first,)
 
@@ -79,7 +93,8 @@ def _features(values: Values) -> dict[str, KeyPath]:
 
 
 def _inside(section: Any, part: str) -> Any:
-    """The mapping under a key, made if there is none; `encoder: dense` becomes `encoder: {type: dense}`."""
+    """The mapping under a key, made if there is none; `encoder: dense` becomes
+    `encoder: {type: dense}`."""
     found = section.get(part)
     if not isinstance(found, dict | list):
         section[part] = {"type": found} if isinstance(found, str) else {}
@@ -103,8 +118,12 @@ def _same_type(value: Values, there: Values) -> bool:
 
 def _merge_whole(made: Values, value: Any) -> None:
     if not isinstance(value, Mapping):
-        raise ValueError("the parameter `.` is the whole config, so each of its values is a mapping of sections")
+        raise ValueError(
+            "the parameter `.` is the whole config, so each of its values is a mapping of sections"
+        )
     for section, each in value.items():
         if section not in SECTIONS:
-            raise ValueError(f"{section!r} is no section that is searched; {nearest(section, SECTIONS)}")
+            raise ValueError(
+                f"{section!r} is no section that is searched; {nearest(section, SECTIONS)}"
+            )
         _put(made, section, each)

@@ -1,7 +1,10 @@
-"""One trial of a search, in whatever process an executor gave it: its config, its training, its record.
+"""One trial of a search, in whatever process an executor gave it: its config, its training, its
+record.
 
-<search>/trials/<name>/   an experiment's folder (description.json, checkpoints/, model/, training_statistics.json), and
-  trial.json              parameters, state, score, digest of the model; sealed, rewritten whole at every change
+<search>/trials/<name>/   an experiment's folder (description.json, checkpoints/, model/,
+                          training_statistics.json), and
+  trial.json              parameters, state, score, digest of the model; sealed, rewritten whole at
+                          every change
   rounds.jsonl            what each evaluation round found, as it came
 
 A trial that is found begun goes on from its last checkpoint; one that has ended is left as it is.
@@ -31,7 +34,14 @@ from distcore_data.cache import Cache
 from distcore_data.dataset import Data
 from distcore_data.locks import locked
 from distcore_search.objective import Objective
-from distcore_search.records import ENDED, ROUNDS, SearchWork, begin_record, read_record, write_record
+from distcore_search.records import (
+    ENDED,
+    ROUNDS,
+    SearchWork,
+    begin_record,
+    read_record,
+    write_record,
+)
 
 log = logging.getLogger("distcore")
 
@@ -41,7 +51,8 @@ class TrialWork(SearchWork):
     """What every trial of a search shares. Pickles.
 
     config: without the `hyperopt` section, no default filled in.
-    cache: if no parameter touches the preprocessing, and so all share it; None: each trial finds or builds its own.
+    cache: if no parameter touches the preprocessing, and so all share it; None: each trial finds or
+        builds its own.
     """
 
     config: Values
@@ -53,8 +64,9 @@ class TrialWork(SearchWork):
 
 
 def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
-    """Run a trial to its end, whatever that is: afterwards its record says so. Only what must stop the process (a
-    ctrl-C, a SystemExit) passes through, and leaves a trial that can be gone on with."""
+    """Run a trial to its end, whatever that is: afterwards its record says so. Only what must stop
+    the process (a ctrl-C, a SystemExit) passes through, and leaves a trial that can be gone on
+    with."""
     folder = work.folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):  # a process that a killed driver left behind must end first
@@ -73,25 +85,36 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
         record["seconds"] = round(before + time.monotonic() - started, 3)
         said = read_record(folder)
         if said.get("state") == "stopped":  # the executor's word, given meanwhile, stands
-            write_record(folder, {**said, **({"model": record["model"]} if "model" in record else {})})
+            write_record(
+                folder, {**said, **({"model": record["model"]} if "model" in record else {})}
+            )
         else:
             write_record(folder, record)
         if record["state"] == "finished":
             remove_directory(folder / "checkpoints")
 
 
-def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: int | None = None) -> JSON:
-    """Train, and write what an experiment's folder holds; {"score", "rounds", "round", "statistics", "evaluation"}.
+def fit_trial(
+    work: TrialWork, name: str, parameters: Mapping[str, Any], steps: int | None = None
+) -> JSON:
+    """Train, and write what an experiment's folder holds; {"score", "rounds", "round",
+    "statistics", "evaluation"}.
 
-    steps: end after so many, which may be behind it already: a trial that was stopped then only writes its model."""
+    steps: end after so many, which may be behind it already: a trial that was stopped then only
+        writes its model."""
     from distcore.workflow.run import fit
 
     folder = work.folder(name)
     config = trial_values(work, parameters)
     if steps is not None:
         config.setdefault("trainer", {})["train_steps"] = steps
-    config["extensions"] = [*(config.get("extensions") or []), {"type": "rounds", "path": str(folder / ROUNDS)}]
-    with open_session("train", config, backend=work.backend, random_seed=work.random_seed) as session:
+    config["extensions"] = [
+        *(config.get("extensions") or []),
+        {"type": "rounds", "path": str(folder / ROUNDS)},
+    ]
+    with open_session(
+        "train", config, backend=work.backend, random_seed=work.random_seed
+    ) as session:
         session.directory = folder
         cache = work.cache or _prepared(session, work.data)
         session.started()
@@ -100,7 +123,11 @@ def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: 
         receipt.write(session, description, cache, work.skip)
         trained = fit(session, cache, None, False, work.skip, description["plugins"])
         results.write(
-            session, "training_statistics.json", trained.statistics, work.skip, "skip_save_training_statistics"
+            session,
+            "training_statistics.json",
+            trained.statistics,
+            work.skip,
+            "skip_save_training_statistics",
         )
         found = _outcome(session, cache, trained, work.objective, work.skip)
         if "skip_save_model" in work.skip:
@@ -112,13 +139,17 @@ def fit_trial(work: TrialWork, name: str, parameters: Mapping[str, Any], steps: 
 
 
 def trial_values(work: TrialWork, parameters: Mapping[str, Any]) -> Values:
-    """The trial's config. Weights are kept by the metric that the search is after, unless the config says otherwise."""
+    """The trial's config. Weights are kept by the metric that the search is after, unless the
+    config says otherwise."""
     config = substitute(work.config, parameters)
     trainer = config.setdefault("trainer", {}) if config.get("trainer") is not None else {}
     config["trainer"] = trainer
     chosen = {trainer.get("validation_field"), trainer.get("validation_metric")} - {None}
     if not chosen and work.objective.split != "training":
-        trainer |= {"validation_field": work.objective.feature, "validation_metric": work.objective.metric}
+        trainer |= {
+            "validation_field": work.objective.feature,
+            "validation_metric": work.objective.metric,
+        }
     return config
 
 
@@ -128,23 +159,35 @@ def _prepared(session: Session, data: Data) -> Cache:
     return prepare(session, data)
 
 
-def _outcome(session: Session, cache: Cache, trained: TrainResult, objective: Objective, skip: Any) -> JSON:
+def _outcome(
+    session: Session, cache: Cache, trained: TrainResult, objective: Objective, skip: Any
+) -> JSON:
     score, place = objective.of_statistics(trained.statistics)
-    found: JSON = {"rounds": _rounds(trained.statistics), "round": None if place is None else place + 1}
+    found: JSON = {
+        "rounds": _rounds(trained.statistics),
+        "round": None if place is None else place + 1,
+    }
     evaluation = {
-        feature: {metric: values[place] for metric, values in metrics.items() if len(values) > place}
+        feature: {
+            metric: values[place] for metric, values in metrics.items() if len(values) > place
+        }
         for feature, metrics in trained.statistics.get(objective.evaluated, {}).items()
         if place is not None
     }
-    scored: dict[str, JSON] = {objective.evaluated: evaluation} if objective.evaluated != "test" else {}
+    scored: dict[str, JSON] = (
+        {objective.evaluated: evaluation} if objective.evaluated != "test" else {}
+    )
     if "test" in (objective.split, objective.evaluated):
         scored["test"] = _evaluated(session, cache, trained, skip)
     if objective.split == "test":
-        score = objective.best_of([scored["test"].get(objective.feature, {}).get(objective.metric)])[0]
+        score = objective.best_of(
+            [scored["test"].get(objective.feature, {}).get(objective.metric)]
+        )[0]
     if score is None:
         raise TrainingError(
-            f"The trial has no finite {objective}: {_known(trained.statistics, scored, objective)}. "
-            "Name another hyperopt.metric or split, or lower the learning rates that are searched."
+            f"The trial has no finite {objective}: {_known(trained.statistics, scored, objective)}"
+            ". Name another hyperopt.metric or split, or lower the learning rates that are "
+            "searched."
         )
     return {**found, "score": score, "evaluation": scored.get(objective.evaluated, {})}
 
@@ -160,7 +203,9 @@ def _evaluated(session: Session, cache: Cache, trained: TrainResult, skip: Any) 
     scores = Scores(artifact.features, split="test")
     with open_cache(cache, session.plugins) as reader:
         rows = session.config.trainer.eval_batch_size
-        for batch, outputs in split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None):
+        for batch, outputs in split_batches(
+            artifact, reader, "test", rows if isinstance(rows, int) else None
+        ):
             scores.update(outputs, batch)
     statistics = scores.compute()
     results.write(session, "test_statistics.json", statistics, skip, "skip_save_eval_stats")
@@ -180,24 +225,34 @@ def _rounds(statistics: JSON) -> int:
 
 def _known(statistics: JSON, scored: Mapping[str, JSON], objective: Objective) -> str:
     """What there is instead, for the error."""
-    where = scored.get("test", {}) if objective.split == "test" else statistics.get(objective.split, {})
+    where = (
+        scored.get("test", {}) if objective.split == "test" else statistics.get(objective.split, {})
+    )
     if not where:
         return f"there are no rows in the {objective.split} split"
     metrics = where.get(objective.feature)
     if metrics is None:
         return f"{objective.feature} was not evaluated"
-    return f"{objective.feature} has {', '.join(sorted(metrics))}" if objective.metric not in metrics else "it is NaN"
+    return (
+        f"{objective.feature} has {', '.join(sorted(metrics))}"
+        if objective.metric not in metrics
+        else "it is NaN"
+    )
 
 
 def check_model(folder: Path, record: JSON) -> None:
-    """Raise ArtifactError unless a folder holds, whole, the model that a trial had its score with."""
+    """Raise ArtifactError unless a folder holds, whole, the model that a trial had its score
+    with."""
     read_manifest(folder)
     if digest_file(folder / MODEL_JSON).sha256 != record["model"]:
-        raise ArtifactError(f"{folder} is not the model that trial {record['name']} had its score with.")
+        raise ArtifactError(
+            f"{folder} is not the model that trial {record['name']} had its score with."
+        )
 
 
 def finish_stopped(work: TrialWork, record: JSON) -> bool:
-    """Write the model of a trial that was stopped, from its newest checkpoint; False if it has none.
+    """Write the model of a trial that was stopped, from its newest checkpoint; False if it has
+    none.
 
     The record is given the model's digest."""
     from distcore_torch.training.checkpoint import list_checkpoints, load_newest

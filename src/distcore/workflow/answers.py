@@ -1,4 +1,5 @@
-"""`predict` and `evaluate`: every row of a dataset through a saved model, here or elsewhere (`partitioned/`)."""
+"""`predict` and `evaluate`: every row of a dataset through a saved model, here or elsewhere
+(`partitioned/`)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from distcore.workflow.requests import AnswerRequest
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
 from distcore_torch.evaluation import Evaluation
-from distcore_torch.prediction import Request, checked, encoded_stream, predicted, rows_of, scored_batches
+from distcore_torch.prediction import (
+    Request,
+    checked,
+    encoded_stream,
+    predicted,
+    rows_of,
+    scored_batches,
+)
 from distcore_torch.signals import Stoppable
 
 if TYPE_CHECKING:
@@ -50,7 +58,9 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
         answered = answered_here
         if session.distributed:
             from distcore.workflow.partitioned import answered_in_pieces as answered
-        request = Request(asked.dataset, asked.data_format, rows_of(asked.batch_size), decode=path is not None)
+        request = Request(
+            asked.dataset, asked.data_format, rows_of(asked.batch_size), decode=path is not None
+        )
         session.progress.begin(asked.command)
         with answered(session, request, evaluation) as predictions:
             if evaluation is not None:
@@ -71,13 +81,17 @@ def answer(asked: AnswerRequest) -> tuple[Path | str | None, JSON]:
         return path if mirror is None else mirror.store.where(path.name), statistics
 
 
-def _of_some_rows(predictions: Iterator[pa.RecordBatch], evaluation: Evaluation) -> Iterator[pa.RecordBatch]:
-    """The predictions. Raises DataError after the last if no row was scored: metrics of nothing help nobody."""
+def _of_some_rows(
+    predictions: Iterator[pa.RecordBatch], evaluation: Evaluation
+) -> Iterator[pa.RecordBatch]:
+    """The predictions. Raises DataError after the last if no row was scored: metrics of nothing
+    help nobody."""
     yield from predictions
     if not evaluation.rows:
         raise DataError(
-            "There is nothing to evaluate: each row lacks a value in a column whose missing_value_strategy is "
-            "drop_row, as a target's is by default. Give rows whose targets are known, or use `distcore predict`."
+            "There is nothing to evaluate: each row lacks a value in a column whose "
+            "missing_value_strategy is drop_row, as a target's is by default. Give rows whose "
+            "targets are known, or use `distcore predict`."
         )
 
 
@@ -85,7 +99,8 @@ def _of_some_rows(predictions: Iterator[pa.RecordBatch], evaluation: Evaluation)
 def answered_here(
     session: ModelSession, request: Request, evaluation: Evaluation | None
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Every row of the dataset through the model in this process; gives the predictions in row order, as they are read.
+    """Every row of the dataset through the model in this process; gives the predictions in row
+    order, as they are read.
 
     evaluation: what is scored while they are read."""
     artifact, progress = session.artifact, session.progress
@@ -98,7 +113,9 @@ def answered_here(
             yield checked(evaluation.run(batches, progress, request.decode), source)
 
 
-def _counted(parts: Iterator[tuple[Iterator[pa.RecordBatch], int]], progress: Progress) -> Iterator[pa.RecordBatch]:
+def _counted(
+    parts: Iterator[tuple[Iterator[pa.RecordBatch], int]], progress: Progress
+) -> Iterator[pa.RecordBatch]:
     for batches, read in parts:
         yield from batches
         progress.done += read

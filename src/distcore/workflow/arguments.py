@@ -12,8 +12,9 @@ R = TypeVar("R")
 
 
 def told(function: Callable[P, R]) -> Callable[P, R]:
-    """The function. Called with an argument that it has not, it raises TypeError with the nearest that it has: Python
-    itself says so from 3.13 on. Editors and `inspect.signature` see the function's own arguments."""
+    """The function. Called with an argument that it has not, it raises TypeError with the nearest
+    that it has: Python itself says so from 3.13 on. Editors and `inspect.signature` see the
+    function's own arguments."""
     code = function.__code__
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 

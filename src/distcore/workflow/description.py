@@ -1,4 +1,5 @@
-"""What a run says of itself: description.json, and which plugins it uses, who offers each, and what named it."""
+"""What a run says of itself: description.json, and which plugins it uses, who offers each, and
+what named it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NAMED = "named in the config"
 
 
 def describe(session: Session, data: Data, cache: Cache) -> JSON:
-    """What description.json says: config without credentials, data digest, plugins with versions, seed, environment."""
+    """What description.json says: config without credentials, data digest, plugins with
+    versions, seed, environment."""
     from importlib import metadata
 
     return {
@@ -35,8 +37,13 @@ def describe(session: Session, data: Data, cache: Cache) -> JSON:
         "environment": {
             "python": platform.python_version(),
             "platform": platform.platform(),
-            "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            **{name: metadata.version(name) for name in ("distcore", "torch", "pyarrow", "numpy", "torchmetrics")},
+            "processors": len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count(),
+            **{
+                name: metadata.version(name)
+                for name in ("distcore", "torch", "pyarrow", "numpy", "torchmetrics")
+            },
         },
     }
 
@@ -44,13 +51,19 @@ def describe(session: Session, data: Data, cache: Cache) -> JSON:
 def used(session: Session, data: Data) -> list[tuple[Offer, str]]:
     """Each plugin that the run uses, and why, in the order in which work meets them.
 
-    Members of the roles that toolkits and plugins declare are there if another distribution offers them.
+    Members of the roles that toolkits and plugins declare are there if another distribution offers
+    them.
 
     Raises:
         PluginError: Nobody offers one of them, or two do.
     """
     found: dict[tuple[str, str], str] = {}
-    for kind, name, why in (*_roles(session), *_features(session), *_data(session, data), *_members(session)):
+    for kind, name, why in (
+        *_roles(session),
+        *_features(session),
+        *_data(session, data),
+        *_members(session),
+    ):
         found.setdefault((kind, name), why)
     return [(session.plugins.find(kind, name), why) for (kind, name), why in found.items()]
 
@@ -64,9 +77,17 @@ def _roles(session: Session) -> Iterator[tuple[str, str, str]]:
     config, default = session.config, f"default of the backend {session.backend_name}"
     yield "backends", session.backend_name, session.reason
     for role in (PROCESSOR, LOADER, TRAINER):
-        yield role.kind, session.reference(role).name, NAMED if config.backend.named(role) else default
+        yield (
+            role.kind,
+            session.reference(role).name,
+            NAMED if config.backend.named(role) else default,
+        )
     for kind, reference in (("caches", config.backend.cache_format), ("models", config.model)):
-        yield kind, reference.type, NAMED if reference.named else "default, as the config names none"
+        yield (
+            kind,
+            reference.type,
+            NAMED if reference.named else "default, as the config names none",
+        )
 
 
 def _features(session: Session) -> Iterator[tuple[str, str, str]]:

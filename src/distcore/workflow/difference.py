@@ -25,7 +25,12 @@ NO_CAUSE = ("extensions", "hyperopt", "plugins", "random_seed")
 
 NO_CAUSE_OPTIONS = (
     *("backend.cache_dir", "backend.cache_format", "backend.processor", "backend.trainer.logdir"),
-    *("backend.trainer.max_retries", "trainer.ledger_steps", "trainer.grace_seconds", "trainer.hang_seconds"),
+    *(
+        "backend.trainer.max_retries",
+        "trainer.ledger_steps",
+        "trainer.grace_seconds",
+        "trainer.hang_seconds",
+    ),
 )
 
 NOT_IF_EXACT = ("workers", "threads", "backend", "trainer")
@@ -34,9 +39,9 @@ NOT_IF_EXACT = ("workers", "threads", "backend", "trainer")
 ADVICE = "Take it from a backup, or run again."
 
 FAULT = (
-    "Nothing that was recorded differs, so it is most likely a fault of the hardware, or a kernel that "
-    "gives other bits each time. Run `distcore verify` on both: the one that a replay does not come to is "
-    "the wrong one; if it comes to neither, a kernel is not deterministic."
+    "Nothing that was recorded differs, so it is most likely a fault of the hardware, or a kernel "
+    "that gives other bits each time. Run `distcore verify` on both: the one that a replay does "
+    "not come to is the wrong one; if it comes to neither, a kernel is not deterministic."
 )
 
 
@@ -56,7 +61,9 @@ class Cause:
     other_line: int = 0
 
     def __str__(self) -> str:
-        return f"{self.what}: {_shown(self.one, self.line)} and {_shown(self.other, self.other_line)}"
+        return (
+            f"{self.what}: {_shown(self.one, self.line)} and {_shown(self.other, self.other_line)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,9 @@ class Difference:
 
     def _lines(self) -> Iterator[str]:
         if self.first_step is not None:
-            since = "" if self.last_equal is None else f"; they are equal after step {self.last_equal}"
+            since = (
+                "" if self.last_equal is None else f"; they are equal after step {self.last_equal}"
+            )
             yield f"The weights differ after step {self.first_step}{since}."
         elif self.steps[0] != self.steps[1]:
             ends = f"one ends after step {self.steps[0]}, the other after {self.steps[1]}"
@@ -94,7 +103,11 @@ class Difference:
         else:
             yield f"Equal: the same weights after every recorded step up to {self.steps[0]}."
         if self.causes:
-            yield "What the runs have different:" if self.equal else "Because, the most likely cause first:"
+            yield (
+                "What the runs have different:"
+                if self.equal
+                else "Because, the most likely cause first:"
+            )
             yield from (f"  {each}" for each in self.causes)
         elif self.first_step is not None:
             yield FAULT
@@ -120,9 +133,11 @@ def diff(one: str | Path, other: str | Path, *, credentials: Any = None) -> Diff
     return Difference(first is None and steps[0] == steps[1], first, last_equal, steps, causes)
 
 
-def first_difference(one: Mapping[int, str], other: Mapping[int, str]) -> tuple[int | None, int | None]:
-    """The first step that two ledgers say something else of, and the last one before it; None if there
-    is none."""
+def first_difference(
+    one: Mapping[int, str], other: Mapping[int, str]
+) -> tuple[int | None, int | None]:
+    """The first step that two ledgers say something else of, and the last one before it; None if
+    there is none."""
     last = None
     for step in sorted(one.keys() & other.keys()):
         if one[step] != other[step]:
@@ -150,20 +165,23 @@ def _read(where: str | Path, credentials: Any) -> tuple[JSON, dict[int, str]]:
 
 
 def read_run(folder: Path, where: object) -> tuple[JSON, dict[int, str]]:
-    """The receipt and the ledger of a results folder. where: its name for people. Raises UserError."""
+    """The receipt and the ledger of a results folder. where: its name for people. Raises
+    UserError."""
     try:
         receipt = unsealed((folder / RECEIPT).read_bytes())
         entries, flaws = read_ledger(folder / LEDGER)
     except (FileNotFoundError, NotADirectoryError) as error:
         missing = Path(str(error.filename)).name
         raise UserError(
-            f"{where} holds no {missing}. Give the folder of a run that `distcore train` or `experiment` wrote, with "
-            "trainer.ledger_steps above 0."
+            f"{where} holds no {missing}. Give the folder of a run that `distcore train` or "
+            "`experiment` wrote, with trainer.ledger_steps above 0."
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(damaged(f"{where}/{RECEIPT}", error, ADVICE)) from None
     if bad := next((each for each in flaws if not each.torn), None):
-        raise UserError(damaged(f"{where}/{LEDGER}", ValueError(f"line {bad.line}: {bad.why}"), ADVICE))
+        raise UserError(
+            damaged(f"{where}/{LEDGER}", ValueError(f"line {bad.line}: {bad.why}"), ADVICE)
+        )
     receipt["ranks"] = receipt.get("ranks") or _last_run(entries)
     return receipt, {each.step: each.weights for each in entries if each.weights}
 
@@ -211,7 +229,8 @@ def _section(path: str) -> str:
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """(path, value) of everything in a config that is no mapping and no list of mappings with names."""
+    """(path, value) of everything in a config that is no mapping and no list of mappings with
+    names."""
     if isinstance(value, Mapping) and value:
         for name, each in value.items():
             yield from _leaves(f"{path}.{name}" if path else str(name), each)
@@ -233,7 +252,9 @@ def _line(receipt: JSON, path: str) -> int:
 
 
 def _of_plugins(one: JSON, other: JSON) -> Iterator[Cause]:
-    mine, theirs = ({(each["kind"], each["name"]): each for each in run["plugins"]} for run in (one, other))
+    mine, theirs = (
+        {(each["kind"], each["name"]): each for each in run["plugins"]} for run in (one, other)
+    )
     for key in sorted(mine.keys() & theirs.keys()):
         left, right = mine[key]["distribution"], theirs[key]["distribution"]
         if left != right:
@@ -241,9 +262,16 @@ def _of_plugins(one: JSON, other: JSON) -> Iterator[Cause]:
     versions, others = one["distributions"], other["distributions"]
     for name in sorted(versions.keys() & others.keys()):
         if versions[name]["version"] != others[name]["version"]:
-            yield Cause("plugin", f"version of {name}", versions[name]["version"], others[name]["version"])
+            yield Cause(
+                "plugin", f"version of {name}", versions[name]["version"], others[name]["version"]
+            )
         elif versions[name]["files"] != others[name]["files"]:
-            yield Cause("plugin", f"installed files of {name}", versions[name]["files"], others[name]["files"])
+            yield Cause(
+                "plugin",
+                f"installed files of {name}",
+                versions[name]["files"],
+                others[name]["files"],
+            )
 
 
 def _of_ranks(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
@@ -251,12 +279,22 @@ def _of_ranks(one: JSON, other: JSON, exact: bool) -> Iterator[Cause]:
     compared = [("workers", "number of workers", one["workers"], other["workers"])]
     if mine and theirs:
         compared = [("workers", "number of workers", mine.get("workers"), theirs.get("workers"))]
-        compared = [*((name, SAID[name], mine.get(name), theirs.get(name)) for name in SAID), *compared]
+        compared = [
+            *((name, SAID[name], mine.get(name), theirs.get(name)) for name in SAID),
+            *compared,
+        ]
     compared += [(name, name, one[name], other[name]) for name in ("backend", "trainer")]
     switches = one["switches"].keys() | other["switches"].keys()
-    compared += [("switch", name, one["switches"].get(name), other["switches"].get(name)) for name in sorted(switches)]
+    compared += [
+        ("switch", name, one["switches"].get(name), other["switches"].get(name))
+        for name in sorted(switches)
+    ]
     for kind, what, left, right in compared:
-        if left != right and not (exact and kind in NOT_IF_EXACT) and not (kind == "torch" and _told(one, other)):
+        if (
+            left != right
+            and not (exact and kind in NOT_IF_EXACT)
+            and not (kind == "torch" and _told(one, other))
+        ):
             yield Cause(kind, what, left, right)
 
 

@@ -22,11 +22,13 @@ MINIMUM = {"torch": (2, 10), "pyarrow": (14, 0, 1)}
 """Oldest versions without a known way to run code from a data file."""
 
 SECONDS = 60.0
-"""How long one plugin's own checks may take: they may import an engine, and look whether a cluster answers."""
+"""How long one plugin's own checks may take: they may import an engine, and look whether a
+cluster answers."""
 
 
 class Check(NamedTuple):
-    """One thing that was checked: whose part it is, what, whether it is well, and what was found."""
+    """One thing that was checked: whose part it is, what, whether it is well, and what was
+    found."""
 
     part: str
     what: str
@@ -43,10 +45,16 @@ def _machine() -> Iterator[Check]:
     yield Check("machine", "Python", sys.version_info >= (3, 11), platform.python_version())
     cpus = processors()
     yield Check("machine", "processors", cpus >= 1, str(cpus))
-    for what, folder in (("working folder", os.getcwd()), ("temporary folder", tempfile.gettempdir())):
+    for what, folder in (
+        ("working folder", os.getcwd()),
+        ("temporary folder", tempfile.gettempdir()),
+    ):
         free = shutil.disk_usage(folder).free
         yield Check(
-            "machine", f"{what} {folder}", os.access(folder, os.W_OK) and free > 1 << 30, f"{free / 1e9:.1f} GB free"
+            "machine",
+            f"{what} {folder}",
+            os.access(folder, os.W_OK) and free > 1 << 30,
+            f"{free / 1e9:.1f} GB free",
         )
 
 
@@ -64,8 +72,12 @@ def _libraries() -> Iterator[Check]:
 
     from distcore_data.sources import plaintext
 
-    slower = "not built: no C compiler was there at installation; Arrow reads csv, at half the speed"
-    yield Check("distcore", "compiled csv reader", True, slower if plaintext.compiled is None else "built")
+    slower = (
+        "not built: no C compiler was there at installation; Arrow reads csv, at half the speed"
+    )
+    yield Check(
+        "distcore", "compiled csv reader", True, slower if plaintext.compiled is None else "built"
+    )
 
 
 def _listening() -> Iterator[Check]:
@@ -73,7 +85,10 @@ def _listening() -> Iterator[Check]:
     found = ports.listening(ports.of_distcore())
     beyond = [each for each in found if not each.loopback]
     if beyond:
-        told = f"{', '.join(map(str, beyond))}: reached from the network; docs/security.md says when that is meant"
+        told = (
+            f"{', '.join(map(str, beyond))}: reached from the network; docs/security.md says when "
+            "that is meant"
+        )
     elif found:
         told = f"on the loopback alone: {', '.join(map(str, found))}"
     else:
@@ -82,16 +97,23 @@ def _listening() -> Iterator[Check]:
 
 
 def _plugins() -> Iterator[Check]:
-    """Each plugin that can be loaded, and what its own checks say; that they fail or hang is a finding too."""
+    """Each plugin that can be loaded, and what its own checks say; that they fail or hang is a
+    finding too."""
     plugins = Plugins()
     found = rows(plugins)
-    offers = {(row.role, row.name): plugins.find(row.role, row.name) for row in found if row.state == "ok"}
-    modules: dict[tuple[str, str], Offer] = {}  # several entry points may name one module, which is asked once
+    offers = {
+        (row.role, row.name): plugins.find(row.role, row.name) for row in found if row.state == "ok"
+    }
+    modules: dict[
+        tuple[str, str], Offer
+    ] = {}  # several entry points may name one module, which is asked once
     for row in found:
         if row.state == "ok":
             offer = offers[row.role, row.name]
             modules.setdefault((offer.distribution, offer.value), offer)
-    answers = dict(zip(modules, ask(list(modules.values()), "diagnose", SECONDS, plugins.block), strict=True))
+    answers = dict(
+        zip(modules, ask(list(modules.values()), "diagnose", SECONDS, plugins.block), strict=True)
+    )
     for row in together(found):
         part = f"{row.distribution} {row.version}"
         yield Check(part, f"{row.role} {row.name}", row.state != "broken", row.error or row.state)

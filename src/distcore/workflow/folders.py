@@ -1,4 +1,5 @@
-"""The folder of a command's results, from the look at its place to what is left of it, here or in a bucket."""
+"""The folder of a command's results, from the look at its place to what is left of it, here or
+in a bucket."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from distcore.workflow.session import experiment_directory
 from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_core.io.seals import sealed
-from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST, MODEL, STARTED, Mirror, working_folder
+from distcore_data.stores.run_sync import (
+    CHECKPOINTS,
+    MANIFEST,
+    MODEL,
+    STARTED,
+    Mirror,
+    working_folder,
+)
 from distcore_data.temporaries import sweep, sweep_tree, temporary_folder
 from distcore_torch.signals import signal_of
 
@@ -29,16 +37,16 @@ RUNNING = "running.json"
 """In a bucket, shows that a process is at work in a run's folder."""
 
 TAKEN = (
-    "Another process is training in {}. Wait for it, or stop it; then go on with its run, or begin one of your own "
-    "without --model_resume_path."
+    "Another process is training in {}. Wait for it, or stop it; then go on with its run, or begin "
+    "one of your own without --model_resume_path."
 )
 
 log = logging.getLogger("distcore")
 
 
 def check_place(folder: Path | str, credentials: Credentials | None = None) -> None:
-    """Raise, before any work, if results cannot come into the folder: UserError if a file is in its place or
-    above, StoreError if the bucket cannot be read."""
+    """Raise, before any work, if results cannot come into the folder: UserError if a file is in its
+    place or above, StoreError if the bucket cannot be read."""
     if not isinstance(folder, Path):
         with suppress(FileNotFoundError):  # which a bucket that can be read says
             Mirror.at(folder, credentials).store.read(STARTED)
@@ -70,18 +78,26 @@ def as_before(folder: Path | str) -> Iterator[None]:
 
 
 @contextmanager
-def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | None) -> Iterator[None]:
-    """Give the session its folder: that of the run to go on with, or a fresh one, which is gone again if the run is
-    refused. If it is in a bucket, the session works in a copy on this machine, and what is new there when the run
-    ends, whichever way, is put into the bucket. Nobody else trains there meanwhile.
+def run_folder(
+    session: Session, asked: TrainRequest, taken_over: Path | str | None
+) -> Iterator[None]:
+    """Give the session its folder: that of the run to go on with, or a fresh one, which is gone
+    again if the run is refused. If it is in a bucket, the session works in a copy on this machine,
+    and what is new there when the run ends, whichever way, is put into the bucket. Nobody else
+    trains there meanwhile.
 
-    taken_over: where a lost process of this launch began the run; the launcher knows who goes on with it."""
+    taken_over: where a lost process of this launch began the run; the launcher knows who goes on
+        with it."""
     going_on, credentials = taken_over or asked.going_on, session.config.backend.credentials
     place = going_on or asked.output
     with ExitStack() as stack:
         if not isinstance(place, Path):
             name = f"{asked.experiment_name}_{asked.model_name}"
-            session.mirror = Mirror.at(place, credentials) if going_on else Mirror.begin(place, name, credentials)
+            session.mirror = (
+                Mirror.at(place, credentials)
+                if going_on
+                else Mirror.begin(place, name, credentials)
+            )
             if not taken_over:
                 stack.enter_context(alone_there(session.mirror, fresh=not going_on))
             session.directory = stack.enter_context(working_folder(session.mirror))
@@ -100,8 +116,8 @@ def run_folder(session: Session, asked: TrainRequest, taken_over: Path | str | N
 
 @contextmanager
 def _fresh(place: Path, asked: TrainRequest) -> Iterator[Path]:
-    """A new run's folder. A launcher's ranks but the first leave no results, and work where nobody sees it: if each had
-    a folder there, chance would decide which one the results come into."""
+    """A new run's folder. A launcher's ranks but the first leave no results, and work where nobody
+    sees it: if each had a folder there, chance would decide which one the results come into."""
     if _is_other_rank():
         with temporary_folder("rank") as folder:
             yield folder
@@ -118,7 +134,8 @@ def _is_other_rank() -> bool:
 
 @contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
-    """Hold a run's folder: of two processes that train in it, each would remove what the other saves.
+    """Hold a run's folder: of two processes that train in it, each would remove what the other
+    saves.
 
     Raises UserError if another one does."""
     from distcore_data.locks import folder_if_free
@@ -134,14 +151,17 @@ def alone_in(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def alone_there(mirror: Mirror, fresh: bool = False) -> Iterator[None]:
-    """The same in a bucket, where it may take half a minute to see that the process which held it is dead.
+    """The same in a bucket, where it may take half a minute to see that the process which held it
+    is dead.
 
     fresh: this process has claimed the folder, and the claim is given up if it cannot be held."""
     from distcore_data.stores import lease as leases
 
     def say() -> None:
         log.info(
-            "A process was at work in %s. Looking for up to %.0f s whether it still is.", mirror.url, leases.PATIENCE
+            "A process was at work in %s. Looking for up to %.0f s whether it still is.",
+            mirror.url,
+            leases.PATIENCE,
         )
 
     with leases.Lease(mirror.store, RUNNING) as lease:
@@ -158,8 +178,11 @@ def alone_there(mirror: Mirror, fresh: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def answer_folder(place: Path | str, credentials: Credentials | None) -> Iterator[tuple[Path, Mirror | None]]:
-    """The folder for what `predict` and `evaluate` find, and the bucket that it is put into when the work is done."""
+def answer_folder(
+    place: Path | str, credentials: Credentials | None
+) -> Iterator[tuple[Path, Mirror | None]]:
+    """The folder for what `predict` and `evaluate` find, and the bucket that it is put into when
+    the work is done."""
     if isinstance(place, Path):
         sweep(place)
         with as_before(place):
@@ -177,13 +200,15 @@ def refuse_to_overwrite(path: Path, mirror: Mirror | None) -> None:
     if there:
         shown = path if mirror is None else mirror.store.where(path.name)
         raise UserError(
-            f"{shown} exists and was left as it is. Give another --output_file or --output_directory, or --overwrite."
+            f"{shown} exists and was left as it is. Give another --output_file or "
+            "--output_directory, or --overwrite."
         )
 
 
 @contextmanager
 def put_at_the_end(mirror: Mirror, folder: Path) -> Iterator[None]:
-    """Put into the bucket what the block leaves in the folder; what stops the block matters more than the bucket."""
+    """Put into the bucket what the block leaves in the folder; what stops the block matters more
+    than the bucket."""
     try:
         yield
     except BaseException:
@@ -195,7 +220,8 @@ def put_at_the_end(mirror: Mirror, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def gone_if_refused(session: Session) -> Iterator[None]:
-    """Remove a run's fresh folder when it fails, or is stopped, before a checkpoint or a model lies in it."""
+    """Remove a run's fresh folder when it fails, or is stopped, before a checkpoint or a model
+    lies in it."""
     try:
         yield
     except (DistcoreError, KeyboardInterrupt, SystemExit):
@@ -210,8 +236,8 @@ def gone_if_refused(session: Session) -> Iterator[None]:
 
 @contextmanager
 def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
-    """If the run does not end well, leave word in its folder of how it did, for `distcore runs`; not if it was refused
-    to go on with the run that lies there."""
+    """If the run does not end well, leave word in its folder of how it did, for `distcore runs`;
+    not if it was refused to go on with the run that lies there."""
     assert session.directory is not None
     path = session.directory / ENDED
     try:
@@ -229,7 +255,8 @@ def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
 
 @contextmanager
 def saying_how_to_go_on(session: Session) -> Iterator[None]:
-    """A signal that stops the run says what it leaves: the model that was being evaluated, or the last checkpoint."""
+    """A signal that stops the run says what it leaves: the model that was being evaluated, or
+    the last checkpoint."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -240,7 +267,10 @@ def saying_how_to_go_on(session: Session) -> Iterator[None]:
                 command = f"distcore evaluate --model_path {session.home} --dataset …"
                 words = f"The model is trained; evaluate it with: {command}"
             elif checkpoint and not words:
-                words = f"The last checkpoint is {checkpoint}; go on from it with --model_resume_path {session.home}"
+                words = (
+                    f"The last checkpoint is {checkpoint}; go on from it with --model_resume_path "
+                    f"{session.home}"
+                )
         raise Stopped(words, signal_of(error)) from None
 
 
@@ -251,10 +281,13 @@ def _left_behind(session: Session) -> tuple[bool, str]:
         last = session.mirror.store.where(max(found, key=_by_step)) if found else ""
         return bool(session.mirror.store.list(f"{MODEL}/")), last
     assert session.directory is not None
-    saved = [str(each) for each in session.directory.glob(f"{CHECKPOINTS}/step-*") if not each.suffix]
+    saved = [
+        str(each) for each in session.directory.glob(f"{CHECKPOINTS}/step-*") if not each.suffix
+    ]
     return (session.directory / MODEL).exists(), max(saved, key=_by_step, default="")
 
 
 def _by_step(name: str) -> tuple[int, str]:
-    """A key by which folders of checkpoints are in the order of their steps, also beyond eight digits."""
+    """A key by which folders of checkpoints are in the order of their steps, also beyond eight
+    digits."""
     return len(name), name

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from distcore_torch.prediction import Request
 
 TYPED = ("parquet", "feather", "frame")
-"""Formats whose whole numbers are whole numbers; a column of a text file is kept as the text that it is."""
+"""Formats whose whole numbers are whole numbers; a column of a text file is kept as the text
+that it is."""
 
 
 class Kept:
@@ -28,7 +29,8 @@ class Kept:
         self._source, self.schema = source, schema
 
     def beside(self, predictions: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The predictions, which are in the order of the rows, each batch with its rows' columns before it."""
+        """The predictions, which are in the order of the rows, each batch with its rows' columns
+        before it."""
         import pyarrow as pa
 
         rows = self._rows()
@@ -55,14 +57,18 @@ class Kept:
 
         for partition in self._source.partitions(16 << 20):
             batch = partition.read()
-            columns = [batch.column(batch.schema.get_field_index(field.name)).cast(field.type) for field in self.schema]
+            columns = [
+                batch.column(batch.schema.get_field_index(field.name)).cast(field.type)
+                for field in self.schema
+            ]
             if batch.num_rows:
                 yield pa.record_batch(columns, schema=self.schema)
 
 
 @contextmanager
 def kept_columns(artifact: Artifact, request: Request, names: Sequence[str]) -> Iterator[Kept]:
-    """The named columns of a dataset. Raises DataError for one that it has not, UserError for one that is predicted."""
+    """The named columns of a dataset. Raises DataError for one that it has not, UserError for
+    one that is predicted."""
     import pyarrow as pa
     import pyarrow.types as pt
 
@@ -73,12 +79,21 @@ def kept_columns(artifact: Artifact, request: Request, names: Sequence[str]) -> 
     taken = set(empty_schema(artifact.features).names)
     for name in names:
         if name in taken:
-            raise UserError(f"--keep {name}: the predictions have a column of that name. Rename it in the dataset.")
+            raise UserError(
+                f"--keep {name}: the predictions have a column of that name. Rename it in the "
+                "dataset."
+            )
     data = Data(request.dataset, format=request.data_format)
     whole: set[str] = set()
     if format_name(request.dataset, request.data_format, artifact.plugins) in TYPED:
-        seen: Any = sample(request.dataset, 1, format=request.data_format, plugins=artifact.plugins).schema
+        seen: Any = sample(
+            request.dataset, 1, format=request.data_format, plugins=artifact.plugins
+        ).schema
         whole = {field.name for field in seen if pt.is_integer(field.type)}
-    schema = pa.schema([(name, pa.int64() if name in whole else pa.string()) for name in dict.fromkeys(names)])
-    with data.open(dict.fromkeys(names, "string"), artifact.delimited(), artifact.plugins) as source:
+    schema = pa.schema(
+        [(name, pa.int64() if name in whole else pa.string()) for name in dict.fromkeys(names)]
+    )
+    with data.open(
+        dict.fromkeys(names, "string"), artifact.delimited(), artifact.plugins
+    ) as source:
         yield Kept(source, schema)

@@ -1,4 +1,5 @@
-"""List every plugin with its state. Each is loaded in a child process (probe.py): one that cannot be is a row."""
+"""List every plugin with its state. Each is loaded in a child process (probe.py): one that
+cannot be is a row."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class Row:
     error: str = ""
 
 
-def rows(plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str] | None = None) -> list[Row]:
+def rows(
+    plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str] | None = None
+) -> list[Row]:
     """A row for every entry point of every kind, core's own first.
 
     Args:
@@ -39,7 +42,11 @@ def rows(plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str]
     wanted = [offer for offer in offers if not plugins.is_blocked(offer)]
     found = {_key(offer): _row(offer, "blocked") for offer in offers if plugins.is_blocked(offer)}
     for offer in _duplicates(wanted):
-        others = [each for each in wanted if (each.kind, each.name) == (offer.kind, offer.name) and each != offer]
+        others = [
+            each
+            for each in wanted
+            if (each.kind, each.name) == (offer.kind, offer.name) and each != offer
+        ]
         who = ", ".join(f"{each.distribution} {each.version}" for each in others)
         found[_key(offer)] = _row(offer, "broken", f"also offered by {who}; uninstall or block one")
     todo = [offer for offer in wanted if _key(offer) not in found]
@@ -50,7 +57,8 @@ def rows(plugins: Plugins, seconds: float = IMPORT_SECONDS, kinds: Sequence[str]
 
 
 def together(found: Sequence[Row]) -> list[Row]:
-    """For people: the members of one distribution that are well share a row, in roles of many small ones."""
+    """For people: the members of one distribution that are well share a row, in roles of many
+    small ones."""
     rows: dict[tuple[str, ...], Row] = {}
     for row in found:
         alone = row.role in ROLES or row.state != "ok"

@@ -19,12 +19,17 @@ class LoadedModel(Artifact):
     """What `distcore.load` gives."""
 
     @classmethod
-    def open(cls, path: str | Path, *, trust: bool = False, credentials: Credentials | None = None) -> LoadedModel:
+    def open(
+        cls, path: str | Path, *, trust: bool = False, credentials: Credentials | None = None
+    ) -> LoadedModel:
         """The model in a folder or a bucket. Arguments and errors: see `open_artifact`."""
         return cls(**vars(open_artifact(path, trust=trust, credentials=credentials)))
 
-    def evaluate(self, dataset: Any, batch_size: int | None = None, data_format: str | None = None) -> JSON:
-        """Metrics on rows that hold their targets: {output feature: {metric: number}}. A frame, path or URL.
+    def evaluate(
+        self, dataset: Any, batch_size: int | None = None, data_format: str | None = None
+    ) -> JSON:
+        """Metrics on rows that hold their targets: {output feature: {metric: number}}. A frame,
+        path or URL.
 
         Raises:
             DataError: There is no row whose targets are known, or the dataset cannot be read.
@@ -40,7 +45,10 @@ class LoadedModel(Artifact):
                 continue
             source.check_unchanged()
         if not evaluation.rows:
-            raise DataError("There is nothing to evaluate: no row has all of its targets. Give rows that have them.")
+            raise DataError(
+                "There is nothing to evaluate: no row has all of its targets. Give rows that have "
+                "them."
+            )
         return evaluation.statistics()
 
     def _repr_html_(self) -> str:
@@ -48,8 +56,11 @@ class LoadedModel(Artifact):
 
         return html_of_model(self)
 
-    def predict(self, dataset: Any, batch_size: int | None = None, data_format: str | None = None) -> pa.Table:
-        """Predictions for every row of a frame, path or URL, in its order (columns: `FeatureNetwork.predictions`)."""
+    def predict(
+        self, dataset: Any, batch_size: int | None = None, data_format: str | None = None
+    ) -> pa.Table:
+        """Predictions for every row of a frame, path or URL, in its order (columns:
+        `FeatureNetwork.predictions`)."""
         import pyarrow as pa
 
         from distcore_torch.prediction import predict_stream

@@ -1,4 +1,5 @@
-"""What `predict` and `evaluate` set up before their work and take down after it: model, backend, who listens."""
+"""What `predict` and `evaluate` set up before their work and take down after it: model, backend,
+who listens."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distcore.workflow.session import check_gpus, choose_backend, limited_gpus, make_backend, under_way
+from distcore.workflow.session import (
+    check_gpus,
+    choose_backend,
+    limited_gpus,
+    make_backend,
+    under_way,
+)
 from distcore_core.contracts import JSON, Backend
 from distcore_core.errors import UserError
 from distcore_core.progress import Progress
@@ -26,8 +33,8 @@ log = logging.getLogger("distcore")
 class ModelSession:
     """One command on a saved model under way.
 
-    reason: why this backend. trust: whether the model may be of a class from outside the installed plugins, and have
-    its extensions listen.
+    reason: why this backend. trust: whether the model may be of a class from outside the installed
+    plugins, and have its extensions listen.
     directory: where results go. mirror: the bucket that they are copied to, or None.
     """
 
@@ -48,11 +55,14 @@ class ModelSession:
     def started(self) -> None:
         """Tell who listens that the work begins."""
         config = told_config(self.artifact.manifest)
-        self.plugins.manager.hook.run_started(command=self.command, config=config, directory=self.directory)
+        self.plugins.manager.hook.run_started(
+            command=self.command, config=config, directory=self.directory
+        )
 
     @property
     def distributed(self) -> bool:
-        """Whether the backend's tasks run elsewhere, so that the work is cut into pieces for them."""
+        """Whether the backend's tasks run elsewhere, so that the work is cut into pieces for
+        them."""
         return self.backend.distributed
 
 
@@ -70,17 +80,22 @@ def open_model(
     listen: bool = True,
     view: str = "none",
 ) -> Iterator[ModelSession]:
-    """Open a model, choose the backend, let its extensions listen if it is trusted; close everything at the end.
+    """Open a model, choose the backend, let its extensions listen if it is trusted; close
+    everything at the end.
 
-    mirror: the bucket that what comes into the directory is copied to. credentials: of the bucket the model lies in.
-    backend: a name, or {"type": name, option: value}; None: the one that is detected, else `local`. The one that the
-    model was trained on is not asked for: a model must open where its cluster is not."""
+    mirror: the bucket that what comes into the directory is copied to. credentials: of the bucket
+        the model lies in.
+    backend: a name, or {"type": name, option: value}; None: the one that is detected, else `local`.
+    The one that the model was trained on is not asked for: a model must open where its cluster
+    is not."""
     with limited_gpus(gpus):
         plugins = Plugins()
         name, reason, options = _chosen(backend, plugins)
         artifact = open_artifact(path, plugins=plugins, trust=trust, credentials=credentials)
         made = make_backend(plugins, name, options)
-        session = ModelSession(command, artifact, trust, made, name, reason, Progress(), directory, mirror)
+        session = ModelSession(
+            command, artifact, trust, made, name, reason, Progress(), directory, mirror
+        )
         if name != DEFAULTS["backends"]:
             log.info("Backend %s: %s.", name, reason)
         with under_way(session, _listeners(artifact, trust) if listen else [], view):
@@ -97,26 +112,32 @@ def _chosen(backend: str | Mapping[str, Any] | None, plugins: Plugins) -> tuple[
     options = dict(backend)
     named = options.pop("type", None)
     if not isinstance(named, str):
-        raise UserError(f"backend {backend!r} names no type. Give a name, or a mapping such as {{'type': 'local'}}.")
+        raise UserError(
+            f"backend {backend!r} names no type. Give a name, or a mapping such as {{'type': "
+            "'local'}."
+        )
     return *choose_backend(named, plugins), options
 
 
 def _listeners(artifact: Artifact, trust: bool) -> list[JSON]:
-    """The extensions of the model's config, if the user trusts it: their options are paths that are written and
-    addresses that are called. Those that are not installed are left out; a model must open where its logger is not."""
+    """The extensions of the model's config, if the user trusts it: their options are paths that are
+    written and addresses that are called. Those that are not installed are left out; a model
+    must open where its logger is not."""
     found: list[JSON] = []
     for each in artifact.manifest.get("extensions", []):
         if not trust:
             log.warning(
-                "Nothing is told to extension %r, which listened when the model was trained: a model does not decide "
-                "what is run and written here. If it is yours, say so with --trust.",
+                "Nothing is told to extension %r, which listened when the model was trained: a "
+                "model does not decide what is run and written here. If it is yours, say so with "
+                "--trust.",
                 each["type"],
             )
         elif each["type"] in artifact.plugins.names("extensions"):
             found.append(each)
         else:
             log.warning(
-                "Nothing is told to extension %r, which listened when the model was trained: it is not installed here.",
+                "Nothing is told to extension %r, which listened when the model was trained: it is "
+                "not installed here.",
                 each["type"],
             )
     return found
@@ -126,7 +147,9 @@ def told_config(manifest: JSON) -> JSON:
     """What a model knows of the config that it was trained with, in the words of a config file."""
     features: dict[str, list[JSON]] = {"input": [], "output": []}
     for each in manifest["features"]:
-        features[each["role"]].append({name: each[name] for name in ("name", "type", "column")} | each["options"])
+        features[each["role"]].append(
+            {name: each[name] for name in ("name", "type", "column")} | each["options"]
+        )
     model = dict(manifest["model"])
     return {
         "input_features": features["input"],

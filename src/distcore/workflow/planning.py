@@ -1,4 +1,5 @@
-"""What a run would do, where, through which plugins and why, as JSON; nothing on disk changes, nothing is started."""
+"""What a run would do, where, through which plugins and why, as JSON; nothing on disk changes,
+nothing is started."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ SAMPLES = 3
 
 @dataclass(frozen=True)
 class Size:
-    """rows: how many, exact or estimated. encoded: about how many bytes a row takes in the cache."""
+    """rows: how many, exact or estimated. encoded: about how many bytes a row takes in the
+    cache."""
 
     rows: int
     exact: bool
@@ -41,12 +43,18 @@ class Size:
 
 
 def plan(
-    config: Any, data: Data, *, backend: str | None = None, random_seed: int | None = None, gpus: Any = None
+    config: Any,
+    data: Data,
+    *,
+    backend: str | None = None,
+    random_seed: int | None = None,
+    gpus: Any = None,
 ) -> JSON:
     """What `train` would do with this data.
 
-    {"config", "random_seed", "backend", "plugins", "dataset", "cache", "training", "notes"}; numbers that are estimates
-    stand beside `"exact": false`. Reads the data once, for its digest. Raises what the run itself would raise at once.
+    {"config", "random_seed", "backend", "plugins", "dataset", "cache", "training", "notes"};
+    numbers that are estimates stand beside `"exact": false`. Reads the data once, for its digest.
+    Raises what the run itself would raise at once.
     """
     with limited_gpus(gpus):
         session = resolved_session("plan", config, backend=backend, random_seed=random_seed)
@@ -65,7 +73,10 @@ def _described(session: Session, data: Data) -> JSON:
     notes = [*session.config.notes, *_defaults_told(session), *training.get("notes", ())]
     free = cache["free_bytes"]
     if cache["state"] != "hit" and free is not None and cache["bytes"] > free:
-        notes.append(f"The cache needs more than is free in {cache['directory']}; name another with backend.cache_dir.")
+        notes.append(
+            f"The cache needs more than is free in {cache['directory']}; name another with "
+            "backend.cache_dir."
+        )
     return {
         "config": session.config.source,
         "random_seed": session.config.random_seed,
@@ -93,11 +104,16 @@ def _described(session: Session, data: Data) -> JSON:
 
 
 def _defaults_told(session: Session) -> Iterator[str]:
-    """The sections of the model that the config leaves out and whose default is more than their options' defaults."""
+    """The sections of the model that the config leaves out and whose default is more than their
+    options' defaults."""
     chosen = session.config.model
     model: Any = session.plugins.options_model("models", chosen.type, "", chosen.options)
     for name, field in (model.model_fields if model is not None else {}).items():
-        said = field.default.model_dump(exclude_unset=True) if hasattr(field.default, "model_dump") else {}
+        said = (
+            field.default.model_dump(exclude_unset=True)
+            if hasattr(field.default, "model_dump")
+            else {}
+        )
         if said and name not in chosen.options:
             in_order = sorted(said.items(), key=lambda each: each[0] != "type")
             words = ", ".join(f"{option}: {value}" for option, value in in_order)
@@ -146,14 +162,20 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
         "split": "given as separate sets" if splitter is None else _split_in_words(preprocessing),
         "splits": {**splits, "exact": state == "hit"},
     }
-    used = sum(count for count in splits.values() if count is not None) if None not in splits.values() else rows
+    used = (
+        sum(count for count in splits.values() if count is not None)
+        if None not in splits.values()
+        else rows
+    )
     encoded = sum(size.encoded * size.rows for _, size in sizes) / max(1, rows)
     cache = {
         "directory": where.directory,
         "key": where.key,
         "state": state,
         "bytes": _stored_bytes(where) if state == "hit" else round(encoded * used),
-        "free_bytes": None if where.in_bucket else shutil.disk_usage(_existing(Path(where.directory))).free,
+        "free_bytes": None
+        if where.in_bucket
+        else shutil.disk_usage(_existing(Path(where.directory))).free,
     }
     return dataset, cache, where
 
@@ -189,7 +211,8 @@ def _expected(session: Session, sizes: list[tuple[int | None, Size]]) -> dict[st
     if not _has_shares(preprocessing.split.type):
         return dict.fromkeys(SPLITS, None)
     return {
-        split: round(share * rows * part) for split, part in zip(SPLITS, preprocessing.split.probabilities, strict=True)
+        split: round(share * rows * part)
+        for split, part in zip(SPLITS, preprocessing.split.probabilities, strict=True)
     }
 
 
@@ -201,7 +224,11 @@ def _has_shares(split: str) -> bool:
 def _split_in_words(preprocessing: Any) -> str:
     split = preprocessing.split
     by = f" by {split.column}" if split.column else ""
-    shares = "" if not _has_shares(split.type) else " " + "/".join(f"{100 * each:g}" for each in split.probabilities)
+    shares = (
+        ""
+        if not _has_shares(split.type)
+        else " " + "/".join(f"{100 * each:g}" for each in split.probabilities)
+    )
     return f"{split.type}{by}{shares}"
 
 
@@ -235,7 +262,9 @@ def _encoded_bytes(session: Session, table: pa.RecordBatch) -> float:
         try:
             metadata = feature.finish(feature.partial(values))
             total += feature.encode(values, metadata).nbytes
-        except DataError:  # these rows alone cannot be fitted (no value, one class); all of them perhaps can
+        except (
+            DataError
+        ):  # these rows alone cannot be fitted (no value, one class); all of them perhaps can
             total += 4 * table.num_rows
     return total / table.num_rows
 
@@ -267,4 +296,6 @@ def _stored_bytes(cache: Cache) -> int:
 
 def _existing(path: Path) -> Path:
     """The nearest folder that is there."""
-    return next((each for each in (path, *path.parents) if each.is_dir()), Path(tempfile.gettempdir()))
+    return next(
+        (each for each in (path, *path.parents) if each.is_dir()), Path(tempfile.gettempdir())
+    )

@@ -1,4 +1,5 @@
-"""What processes listen on, as /proc tells it: for `distcore doctor`, and for tests that nobody gets in."""
+"""What processes listen on, as /proc tells it: for `distcore doctor`, and for tests that nobody
+gets in."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ PROC = Path("/proc")
 
 
 class Port(NamedTuple):
-    """A listening TCP socket. command: the process's, shortened. loopback: whether this machine alone reaches it."""
+    """A listening TCP socket. command: the process's, shortened. loopback: whether this machine
+    alone reaches it."""
 
     process: int
     command: str
@@ -35,16 +37,22 @@ class Port(NamedTuple):
 
 
 def listening(processes: Iterable[int]) -> list[Port]:
-    """What these processes listen on, as far as /proc tells; other users' are not told, nor those that have ended."""
+    """What these processes listen on, as far as /proc tells; other users' are not told, nor
+    those that have ended."""
     found = []
     for process in sorted(processes):
         sockets = _listening_sockets(process)
-        found += [Port(process, _command(process), *sockets[inode]) for inode in _inodes(process) if inode in sockets]
+        found += [
+            Port(process, _command(process), *sockets[inode])
+            for inode in _inodes(process)
+            if inode in sockets
+        ]
     return sorted(set(found))
 
 
 def below(process: int) -> set[int]:
-    """The process and everything that it has started, and what they have, as far as they still hang together."""
+    """The process and everything that it has started, and what they have, as far as they still
+    hang together."""
     children: dict[int, list[int]] = {}
     for each in _processes():
         children.setdefault(_parent(each), []).append(each)
@@ -60,7 +68,9 @@ def below(process: int) -> set[int]:
 def of_distcore() -> set[int]:
     """This user's processes that run distcore, with all that they started; this one is left out."""
     mine = os.getuid()
-    named = [each for each in _processes() if _owner(each) == mine and "distcore" in _command(each, 4096)]
+    named = [
+        each for each in _processes() if _owner(each) == mine and "distcore" in _command(each, 4096)
+    ]
     found: set[int] = set()
     for each in named:
         found |= below(each)
@@ -118,4 +128,6 @@ def _address(text: str) -> tuple[str, int]:
     """Of `0100007F:1F90`: words of four bytes in the machine's own order."""
     words, _, port = text.partition(":")
     raw = b"".join(bytes.fromhex(words[at : at + 8])[::-1] for at in range(0, len(words), 8))
-    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw), int(port, 16)
+    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw), int(
+        port, 16
+    )

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 
 def prepare(session: Session, data: Data) -> Cache:
-    """The cache of this data under this config. A hit reads the data once, to digest it, and no more.
+    """The cache of this data under this config. A hit reads the data once, to digest it, and no
+    more.
 
-    Raises DataError or UserError naming the place in the data, CacheError if the cache cannot be written."""
+    Raises DataError or UserError naming the place in the data, CacheError if the cache cannot be
+    written."""
     from distcore_data.cache import Cache, ensure_cache
     from distcore_data.cache.repair import repair
     from distcore_data.cache.use import begin_use
@@ -47,7 +49,9 @@ def prepare(session: Session, data: Data) -> Cache:
         cache = Cache.at(root_of(session, data), key, session.config.backend.credentials)
 
         def build(builder: CacheBuilder) -> None:
-            tell_other_versions(cache, {name: each.who for name, each in encoders_of(session, data).items()})
+            tell_other_versions(
+                cache, {name: each.who for name, each in encoders_of(session, data).items()}
+            )
             fill(session, data, source, chosen, builder)
             built.append(time.monotonic() - started)
 
@@ -79,20 +83,28 @@ def prepare(session: Session, data: Data) -> Cache:
     return cache
 
 
-def check_storage(session: Session, data: Data, output: str | os.PathLike[str] | None = None) -> None:
-    """If work runs on other machines, ask the backend whether they see the data, the cache and the results' folder.
+def check_storage(
+    session: Session, data: Data, output: str | os.PathLike[str] | None = None
+) -> None:
+    """If work runs on other machines, ask the backend whether they see the data, the cache and the
+    results' folder.
 
-    Only paths are asked for: a URL is the same everywhere, and a frame travels. Raises UserError naming the place."""
+    Only paths are asked for: a URL is the same everywhere, and a frame travels. Raises UserError
+    naming the place."""
     sets = [each for _, each in data.given()] if data.dataset is None else [data.dataset]
     paths = [os.fspath(each) for each in sets if isinstance(each, str | os.PathLike)]
     read = {f"the dataset {path}": path for path in paths if os.path.exists(path)}
     written = {"the cache (backend.cache_dir)": root_of(session, data)}
     if output is not None:
         written["the results (--output_directory)"] = os.fspath(output)
-    session.backend.check_storage(read, {what: path for what, path in written.items() if "://" not in path})
+    session.backend.check_storage(
+        read, {what: path for what, path in written.items() if "://" not in path}
+    )
 
 
-def fill(session: Session, data: Data, source: Source, splitter: Splitter, builder: CacheBuilder) -> None:
+def fill(
+    session: Session, data: Data, source: Source, splitter: Splitter, builder: CacheBuilder
+) -> None:
     """Fit, encode and write everything through the builder."""
     from distcore_data.encoding.fit import fit_and_encode
 
@@ -124,7 +136,8 @@ def fill_again(
     manifest: Manifest,
     shards: Collection[int],
 ) -> None:
-    """Encode the shards of these numbers once more, through a builder that knows what they should be."""
+    """Encode the shards of these numbers once more, through a builder that knows what they
+    should be."""
     from distcore_data.encoding.fit import encode_again
 
     config = session.config
@@ -153,31 +166,40 @@ def announce(session: Session, cache: Cache, seconds: float) -> None:
     reader = open_cache(cache, session.plugins)
     rows = {split: reader.rows(split) for split in SPLITS}
     reader.close()
-    session.plugins.manager.hook.cache_written(key=cache.key, directory=cache.directory, rows=rows, seconds=seconds)
+    session.plugins.manager.hook.cache_written(
+        key=cache.key, directory=cache.directory, rows=rows, seconds=seconds
+    )
 
 
 def key_of(session: Session, data: Data, source: Source, raw: dict[str, str], given: bool) -> str:
-    """The cache's key: content of the data and everything that decides its bytes, and nothing else."""
+    """The cache's key: content of the data and everything that decides its bytes, and nothing
+    else."""
     from distcore_data.cache import cache_key
 
     preprocessing = session.config.preprocessing.model_dump(mode="json")
     preprocessing["random_seed"] = session.config.random_seed
     if given:
         preprocessing["split"] = "given"
-    features = [{**each, "options": data_options(each["options"])} for each in session.features.specifications]
+    features = [
+        {**each, "options": data_options(each["options"])}
+        for each in session.features.specifications
+    ]
     return cache_key(
         source_digest=source.digest(),
         raw=raw,
         features=features,
         preprocessing=preprocessing,
         format=format_of(session),
-        encoders={name: f"{each.distribution} {each.data}" for name, each in encoders_of(session, data).items()},
+        encoders={
+            name: f"{each.distribution} {each.data}"
+            for name, each in encoders_of(session, data).items()
+        },
     )
 
 
 def encoders_of(session: Session, data: Data) -> dict[str, Encoder]:
-    """{"feature number": who encodes it, …}, the cache format, and who reads and splits the data, unless that is
-    the toolkit's own: CACHE_VERSION tells its versions apart."""
+    """{"feature number": who encodes it, …}, the cache format, and who reads and splits the data,
+    unless that is the toolkit's own: CACHE_VERSION tells its versions apart."""
     found = {shown(key): each for key, each in session.features.encoders.items()}
     name = format_of(session).name
     found[f"cache format {name}"] = session.plugins.encoder("caches", name)
@@ -189,8 +211,8 @@ def encoders_of(session: Session, data: Data) -> dict[str, Encoder]:
 
 
 def data_options(options: JSON) -> JSON:
-    """The part of a feature's options that its data depends on: what its network is made of, and what is measured of
-    it, changes no byte.
+    """The part of a feature's options that its data depends on: what its network is made of, and
+    what is measured of it, changes no byte.
 
     A plugin's own feature may have no `preprocessing` section; then all of its options count."""
     network = ("encoder", "decoder", "metrics")
@@ -200,7 +222,9 @@ def data_options(options: JSON) -> JSON:
 def splitter_of(session: Session) -> Splitter:
     """The splitter that the config declares."""
     config = session.config
-    return make_splitter(config.preprocessing.split.model_dump(), config.random_seed, session.plugins)
+    return make_splitter(
+        config.preprocessing.split.model_dump(), config.random_seed, session.plugins
+    )
 
 
 def raw_columns(session: Session, splitter: Splitter | None) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""Ask plugins something in a child process with a deadline for each, so that one that raises, exits, crashes or hangs
-is an answer and nothing else."""
+"""Ask plugins something in a child process with a deadline for each, so that one that raises,
+exits, crashes or hangs is an answer and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ START_SECONDS = 60.0
 """How long the child itself may take to start; it is no plugin's fault if a machine is busy."""
 
 
-def ask(offers: Sequence[Offer], question: str, seconds: float, block: Iterable[str]) -> list[dict[str, Any]]:
+def ask(
+    offers: Sequence[Offer], question: str, seconds: float, block: Iterable[str]
+) -> list[dict[str, Any]]:
     """What each plugin answers to one of QUESTIONS, in order; {"error": why} if it does not answer.
 
     seconds: for one plugin. block: names of plugins that the child must not use."""
@@ -58,7 +60,9 @@ def _answers_of_a_child(
                 answers.append({"error": f"did not finish {doing} within {seconds:g} s"})
                 break
             if line == b"":
-                answers.append({"error": f"ended the interpreter (exit status {child.wait()}) while {doing}"})
+                answers.append(
+                    {"error": f"ended the interpreter (exit status {child.wait()}) while {doing}"}
+                )
                 break
             answers.append(json.loads(line))
     finally:
@@ -105,7 +109,8 @@ QUESTIONS: Mapping[str, tuple[str, Callable[[Plugins, Offer], dict[str, Any]]]] 
 
 
 def _child(question: str) -> None:
-    """Ask each offer named on stdin; one JSON line for each on the real stdout, whatever the plugins print."""
+    """Ask each offer named on stdin; one JSON line for each on the real stdout, whatever the
+    plugins print."""
     answer = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     offers = [Offer(**each) for each in json.loads(sys.stdin.readline())]

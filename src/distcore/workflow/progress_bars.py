@@ -1,4 +1,5 @@
-"""Bars: on a terminal by rich, in a notebook as a text that is replaced in its place; under them the latest rounds."""
+"""Bars: on a terminal by rich, in a notebook as a text that is replaced in its place; under them
+the latest rounds."""
 
 from __future__ import annotations
 
@@ -75,7 +76,9 @@ class TerminalBars:
         for stage in progress.stages_finished[self._finished :]:
             task = self._task if self._task is not None else self._added(stage.name)
             total = bars.tasks[bars.task_ids.index(task)].total or 1
-            bars.update(task, completed=stage.share * total, total=total, time=duration(stage.seconds))
+            bars.update(
+                task, completed=stage.share * total, total=total, time=duration(stage.seconds)
+            )
             self._task, self._finished = None, self._finished + 1
         if not progress.stage:
             return
@@ -95,7 +98,8 @@ class TerminalBars:
 
 
 class NotebookBars:
-    """Plain text in one place of a notebook: the same with and without ipywidgets, which rich would ask for."""
+    """Plain text in one place of a notebook: the same with and without ipywidgets, which rich
+    would ask for."""
 
     def __init__(self, progress: Progress, handle: Any) -> None:
         self._progress, self._handle, self._shown = progress, handle, ""

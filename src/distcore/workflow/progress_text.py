@@ -16,15 +16,22 @@ def line_of(stage: Stage) -> str:
     name, rows, seconds, _ = stage
     if not rows:
         return f"{name:<11} {seconds:.1f} s"
-    return f"{name:<11} {rows:,} rows in {seconds:.1f} s ({short(rows / max(seconds, 1e-9))} rows/s)"
+    return (
+        f"{name:<11} {rows:,} rows in {seconds:.1f} s ({short(rows / max(seconds, 1e-9))} rows/s)"
+    )
 
 
 def status_of(progress: Progress) -> str:
-    """Where the stage under way is: `train       step 120 of 3,000 (4 %), 13.5 k rows/s, loss 0.4123, 2 min left`."""
+    """Where the stage under way is: `train       step 120 of 3,000 (4 %), 13.5 k rows/s, loss
+    0.4123, 2 min left`."""
     done, total, unit = progress.done, progress.total, progress.unit
     parts = [f"{done:,} {unit}"]
     if total:
-        parts = [f"{unit.removesuffix('s')} {done:,} of {total:,} ({done / total:.0%})".replace("%", " %")]
+        parts = [
+            f"{unit.removesuffix('s')} {done:,} of {total:,} ({done / total:.0%})".replace(
+                "%", " %"
+            )
+        ]
     parts += [rate_of(progress), loss_of(progress), progress.note, time_of(progress)]
     return f"{progress.stage:<11} {', '.join(each for each in parts if each)}"
 
@@ -51,7 +58,8 @@ def time_of(progress: Progress) -> str:
 
 
 def round_line(found: Round) -> str:
-    """`epoch 4/30   train loss 0.4051   validation loss 0.5066, roc_auc 0.8011   best 0.8025 at 3, patience 4`."""
+    """`epoch 4/30   train loss 0.4051   validation loss 0.5066, roc_auc 0.8011   best 0.8025 at
+    3, patience 4`."""
     where = f"epoch {_count(found.epoch)}/{_count(found.epochs)}"
     if found.evaluation != found.epoch:
         where = f"evaluation {found.evaluation}, {where}"
@@ -64,7 +72,8 @@ def round_line(found: Round) -> str:
 
 
 def _metrics(found: Round, outputs: Mapping[str, Mapping[str, float | None]]) -> str:
-    """The loss of a split and the metric that is watched; with several outputs, under the outputs' names."""
+    """The loss of a split and the metric that is watched; with several outputs, under the
+    outputs' names."""
     several = len(set(outputs) - {COMBINED}) > 1
     own = found.feature if found.feature in outputs else COMBINED
     if not several and own == COMBINED:
@@ -90,7 +99,8 @@ def _standing(found: Round) -> str:
 
 
 def closing(rounds: Sequence[Round]) -> str:
-    """`stopped early at evaluation 11; best was 6 by roc_auc 0.8025`; empty if training told no round."""
+    """`stopped early at evaluation 11; best was 6 by roc_auc 0.8025`; empty if training told no
+    round."""
     if not rounds:
         return ""
     last = rounds[-1]
@@ -98,7 +108,11 @@ def closing(rounds: Sequence[Round]) -> str:
     how = f"stopped early at evaluation {last.evaluation}"
     if not early:
         done = last.epoch >= last.epochs
-        how = f"trained {_count(last.epoch)} epochs" if done else f"ended after {_count(last.epoch)} epochs"
+        how = (
+            f"trained {_count(last.epoch)} epochs"
+            if done
+            else f"ended after {_count(last.epoch)} epochs"
+        )
     if last.best is None:
         return f"{how}; no evaluation had a finite {last.metric}"
     return f"{how}; best was {last.best_evaluation} by {last.metric} {number(last.best)}"

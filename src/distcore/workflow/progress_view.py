@@ -16,7 +16,8 @@ from distcore.workflow.progress_text import closing, line_of, round_line, status
 from distcore_core.progress import Progress
 
 PERIOD = 0.2
-"""Seconds between two looks; reading the loss of a GPU run waits for the device, so this stays coarse."""
+"""Seconds between two looks; reading the loss of a GPU run waits for the device, so this stays
+coarse."""
 
 SILENCE = 30.0
 """Seconds without a line after which one says where the stage under way is."""
@@ -25,10 +26,12 @@ SILENCE = 30.0
 class ProgressView:
     """Context manager that draws `progress` to standard error until it is left.
 
-    style: "auto" (bars on a terminal or in Jupyter, else lines), "interactive" (bars there, else nothing), "bars",
-    "lines" or "none"."""
+    style: "auto" (bars on a terminal or in Jupyter, else lines), "interactive" (bars there, else
+    nothing), "bars", "lines" or "none"."""
 
-    def __init__(self, progress: Progress, style: str = "auto", stream: IO[str] | None = None) -> None:
+    def __init__(
+        self, progress: Progress, style: str = "auto", stream: IO[str] | None = None
+    ) -> None:
         self.progress = progress
         self.stream = stream or sys.stderr
         interactive = self.stream.isatty() or in_jupyter()
@@ -43,7 +46,9 @@ class ProgressView:
         if self.drawing:
             # A notebook's kernel finds the cell that output belongs to in the context.
             draw = contextvars.copy_context().run
-            self._thread = threading.Thread(target=draw, args=(self._draw,), name="distcore-progress", daemon=True)
+            self._thread = threading.Thread(
+                target=draw, args=(self._draw,), name="distcore-progress", daemon=True
+            )
             self._thread.start()
         return self
 
@@ -59,7 +64,11 @@ class ProgressView:
             self._draw_lines()
 
     def _draw_bars(self) -> None:
-        opened = NotebookBars.open(self.progress) if in_jupyter() else TerminalBars.open(self.progress, self.stream)
+        opened = (
+            NotebookBars.open(self.progress)
+            if in_jupyter()
+            else TerminalBars.open(self.progress, self.stream)
+        )
         with opened as bars:
             while not self._stop.wait(PERIOD):
                 bars.look()
@@ -70,7 +79,8 @@ class ProgressView:
         self._print_news()
 
     def _print_news(self) -> None:
-        """A line for each round and each stage that ended since the last look, or after a long silence."""
+        """A line for each round and each stage that ended since the last look, or after a long
+        silence."""
         ended = self.progress.stages_finished[self._finished :]
         rounds = self.progress.rounds[self._rounds :]
         for each in rounds:

@@ -36,11 +36,22 @@ VERSION = 1
 LIBRARIES = ("torch", "numpy", "pyarrow")
 """Whose versions may change bits, beside distcore's own distributions and the plugins'."""
 
-SWITCHES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "ATEN_CPU_CAPABILITY", "MKL_CBWR")
+SWITCHES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+)
 """Environment variables that libraries of numbers look at."""
 
 FILES = (
-    *("description.json", "training_statistics.json", "test_statistics.json", "test_diagnostics.json"),
+    *(
+        "description.json",
+        "training_statistics.json",
+        "test_statistics.json",
+        "test_diagnostics.json",
+    ),
     *("digests.json", "training_log.jsonl", results.PREDICTIONS, LEDGER, f"{MODEL}/model.json"),
 )
 """What the finished receipt has digests of. model.json holds those of the weights."""
@@ -75,7 +86,8 @@ def receipt_of(session: Session, description: JSON, cache: Cache) -> JSON:
     """What the receipt says before training begins."""
     config, trainer = session.config, session.reference(TRAINER)
     used = [
-        {name: each[name] for name in ("kind", "name", "distribution", "version")} for each in description["plugins"]
+        {name: each[name] for name in ("kind", "name", "distribution", "version")}
+        for each in description["plugins"]
     ]
     names = {each["distribution"] for each in used} | set(_own_distributions())
     return {
@@ -83,7 +95,11 @@ def receipt_of(session: Session, description: JSON, cache: Cache) -> JSON:
         "command": session.command,
         "config": config.as_json(),
         "config_file": str(config.source),
-        "lines": {dotted(*path): place.line for path, place in config.source_map.items() if place.line and path},
+        "lines": {
+            dotted(*path): place.line
+            for path, place in config.source_map.items()
+            if place.line and path
+        },
         "data": description["data"],
         "cache_key": cache.key,
         "random_seed": config.random_seed,

@@ -56,7 +56,9 @@ class TrainRequest:
     @property
     def data(self) -> Data:
         """Raises UserError if nothing, or too much, is named."""
-        return Data(self.dataset, self.training_set, self.validation_set, self.test_set, self.data_format)
+        return Data(
+            self.dataset, self.training_set, self.validation_set, self.test_set, self.data_format
+        )
 
     @property
     def output(self) -> Path | str:
@@ -66,20 +68,28 @@ class TrainRequest:
     @property
     def going_on(self) -> Path | str | None:
         """The folder, or the address, of the run to go on with. Raises UserError."""
-        return folder_or_address(self.model_resume_path, "--model_resume_path") if self.model_resume_path else None
+        return (
+            folder_or_address(self.model_resume_path, "--model_resume_path")
+            if self.model_resume_path
+            else None
+        )
 
     def to_run(self) -> tuple[RunConfig, Mapping[str, Any] | None]:
-        """(the config, the weights of a model given from Python): of the run to go on with if no config is given;
-        with nobody who listens, and so nobody who logs, if no log is to be saved."""
+        """(the config, the weights of a model given from Python): of the run to go on with if no
+        config is given; with nobody who listens, and so nobody who logs, if no log is to be
+        saved."""
         config, weights = results.config_to_resume(self.config, self.going_on), None
         if self.model is not None:
-            config, weights = with_model(config, self.model, saved="skip_save_model" not in self.skip)
+            config, weights = with_model(
+                config, self.model, saved="skip_save_model" not in self.skip
+            )
         if "skip_save_log" in self.skip:
             config = replace(config, extensions=())
         return config, weights
 
     def start(self, config: RunConfig) -> Path | ResultsStore | None:
-        """The model to start from. Raises ArtifactError, before any work, if there is no whole one."""
+        """The model to start from. Raises ArtifactError, before any work, if there is no whole
+        one."""
         if self.model_load_path is None:
             return None
         from distcore_data.artifact import model_place
@@ -91,7 +101,8 @@ class TrainRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerRequest:
-    """`predict` or `evaluate` (command). The other fields are the arguments of `distcore.evaluate`."""
+    """`predict` or `evaluate` (command). The other fields are the arguments of
+    `distcore.evaluate`."""
 
     command: str
     model_path: Location
@@ -115,16 +126,21 @@ class AnswerRequest:
         folder, slash, _ = str(self.output_file or "").rpartition("/")
         if slash:
             return folder_or_address(folder or "/", "--output_file")
-        return folder_or_address(self.output_directory if self.output_file is None else ".", "--output_directory")
+        return folder_or_address(
+            self.output_directory if self.output_file is None else ".", "--output_directory"
+        )
 
     @property
     def file_name(self) -> str:
-        """Of the predictions, whose ending says how they are written. Raises UserError for another one."""
+        """Of the predictions, whose ending says how they are written. Raises UserError for
+        another one."""
         if self.output_file is None:
             return results.PREDICTIONS
         name = str(self.output_file).rpartition("/")[2]
         if not name.endswith((".csv", ".parquet")) or name.startswith("."):
-            raise UserError(f"--output_file {self.output_file}: name a file that ends in .csv or .parquet.")
+            raise UserError(
+                f"--output_file {self.output_file}: name a file that ends in .csv or .parquet."
+            )
         return name
 
     @property
@@ -134,7 +150,8 @@ class AnswerRequest:
 
 
 def with_model(config: Any, model: Any, saved: bool) -> tuple[RunConfig, Mapping[str, Any] | None]:
-    """The config with a class or an instance given from Python as its model, and the instance's weights."""
+    """The config with a class or an instance given from Python as its model, and the instance's
+    weights."""
     from distcore.config import Ref, load_config
     from distcore_core.registry.manager import Plugins
 

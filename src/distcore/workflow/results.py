@@ -35,7 +35,8 @@ REPORT = "report.html"
 """What the extension `report` writes."""
 
 SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
-"""Files of Ludwig's shape: `digests.json` beside them vouches for them. All others hold a digest of themselves."""
+"""Files of Ludwig's shape: `digests.json` beside them vouches for them. All others hold a digest
+of themselves."""
 
 CHANGED = (
     "Take it from a backup, or give the config that the run was begun with (--config): "
@@ -43,8 +44,11 @@ CHANGED = (
 )
 
 
-def write(session: Session, name: str, content: JSON, skip: Collection[str] = (), unless: str = "") -> None:
-    """Write one JSON file of the experiment's folder, whole or not at all, unless it is to be skipped."""
+def write(
+    session: Session, name: str, content: JSON, skip: Collection[str] = (), unless: str = ""
+) -> None:
+    """Write one JSON file of the experiment's folder, whole or not at all, unless it is to be
+    skipped."""
     if unless and unless in skip:
         return
     path = _directory(session) / name
@@ -59,7 +63,12 @@ def write_json(path: Path, content: JSON) -> None:
     """Write one JSON file, sealed or vouched for, whole or not at all.
 
     Raises TrainingError or UserError if it cannot be written."""
-    with explained(path.parent, path.name, TrainingError, advice="choose another folder with --output_directory"):
+    with explained(
+        path.parent,
+        path.name,
+        TrainingError,
+        advice="choose another folder with --output_directory",
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             if path.name in SCORES:
@@ -67,13 +76,19 @@ def write_json(path: Path, content: JSON) -> None:
             else:
                 write_file(path, sealed(content))
         except (TypeError, ValueError) as error:
-            raise UserError(f"{path} cannot be written as JSON: {error}. Use plain, finite values.") from error
+            raise UserError(
+                f"{path} cannot be written as JSON: {error}. Use plain, finite values."
+            ) from error
 
 
 def predictions(
-    path: Path | None, batches: Iterator[pa.RecordBatch], features: Features, kept: Kept | None = None
+    path: Path | None,
+    batches: Iterator[pa.RecordBatch],
+    features: Features,
+    kept: Kept | None = None,
 ) -> int:
-    """Write predictions to the path, or only compute them if it is None; returns the rows that were written.
+    """Write predictions to the path, or only compute them if it is None; returns the rows that were
+    written.
 
     kept: the columns of the dataset that come before them."""
     from distcore_torch.prediction import empty_schema, finite_or_told, write_predictions
@@ -115,13 +130,14 @@ def _description(resume: Path | str, given: RunConfig | None) -> bytes:
         return Mirror.at(resume, credentials).store.read(DESCRIPTION)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"{resume} holds no run to go on with: there is no {DESCRIPTION}. Give the experiment's folder, "
-            "such as results/experiment_run."
+            f"{resume} holds no run to go on with: there is no {DESCRIPTION}. Give the "
+            "experiment's folder, such as results/experiment_run."
         ) from None
 
 
 def brought_model(session: Session, model: Path) -> Path:
-    """The model that training wrote, on this machine: a rank on another one copied it into the bucket."""
+    """The model that training wrote, on this machine: a rank on another one copied it into the
+    bucket."""
     from distcore_data.artifact import NAME
 
     if session.mirror is None or model.exists():
@@ -131,7 +147,8 @@ def brought_model(session: Session, model: Path) -> Path:
 
 
 def refuse_without_scores(found: TrainResult) -> None:
-    """Raise TrainingError if training ended without one finite number for an output feature: its model is none."""
+    """Raise TrainingError if training ended without one finite number for an output feature: its
+    model is none."""
     last: dict[str, list[float | None]] = {}
     for outputs in found.statistics.values():
         for output, metrics in outputs.items():
@@ -139,8 +156,9 @@ def refuse_without_scores(found: TrainResult) -> None:
     for output, values in last.items():
         if values and not any(value is not None and math.isfinite(value) for value in values):
             raise TrainingError(
-                f"No score of {output} is finite at the end of training, so its model is of no use and is not kept. "
-                "Look at the trainer's options, and for extreme values in the data."
+                f"No score of {output} is finite at the end of training, so its model is of no use "
+                "and is not kept. Look at the trainer's options, and for extreme values in the "
+                "data."
             )
 
 
@@ -160,7 +178,8 @@ def remove_model(session: Session, model: Path) -> None:
 
 
 def check_weights(place: Path | ResultsStore) -> None:
-    """Raise ArtifactError, before any work, if there is no whole model to start from (`--model_load_path`)."""
+    """Raise ArtifactError, before any work, if there is no whole model to start from
+    (`--model_load_path`)."""
     from distcore_data.artifact import find_model, model_here, read_manifest
 
     if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
@@ -170,7 +189,8 @@ def check_weights(place: Path | ResultsStore) -> None:
 
 
 def remove_cache(cache: Cache) -> None:
-    """Remove a cache that this run built and was told not to keep, and its folder if nothing else lies in it."""
+    """Remove a cache that this run built and was told not to keep, and its folder if nothing
+    else lies in it."""
     from distcore_data.cache import remove
 
     remove(cache)
@@ -180,7 +200,8 @@ def remove_cache(cache: Cache) -> None:
 
 
 def write_weights(session: Session, weights: Mapping[str, Any]) -> Path:
-    """Write the weights of a module given from Python, for every worker to start from; returns the file."""
+    """Write the weights of a module given from Python, for every worker to start from; returns
+    the file."""
     from distcore_torch.training.tensorfile import tensor_writer
 
     path = _directory(session) / "initial.safetensors"

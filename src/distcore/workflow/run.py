@@ -1,7 +1,9 @@
-"""The story, top to bottom: config → preprocess → cache → load → train → evaluate → predict → report.
+"""The story, top to bottom: config → preprocess → cache → load → train → evaluate → predict →
+report.
 
-These are the functions of the Python interface; the command line calls the same ones. A dataset is a path, a glob, an
-fsspec URL, or any object with Arrow's PyCapsule interface (pandas, polars, pyarrow, DuckDB).
+These are the functions of the Python interface; the command line calls the same ones. A dataset is
+a path, a glob, an fsspec URL, or any object with Arrow's PyCapsule interface (pandas, polars,
+pyarrow, DuckDB).
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from distcore.workflow import folders, receipt, results
 from distcore.workflow.arguments import told
 from distcore.workflow.description import describe
 from distcore.workflow.prepare import check_storage, prepare
-from distcore.workflow.requests import AnswerRequest, ConfigLike, Location, TrainRequest, own_extensions
+from distcore.workflow.requests import (
+    AnswerRequest,
+    ConfigLike,
+    Location,
+    TrainRequest,
+    own_extensions,
+)
 from distcore.workflow.session import Session, open_session
 from distcore.workflow.summary import NAME as SUMMARY
 from distcore.workflow.summary import of_test_split, summary_of
@@ -38,8 +46,8 @@ if TYPE_CHECKING:
 class Outcome:
     """What `train` and `experiment` give back.
 
-    directory: the experiment's folder. model: its model folder, or None if it was not saved. If results go to a
-    bucket, these and `predictions` are addresses.
+    directory: the experiment's folder. model: its model folder, or None if it was not saved. If
+    results go to a bucket, these and `predictions` are addresses.
     training_statistics: {split: {output feature: {metric: [a value an evaluation]}}}.
     test_statistics: {output feature: {metric: number}}, None for `train`.
     predictions: the file, or None. report: the page that the extension `report` wrote, or None.
@@ -74,9 +82,13 @@ class Outcome:
     def in_bucket(self, mirror: Mirror) -> Outcome:
         """The same, with the addresses of what lies in the mirror."""
         model = mirror.store.where(results.MODEL) if self.model is not None else None
-        predictions = mirror.store.where(results.PREDICTIONS) if self.predictions is not None else None
+        predictions = (
+            mirror.store.where(results.PREDICTIONS) if self.predictions is not None else None
+        )
         report = mirror.store.where(results.REPORT) if self.report is not None else None
-        return replace(self, directory=mirror.url, model=model, predictions=predictions, report=report)
+        return replace(
+            self, directory=mirror.url, model=model, predictions=predictions, report=report
+        )
 
 
 @told
@@ -100,7 +112,8 @@ def experiment(
     skip: Collection[str] = frozenset(),
     view: str = "interactive",
 ) -> Outcome:
-    """Train, then evaluate and predict the test split; everything lies in one folder. Arguments: see `train`."""
+    """Train, then evaluate and predict the test split; everything lies in one folder. Arguments:
+    see `train`."""
     return _train(TrainRequest(command="experiment", **locals()))
 
 
@@ -128,7 +141,8 @@ def train(
     """Preprocess (or find the cache) and fit a model.
 
     Args:
-        config: Path of a YAML file, YAML text of several lines, or a mapping; None to go on with a run as it began.
+        config: Path of a YAML file, YAML text of several lines, or a mapping; None to go on with a
+            run as it began.
         dataset: What is split: a path, a glob, a URL or a frame.
         training_set: Given with `validation_set` and `test_set` in place of `dataset`.
         validation_set: See `training_set`.
@@ -142,13 +156,15 @@ def train(
         model_name: See `experiment_name`.
         model_load_path: Start from the weights of this model.
         model_resume_path: Go on with the run in this folder.
-        model: A torch.nn.Module (an instance, whose weights are started from, or a class) in place of the config's.
+        model: A torch.nn.Module (an instance, whose weights are started from, or a class) in place
+            of the config's.
         skip: Names of what not to save (`skip_save_…`).
-        view: How to draw progress: "interactive" (bars on a terminal and in Jupyter), "auto" (there bars, else lines),
-            "bars", "lines" or "none".
+        view: How to draw progress: "interactive" (bars on a terminal and in Jupyter), "auto" (there
+            bars, else lines), "bars", "lines" or "none".
 
     Raises:
-        DistcoreError: What is wrong, where, and what to do; nothing is left then but the checkpoints of a run.
+        DistcoreError: What is wrong, where, and what to do; nothing is left then but the
+            checkpoints of a run.
     """
     return _train(TrainRequest(command="train", **locals()))
 
@@ -181,19 +197,32 @@ def _train(asked: TrainRequest) -> Outcome:
         return _train_and_save(session, cache, asked, start)
 
 
-def _train_and_save(session: Session, cache: Cache, asked: TrainRequest, start: Path | ResultsStore | None) -> Outcome:
-    """Fit, and fill the experiment's folder; for an experiment, also score and predict the test split."""
+def _train_and_save(
+    session: Session, cache: Cache, asked: TrainRequest, start: Path | ResultsStore | None
+) -> Outcome:
+    """Fit, and fill the experiment's folder; for an experiment, also score and predict the test
+    split."""
     assert session.directory is not None
     skip, resuming = asked.skip, asked.going_on is not None
     description = describe(session, asked.data, cache)
     session.started()
     if not resuming:
-        results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
+        results.write(
+            session, results.DESCRIPTION, description, skip, "skip_save_training_description"
+        )
         receipt.write(session, description, cache, skip)
     trained = fit(session, cache, start, resuming, skip, description["plugins"])
     if resuming:  # not before it is known that this is the run of that folder
-        results.write(session, results.DESCRIPTION, description, skip, "skip_save_training_description")
-    results.write(session, "training_statistics.json", trained.statistics, skip, "skip_save_training_statistics")
+        results.write(
+            session, results.DESCRIPTION, description, skip, "skip_save_training_description"
+        )
+    results.write(
+        session,
+        "training_statistics.json",
+        trained.statistics,
+        skip,
+        "skip_save_training_statistics",
+    )
     trained = replace(trained, model=results.brought_model(session, trained.model))
     test, path, summary = None, None, summary_of(session, trained)
     if session.command == "experiment":
@@ -225,7 +254,9 @@ def preprocess(
     data = Data(dataset, training_set, validation_set, test_set, data_format)
     with (
         Stoppable(),
-        open_session("preprocess", config, backend=backend, random_seed=random_seed, view=view) as session,
+        open_session(
+            "preprocess", config, backend=backend, random_seed=random_seed, view=view
+        ) as session,
     ):
         session.started()
         check_storage(session, data)
@@ -286,7 +317,8 @@ def train_job(
 def _evaluate_test_split(
     session: Session, cache: Cache, model: Path, skip: Any, summary: JSON
 ) -> tuple[JSON, Path | None]:
-    """Evaluate and predict the test split in one pass over it: (the metrics, the predictions' file).
+    """Evaluate and predict the test split in one pass over it: (the metrics, the predictions'
+    file).
 
     summary: is given what the split shows beside that."""
     from distcore_data.artifact import open_artifact
@@ -302,13 +334,19 @@ def _evaluate_test_split(
         session.progress.begin("test", total=reader.rows("test"))
         rows = session.config.trainer.eval_batch_size
         batches = split_batches(artifact, reader, "test", rows if isinstance(rows, int) else None)
-        results.predictions(path, evaluation.run(batches, session.progress, decode=path is not None), artifact.features)
+        results.predictions(
+            path,
+            evaluation.run(batches, session.progress, decode=path is not None),
+            artifact.features,
+        )
         session.progress.end()
         statistics = evaluation.statistics()
         if "skip_save_report" not in skip and reader.rows("test"):
             of_test_split(session, summary, reader, artifact, statistics)
     results.write(session, "test_statistics.json", statistics, skip, "skip_save_eval_stats")
-    results.write(session, "test_diagnostics.json", evaluation.drawings(), skip, "skip_save_eval_stats")
+    results.write(
+        session, "test_diagnostics.json", evaluation.drawings(), skip, "skip_save_eval_stats"
+    )
     if path is not None:
         session.plugins.manager.hook.predictions_written(path=path, rows=evaluation.rows)
     return statistics, path
@@ -370,8 +408,8 @@ def evaluate(
         dataset: A path, a glob, a URL or a frame.
         data_format: Of the dataset; None finds it.
         batch_size: Rows of a forward pass.
-        backend: A name, or {"type": name, option: value}; one whose tasks run on other machines gets the dataset in
-            pieces.
+        backend: A name, or {"type": name, option: value}; one whose tasks run on other machines
+            gets the dataset in pieces.
         gpus: See `train`.
         trust: See `load`.
         output_directory: Where `test_statistics.json` and `predictions.parquet` go.
@@ -397,9 +435,10 @@ def load(model_path: str | Path, *, trust: bool = False, credentials: Any = None
 
     Args:
         model_path: The folder, or its address in a bucket.
-        trust: Allow a model that names a class from outside the installed plugins; opening it imports that class.
-        credentials: Of the bucket that it lies in, a mapping or the path of a JSON file; None: what the environment
-            gives.
+        trust: Allow a model that names a class from outside the installed plugins; opening it
+            imports that class.
+        credentials: Of the bucket that it lies in, a mapping or the path of a JSON file; None: what
+            the environment gives.
 
     Raises:
         ArtifactError: It is damaged, foreign or not trusted.
@@ -424,7 +463,8 @@ def plan(
     random_seed: int | None = None,
     gpus: Any = None,
 ) -> JSON:
-    """What `train` would run, where, through which plugins and why. Changes nothing. Arguments: see `train`."""
+    """What `train` would run, where, through which plugins and why. Changes nothing. Arguments:
+    see `train`."""
     from distcore.workflow.planning import plan as make_plan
 
     data = Data(dataset, training_set, validation_set, test_set, data_format)

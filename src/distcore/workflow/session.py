@@ -1,4 +1,5 @@
-"""What every command sets up before its work and takes down after it: config, plugins, backend, extensions, folder."""
+"""What every command sets up before its work and takes down after it: config, plugins, backend,
+extensions, folder."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 class Session:
     """One command under way.
 
-    reason: why this backend. directory: the experiment's folder, if there is one. mirror: the bucket that it is
-    copied to, if results go to one. built_cache: no cache was there.
+    reason: why this backend. directory: the experiment's folder, if there is one. mirror: the
+    bucket that it is copied to, if results go to one. built_cache: no cache was there.
     closing: what ends with the command, such as the use of its cache.
     """
 
@@ -70,8 +71,11 @@ class Session:
         self.plugins.manager.hook.results_written(command=self.command, directory=self.directory)
 
     def check(self) -> None:
-        """Let the plugins that this command needs say, before any work, what stands against it here."""
-        roles: tuple[Role[Any], ...] = (PROCESSOR,) if self.command == "preprocess" else (PROCESSOR, LOADER, TRAINER)
+        """Let the plugins that this command needs say, before any work, what stands against it
+        here."""
+        roles: tuple[Role[Any], ...] = (
+            (PROCESSOR,) if self.command == "preprocess" else (PROCESSOR, LOADER, TRAINER)
+        )
         for reference in map(self.reference, roles):
             self.plugins.check(reference.kind, reference.name, reference.options)
 
@@ -99,11 +103,12 @@ def open_session(
     view: str = "none",
     own: Sequence[str] = (),
 ) -> Iterator[Session]:
-    """Read and resolve the config, choose the backend, let extensions listen; close everything at the end.
+    """Read and resolve the config, choose the backend, let extensions listen; close everything at
+    the end.
 
     config: path, mapping or RunConfig. gpus: "0,1", -1 for none, or None for whatever is there.
-    view: how to draw progress ("auto", "bars", "lines", "none"). own: extensions that the command itself brings; those
-    that are not installed are left out."""
+    view: how to draw progress ("auto", "bars", "lines", "none"). own: extensions that the command
+    itself brings; those that are not installed are left out."""
     patient_threads()
     with limited_gpus(gpus):
         session = resolved_session(command, config, backend=backend, random_seed=random_seed)
@@ -131,7 +136,8 @@ def _opened(session: Session, gpus: Any, view: str, own: Sequence[str]) -> Itera
 
 
 class UnderWay(Protocol):
-    """What every command has: a `Session`, or the `ModelSession` of one that works on a saved model."""
+    """What every command has: a `Session`, or the `ModelSession` of one that works on a saved
+    model."""
 
     command: str
     backend: Backend
@@ -144,9 +150,13 @@ class UnderWay(Protocol):
 
 @contextmanager
 def under_way(
-    session: UnderWay, extensions: Sequence[Mapping[str, Any]], view: str, brought: Sequence[Mapping[str, Any]] = ()
+    session: UnderWay,
+    extensions: Sequence[Mapping[str, Any]],
+    view: str,
+    brought: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[None]:
-    """Draw the session's progress, let the extensions listen and tell them how it ended; close the backend.
+    """Draw the session's progress, let the extensions listen and tell them how it ended; close the
+    backend.
 
     brought: extensions that the command adds to those of the config."""
     plugins = session.plugins
@@ -164,7 +174,9 @@ def under_way(
                 raise
             finally:
                 session.progress.end()
-                plugins.manager.hook.run_finished(command=session.command, directory=session.directory, error=error)
+                plugins.manager.hook.run_finished(
+                    command=session.command, directory=session.directory, error=error
+                )
     finally:
         session.backend.close()
 
@@ -172,7 +184,8 @@ def under_way(
 def resolved_session(
     command: str, config: Any, *, backend: str | None = None, random_seed: int | None = None
 ) -> Session:
-    """Config, plugins, backend and features of a command, and nothing begun: no extension is made, nobody is told.
+    """Config, plugins, backend and features of a command, and nothing begun: no extension is made,
+    nobody is told.
 
     The caller closes the backend."""
     from distcore.config import load_config, resolve
@@ -183,7 +196,8 @@ def resolved_session(
     resolved = resolve(read, plugins, backend=name)
     made = make_backend(plugins, name, resolved.backend.options)
     try:
-        # A section such as `trainer: {num_workers: 4}` names no type: it is the backend's default's.
+        # A section such as `trainer: {num_workers: 4}` names no type: it is the backend's
+        # default's.
         resolved = resolve(resolved, plugins, made.defaults, name)
         features = Features.of(resolved.as_json(), plugins)
     except BaseException:
@@ -193,15 +207,16 @@ def resolved_session(
 
 
 def make_backend(plugins: Plugins, name: str, options: Any) -> Backend:
-    """The backend. A launcher's process that another one leads does its part, and ends; it comes back from there only
-    if it has to lead from now on, because the one that led is lost."""
+    """The backend. A launcher's process that another one leads does its part, and ends; it comes
+    back from there only if it has to lead from now on, because the one that led is lost."""
     made: Backend = plugins.make(BACKEND, name, options)
     made.follow()
     return made
 
 
 def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
-    """The backend's name and why: the config (or the command line) names it, it was detected, or nothing else was."""
+    """The backend's name and why: the config (or the command line) names it, it was detected, or
+    nothing else was."""
     if named:
         return named, "named in the config or on the command line"
     found = plugins.detect()
@@ -212,7 +227,8 @@ def choose_backend(named: str | None, plugins: Plugins) -> tuple[str, str]:
 
 @contextmanager
 def limited_gpus(gpus: Any) -> Iterator[None]:
-    """Hide all GPUs but the named ones from this process and its children until the block ends; before torch looks."""
+    """Hide all GPUs but the named ones from this process and its children until the block ends;
+    before torch looks."""
     if gpus is None:
         yield
         return
@@ -230,7 +246,10 @@ def limited_gpus(gpus: Any) -> Iterator[None]:
 def _named_gpus(gpus: Any) -> str:
     text = ",".join(map(str, gpus)) if isinstance(gpus, list | tuple) else str(gpus)
     if not all(part.strip().lstrip("-").isdigit() for part in text.split(",")):
-        raise UserError(f"--gpus {text!r} is not a list of GPU numbers. Give numbers such as 0 or 0,1, or -1 for none.")
+        raise UserError(
+            f"--gpus {text!r} is not a list of GPU numbers. Give numbers such as 0 or 0,1, or -1 "
+            "for none."
+        )
     return "" if text.strip() == "-1" else text
 
 
@@ -246,7 +265,8 @@ def check_gpus(gpus: Any, backend: Backend) -> None:
 
 
 def experiment_directory(root: str | Path, experiment_name: str, model_name: str) -> Path:
-    """Make `<root>/<experiment_name>_<model_name>`, with a number behind it if it exists: two runs share none."""
+    """Make `<root>/<experiment_name>_<model_name>`, with a number behind it if it exists: two
+    runs share none."""
     base = Path(root) / f"{experiment_name}_{model_name}"
     try:
         base.parent.mkdir(parents=True, exist_ok=True)

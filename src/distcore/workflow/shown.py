@@ -1,4 +1,5 @@
-"""What results show of themselves in a notebook: a headline, curves, a confusion matrix; and figures to ask for."""
+"""What results show of themselves in a notebook: a headline, curves, a confusion matrix; and
+figures to ask for."""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ KINDS = ("curves", "confusion", "importance", "residuals")
 COLOURS = ("#2563eb", "#ea7317", "#0f9d6c", "#b0308f", "#7a5af0", "#0891b2", "#b45309", "#be123c")
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 STYLE = (
-    "<style>.distcore svg text{font-size:11px;fill:currentColor;opacity:.75}.distcore svg .grid{stroke:#8884}"
-    ".distcore svg polyline{fill:none;stroke-width:1.8}.distcore svg rect{fill:var(--c0)}"
-    ".distcore .row{display:flex;flex-wrap:wrap;gap:1rem}.distcore figure{margin:0;width:400px;max-width:100%}"
-    ".distcore figcaption{font-weight:600}.distcore .legend span{margin-right:1rem;font-size:.85rem}"
-    ".distcore .legend i{display:inline-block;width:10px;height:10px;margin-right:5px}"
-    ".distcore .heat td{background:rgba(37,99,235,calc(var(--share)*.45))}.distcore{"
+    "<style>.distcore svg text{font-size:11px;fill:currentColor;opacity:.75}.distcore svg "
+    ".grid{stroke:#8884}.distcore svg polyline{fill:none;stroke-width:1.8}.distcore svg "
+    "rect{fill:var(--c0)}.distcore .row{display:flex;flex-wrap:wrap;gap:1rem}.distcore "
+    "figure{margin:0;width:400px;max-width:100%}.distcore figcaption{font-weight:600}.distcore "
+    ".legend span{margin-right:1rem;font-size:.85rem}.distcore .legend "
+    "i{display:inline-block;width:10px;height:10px;margin-right:5px}.distcore .heat "
+    "td{background:rgba(37,99,235,calc(var(--share)*.45))}.distcore{"
     + "".join(f"--c{number}:{colour};" for number, colour in enumerate(COLOURS))
     + "}</style>"
 )
@@ -46,7 +48,8 @@ class Outcome(Protocol):
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing: `spec` is Vega-Lite 5 as a dict (`altair.Chart.from_dict` takes it), `html` our own."""
+    """A drawing: `spec` is Vega-Lite 5 as a dict (`altair.Chart.from_dict` takes it), `html` our
+    own."""
 
     spec: JSON
     html: str
@@ -63,7 +66,10 @@ def figure(outcome: Outcome, kind: str, metric: str | None) -> Figure:
         raise UserError(f"There is no figure {kind!r}. Figures: {', '.join(KINDS)}.")
     found = next(iter(_figures(outcome, kind)), None)
     if found is None:
-        raise UserError(f"{outcome.directory} has nothing for a figure {kind!r}: `experiment` leaves most of them.")
+        raise UserError(
+            f"{outcome.directory} has nothing for a figure {kind!r}: `experiment` leaves most of "
+            "them."
+        )
     return found
 
 
@@ -78,17 +84,28 @@ def html_of(outcome: Outcome) -> str:
         pass
     parts += [each.html for each in _figures(outcome, "confusion")]
     return "".join(
-        [f'<div class="distcore">{STYLE}', *parts, f"</div><p>{escape(str(outcome.report or ''))}</p></div>"]
+        [
+            f'<div class="distcore">{STYLE}',
+            *parts,
+            f"</div><p>{escape(str(outcome.report or ''))}</p></div>",
+        ]
     )
 
 
 def headline(outcome: Outcome) -> str:
-    """A line: `accuracy of species 0.9487 (0.3333 without inputs), best evaluation 2 of 7; results/experiment_run`."""
+    """A line: `accuracy of species 0.9487 (0.3333 without
+    inputs), best evaluation 2 of 7; results/experiment_run`."""
     summary = _summary(outcome)
     found, best, parts = summary.get("headline"), summary.get("best", {}), []
     if found and found["value"] is not None:
-        without = "" if found["baseline"] is None else f" ({charts.number(found['baseline'])} without inputs)"
-        parts.append(f"{found['metric']} of {found['target']} {charts.number(found['value'])}{without}")
+        without = (
+            ""
+            if found["baseline"] is None
+            else f" ({charts.number(found['baseline'])} without inputs)"
+        )
+        parts.append(
+            f"{found['metric']} of {found['target']} {charts.number(found['value'])}{without}"
+        )
     if best.get("evaluation"):
         parts.append(f"best evaluation {best['evaluation']} of {summary['evaluations']}")
     return f"{', '.join(parts)}; {outcome.directory}" if parts else str(outcome.directory)
@@ -97,7 +114,8 @@ def headline(outcome: Outcome) -> str:
 def html_of_model(model: Artifact) -> str:
     """What a model reads and predicts, and how well it did when it was trained."""
     rows = "".join(
-        f"<tr><td>{escape(each['role'])}</td><td>{escape(each['name'])}</td><td>{escape(each['type'])}</td></tr>"
+        f"<tr><td>{escape(each['role'])}</td><td>{escape(each['name'])}</td><td>"
+        f"{escape(each['type'])}</td></tr>"
         for each in model.manifest["features"]
     )
     best = model.manifest.get("extra", {}).get("best", {})
@@ -105,34 +123,49 @@ def html_of_model(model: Artifact) -> str:
     said = (
         ""
         if value is None
-        else f"<p>{escape(best['feature'])}: best {escape(best['metric'])} {charts.number(value)}</p>"
+        else f"<p>{escape(best['feature'])}: best {escape(best['metric'])} "
+        f"{charts.number(value)}</p>"
     )
-    return f"<div>{said}<table><tr><th>role</th><th>feature</th><th>type</th></tr>{rows}</table></div>"
+    return (
+        f"<div>{said}<table><tr><th>role</th><th>feature</th><th>type</th></tr>{rows}</table></div>"
+    )
 
 
 # ------------------------------------------------------------------ figures
 
 
 def _curves(outcome: Outcome, metric: str | None) -> Figure:
-    """A metric by evaluation, a line a split; without one named, the one that picked the best round."""
+    """A metric by evaluation, a line a split; without one named, the one that picked the best
+    round."""
     statistics = outcome.training_statistics
     best = _summary(outcome).get("best", {})
     wanted = metric or best.get("metric") or "loss"
-    outputs = {output for each in statistics.values() for output, found in each.items() if wanted in found}
+    outputs = {
+        output for each in statistics.values() for output, found in each.items() if wanted in found
+    }
     if not outputs:
-        known = sorted({name for each in statistics.values() for found in each.values() for name in found})
+        known = sorted(
+            {name for each in statistics.values() for found in each.values() for name in found}
+        )
         raise UserError(f"No evaluation has a metric {wanted!r}. Metrics: {', '.join(known)}.")
     output = best.get("feature") if best.get("feature") in outputs else sorted(outputs)[0]
-    series = {split: _points(each.get(output, {}).get(wanted, [])) for split, each in statistics.items()}
+    series = {
+        split: _points(each.get(output, {}).get(wanted, [])) for split, each in statistics.items()
+    }
     title = f"{output}: {wanted}"
-    rows = [{"evaluation": x, wanted: y, "split": split} for split, each in series.items() for x, y in each]
+    rows = [
+        {"evaluation": x, wanted: y, "split": split}
+        for split, each in series.items()
+        for x, y in each
+    ]
     encoding = {
         "x": {"field": "evaluation", "type": "quantitative"},
         "y": {"field": wanted, "type": "quantitative", "scale": {"zero": False}},
         "color": {"field": "split", "type": "nominal"},
     }
     return Figure(
-        _spec(title, {"type": "line", "point": True}, rows, encoding), charts.lines(series, "evaluation", title)
+        _spec(title, {"type": "line", "point": True}, rows, encoding),
+        charts.lines(series, "evaluation", title),
     )
 
 
@@ -152,12 +185,20 @@ def _figures(outcome: Outcome, kind: str) -> Iterator[Figure]:
                 for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
             ]
             encoding = {
-                "x": {"field": "from", "type": "quantitative", "bin": "binned", "title": "prediction − truth"},
+                "x": {
+                    "field": "from",
+                    "type": "quantitative",
+                    "bin": "binned",
+                    "title": "prediction − truth",
+                },
                 "x2": {"field": "to"},
                 "y": {"field": "rows", "type": "quantitative"},
             }
             title = f"Residuals of {output}"
-            yield Figure(_spec(title, "bar", rows, encoding), charts.bars(edges, counts, "prediction − truth", title))
+            yield Figure(
+                _spec(title, "bar", rows, encoding),
+                charts.bars(edges, counts, "prediction − truth", title),
+            )
 
 
 def _confusion(title: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
@@ -180,7 +221,8 @@ def _bars(inputs: Sequence[Mapping[str, Any]]) -> Figure:
         "y": {"field": "input", "type": "nominal", "sort": "-x"},
     }
     rows = "".join(
-        f"<tr><td>{escape(each['input'])}</td><td>{charts.number(each['worse_by'])}</td></tr>" for each in inputs
+        f"<tr><td>{escape(each['input'])}</td><td>{charts.number(each['worse_by'])}</td></tr>"
+        for each in inputs
     )
     title = "What the inputs are worth"
     html = f"<table><tr><th>input</th><th>metric worse by</th></tr>{rows}</table>"
@@ -188,7 +230,13 @@ def _bars(inputs: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _spec(title: str, mark: Any, rows: list[JSON], encoding: JSON) -> JSON:
-    return {"$schema": SCHEMA, "title": title, "data": {"values": rows}, "mark": mark, "encoding": encoding}
+    return {
+        "$schema": SCHEMA,
+        "title": title,
+        "data": {"values": rows},
+        "mark": mark,
+        "encoding": encoding,
+    }
 
 
 def _points(values: Sequence[Any]) -> list[charts.Point]:

@@ -1,4 +1,5 @@
-"""summary.json: what a run came to, for the report and for notebooks: headline, scores, columns, what inputs matter."""
+"""summary.json: what a run came to, for the report and for notebooks: headline, scores, columns,
+what inputs matter."""
 
 from __future__ import annotations
 
@@ -33,10 +34,13 @@ log = logging.getLogger("distcore")
 
 
 def summary_of(session: Session, trained: TrainResult) -> JSON:
-    """What is known when training has ended: the run, its best round, scores, time and memory, the user's YAML."""
+    """What is known when training has ended: the run, its best round, scores, time and memory,
+    the user's YAML."""
     scores = _training_scores(trained)
     stages = [each._asdict() for each in session.progress.stages_finished]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
     rounds = session.progress.rounds
     return {
         "command": session.command,
@@ -51,13 +55,21 @@ def summary_of(session: Session, trained: TrainResult) -> JSON:
     }
 
 
-def of_test_split(session: Session, summary: JSON, reader: CacheReader, artifact: Artifact, test: JSON) -> JSON:
-    """The summary with what the test split shows. What cannot be found out is left out, and told."""
+def of_test_split(
+    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact, test: JSON
+) -> JSON:
+    """The summary with what the test split shows. What cannot be found out is left out, and
+    told."""
     for output, metrics in test.items():
         for metric, value in metrics.items():
             if value is None or isinstance(value, int | float):
                 summary["scores"].setdefault(output, {}).setdefault(metric, {})["test"] = value
-    for name, part in (("headline", _headline), ("columns", _columns), ("importance", _importance), ("worst", _worst)):
+    for name, part in (
+        ("headline", _headline),
+        ("columns", _columns),
+        ("importance", _importance),
+        ("worst", _worst),
+    ):
         try:
             found = part(session, summary, reader, artifact)
         except Exception as error:  # noqa: BLE001 - a page less must not cost a trained model
@@ -71,14 +83,22 @@ def of_test_split(session: Session, summary: JSON, reader: CacheReader, artifact
 def users_yaml(session: Session) -> str | None:
     """The config as the user wrote it; None if it is no file, or holds credentials."""
     source = Path(session.config.source)
-    if session.config.backend.cache_credentials or not source.is_file() or source.stat().st_size > LARGEST_YAML:
+    if (
+        session.config.backend.cache_credentials
+        or not source.is_file()
+        or source.stat().st_size > LARGEST_YAML
+    ):
         return None
     text = source.read_text(encoding="utf-8", errors="replace")
     if "credentials" in text:
         return None
     places = session.config.source_map.values()
     settings = sorted(
-        {str(place.path[0]) for place in places if place.path and str(place.path[0]).startswith("--set ")}
+        {
+            str(place.path[0])
+            for place in places
+            if place.path and str(place.path[0]).startswith("--set ")
+        }
     )
     return text + "".join(f"\n# changed by {each}=…" for each in settings)
 
@@ -110,7 +130,9 @@ def _best_place(statistics: JSON, best: JSON, count: int) -> int | None:
 # ------------------------------------------------------------------ of the test split
 
 
-def _headline(session: Session, summary: JSON, reader: CacheReader, artifact: Artifact) -> JSON | None:
+def _headline(
+    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact
+) -> JSON | None:
     """The main metric beside that of a model that knows the target's distribution alone."""
     from distcore_torch.training.scores import Scores
 
@@ -118,14 +140,22 @@ def _headline(session: Session, summary: JSON, reader: CacheReader, artifact: Ar
     scores = Scores(artifact.features, split="test")
     constants = {each.name: _constant(reader, each, artifact) for each in artifact.features.outputs}
     for batch, _ in _rows(reader, artifact, LOOKED_AT, forward=False):
-        scores.update({name: _repeated(value, batch.rows) for name, value in constants.items()}, batch)
+        scores.update(
+            {name: _repeated(value, batch.rows) for name, value in constants.items()}, batch
+        )
     baseline = scores.compute().get(feature, {}).get(metric)
     value = summary["scores"].get(feature, {}).get(metric, {}).get("test")
     higher = _higher(artifact, feature, metric)
-    better = value is not None and baseline is not None and (value > baseline if higher else value < baseline)
+    better = (
+        value is not None
+        and baseline is not None
+        and (value > baseline if higher else value < baseline)
+    )
     return {
         "target": feature,
-        "type": next(each["type"] for each in artifact.manifest["features"] if each["name"] == feature),
+        "type": next(
+            each["type"] for each in artifact.manifest["features"] if each["name"] == feature
+        ),
         "metric": metric,
         "higher_is_better": higher,
         "value": value,
@@ -136,7 +166,8 @@ def _headline(session: Session, summary: JSON, reader: CacheReader, artifact: Ar
 
 
 def _main(summary: JSON, artifact: Artifact) -> tuple[str, str]:
-    """(output feature, metric) that picked the best round; the combined loss is that of the first output."""
+    """(output feature, metric) that picked the best round; the combined loss is that of the
+    first output."""
     best, outputs = summary["best"], [each.name for each in artifact.features.outputs]
     feature = best.get("feature")
     return (feature, best["metric"]) if feature in outputs else (outputs[0], "loss")
@@ -146,22 +177,30 @@ def _higher(artifact: Artifact, feature: str, metric: str) -> bool:
     if metric == "loss":
         return False
     found = next(each for each in artifact.features.outputs if each.name == feature)
-    return bool(found.network().metrics(artifact.features.metadata[feature])[metric].higher_is_better)
+    return bool(
+        found.network().metrics(artifact.features.metadata[feature])[metric].higher_is_better
+    )
 
 
 def _constant(reader: CacheReader, feature: Any, artifact: Artifact) -> np.ndarray:
-    """The output that is best for every row alike: shares of the classes, or the mean of the encoded values."""
+    """The output that is best for every row alike: shares of the classes, or the mean of the
+    encoded values."""
     import numpy as np
 
     shape = feature.output_shape(artifact.features.metadata[feature.name])
     targets = np.concatenate(
-        [np.asarray(batch[feature.name]) for batch, _ in _rows(reader, artifact, LOOKED_AT, "train", forward=False)]
+        [
+            np.asarray(batch[feature.name])
+            for batch, _ in _rows(reader, artifact, LOOKED_AT, "train", forward=False)
+        ]
     )
     if shape and targets.ndim == 1:
         counts = np.bincount(targets[targets >= 0].astype(np.int64), minlength=shape[0])
         return (counts / max(1, counts.sum())).astype(np.float32)
     known = targets[targets >= 0] if targets.dtype.kind == "i" else targets[np.isfinite(targets)]
-    return np.float32(known.mean() if targets.ndim == 1 else targets.mean(0)) * np.ones(shape, np.float32)
+    return np.float32(known.mean() if targets.ndim == 1 else targets.mean(0)) * np.ones(
+        shape, np.float32
+    )
 
 
 def _repeated(value: np.ndarray, rows: int) -> np.ndarray:
@@ -170,7 +209,9 @@ def _repeated(value: np.ndarray, rows: int) -> np.ndarray:
     return np.broadcast_to(value, (rows, *value.shape)).copy()
 
 
-def _rows(reader: CacheReader, artifact: Artifact, rows: int, split: Any = "test", forward: bool = True) -> Any:
+def _rows(
+    reader: CacheReader, artifact: Artifact, rows: int, split: Any = "test", forward: bool = True
+) -> Any:
     """(batch, outputs) of the first rows of a split; outputs are {} unless `forward`."""
     from distcore_torch import prediction
     from distcore_torch.packing import pack
@@ -186,7 +227,9 @@ def _rows(reader: CacheReader, artifact: Artifact, rows: int, split: Any = "test
             yield pack(encoded, layout, start), {}
 
 
-def _importance(session: Session, summary: JSON, reader: CacheReader, artifact: Artifact) -> JSON | None:
+def _importance(
+    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact
+) -> JSON | None:
     """How much worse the main metric is if an input's values are dealt out anew among the rows."""
     import numpy as np
     import pyarrow as pa
@@ -215,11 +258,17 @@ def _importance(session: Session, summary: JSON, reader: CacheReader, artifact: 
     order = pa.array(np.random.default_rng(session.config.random_seed).permutation(rows))
     for name in inputs:
         place = encoded.schema.get_field_index(name)
-        dealt = encoded.set_column(place, encoded.schema.field(place), encoded.column(place).take(order))
+        dealt = encoded.set_column(
+            place, encoded.schema.field(place), encoded.column(place).take(order)
+        )
         value = score(dealt)
         if value is not None:
             found.append({"input": name, "worse_by": sign * (whole - value)})
-    return {"metric": metric, "rows": rows, "inputs": sorted(found, key=lambda each: -each["worse_by"])}
+    return {
+        "metric": metric,
+        "rows": rows,
+        "inputs": sorted(found, key=lambda each: -each["worse_by"]),
+    }
 
 
 def _worst(session: Session, summary: JSON, reader: CacheReader, artifact: Artifact) -> JSON | None:
@@ -237,11 +286,17 @@ def _worst(session: Session, summary: JSON, reader: CacheReader, artifact: Artif
             target, output = np.asarray(batch[feature.name]), np.asarray(outputs[feature.name])
             if target.ndim != 1 or output.ndim > 2:
                 break
-            told = network.predictions(output, metadata).column(f"{feature.name}_predictions").to_pylist()
+            told = (
+                network.predictions(output, metadata)
+                .column(f"{feature.name}_predictions")
+                .to_pylist()
+            )
             if labels is None:
                 if not (told and isinstance(told[0], int | float)):
                     break
-                truth = network.predictions(target.astype(output.dtype), metadata).column(0).to_pylist()
+                truth = (
+                    network.predictions(target.astype(output.dtype), metadata).column(0).to_pylist()
+                )
                 errors = np.abs(np.asarray(told, float) - np.asarray(truth, float))
             else:
                 codes = np.maximum(target.astype(np.int64), 0)
@@ -253,7 +308,11 @@ def _worst(session: Session, summary: JSON, reader: CacheReader, artifact: Artif
                 errors = np.where(target >= 0, 1.0 - right, 0.0)
                 truth = [str(labels[code]) for code in codes]
             for place in np.argsort(-errors, kind="stable")[:WORST]:
-                row = {"row": int(numbers[start + place]), "truth": truth[place], "predicted": told[place]}
+                row = {
+                    "row": int(numbers[start + place]),
+                    "truth": truth[place],
+                    "predicted": told[place],
+                }
                 rows.append({**row, "error": float(errors[place])})
             start += batch.rows
         if rows:
@@ -261,8 +320,11 @@ def _worst(session: Session, summary: JSON, reader: CacheReader, artifact: Artif
     return found or None
 
 
-def _columns(session: Session, summary: JSON, reader: CacheReader, artifact: Artifact) -> list[JSON]:
-    """Each column: its type, the share of missing or unknown values, and how far test rows lie from training rows."""
+def _columns(
+    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact
+) -> list[JSON]:
+    """Each column: its type, the share of missing or unknown values, and how far test rows lie
+    from training rows."""
     import numpy as np
 
     features = artifact.features
@@ -305,14 +367,20 @@ def _missing(metadata: JSON) -> float | None:
 
 
 def _drift(train: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference of two distributions' shares below a value (Kolmogorov–Smirnov), or, of codes, the half of
-    the sum of differences of shares; 0: the same, 1: nothing in common."""
+    """The largest difference of two distributions' shares below a value (Kolmogorov–Smirnov), or,
+    of codes, the half of the sum of differences of shares; 0: the same, 1: nothing in common."""
     import numpy as np
 
     if train.dtype.kind in "iub":
         size = int(max(train.max(initial=0), other.max(initial=0))) + 1
-        shares = [np.bincount(np.maximum(each, 0), minlength=size) / max(1, len(each)) for each in (train, other)]
+        shares = [
+            np.bincount(np.maximum(each, 0), minlength=size) / max(1, len(each))
+            for each in (train, other)
+        ]
         return float(np.abs(shares[0] - shares[1]).sum() / 2)
     values = np.unique(np.concatenate([train, other]))
-    below = [np.searchsorted(np.sort(each), values, side="right") / max(1, len(each)) for each in (train, other)]
+    below = [
+        np.searchsorted(np.sort(each), values, side="right") / max(1, len(each))
+        for each in (train, other)
+    ]
     return float(np.abs(below[0] - below[1]).max(initial=0.0))

@@ -33,7 +33,8 @@ def training_log(progress: Progress, directory: Path | None) -> Iterator[None]:
 
 
 def read_log(path: Path) -> list[JSON]:
-    """The rounds of a log, in order; [] if there is none. A line that a kill cut short is left out."""
+    """The rounds of a log, in order; [] if there is none. A line that a kill cut short is left
+    out."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -48,7 +49,8 @@ def read_log(path: Path) -> list[JSON]:
 
 
 class _Writer:
-    """Appends; the first line drops what a resumed run does again. A full disk costs the log, not the run."""
+    """Appends; the first line drops what a resumed run does again. A full disk costs the log,
+    not the run."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._begun, self._failed = path, False, False

@@ -69,11 +69,14 @@ class Verified:
             return
         if self.first_step is None:
             yield (
-                f"Equal: every file is as it was written, and a replay came to the same weights after each of "
-                f"{len(self.compared)} recorded steps, {self.compared[0]} to {self.compared[-1]}."
+                "Equal: every file is as it was written, and a replay came to the same weights "
+                f"after each of {len(self.compared)} recorded steps, {self.compared[0]} to "
+                f"{self.compared[-1]}."
             )
             return
-        since = "" if self.last_equal is None else f"; it came to the same after step {self.last_equal}"
+        since = (
+            "" if self.last_equal is None else f"; it came to the same after step {self.last_equal}"
+        )
         yield "Every file is as it was written."
         yield f"A replay came to other weights after step {self.first_step}{since}."
         if self.causes:
@@ -81,9 +84,9 @@ class Verified:
             yield from (f"  {each}" for each in self.causes)
         else:
             yield (
-                "Nothing that is recorded was different here. Replay it again: if that comes to the same as "
-                "this replay, the run or its records are at fault; if not, this machine is, or a kernel that is "
-                "not deterministic."
+                "Nothing that is recorded was different here. Replay it again: if that comes to "
+                "the same as this replay, the run or its records are at fault; if not, this "
+                "machine is, or a kernel that is not deterministic."
             )
 
 
@@ -121,11 +124,17 @@ def verify(
             if theirs["data"].get("digest") != receipt["data"].get("digest"):
                 return Verified((OTHER_DATA.format(run),))
             first, last = steps or (0, None)
-            wanted = {step: each for step, each in ledger.items() if step >= first and (last is None or step <= last)}
+            wanted = {
+                step: each
+                for step, each in ledger.items()
+                if step >= first and (last is None or step <= last)
+            }
             step, equal = first_difference(wanted, again)
             compared = tuple(sorted(wanted.keys() & again.keys()))
             if not compared:
-                raise UserError(f"The replay has no step in common with {run}/{LEDGER}. Give other --steps.")
+                raise UserError(
+                    f"The replay has no step in common with {run}/{LEDGER}. Give other --steps."
+                )
             if step is None and steps is None and _best(folder) != _best(replayed):
                 step, equal = max(compared), max(compared)
             causes = () if step is None else tuple(causes_of(receipt, theirs))
@@ -151,12 +160,15 @@ def _here(run: str | Path, credentials: Any) -> Iterator[Path]:
 
 
 def flaws_of(folder: Path) -> Iterator[str]:
-    """Every file of a results folder that is not as it was written, in a sentence. Changes nothing."""
+    """Every file of a results folder that is not as it was written, in a sentence. Changes
+    nothing."""
     try:
         receipt = unsealed((folder / RECEIPT).read_bytes())
         files: Mapping[str, JSON] = receipt.get("files", {})
     except FileNotFoundError:
-        raise UserError(f"{folder} holds no {RECEIPT}. Give the folder of a run that is whole.") from None
+        raise UserError(
+            f"{folder} holds no {RECEIPT}. Give the folder of a run that is whole."
+        ) from None
     except ValueError as error:
         yield f"{folder / RECEIPT} was changed after it was written ({error})."
         return
@@ -167,7 +179,10 @@ def flaws_of(folder: Path) -> Iterator[str]:
             yield f"{folder / name} is missing."
             continue
         if (found.bytes, found.sha256) != (written["bytes"], written["sha256"]):
-            yield f"{folder / name} was changed after it was written: its sha256 is not the one in {RECEIPT}."
+            yield (
+                f"{folder / name} was changed after it was written: its sha256 is not the one in "
+                f"{RECEIPT}."
+            )
     with suppress(OSError, ValueError, KeyError):  # told above
         if unsealed((folder / DESCRIPTION).read_bytes())["config"] != receipt["config"]:
             yield f"{folder / DESCRIPTION} and {RECEIPT} have different configs."
@@ -217,7 +232,8 @@ def _replay(
     config = _config(receipt, backend, scratch)
     if steps is not None:
         resume = _begun(folder, scratch, steps[0])
-        # What a schedule makes of a step depends on how many there are; then the replay goes on to the end.
+        # What a schedule makes of a step depends on how many there are; then the replay goes on to
+        # the end.
         if steps[1] is not None and _constant(config):
             config["trainer"]["train_steps"] = steps[1]
     found = train(
@@ -242,7 +258,9 @@ def _config(receipt: JSON, backend: str | None, scratch: Path) -> JSON:
         section["cache_dir"] = str(scratch / "cache")
     if backend is not None:
         # Options of another backend and its trainer mean nothing here.
-        config["backend"] = {name: section[name] for name in ("cache_dir", "cache_format") if name in section}
+        config["backend"] = {
+            name: section[name] for name in ("cache_dir", "cache_format") if name in section
+        }
     elif not receipt["exact"] and receipt["workers"] > 1:
         section["trainer"] = {
             "type": receipt["trainer"],
@@ -264,7 +282,10 @@ def _begun(folder: Path, scratch: Path, step: int) -> Path:
     there = {int(each.name[-8:]): each for each in list_checkpoints(folder / CHECKPOINTS)}
     if step not in there:
         known = f"those of steps {', '.join(map(str, sorted(there)))}" if there else "none"
-        raise UserError(f"There is no checkpoint of step {step} in {folder}; there are {known}. Give --steps FROM:TO.")
+        raise UserError(
+            f"There is no checkpoint of step {step} in {folder}; there are {known}. Give --steps "
+            "FROM:TO."
+        )
     begun = scratch / "results" / "begun"
     shutil.copytree(there[step], begun / CHECKPOINTS / there[step].name)
     shutil.copy(folder / DESCRIPTION, begun / DESCRIPTION)
@@ -278,7 +299,8 @@ def _data(receipt: JSON, dataset: Any) -> dict[str, Any]:
     for where in found.values():
         if str(where).endswith(" in memory") or ("://" not in where and not Path(where).exists()):
             raise UserError(
-                f"The run's data, {where}, are not there to be read again. Say where they are: --dataset PATH."
+                f"The run's data, {where}, are not there to be read again. Say where they are: "
+                "--dataset PATH."
             )
     return found
 
@@ -286,6 +308,8 @@ def _data(receipt: JSON, dataset: Any) -> dict[str, Any]:
 def _best(folder: Path) -> str:
     """The digests of the model's weights; "" if none were kept."""
     try:
-        return json.dumps(unsealed((folder / MODEL / "model.json").read_bytes())["files"], sort_keys=True)
+        return json.dumps(
+            unsealed((folder / MODEL / "model.json").read_bytes())["files"], sort_keys=True
+        )
     except FileNotFoundError:
         return ""

@@ -47,7 +47,7 @@ def test_strings(values):
 
 def test_pandas_is_not_imported():
     code = (
-        "import sys, numpy as np; from distcore_data.arrow import *; to_numpy(from_numpy(np.arange(3))); "
-        "assert 'pandas' not in sys.modules"
+        "import sys, numpy as np; from distcore_data.arrow import *; "
+        "to_numpy(from_numpy(np.arange(3))); assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,5 @@
-"""What nobody holds is removed, and nothing else: temporaries of the dead, of no living process and of no user."""
+"""What nobody holds is removed, and nothing else: temporaries of the dead, of no living process
+and of no user."""
 
 import os
 import shutil
@@ -14,7 +15,13 @@ import pytest
 
 from distcore_core.io.atomic import DirectoryBuilder, write_file
 from distcore_data.stores.local import LocalStore
-from distcore_data.temporaries import sweep, sweep_system, sweep_tree, temporary_folder, unnamed_file
+from distcore_data.temporaries import (
+    sweep,
+    sweep_system,
+    sweep_tree,
+    temporary_folder,
+    unnamed_file,
+)
 
 HEX = uuid.UUID(int=7).hex
 LEFT = (f".report.html.{HEX}.tmp", f"model.building-{HEX}", f"model.removing-{HEX}")
@@ -172,7 +179,10 @@ def test_a_temporary_folder_is_for_this_user_and_is_gone_also_after_an_error(pla
 
 
 def test_a_file_without_a_name_leaves_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for flag in (os.O_TMPFILE, os.O_DIRECTORY):  # the second: a file system that knows no such files
+    for flag in (
+        os.O_TMPFILE,
+        os.O_DIRECTORY,
+    ):  # the second: a file system that knows no such files
         monkeypatch.setattr(os, "O_TMPFILE", flag)
         with unnamed_file("shard") as file:
             assert names(place / "tmp") == set()
@@ -184,7 +194,9 @@ def test_a_file_without_a_name_leaves_none(place: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("when", ["made", "removed"])
 def test_ctrl_c_at_any_time_leaves_no_folder(tmp_path, monkeypatch, when):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    real, target = (Path.mkdir, (Path, "mkdir")) if when == "made" else (shutil.rmtree, (shutil, "rmtree"))
+    real, target = (
+        (Path.mkdir, (Path, "mkdir")) if when == "made" else (shutil.rmtree, (shutil, "rmtree"))
+    )
     interrupts = [KeyboardInterrupt]
 
     def interrupted(path, *arguments, **options):

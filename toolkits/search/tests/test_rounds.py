@@ -1,4 +1,5 @@
-"""Rounds as lines of JSON: whole ones are told once, torn ones passed over, a resumed trial's are not told again."""
+"""Rounds as lines of JSON: whole ones are told once, torn ones passed over, a resumed trial's
+are not told again."""
 
 import json
 
@@ -30,7 +31,10 @@ def test_rounds_are_told_once(tmp_path):
     assert list(follower.new()) == []
     rounds.epoch_finished(1, 5, METRICS)
     rounds.epoch_finished(2, 10, METRICS)
-    assert [(each.number, each.step, each.metrics) for each in follower.new()] == [(1, 5, METRICS), (2, 10, METRICS)]
+    assert [(each.number, each.step, each.metrics) for each in follower.new()] == [
+        (1, 5, METRICS),
+        (2, 10, METRICS),
+    ]
     assert list(follower.new()) == []
 
 

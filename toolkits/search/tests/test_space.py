@@ -1,4 +1,5 @@
-"""Every space draws what it says, with its ends where Ray Tune has them, and gives the config plain values."""
+"""Every space draws what it says, with its ends where Ray Tune has them, and gives the config
+plain values."""
 
 import math
 import statistics
@@ -73,7 +74,9 @@ def test_normals(name):
     found = drawn(space=name, mean=2.0, sd=0.5)
     assert statistics.fmean(found) == pytest.approx(2.0, abs=0.05)
     assert statistics.stdev(found) == pytest.approx(0.5, rel=0.05)
-    assert all(each == round(each * 4) / 4 for each in drawn(space="qrandn", mean=2.0, sd=0.5, q=0.25))
+    assert all(
+        each == round(each * 4) / 4 for each in drawn(space="qrandn", mean=2.0, sd=0.5, q=0.25)
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,10 @@ def test_normals(name):
         ({"space": "uniform", "lower": 2, "upper": 2}, "upper .2. should be larger than lower"),
         ({"space": "loguniform", "lower": 0, "upper": 1}, "greater than 0"),
         ({"space": "lograndint", "lower": 0, "upper": 9}, "larger than 0"),
-        ({"space": "quniform", "lower": 0, "upper": 1, "q": 0.3}, r"upper .1. should be a multiple of q .0\.3"),
+        (
+            {"space": "quniform", "lower": 0, "upper": 1, "q": 0.3},
+            r"upper .1. should be a multiple of q .0\.3",
+        ),
         ({"space": "choice", "categories": []}, "at least 1"),
         ({"space": "uniform", "lower": 0}, "upper"),
         ({"space": "randint", "lower": 1, "upper": 3, "q": 2}, "q"),

@@ -24,12 +24,28 @@ KINDS = {
 }
 
 CAUGHT = [
-    ("Backend", "backward", "test_a_killed_rank_is_retried_with_all_the_others_and_results_come_in_rank_order"),
-    ("Backend", "timid", "test_a_killed_rank_is_retried_with_all_the_others_and_results_come_in_rank_order"),
+    (
+        "Backend",
+        "backward",
+        "test_a_killed_rank_is_retried_with_all_the_others_and_results_come_in_rank_order",
+    ),
+    (
+        "Backend",
+        "timid",
+        "test_a_killed_rank_is_retried_with_all_the_others_and_results_come_in_rank_order",
+    ),
     ("Backend", "silent", "test_without_retries_a_killed_rank_is_an_error_that_names_it"),
     ("Backend", "unordered", "test_tasks_keep_their_order_and_none_is_fine"),
-    ("Processor", "disordered", "test_every_partition_is_read_once_and_every_row_comes_in_its_shard"),
-    ("Processor", "rereading", "test_every_partition_is_read_once_and_every_row_comes_in_its_shard"),
+    (
+        "Processor",
+        "disordered",
+        "test_every_partition_is_read_once_and_every_row_comes_in_its_shard",
+    ),
+    (
+        "Processor",
+        "rereading",
+        "test_every_partition_is_read_once_and_every_row_comes_in_its_shard",
+    ),
     ("Processor", "ownbytes", "test_every_partition_is_read_once_and_every_row_comes_in_its_shard"),
     ("Loader", "short", "test_every_row_once_an_epoch_in_batches_of_the_size_asked"),
     ("Loader", "forgetful", "test_any_start_goes_on_where_it_says_also_under_other_ranks"),
@@ -57,7 +73,11 @@ CAUGHT = [
     ("Trainer", "amnesic", "test_evaluating_the_saved_model_gives_the_same_scores"),
     ("Trainer", "muddled", "test_a_loaded_model_predicts_every_row_in_order"),
     ("ClusterProcessor", "inside", "test_no_task_runs_in_the_driver"),
-    ("Executor", "repeating", "test_trials_that_ended_are_not_repeated_and_one_that_was_begun_goes_on"),
+    (
+        "Executor",
+        "repeating",
+        "test_trials_that_ended_are_not_repeated_and_one_that_was_begun_goes_on",
+    ),
     ("Executor", "fragile", "test_a_trial_that_fails_or_dies_does_not_stop_the_others"),
     ("Executor", "mixing", "test_every_trial_runs_once_with_its_own_parameters"),
     ("Extension", "misspelt", "test_it_listens_to_events_that_exist"),
@@ -70,8 +90,14 @@ CAUGHT = [
 ]
 """(suite, broken plugin, the test that must fail)."""
 
-ALIASES = {"loose": "extensions", "heavy": "extensions", "stale": "extensions", "inside": "processors"}
-"""Where a broken plugin of a suite without a sound one stands. A sound processor over processes is a plugin's own."""
+ALIASES = {
+    "loose": "extensions",
+    "heavy": "extensions",
+    "stale": "extensions",
+    "inside": "processors",
+}
+"""Where a broken plugin of a suite without a sound one stands. A sound processor over processes
+is a plugin's own."""
 
 
 def written(suite: str, plugin: str) -> str:
@@ -91,12 +117,15 @@ def written(suite: str, plugin: str) -> str:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """{(suite, plugin, test): whether it passed} of one pytest run in a process that sees the broken distribution."""
+    """{(suite, plugin, test): whether it passed} of one pytest run in a process that sees the
+    broken distribution."""
     folder = tmp_path_factory.mktemp("broken")
     for source in (Path(__file__).parent / "broken").glob("*.py"):
         shutil.copy(source, folder)
     (folder / "plugin_stale.py").write_text("DISTCORE_API = (2, 0)\n")
-    plugins = {(suite, plugin) for suite, plugin, _ in CAUGHT} | {(suite, "sound") for suite in KINDS if KINDS[suite]}
+    plugins = {(suite, plugin) for suite, plugin, _ in CAUGHT} | {
+        (suite, "sound") for suite in KINDS if KINDS[suite]
+    }
     info = folder / "broken_plugins-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugins\nVersion: 1.0\n")
@@ -111,9 +140,15 @@ def outcomes(tmp_path_factory):
     text = "\n".join("\n".join([group, *lines]) for group, lines in grouped.items())
     (info / "entry_points.txt").write_text(text + "\n")
     suites = "\n\n".join(written(suite, plugin) for suite, plugin in sorted(plugins))
-    (folder / "test_broken.py").write_text(f"import pyarrow as pa\nimport distcore_testing as testing\n\n{suites}\n")
-    wanted = {f"test_broken.py::Test{suite}{plugin.title()}::{test}" for suite, plugin, test in CAUGHT}
-    wanted |= {f"test_broken.py::Test{suite}Sound::{test}" for suite, _, test in CAUGHT if KINDS[suite]}
+    (folder / "test_broken.py").write_text(
+        f"import pyarrow as pa\nimport distcore_testing as testing\n\n{suites}\n"
+    )
+    wanted = {
+        f"test_broken.py::Test{suite}{plugin.title()}::{test}" for suite, plugin, test in CAUGHT
+    }
+    wanted |= {
+        f"test_broken.py::Test{suite}Sound::{test}" for suite, _, test in CAUGHT if KINDS[suite]
+    }
     words = [
         "-q",
         "--tb=short",
@@ -157,7 +192,9 @@ def test_every_suite_has_a_broken_plugin_that_it_catches():
 
 
 def test_pytest_is_imported_only_when_a_suite_is_named():
-    code = "import sys, distcore_testing, distcore_testing.data; assert 'pytest' not in sys.modules; "
+    code = (
+        "import sys, distcore_testing, distcore_testing.data; assert 'pytest' not in sys.modules; "
+    )
     code += "distcore_testing.PluginSuite; assert 'pytest' in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -166,11 +203,27 @@ def test_pytest_is_imported_only_when_a_suite_is_named():
 def test_a_failing_suite_shows_the_values(outcomes, tmp_path):
     """The suites' asserts are rewritten, as those of test files are."""
     (tmp_path / "test_it.py").write_text(
-        "from distcore_testing import BackendSuite\n\nclass TestIt(BackendSuite):\n    name = 'local'\n    ranks = 2\n"
-        "    def test_its_defaults_are_installed(self):\n        pass\n"
+        "from distcore_testing import BackendSuite\n"
+        "\n"
+        "class TestIt(BackendSuite):\n"
+        "    name = 'local'\n"
+        "    ranks = 2\n"
+        "    def test_its_defaults_are_installed(self):\n"
+        "        pass\n"
         "    def test_it_says_its_name_and_real_resources(self, backend):\n"
-        "        self.name = 'other'\n        super().test_it_says_its_name_and_real_resources(backend)\n"
+        "        self.name = 'other'\n"
+        "        super().test_it_says_its_name_and_real_resources(backend)\n"
     )
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "resources", "test_it.py"]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "resources",
+        "test_it.py",
+    ]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert "assert 'local' == 'other'" in done.stdout, done.stdout + done.stderr

@@ -37,14 +37,16 @@ lanes_of = st.sampled_from([1, 2, 4, 8, 16])
 
 
 def test_the_random_bits_are_the_published_ones():
-    """Philox4x64-10's known answers (Random123's kat_vectors); numpy steps the counter before the first output."""
+    """Philox4x64-10's known answers (Random123's kat_vectors); numpy steps the counter before
+    the first output."""
     stream = np.random.Philox(key=np.zeros(2, np.uint64), counter=[(1 << 64) - 1] * 4)
     expected = [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]
     assert stream.random_raw(4).tolist() == expected
 
 
 def test_the_order_is_the_same_on_every_machine_and_version():
-    """A change of these digests changes the batches of every run there ever was: checkpoints would not go on alike."""
+    """A change of these digests changes the batches of every run there ever was: checkpoints
+    would not go on alike."""
     assert permutation(10, seed=42, epoch=3, lane=2, window=1, purpose=2).tolist() == PERMUTATION
     order = epoch_order(100_000, lane=3, seed=-7, epoch=5, window=Window(1024, 8))
     assert hashlib.sha256(order.astype("<i8").tobytes()).hexdigest() == ORDER
@@ -84,9 +86,14 @@ def test_lanes_give_equally_and_end_together(rows, lanes, batch_size):
 
 
 @prove
-@given(rows_of.filter(lambda rows: rows < 1500), lanes_of, batch_sizes.filter(lambda size: size > 50))
+@given(
+    rows_of.filter(lambda rows: rows < 1500), lanes_of, batch_sizes.filter(lambda size: size > 50)
+)
 def test_an_epoch_has_every_row_exactly_once(rows, lanes, batch_size):
-    parts = [global_batch(rows, lanes, batch_size, 1, 2, step, SMALL) for step in range(steps(rows, batch_size))]
+    parts = [
+        global_batch(rows, lanes, batch_size, 1, 2, step, SMALL)
+        for step in range(steps(rows, batch_size))
+    ]
     assert sorted(np.concatenate([np.zeros(0, int), *parts]).tolist()) == list(range(rows))
 
 
@@ -120,7 +127,10 @@ def test_orders_differ_between_seeds_epochs_and_lanes(changed, value):
 
 def test_windows_of_a_lane_are_shuffled_differently():
     order = LaneOrder(160, 0, 7, 0, Window(16, 1))
-    assert len({tuple(order.rows(window).tolist()) for window in range(order.windows)}) == order.windows
+    assert (
+        len({tuple(order.rows(window).tolist()) for window in range(order.windows)})
+        == order.windows
+    )
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 1000, 20_001, 50_000])
@@ -135,7 +145,8 @@ def test_both_ways_to_sort_give_the_same_order(size):
 
 
 def test_permutations_are_uniform():
-    """Every row is as likely at every place: chi-squared of 24 orders of 4 things over 9,600 windows."""
+    """Every row is as likely at every place: chi-squared of 24 orders of 4 things over 9,600
+    windows."""
     seen = [tuple(permutation(4, 1, 0, 0, window, 2).tolist()) for window in range(9_600)]
     counts = np.unique(np.array(seen), axis=0, return_counts=True)[1]
     assert len(counts) == 24
@@ -143,11 +154,13 @@ def test_permutations_are_uniform():
 
 
 def test_quality_of_the_shuffle():
-    """Mean standard deviation of positions within a batch, against that of a uniform draw, in lanes and in a lane."""
+    """Mean standard deviation of positions within a batch, against that of a uniform draw, in
+    lanes and in a lane."""
     rows, lanes, size = 262_144, 16, 1024
     window = Window.of(8 << 20, 68, lanes)
     within = [
-        global_batch(rows, lanes, size, 0, 0, step, window).std() / rows * np.sqrt(12) for step in range(0, 256, 64)
+        global_batch(rows, lanes, size, 0, 0, step, window).std() / rows * np.sqrt(12)
+        for step in range(0, 256, 64)
     ]
     assert np.mean(within) >= 0.99
     order = epoch_order(rows, 0, 0, 0, Window(1024, 8))
@@ -173,7 +186,9 @@ def test_every_lane_has_one_owner(world):
 
 
 def test_more_workers_than_lanes():
-    with pytest.raises(ConfigError, match=r"backend\.loader\.lanes: 16 lanes .* 17 workers; set it to 32 or more"):
+    with pytest.raises(
+        ConfigError, match=r"backend\.loader\.lanes: 16 lanes .* 17 workers; set it to 32 or more"
+    ):
         owned(Rank(index=0, world=17), 16)
 
 
@@ -183,5 +198,11 @@ def test_lanes_are_a_power_of_two():
 
 
 def test_imports_neither_torch_nor_arrow():
-    code = "import sys, distcore_torch.sampler; print([m for m in ('torch', 'pyarrow', 'pandas') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    code = (
+        "import sys, distcore_torch.sampler; print([m for m in ('torch', 'pyarrow', 'pandas') if m "
+        "in sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
+        == "[]"
+    )

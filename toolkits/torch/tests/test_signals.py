@@ -1,4 +1,5 @@
-"""Signals as one exception: which are taken, who is asked, what waits for imports, what comes again, who is ended."""
+"""Signals as one exception: which are taken, who is asked, what waits for imports, what comes
+again, who is ended."""
 
 import os
 import pickle
@@ -131,14 +132,20 @@ def test_a_second_signal_does_not_wait(monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.02)
 
-    with pytest.raises(Stopped, match="The last is 7"), Interrupt(last_words=lambda: "The last is 7."):
+    with (
+        pytest.raises(Stopped, match="The last is 7"),
+        Interrupt(last_words=lambda: "The last is 7."),
+    ):
         impatient()
 
 
 def test_a_signal_waits_for_the_import_that_is_under_way(tmp_path):
     """Also when it is sent in the middle of it, and whoever is asked is not asked before."""
     (tmp_path / "slowly.py").write_text(
-        "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.3)\ndone = True\n"
+        "import os, signal, time\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(0.3)\n"
+        "done = True\n"
     )
     done = program(
         f"""
@@ -208,7 +215,10 @@ with Stoppable(owns_process={owns}), Interrupt({grace}, lambda: "The last checkp
 @pytest.mark.parametrize("owns", [True, False])
 def test_the_process_ends_where_the_grace_does_although_a_library_does_not_return(owns):
     hurry = "signals.HURRY_SECONDS = 0.3"
-    done = program(f"from distcore_torch import signals; {hurry}" + STUCK.format(second="", owns=owns, grace=0.2))
+    done = program(
+        f"from distcore_torch import signals; {hurry}"
+        + STUCK.format(second="", owns=owns, grace=0.2)
+    )
     assert done.returncode == 143
     said = "distcore: ended by SIGTERM, after trainer.grace_seconds. The last checkpoint is 7.\n"
     assert done.stderr == said
@@ -219,7 +229,10 @@ def test_the_process_ends_at_a_second_signal_although_a_library_does_not_return(
     text = STUCK.format(second="send(after=1)", owns=True, grace=60)
     done = program(f"from distcore_torch import signals; {hurry}" + text)
     assert done.returncode == 143
-    assert done.stderr == "distcore: ended by SIGTERM, at the second signal. The last checkpoint is 7.\n"
+    assert (
+        done.stderr
+        == "distcore: ended by SIGTERM, at the second signal. The last checkpoint is 7.\n"
+    )
 
 
 def test_who_takes_longer_than_the_grace_in_python_can_still_clean_up():

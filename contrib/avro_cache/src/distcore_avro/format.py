@@ -10,7 +10,8 @@ import fastavro
 import pyarrow as pa
 
 SYNC = b"distcore's cache"
-"""Avro puts 16 bytes between blocks, by chance if nobody chooses them; equal tables must give equal bytes."""
+"""Avro puts 16 bytes between blocks, by chance if nobody chooses them; equal tables must give
+equal bytes."""
 
 BLOCK_BYTES = 1 << 18
 AVRO: dict[pa.DataType, str] = {pa.float32(): "float", pa.int32(): "int", pa.int8(): "int"}
@@ -23,7 +24,8 @@ class AvroFormat:
     suffix = ".avro"
 
     def write(self, target: BinaryIO, table: pa.Table) -> None:
-        """Columns are called c0, c1, …: Avro allows few letters in a name. The file's metadata says which is which."""
+        """Columns are called c0, c1, …: Avro allows few letters in a name. The file's metadata
+        says which is which."""
         fields, columns = [], []
         for number, field in enumerate(table.schema):
             nested = pa.types.is_nested(field.type)
@@ -37,14 +39,17 @@ class AvroFormat:
         batches = table.rename_columns(names).to_batches(max_chunksize=4096)
         rows = (row for batch in batches for row in batch.to_pylist())
         metadata = {"distcore": json.dumps({"rows": table.num_rows, "columns": columns})}
-        fastavro.writer(target, schema, rows, sync_marker=SYNC, metadata=metadata, sync_interval=BLOCK_BYTES)
+        fastavro.writer(
+            target, schema, rows, sync_marker=SYNC, metadata=metadata, sync_interval=BLOCK_BYTES
+        )
 
     def open(self, source: BinaryIO) -> AvroShard:
         return AvroShard(source)
 
 
 class AvroShard:
-    """An open shard. Reads go through all blocks before the first row: fine for a few thousand rows, slow for many."""
+    """An open shard. Reads go through all blocks before the first row: fine for a few thousand
+    rows, slow for many."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
@@ -52,7 +57,9 @@ class AvroShard:
         self.rows: int = told["rows"]
         self._types = {column["name"]: _type(column) for column in told["columns"]}
 
-    def read(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def read(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         """Rows [start, stop) of the columns, in the order they are asked for."""
         stop = self.rows if stop is None else stop
         if not 0 <= start <= stop <= self.rows:
@@ -67,8 +74,13 @@ class AvroShard:
         if seen != self.rows:
             raise ValueError(f"{self.rows} rows were expected, {seen} found")
         names = list(self._types)
-        found = {name: pa.array([row[f"c{names.index(name)}"] for row in rows], self._types[name]) for name in names}
-        return pa.RecordBatch.from_pydict({name: found[name] for name in (names if columns is None else columns)})
+        found = {
+            name: pa.array([row[f"c{names.index(name)}"] for row in rows], self._types[name])
+            for name in names
+        }
+        return pa.RecordBatch.from_pydict(
+            {name: found[name] for name in (names if columns is None else columns)}
+        )
 
     def close(self) -> None:
         self._source.close()

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Lines:
-    """Adds `{"epoch", "step", "metrics"}` to the file. Each line stands by itself, so rank 0 can write it."""
+    """Adds `{"epoch", "step", "metrics"}` to the file. Each line stands by itself, so rank 0 can
+    write it."""
 
     def __init__(self, options: LinesOptions) -> None:
         self.path = Path(options.path)

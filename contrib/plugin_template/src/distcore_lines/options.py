@@ -10,4 +10,6 @@ class LinesOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    path: str = Field("evaluations.jsonl", min_length=1, description="File that lines are added to.")
+    path: str = Field(
+        "evaluations.jsonl", min_length=1, description="File that lines are added to."
+    )

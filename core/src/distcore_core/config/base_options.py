@@ -1,6 +1,8 @@
-"""The base of every options model: strict, and at ease with Ludwig's options that are not carried out; no torch.
+"""The base of every options model: strict, and at ease with Ludwig's options that are not carried
+out; no torch.
 
-An option of Ludwig's that is not carried out (`ludwig_only`) may stand at Ludwig's default; else it is an error.
+An option of Ludwig's that is not carried out (`ludwig_only`) may stand at Ludwig's default; else it
+is an error.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 
 class Options(BaseModel):
-    """Base: an unknown option is an error, and so are NaN, infinity, and a boolean where a number belongs.
+    """Base: an unknown option is an error, and so are NaN, infinity, and a boolean where a number
+    belongs.
 
-    ludwig_only: options that Ludwig has and that are not carried out, with Ludwig's defaults; at its default one is
-    accepted and dropped, at any other value `issues` tells what it is.
-    read_with: of these, options that Ludwig reads with another one alone: {option: the other}. While that one is at
-    its default (or is refused for itself), they change nothing at any value.
+    ludwig_only: options that Ludwig has and that are not carried out, with Ludwig's defaults; at
+    its default one is accepted and dropped, at any other value `issues` tells what it is.
+    read_with: of these, options that Ludwig reads with another one alone: {option: the other}.
+    While that one is at its default (or is refused for itself), they change nothing at any value.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -29,7 +32,9 @@ class Options(BaseModel):
     def _drop_defaults_of_ludwig(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        return {name: each for name, each in values.items() if not cls._changes_nothing(name, values)}
+        return {
+            name: each for name, each in values.items() if not cls._changes_nothing(name, values)
+        }
 
     @classmethod
     def _changes_nothing(cls, name: str, values: Mapping[str, Any]) -> bool:

@@ -1,4 +1,5 @@
-"""A config before it is understood: its values, and where each was written, followed when values move."""
+"""A config before it is understood: its values, and where each was written, followed when values
+move."""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
 
 
 class Place(NamedTuple):
-    """Where a value was written: 1-based line (0: there is no text) and the path that the user wrote it under."""
+    """Where a value was written: 1-based line (0: there is no text) and the path that the user
+    wrote it under."""
 
     line: int
     path: KeyPath
 
 
 class SourceMap(dict[KeyPath, Place]):
-    """The place of every path, followed when values move (an older spelling, a default merged into a feature)."""
+    """The place of every path, followed when values move (an older spelling, a default merged
+    into a feature)."""
 
     def find(self, path: KeyPath) -> Place:
         """The place of the path, or of the nearest value around it."""
@@ -36,7 +39,13 @@ class SourceMap(dict[KeyPath, Place]):
     def follow(self, value: Any, old: KeyPath, new: KeyPath) -> None:
         """The value that now lies at `new`, and whatever is in it, was written at `old`."""
         self[new] = self.find(old)
-        inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        inside = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value)
+            if isinstance(value, list)
+            else ()
+        )
         for key, each in inside:
             self.follow(each, (*old, key), (*new, key))
 
@@ -49,7 +58,8 @@ class SourceMap(dict[KeyPath, Place]):
 class Document:
     """A config before it is understood.
 
-    source: what to call it in errors. raw: the text of each plain scalar that YAML did not read as a string.
+    source: what to call it in errors. raw: the text of each plain scalar that YAML did not read as
+        a string.
     """
 
     values: dict[str, Any]
@@ -60,5 +70,12 @@ class Document:
 
 def kind_of(value: Any) -> str:
     """What a value is, in words for an error."""
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}
+    names = {
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "a mapping",
+    }
     return names.get(type(value), "nothing" if value is None else f"a {type(value).__name__}")

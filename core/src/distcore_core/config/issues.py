@@ -1,4 +1,5 @@
-"""Turn pydantic's errors into our mistakes: dotted path, what is wrong, and the nearest right word."""
+"""Turn pydantic's errors into our mistakes: dotted path, what is wrong, and the nearest right
+word."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Problem(NamedTuple):
 
 
 def validate(model: type[M], values: Mapping[str, Any], where: str) -> M:
-    """An instance of the model. Raises ConfigError with every mistake, paths relative to `where`, lines unknown (0)."""
+    """An instance of the model. Raises ConfigError with every mistake, paths relative to
+    `where`, lines unknown (0)."""
     from pydantic import ValidationError
 
     try:
@@ -35,7 +37,11 @@ def validate(model: type[M], values: Mapping[str, Any], where: str) -> M:
 
 
 def mistakes_of(
-    error: ValidationError, model: type[BaseModel], where: str = "", line: int = 0, values: Any = None
+    error: ValidationError,
+    model: type[BaseModel],
+    where: str = "",
+    line: int = 0,
+    values: Any = None,
 ) -> list[ConfigIssue]:
     """One mistake for each thing wrong, at the dotted path `where` plus its path in the values."""
     return [
@@ -44,9 +50,12 @@ def mistakes_of(
     ]
 
 
-def problems_of(error: ValidationError, model: type[BaseModel], values: Any = None) -> list[Problem]:
-    """One problem for each thing wrong. values: what was validated; with it the names that pydantic puts into a path
-    for the branches of a union (`int`, the tag of a model) are left out, and the branches' messages become one."""
+def problems_of(
+    error: ValidationError, model: type[BaseModel], values: Any = None
+) -> list[Problem]:
+    """One problem for each thing wrong. values: what was validated; with it the names that pydantic
+    puts into a path for the branches of a union (`int`, the tag of a model) are left out, and
+    the branches' messages become one."""
     found: dict[tuple[str | int, ...], list[str]] = {}
     errors = error.errors(include_url=False)
     for each in errors:
@@ -60,7 +69,9 @@ def problems_of(error: ValidationError, model: type[BaseModel], values: Any = No
     # If the `type` itself is wrong, nothing can be said about the options beside it.
     unknown = {each["loc"] for each in errors if each["type"] == "extra_forbidden"}
     beside = {path for path in found if path in unknown and (*path[:-1], "type") in found}
-    return [Problem(path, _joined(messages)) for path, messages in found.items() if path not in beside]
+    return [
+        Problem(path, _joined(messages)) for path, messages in found.items() if path not in beside
+    ]
 
 
 def unknown_option(name: str, known: Iterable[str]) -> str:
@@ -94,9 +105,11 @@ def dotted(*parts: Any) -> str:
 
 
 def fields_at(model: Any, path: Sequence[str | int], values: Any = None) -> list[str]:
-    """The option names that a model knows at a path, through nested models, optionals, lists and tagged unions.
+    """The option names that a model knows at a path, through nested models, optionals, lists and
+    tagged unions.
 
-    values: what lies at the path's start; if it is given, a union's branch is chosen by its `type`."""
+    values: what lies at the path's start; if it is given, a union's branch is chosen by its
+        `type`."""
     return sorted({name for each in models_at(model, path, values) for name in _names(each)})
 
 
@@ -107,7 +120,9 @@ def models_at(model: Any, path: Sequence[str | int], values: Any = None) -> list
         values = _step(values, part)
         if isinstance(part, int):
             continue
-        inside = [each for candidate in candidates for each in _models_in(_annotation(candidate, part))]
+        inside = [
+            each for candidate in candidates for each in _models_in(_annotation(candidate, part))
+        ]
         tagged = [each for each in candidates if _has_tag(each, part)]
         candidates = inside or tagged
         kind = values.get("type") if isinstance(values, Mapping) else None
@@ -125,30 +140,38 @@ def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
     if kind in ("missing", "union_tag_not_found"):
         return "is required"
     if kind == "union_tag_invalid":
-        return f"unknown type {context['tag']!r}; {nearest(str(context['tag']), _quoted(context['expected_tags']))}"
+        return (
+            f"unknown type {context['tag']!r}; "
+            f"{nearest(str(context['tag']), _quoted(context['expected_tags']))}"
+        )
     text = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     text = re.sub(r"^(Input|String|List|Tuple|Set|Dictionary|Value) should ", "should ", text)
     if kind == "literal_error" and isinstance(value, str):
         near = difflib.get_close_matches(value.lower(), _quoted(context["expected"]), n=1)
         text += f" (did you mean {near[0]!r}?)" if near else ""
-    said = kind == "value_error" and (isinstance(value, Mapping | list | tuple) or repr(value) in text)
+    said = kind == "value_error" and (
+        isinstance(value, Mapping | list | tuple) or repr(value) in text
+    )
     return text if said else f"{text}; got {_shown(value)}"
 
 
 def _unknown(option: str, models: list[Any]) -> str:
-    """A model may tell, in its class variable `ludwig_only`, options of Ludwig's that it does not carry out."""
+    """A model may tell, in its class variable `ludwig_only`, options of Ludwig's that it does
+    not carry out."""
     for each in models:
         known = getattr(each, "ludwig_only", {})
         if option in known:
             default = json.dumps(known[option]).strip('"')
             return (
-                f"Ludwig's option {option!r} is not carried out here; leave it out, or at Ludwig's default, {default}"
+                f"Ludwig's option {option!r} is not carried out here; leave it out, or at Ludwig's "
+                f"default, {default}"
             )
     return unknown_option(option, [name for each in models for name in _names(each)])
 
 
 def _shown(value: Any) -> str:
-    """A value for an error: short, and never the inside of a mapping, which may hold credentials."""
+    """A value for an error: short, and never the inside of a mapping, which may hold
+    credentials."""
     if isinstance(value, Mapping):
         return "a mapping" if value else "an empty mapping"
     text = repr(value)
@@ -156,7 +179,8 @@ def _shown(value: Any) -> str:
 
 
 def _joined(messages: list[str]) -> str:
-    """`should be an integer, or should be 'auto'; got 'x'` from the messages of a union's branches."""
+    """`should be an integer, or should be 'auto'; got 'x'` from the messages of a union's
+    branches."""
     if len(messages) == 1:
         return messages[0]
     parts = [message.rsplit("; got ", 1) for message in messages]
@@ -169,7 +193,8 @@ def _quoted(text: str) -> list[str]:
 
 
 def _without_branches(error: ErrorDetails, values: Any) -> tuple[str | int, ...]:
-    """The error's path as the values have it: a part that leads nowhere named the branch of a union."""
+    """The error's path as the values have it: a part that leads nowhere named the branch of a
+    union."""
     *parts, last = error["loc"] or ("",)
     path: list[str | int] = []
     for part in parts:

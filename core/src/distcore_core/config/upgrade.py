@@ -1,4 +1,5 @@
-"""A config on its way from older spellings to today's: what a plugin's `distcore_upgrade_config` is made with."""
+"""A config on its way from older spellings to today's: what a plugin's `distcore_upgrade_config`
+is made with."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ class Upgrade:
         value: Any = self.document.values
         for part in path:
             inside = isinstance(value, dict) and part in value
-            inside = inside or (isinstance(value, list) and isinstance(part, int) and part < len(value))
+            inside = inside or (
+                isinstance(value, list) and isinstance(part, int) and part < len(value)
+            )
             if not inside:
                 return None
             value = value[part]
@@ -36,7 +39,8 @@ class Upgrade:
             self.notes[f"line {line}: {text}" if line else text] = None
 
     def move(self, old: KeyPath, new: KeyPath, value: Any = None) -> None:
-        """Give what lies at `old` its new name, or drop it if the new name is there too. value: what it becomes."""
+        """Give what lies at `old` its new name, or drop it if the new name is there too. value:
+        what it becomes."""
         parent = self.section(old[:-1])
         if old[-1] not in parent:
             return

@@ -1,9 +1,9 @@
 """The roles that plugins play, and the values that cross between them.
 
-Each role is a Protocol of at most six methods; a plugin need not inherit from anything here. The values are frozen
-dataclasses that pickle and compare by content, because they travel to other processes; they are made by keyword, so
-that a field can be added anywhere without breaking anyone. Nothing here imports an engine, torch or Arrow: the
-annotations are for readers and type checkers.
+Each role is a Protocol of at most six methods; a plugin need not inherit from anything here. The
+values are frozen dataclasses that pickle and compare by content, because they travel to other
+processes; they are made by keyword, so that a field can be added anywhere without breaking anyone.
+Nothing here imports an engine, torch or Arrow: the annotations are for readers and type checkers.
 
     backends.py   where work runs                        Backend
     caching.py    from a dataset to a cache              Source, Processor, CacheFormat
@@ -20,7 +20,17 @@ Shapes: n is rows of a dataset, B rows of a batch, W 32-bit words of one encoded
 
 from __future__ import annotations
 
-from distcore_core.contracts import backends, caching, features, loading, results, roles, search, training, values
+from distcore_core.contracts import (
+    backends,
+    caching,
+    features,
+    loading,
+    results,
+    roles,
+    search,
+    training,
+    values,
+)
 from distcore_core.contracts.backends import *  # noqa: F403
 from distcore_core.contracts.caching import *  # noqa: F403
 from distcore_core.contracts.features import *  # noqa: F403

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
     from distcore_core.progress import Progress
 
-__all__ = ["Backend", "BackendBase", "Detection", "ProgressChannel", "Rank", "Resources", "WorkerGroup"]
+__all__ = [
+    "Backend",
+    "BackendBase",
+    "Detection",
+    "ProgressChannel",
+    "Rank",
+    "Resources",
+    "WorkerGroup",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +39,8 @@ class Resources:
 
 @dataclass(frozen=True, kw_only=True)
 class Detection:
-    """What `distcore_detect` found: how strongly it speaks for the backend (higher wins) and one line saying why."""
+    """What `distcore_detect` found: how strongly it speaks for the backend (higher wins) and one
+    line saying why."""
 
     backend: str
     priority: int
@@ -40,7 +49,8 @@ class Detection:
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """One process of a worker group. `index` in [0, world); `local_rank` counts the processes of this machine."""
+    """One process of a worker group. `index` in [0, world); `local_rank` counts the processes of
+    this machine."""
 
     index: int = 0
     world: int = 1
@@ -53,16 +63,18 @@ class WorkerGroup:
 
     function: importable at top level, called as function(rank, *arguments) in every rank.
     ranks: number of processes.
-    max_retries: how often the whole group is started again after a rank died (the function resumes from checkpoints).
+    max_retries: how often the whole group is started again after a rank died (the function resumes
+        from checkpoints).
     threads: intra-op threads of a rank; 0 lets the backend share out the CPUs.
     use_gpu: give each rank its own GPU.
-    min_ranks: fewest ranks to go on with if a backend can start the group smaller (or larger, up to `ranks`) after
-        a loss; 0: always `ranks`.
-    rendezvous: {backend: "module:function"}, how ranks find each other there if it is not the backend's own way.
-        What the function is and gives is the backend's to say (its README does).
-    hang_seconds: a rank without progress (`training.heartbeat`) for so long is ended as if it had died; None: it is
-        only told of.
-    grace_seconds: how long ranks may take to save where they are after SIGTERM (which the backend passes on to them).
+    min_ranks: fewest ranks to go on with if a backend can start the group smaller (or larger, up to
+        `ranks`) after a loss; 0: always `ranks`.
+    rendezvous: {backend: "module:function"}, how ranks find each other there if it is not the
+        backend's own way. What the function is and gives is the backend's to say (its README does).
+    hang_seconds: a rank without progress (`training.heartbeat`) for so long is ended as if it had
+        died; None: it is only told of.
+    grace_seconds: how long ranks may take to save where they are after SIGTERM (which the backend
+        passes on to them).
     """
 
     function: Callable[..., Any]
@@ -79,7 +91,8 @@ class WorkerGroup:
 
 
 class ProgressChannel(Protocol):
-    """What carries rank 0's progress to the process that draws it; a context manager around a worker group.
+    """What carries rank 0's progress to the process that draws it; a context manager around a
+    worker group.
 
     reporter: travels to the ranks; its `reporting()` gives a `Progress` there."""
 
@@ -93,11 +106,12 @@ class ProgressChannel(Protocol):
 
 @runtime_checkable
 class Backend(Protocol):
-    """Where work runs. Inherit from `BackendBase`, which has the members that most need not think of.
+    """Where work runs. Inherit from `BackendBase`, which has the members that most need not think
+    of.
 
     defaults: {"processor" | "loader" | "trainer": name}, if the config names none.
-    distributed: whether tasks run on other machines. Core then hands them work in pieces, through `map`, that it would
-        else do in this process, such as predictions.
+    distributed: whether tasks run on other machines. Core then hands them work in pieces, through
+        `map`, that it would else do in this process, such as predictions.
     """
 
     name: str
@@ -114,8 +128,10 @@ class Backend(Protocol):
 
         Raises:
             TrainingError: A rank died; the message names it.
-            DistcoreError: A rank raised one that another attempt would meet again (`recurs`): at once, as it is.
-            Stopped: After a signal, once the ranks have saved where they are; a second signal does not wait.
+            DistcoreError: A rank raised one that another attempt would meet again (`recurs`): at
+                once, as it is.
+            Stopped: After a signal, once the ranks have saved where they are; a second signal does
+                not wait.
         """
         ...
 
@@ -123,29 +139,31 @@ class Backend(Protocol):
         """Run independent tasks. A task whose worker is lost runs again elsewhere.
 
         Args:
-            function: Importable, or an object that pickles, which may hold megabytes: it travels once.
+            function: Importable, or an object that pickles, which may hold megabytes: it travels
+                once.
             items: One a task, with which it travels.
 
         Returns:
-            The results in the order of the items; the first error is raised as it is. A few results at most wait to
-            be taken, and nothing is begun any more once the iterator is closed.
+            The results in the order of the items; the first error is raised as it is. A few results
+            at most wait to be taken, and nothing is begun any more once the iterator is closed.
         """
         ...
 
     def close(self) -> None: ...
 
     def follow(self) -> None:
-        """Called once it is made, before any work. In a process that another one leads: do what it asks, and end; to
-        come back is to lead."""
+        """Called once it is made, before any work. In a process that another one leads: do what it
+        asks, and end; to come back is to lead."""
         ...
 
     def taken_over(self) -> Path | str | None:
-        """Asked once by each `train` and `experiment`: the folder of the run that the call goes on with, if this
-        process took over from one that led and is lost."""
+        """Asked once by each `train` and `experiment`: the folder of the run that the call goes on
+        with, if this process took over from one that led and is lost."""
         ...
 
     def progress_channel(self, progress: Progress) -> ProgressChannel | None:
-        """The channel of the next worker group, for workers that share no file with this process; None: core's own."""
+        """The channel of the next worker group, for workers that share no file with this
+        process; None: core's own."""
         ...
 
     def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
@@ -162,7 +180,8 @@ class Backend(Protocol):
 
 
 class BackendBase:
-    """A backend of this machine, of one process that leads itself: what one inherits that is no more."""
+    """A backend of this machine, of one process that leads itself: what one inherits that is no
+    more."""
 
     distributed: bool = False
 

@@ -17,7 +17,8 @@ __all__ = ["CacheFormat", "Partition", "Processor", "ShardReader", "Source", "So
 
 @runtime_checkable
 class Partition(Protocol):
-    """A piece of a source that one task reads by itself. Small and picklable: a description, not the rows."""
+    """A piece of a source that one task reads by itself. Small and picklable: a description, not
+    the rows."""
 
     def read(self) -> pa.RecordBatch: ...
 
@@ -39,9 +40,11 @@ class Source(Protocol):
         ...
 
     def check_unchanged(self, content: bool = True) -> None:
-        """Raise DataError naming what is not as it was when the dataset was opened: no row that was read counts.
+        """Raise DataError naming what is not as it was when the dataset was opened: no row that was
+        read counts.
 
-        content: read it again if that is the only way to know; False: only look at what costs nothing."""
+        content: read it again if that is the only way to know; False: only look at what costs
+            nothing."""
         ...
 
     def close(self) -> None:
@@ -64,22 +67,26 @@ class SourceBase:
 class Processor(Protocol):
     """The engine that turns raw rows into encoded shards.
 
-    The pure functions it runs come from core, so every engine gives the same answer; only where they run differs.
-    One pass of `fold` reads each partition exactly once and keeps the rows (typed, compact) for `write_shards`.
+    The pure functions it runs come from core, so every engine gives the same answer; only where
+    they run differs. One pass of `fold` reads each partition exactly once and keeps the rows
+    (typed, compact) for `write_shards`.
     """
 
     def scan(self, source: Source, scratch: Path | None = None) -> int:
         """Cut the source into partitions in row order.
 
         Args:
-            scratch: A folder on this machine for rows that are kept; its owner deletes it in the end.
+            scratch: A folder on this machine for rows that are kept; its owner deletes it in the
+                end.
 
         Returns:
             How many partitions there are.
         """
         ...
 
-    def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
+    def fold(
+        self, partial: Callable[[Block], T], merge: Callable[[T, T], T]
+    ) -> tuple[T, list[int]]:
         """Read every partition once.
 
         Args:
@@ -91,8 +98,11 @@ class Processor(Protocol):
         """
         ...
 
-    def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], T]) -> list[T]:
-        """Call write(plan, blocks) for each plan with the slices that make up its rows; results in plan order."""
+    def write_shards(
+        self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], T]
+    ) -> list[T]:
+        """Call write(plan, blocks) for each plan with the slices that make up its rows; results
+        in plan order."""
         ...
 
     def close(self) -> None:
@@ -106,7 +116,9 @@ class ShardReader(Protocol):
 
     rows: int
 
-    def read(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatch: ...
+    def read(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch: ...
 
     def close(self) -> None: ...
 
@@ -130,9 +142,11 @@ class CacheFormat(Protocol):
         ...
 
     def open(self, source: BinaryIO) -> ShardReader:
-        """Open a shard whose bytes are those that were written; closing the reader closes the source.
+        """Open a shard whose bytes are those that were written; closing the reader closes the
+        source.
 
         Raises:
-            ValueError: They are not; nothing in them was run, and memory was bounded by what they hold.
+            ValueError: They are not; nothing in them was run, and memory was bounded by what they
+                hold.
         """
         ...

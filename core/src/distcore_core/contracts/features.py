@@ -19,15 +19,18 @@ __all__ = ["Feature", "FeatureBase", "FeatureNetwork", "FeatureSet"]
 class Feature(Protocol):
     """One column's type, the half that needs no torch: statistics, encoding, decoding.
 
-    raw: how a source reads the column: "number" (float64), "category" (dictionary of strings) or "string".
+    raw: how a source reads the column: "number" (float64), "category" (dictionary of strings) or
+        "string".
     name, options: the column's name and its validated options.
 
     missing: the strategy for missing values, by Ludwig's names; "": it has none.
-    loss_weight: an output's share of the summed loss. default_metric: by which an output's weights are kept.
-    encoded_by: what else decides its encoded bytes: (role's kind, name) of each, such as a tokenizer.
+    loss_weight: an output's share of the summed loss. default_metric: by which an output's weights
+        are kept.
+    encoded_by: what else decides its encoded bytes: (role's kind, name) of each, such as a
+        tokenizer.
 
-    `partial`, `merge` and `finish` must give the same bits for any partition of the rows and any order of merging.
-    Inherit from `FeatureBase`, which has the members that most need not think of.
+    `partial`, `merge` and `finish` must give the same bits for any partition of the rows and any
+    order of merging. Inherit from `FeatureBase`, which has the members that most need not think of.
     """
 
     name: str
@@ -80,12 +83,13 @@ class Feature(Protocol):
         """Encode some rows: the code of a row depends on that row and the metadata alone.
 
         Args:
-            values: [n], as `raw` says. Missing values that are filled from neighbours (bfill, ffill) were filled
-                before; rows to be dropped were dropped before.
+            values: [n], as `raw` says. Missing values that are filled from neighbours (bfill,
+                ffill) were filled before; rows to be dropped were dropped before.
             metadata: What `finish` returned.
 
         Returns:
-            [n], without nulls: float32 or int32, FixedSizeList of them, or List<int32> for a ragged column.
+            [n], without nulls: float32 or int32, FixedSizeList of them, or List<int32> for a ragged
+            column.
 
         Raises:
             DataError: A value is none of this type; the message says which.
@@ -116,7 +120,8 @@ class FeatureBase:
 
 @runtime_checkable
 class FeatureNetwork(Protocol):
-    """One column's type, the half that needs torch. `metadata` is what `Feature.finish` returned."""
+    """One column's type, the half that needs torch. `metadata` is what `Feature.finish`
+    returned."""
 
     def encoder(self, metadata: JSON) -> torch.nn.Module:
         """Maps the column's batch value to [B, encoder.output_size]. Inputs only."""
@@ -127,7 +132,8 @@ class FeatureNetwork(Protocol):
         ...
 
     def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
-        """The loss of each row, [B], already weighted by class weights; the trainer sums and divides.
+        """The loss of each row, [B], already weighted by class weights; the trainer sums and
+        divides.
 
         Args:
             logits: [B] or [B, classes], as the decoder gives them.
@@ -136,7 +142,8 @@ class FeatureNetwork(Protocol):
         ...
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
-        """Fresh torchmetrics metrics by Ludwig's names; each takes (output, target) where output is `output()`'s."""
+        """Fresh torchmetrics metrics by Ludwig's names; each takes (output, target) where output
+        is `output()`'s."""
         ...
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
@@ -151,7 +158,8 @@ class FeatureNetwork(Protocol):
         ...
 
     def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
-        """Decoded columns for people: `<name>_predictions`, `<name>_probabilities_<class>`, `<name>_probability`."""
+        """Decoded columns for people: `<name>_predictions`, `<name>_probabilities_<class>`,
+        `<name>_probability`."""
         ...
 
 

@@ -49,7 +49,9 @@ class CachedRows(Protocol):
 
     def rows(self, split: Split) -> int: ...
 
-    def read(self, split: Split, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def read(
+        self, split: Split, start: int, stop: int, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         """Rows [start, stop) of the split."""
         ...
 
@@ -63,10 +65,12 @@ class LoadRequest:
     """What a loader is asked for: one split, for one rank.
 
     reader: the open cache. columns: which encoded columns, in the config's order.
-    batch_size: rows of a GLOBAL batch (over all ranks). shuffle: False gives the rows in order, cut evenly over ranks.
-    parts: the global batch is cut into so many, a power of two, and rank r of n gets parts r·parts // n and on, whole;
-    a part's rows are the same for every n. 0: any even cut will do.
-    device: where batches should arrive; scratch: folder for a packed file when the split is not held in memory.
+    batch_size: rows of a GLOBAL batch (over all ranks). shuffle: False gives the rows in order, cut
+        evenly over ranks.
+    parts: the global batch is cut into so many, a power of two, and rank r of n gets parts r·parts
+    // n and on, whole; a part's rows are the same for every n. 0: any even cut will do.
+    device: where batches should arrive; scratch: folder for a packed file when the split is not
+        held in memory.
     """
 
     reader: CachedRows
@@ -83,7 +87,8 @@ class LoadRequest:
 
 @runtime_checkable
 class Loader(Protocol):
-    """The way from cache to batches of tensors, for one split, one rank and one epoch after another."""
+    """The way from cache to batches of tensors, for one split, one rank and one epoch after
+    another."""
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """This rank's part of the epoch's global batches, always the same for (seed, epoch).

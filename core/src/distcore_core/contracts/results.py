@@ -12,7 +12,8 @@ __all__ = ["ResultsStore"]
 
 @runtime_checkable
 class ResultsStore(Protocol):
-    """The bucket that a run's results are copied to. url: its address, for people. Pickles, credentials included.
+    """The bucket that a run's results are copied to. url: its address, for people. Pickles,
+    credentials included.
 
     Raises StoreError, naming the object and the cause, if the store cannot be asked."""
 
@@ -23,7 +24,8 @@ class ResultsStore(Protocol):
         ...
 
     def put_folder(self, name: str, folder: Path, last: str) -> None:
-        """Copy a folder of plain files, of which `last` says what belongs to it, in place of what had the name."""
+        """Copy a folder of plain files, of which `last` says what belongs to it, in place of
+        what had the name."""
         ...
 
     def get_folder(self, name: str, folder: Path, last: str) -> None:
@@ -43,7 +45,8 @@ class ResultsStore(Protocol):
         ...
 
     def put_files(self, folder: Path) -> None:
-        """Copy the files of a run's folder that were not put yet, but for checkpoints and models."""
+        """Copy the files of a run's folder that were not put yet, but for checkpoints and
+        models."""
         ...
 
     def get_file(self, name: str, path: Path) -> None:

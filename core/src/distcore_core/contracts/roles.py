@@ -1,4 +1,5 @@
-"""The roles that plugins play, each as one object: its group, its factory, its name for people, its type."""
+"""The roles that plugins play, each as one object: its group, its factory, its name for people,
+its type."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ class Role(Generic[R]):
     """What a plugin can be: a role of core's (`ROLES`), or one that a toolkit or a plugin declares.
 
     Args:
-        kind: Its entry-point group is `distcore.<kind>`. A plugin's own begin with its name: `tabular.encoders`.
+        kind: Its entry-point group is `distcore.<kind>`. A plugin's own begin with its name:
+            `tabular.encoders`.
         hook: The hook that makes one; `MEMBER_HOOK` unless the role is one of core's.
         singular: One of it, for people.
         type: What the factory gives.
@@ -119,7 +121,18 @@ ROLES: Mapping[str, Role[Any]] = MappingProxyType(
     {
         role.kind: role
         for role in (
-            *(BACKEND, PROCESSOR, CACHE_FORMAT, LOADER, FEATURE, MODEL, TRAINER, EXECUTOR, EXTENSION, COMMAND),
+            *(
+                BACKEND,
+                PROCESSOR,
+                CACHE_FORMAT,
+                LOADER,
+                FEATURE,
+                MODEL,
+                TRAINER,
+                EXECUTOR,
+                EXTENSION,
+                COMMAND,
+            ),
             *(SECTION, UPGRADE),
         )
     }

@@ -17,10 +17,12 @@ __all__ = ["Axis", "Executor", "SearchJob"]
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What an engine samples for one parameter of a search; `distcore_search.space` turns it into the config's value.
+    """What an engine samples for one parameter of a search; `distcore_search.space` turns it into
+    the config's value.
 
     kind: "float" or "int" between low and high, both included; "choice": a position from 0 to high.
-    log: uniform in the logarithm. step: only low, low + step, …. grid: every position is to be tried.
+    log: uniform in the logarithm. step: only low, low + step, …. grid: every position is to be
+        tried.
     """
 
     kind: Literal["float", "int", "choice"]
@@ -49,13 +51,15 @@ class Axis:
 class SearchJob:
     """All that an executor is given; pickles.
 
-    function: importable at top level; function(work, name, raw) runs one trial to its end in `directory/trials/<name>`
-        and leaves its record there (`distcore_search.records`), whatever happens. It goes on with one it finds begun.
+    function: importable at top level; function(work, name, raw) runs one trial to its end in
+        `directory/trials/<name>` and leaves its record there (`distcore_search.records`), whatever
+        happens. It goes on with one it finds begun.
     work: what the function needs besides. axes: {parameter: what may be asked}.
-    variants: the raw parameters of every trial, if they are known from the start (grid and random search); None
-        if the engine's algorithm asks one after another. trials: how many.
-    algorithm: the validated `search_alg` section, {"type": …}; {} if the config names none. points: raw parameters
-        to begin with, as far as they are given. seed: every random number of the search is keyed by it.
+    variants: the raw parameters of every trial, if they are known from the start (grid and random
+        search); None if the engine's algorithm asks one after another. trials: how many.
+    algorithm: the validated `search_alg` section, {"type": …}; {} if the config names none. points:
+        raw parameters to begin with, as far as they are given. seed: every random number of the
+        search is keyed by it.
     workers: processes of one trial, and resources_per_worker what each of them asks of the backend.
     directory: the search's folder. resume: it holds a search that was begun.
     """

@@ -36,8 +36,8 @@ __all__ = [
 
 @runtime_checkable
 class Model(Protocol):
-    """Makes the torch module. Its forward takes a `Batch` (a mapping of column names to tensors) and returns
-    {output feature: logits}."""
+    """Makes the torch module. Its forward takes a `Batch` (a mapping of column names to tensors)
+    and returns {output feature: logits}."""
 
     def build(self, features: FeatureSet) -> torch.nn.Module:
         """A fresh module for fitted features; torch's random numbers decide its weights."""
@@ -67,13 +67,15 @@ class Predictor(Protocol):
     """A fitted model, whatever made it."""
 
     def predict(self, batch: Batch) -> dict[str, np.ndarray]:
-        """{output feature: output}, as `FeatureNetwork.output` describes: probabilities or encoded values."""
+        """{output feature: output}, as `FeatureNetwork.output` describes: probabilities or
+        encoded values."""
         ...
 
 
 @runtime_checkable
 class OpenJob(Protocol):
-    """What a trainer works with: features, encoded rows, scores, listeners, and where the model goes.
+    """What a trainer works with: features, encoded rows, scores, listeners, and where the model
+    goes.
 
     Everything but `features` may be called until the block ends."""
 
@@ -84,7 +86,9 @@ class OpenJob(Protocol):
 
     def rows(self, split: Split) -> int: ...
 
-    def batches(self, split: Split, columns: Sequence[str] | None = None, rows: int = 65_536) -> Iterator[Batch]:
+    def batches(
+        self, split: Split, columns: Sequence[str] | None = None, rows: int = 65_536
+    ) -> Iterator[Batch]:
         """The split in row order.
 
         Args:
@@ -94,18 +98,22 @@ class OpenJob(Protocol):
         ...
 
     def scores(self, predictor: Predictor, split: Split) -> JSON:
-        """{output feature: {metric: number}} of what it predicts for the split; {} if that has no rows."""
+        """{output feature: {metric: number}} of what it predicts for the split; {} if that has
+        no rows."""
         ...
 
     def tell_epoch(self, epoch: int, step: int, metrics: Mapping[str, JSON]) -> None:
         """Tell the run's listeners; arguments as those of the event `epoch_finished`."""
         ...
 
-    def write_model(self, files: Mapping[str, bytes | Callable[[BinaryIO], None]], extra: JSON | None = None) -> Path:
+    def write_model(
+        self, files: Mapping[str, bytes | Callable[[BinaryIO], None]], extra: JSON | None = None
+    ) -> Path:
         """Write the model's folder, whole or not at all, to the run's bucket too, if it has one.
 
         Args:
-            files: What `Trainer.load` will read, by file name: bytes, or a function that writes them.
+            files: What `Trainer.load` will read, by file name: bytes, or a function that writes
+                them.
             extra: JSON that is kept in model.json beside them.
 
         Returns:
@@ -119,24 +127,30 @@ class OpenJob(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """All that a trainer is given; pickles (workers open the cache and resolve plugins by themselves).
+    """All that a trainer is given; pickles (workers open the cache and resolve plugins by
+    themselves).
 
     config: the resolved config as plain JSON.
     cache: folder and key of the encoded data.
-    opener: "module:function" that `open` calls with the job, so that whoever makes the job says what opens it.
+    opener: "module:function" that `open` calls with the job, so that whoever makes the job says
+        what opens it.
     loader: the loader to resolve in each worker.
     trainer: the `backend.trainer` reference with its validated options.
-    directory: the experiment's folder; None if nothing is to be saved. If results go to a bucket, a folder of
-        this machine to work in.
-    mirror: the bucket that what is written there is copied to, or None. `write_artifact` copies the model; a trainer
-        that keeps checkpoints of its own copies them with `ResultsStore.put_folder` before it counts them as saved.
+    directory: the experiment's folder; None if nothing is to be saved. If results go to a bucket, a
+        folder of this machine to work in.
+    mirror: the bucket that what is written there is copied to, or None. `write_artifact` copies the
+        model; a trainer that keeps checkpoints of its own copies them with
+        `ResultsStore.put_folder` before it counts them as saved.
     seed: every random number of the run is keyed by it.
-    resume: folder of the run to go on with, or None; if results go to a bucket, its checkpoints are in there.
+    resume: folder of the run to go on with, or None; if results go to a bucket, its checkpoints are
+        in there.
     initial_weights: the model to start from (`--model_load_path`), or None.
-    expected_rows: about how many rows the training split will have, for `Trainer.plan` before there is a cache.
-    plugins: distributions and versions of what the run uses, for model.json: {"kind", "name", "distribution", …} each.
-    planned_workers: batch sizes and learning rate are those of this many workers, whatever number there really are
-        (a worker group that may shrink and grow); 0: of those there are.
+    expected_rows: about how many rows the training split will have, for `Trainer.plan` before there
+        is a cache.
+    plugins: distributions and versions of what the run uses, for model.json: {"kind", "name",
+        "distribution", …} each.
+    planned_workers: batch sizes and learning rate are those of this many workers, whatever number
+        there really are (a worker group that may shrink and grow); 0: of those there are.
     """
 
     config: JSON
@@ -157,7 +171,8 @@ class TrainJob:
     plugins: Sequence[JSON] = ()
 
     def open(self) -> AbstractContextManager[OpenJob]:
-        """Open the cache, make the features and let the run's extensions listen, in any process, for a `with` block.
+        """Open the cache, make the features and let the run's extensions listen, in any process,
+        for a `with` block.
 
         Raises:
             CacheError: The cache cannot be read.
@@ -178,8 +193,8 @@ class TrainResult:
     """What training gives back.
 
     model: folder that `Trainer.load` can read; written whole or not at all.
-    statistics: {"train" | "validation" | "test": {output feature: {metric: [a value an evaluation]}}}, plus
-        "combined" for the summed loss; JSON.
+    statistics: {"train" | "validation" | "test": {output feature: {metric: [a value an
+        evaluation]}}}, plus "combined" for the summed loss; JSON.
     best: {"epoch", "step", "value", "metric", "feature"} of the weights that were kept.
     """
 
@@ -210,7 +225,8 @@ class Trainer(Protocol):
         ...
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
-        """What `fit` would do, for people: workers, batch sizes, steps an epoch, notes. Changes nothing."""
+        """What `fit` would do, for people: workers, batch sizes, steps an epoch, notes. Changes
+        nothing."""
         ...
 
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:

@@ -46,8 +46,8 @@ class Column:
     """One encoded column as it lies in the cache and in a batch.
 
     dtype: "float32" or "int32"; every fixed-width value is one or more 32-bit words.
-    width: values in a row (1 for a number or a code), or None for a ragged column (tokens, set members), whose
-        dtype is int32.
+    width: values in a row (1 for a number or a code), or None for a ragged column (tokens, set
+        members), whose dtype is int32.
     """
 
     name: str
@@ -58,14 +58,16 @@ class Column:
 # Positional: it is its one field, wrapped so that no repr shows it.
 @dataclass(frozen=True)
 class Credentials:
-    """What a store is opened with: options of its fsspec filesystem. Pickles; no repr shows them."""
+    """What a store is opened with: options of its fsspec filesystem. Pickles; no repr shows
+    them."""
 
     options: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheRef:
-    """Where a committed cache lies: below directory/key, in a folder or a bucket. Pickles, with the credentials."""
+    """Where a committed cache lies: below directory/key, in a folder or a bucket. Pickles, with
+    the credentials."""
 
     directory: str
     key: str
@@ -88,7 +90,8 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardPlan:
-    """The global rows [start, stop) of shard `index`; cut at fixed row numbers, never at an engine's partitions."""
+    """The global rows [start, stop) of shard `index`; cut at fixed row numbers, never at an
+    engine's partitions."""
 
     index: int
     start: int

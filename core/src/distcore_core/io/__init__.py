@@ -1,1 +1,2 @@
-"""Files that are whole or not there: atomic writes, digests, locks, seals, temporaries, errnos in words."""
+"""Files that are whole or not there: atomic writes, digests, locks, seals, temporaries, errnos
+in words."""

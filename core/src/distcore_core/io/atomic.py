@@ -1,8 +1,10 @@
-"""Write files and folders so that a reader sees a whole version or none: the only code in core that renames or fsyncs.
+"""Write files and folders so that a reader sees a whole version or none: the only code in core that
+renames or fsyncs.
 
-A file or folder is made under another name in the same directory, its bytes are forced to disk, it is renamed to its
-name, and the directory is forced to disk. Whatever stops that, a full disk, a signal or an exception, leaves the old
-version untouched; temporaries are removed if the process lives to do it, and else by the next run (temporaries.py).
+A file or folder is made under another name in the same directory, its bytes are forced to disk, it
+is renamed to its name, and the directory is forced to disk. Whatever stops that, a full disk, a
+signal or an exception, leaves the old version untouched; temporaries are removed if the process
+lives to do it, and else by the next run (temporaries.py).
 """
 
 from __future__ import annotations
@@ -50,11 +52,13 @@ def write_new_file(
     content: bytes | Callable[[BinaryIO], None],
     sync: Callable[[HashingFile], None] | None = None,
 ) -> Digest:
-    """Write a file that nobody reads yet (it lies in a folder under construction) and force its bytes to disk.
+    """Write a file that nobody reads yet (it lies in a folder under construction) and force its
+    bytes to disk.
 
-    content: the bytes, or a function that writes them to the file it is given. Removed again if that fails.
-    sync: takes the file to force it to disk and close it later; the caller waits for that before anything says that
-        the file is there."""
+    content: the bytes, or a function that writes them to the file it is given. Removed again if
+        that fails.
+    sync: takes the file to force it to disk and close it later; the caller waits for that before
+        anything says that the file is there."""
     file = HashingFile(path)
     try:
         if callable(content):
@@ -75,7 +79,8 @@ def write_new_file(
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO], None]) -> Digest:
-    """Write or replace one file: a reader sees the old bytes or the new ones, also after a power cut.
+    """Write or replace one file: a reader sees the old bytes or the new ones, also after a power
+    cut.
 
     Raises OSError as the system gave it (see `explained`); the old file is then as it was."""
     path = Path(path)
@@ -93,7 +98,8 @@ def write_file(path: str | os.PathLike[str], content: bytes | Callable[[BinaryIO
 
 @contextmanager
 def new_file_beside(path: Path) -> Iterator[tuple[Path, HashingFile]]:
-    """A new file under a temporary name beside `path`, held until the block ends; then that name is gone."""
+    """A new file under a temporary name beside `path`, held until the block ends; then that name
+    is gone."""
     while True:
         temporary = temporary_name(path)
         file = HashingFile(temporary)
@@ -108,7 +114,8 @@ def new_file_beside(path: Path) -> Iterator[tuple[Path, HashingFile]]:
 
 
 def move_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Give a file that is on disk another name on the same disk, in place of whatever has it; its folder is made.
+    """Give a file that is on disk another name on the same disk, in place of whatever has it; its
+    folder is made.
 
     Raises OSError; then either name is as it was."""
     folder = Path(target).parent
@@ -138,8 +145,9 @@ def commit_directory(
     """Force every file and folder under `temporary` to disk, then rename it to `final` beside it.
 
     synced: relative paths of files that are on disk already (`write_new_file` saw to that).
-    replace: move a `final` that exists out of the way and delete it after; otherwise it is an OSError.
-    If the last step fails too, forcing the new name to disk, the names are again as they were.
+    replace: move a `final` that exists out of the way and delete it after; otherwise it is an
+    OSError. If the last step fails too, forcing the new name to disk, the names are again as they
+    were.
     """
     temporary, final = Path(temporary), Path(final)
     sync_tree(temporary, synced)
@@ -180,7 +188,8 @@ def sync_tree(folder: str | os.PathLike[str], synced: Collection[str] = ()) -> N
 
 
 def remove_directory(path: str | os.PathLike[str]) -> None:
-    """Delete a folder so that no reader ever sees half of it: it loses its name first. Nothing there is fine."""
+    """Delete a folder so that no reader ever sees half of it: it loses its name first. Nothing
+    there is fine."""
     path = Path(path)
     if not os.path.lexists(path):
         return
@@ -193,7 +202,8 @@ def remove_directory(path: str | os.PathLike[str]) -> None:
 
 
 class DirectoryBuilder:
-    """`with DirectoryBuilder(final) as folder:` fill the folder; it becomes `final` at the end, or is gone on an error.
+    """`with DirectoryBuilder(final) as folder:` fill the folder; it becomes `final` at the end, or
+    is gone on an error.
 
     replace: as for `commit_directory`.
     """
@@ -208,7 +218,10 @@ class DirectoryBuilder:
         return self.path
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with self._held:
             try:

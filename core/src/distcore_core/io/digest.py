@@ -1,7 +1,7 @@
 """Digests of files: taken while the bytes go by, so that nothing is read back.
 
-xxh3 (about 10 GB/s) is there to notice damage, sha256 (0.2 to 0.4 GB/s on a CPU without the SHA instructions) to name
-content.
+xxh3 (about 10 GB/s) is there to notice damage, sha256 (0.2 to 0.4 GB/s on a CPU without the SHA
+instructions) to name content.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class Digest:
 
 
 class HashingFile(io.RawIOBase):
-    """A new file that is hashed while it is written; also readable and seekable, for formats that patch a header.
+    """A new file that is hashed while it is written; also readable and seekable, for formats that
+    patch a header.
 
-    Bytes written in order are hashed as they come. Once anything before the end is overwritten, `digest` hashes the
-    file by reading it. Used by one thread at a time.
+    Bytes written in order are hashed as they come. Once anything before the end is overwritten,
+    `digest` hashes the file by reading it. Used by one thread at a time.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -110,7 +111,12 @@ def digest_file(path: str | os.PathLike[str]) -> Digest:
 
 def digest_open(file: BinaryIO) -> Digest:
     """Length and digests of an open file from where it stands."""
-    xxh3, sha256, length, buffer = xxhash.xxh3_64(), hashlib.sha256(), 0, memoryview(bytearray(CHUNK))
+    xxh3, sha256, length, buffer = (
+        xxhash.xxh3_64(),
+        hashlib.sha256(),
+        0,
+        memoryview(bytearray(CHUNK)),
+    )
     while count := file.readinto(buffer):  # type: ignore[attr-defined]
         xxh3.update(buffer[:count])
         sha256.update(buffer[:count])

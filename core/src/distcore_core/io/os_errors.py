@@ -1,4 +1,5 @@
-"""What people are told about a disk: that it is full, that a folder may not be written, how many bytes there are."""
+"""What people are told about a disk: that it is full, that a folder may not be written, how many
+bytes there are."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def explained(
 ) -> Iterator[None]:
     """Turn what the system says about storage into our errors.
 
-    A full disk (or quota) becomes `kind`, a folder that may not be written a UserError, any other OSError `kind`.
+    A full disk (or quota) becomes `kind`, a folder that may not be written a UserError, any other
+    OSError `kind`.
     what: what was being written, such as "the cache". advice: what else the user can do.
     only: the errnos to translate, if the block also does other things; the rest pass through.
     """
@@ -39,19 +41,24 @@ def explained(
 
 
 def storage_error(
-    error: OSError, folder: str | os.PathLike[str], what: str, kind: type[DistcoreError], advice: str
+    error: OSError,
+    folder: str | os.PathLike[str],
+    what: str,
+    kind: type[DistcoreError],
+    advice: str,
 ) -> DistcoreError:
     """The error to raise instead of an OSError met while writing `what` into `folder`."""
     reason = error.strerror or str(error)
     if error.errno in FULL:
         return kind(
             f"There is no room for {what} in {os.fspath(folder)} ({reason.lower()}{room(folder)}). "
-            f"Nothing that was there before was changed, and what was begun was removed. Make room, or {advice}."
+            "Nothing that was there before was changed, and what was begun was removed. Make room, "
+            f"or {advice}."
         )
     if error.errno in REFUSED:
         return UserError(
-            f"{os.fspath(folder)} cannot be written, so there is no place for {what} ({reason.lower()}). "
-            f"Nothing was changed. Make it writable, or {advice}."
+            f"{os.fspath(folder)} cannot be written, so there is no place for {what} "
+            f"({reason.lower()}). Nothing was changed. Make it writable, or {advice}."
         )
     return kind(
         f"Writing {what} into {os.fspath(folder)} failed: {error}. "
@@ -60,8 +67,8 @@ def storage_error(
 
 
 def room(folder: str | os.PathLike[str]) -> str:
-    """`; 1.2 MB of 4.0 MB are free` on the file system of the folder, or of the nearest parent that exists; or that it
-    takes no more files."""
+    """`; 1.2 MB of 4.0 MB are free` on the file system of the folder, or of the nearest parent that
+    exists; or that it takes no more files."""
     path = Path(folder).absolute()
     while not path.exists() and path != path.parent:
         path = path.parent
@@ -70,7 +77,10 @@ def room(folder: str | os.PathLike[str]) -> str:
     except OSError:  # only a detail of a message about a worse trouble
         return ""
     if found.f_files and not found.f_favail:
-        return f"; it takes no more files: all of its {found.f_files} inodes are used, so remove files there"
+        return (
+            f"; it takes no more files: all of its {found.f_files} inodes are used, so remove "
+            "files there"
+        )
     return f"; {human_bytes(usage.free)} of {human_bytes(usage.total)} are free"
 
 

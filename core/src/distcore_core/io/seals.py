@@ -1,7 +1,8 @@
-"""JSON that is read back: bounded when it is read, and sealed with a digest of itself if a changed bit would matter.
+"""JSON that is read back: bounded when it is read, and sealed with a digest of itself if a changed
+bit would matter.
 
-A sealed document is plain JSON whose first value, "digest", is the sha256 of every byte that follows it.
-`parse_json` is the only way in core from text of outside to JSON values.
+A sealed document is plain JSON whose first value, "digest", is the sha256 of every byte that
+follows it. `parse_json` is the only way in core from text of outside to JSON values.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ MOST_CONTAINERS = 1 << 20
 """Lists and mappings of a document: an empty one takes 64 bytes of memory for two of text."""
 
 LONGEST_INTEGER = 40
-"""Digits; what is longer is no number of ours, and turning it into one takes time that grows with its square."""
+"""Digits; what is longer is no number of ours, and turning it into one takes time that grows
+with its square."""
 
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 BLOCK, LINE = '{\n "digest": "%s",', '{"digest": "%s",'
@@ -52,8 +54,8 @@ def parse_json(
         finite: Refuse NaN and infinities, which are no JSON; Python writes them all the same.
 
     Raises:
-        ValueError: It is no JSON, too large, too deep, has a key twice or a number that none can hold; says which in
-            words that hold nothing of the content but names of keys.
+        ValueError: It is no JSON, too large, too deep, has a key twice or a number that none can
+            hold; says which in words that hold nothing of the content but names of keys.
     """
     if len(content) > most_bytes:
         raise ValueError(_too_large(len(content), most_bytes))
@@ -80,7 +82,9 @@ def parse_json(
     return value
 
 
-def sealed(document: JSON, *, sort_keys: bool = False, line: bool = False, most_bytes: int = MOST_BYTES) -> bytes:
+def sealed(
+    document: JSON, *, sort_keys: bool = False, line: bool = False, most_bytes: int = MOST_BYTES
+) -> bytes:
     """A mapping as readable JSON, with the sha256 of every byte that follows as its first value.
 
     Args:
@@ -95,9 +99,12 @@ def sealed(document: JSON, *, sort_keys: bool = False, line: bool = False, most_
     if not document:
         raise ValueError("there is nothing to seal")
     indent = None if line else 1
-    text = json.dumps(document, sort_keys=sort_keys, indent=indent, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        document, sort_keys=sort_keys, indent=indent, ensure_ascii=False, allow_nan=False
+    )
     rest = (" " if line else "") + text.removeprefix("{") + "\n"
-    # A lone surrogate, as in a file name that is not UTF-8, becomes the escape that JSON has for it.
+    # A lone surrogate, as in a file name that is not UTF-8, becomes the escape that JSON has for
+    # it.
     content = _with_digest(LINE if line else BLOCK, rest.encode("utf-8", "backslashreplace"))
     if len(content) > most_bytes:
         raise ValueError(f"it would have {len(content)} bytes, and {most_bytes} are read back")
@@ -148,7 +155,8 @@ def read_sealed(
 
 
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a file. Raises ValueError if there are more than that, OSError as the system gave it."""
+    """The bytes of a file. Raises ValueError if there are more than that, OSError as the system
+    gave it."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:

@@ -1,8 +1,8 @@
 """Temporary files and folders that show whether anybody still works on them.
 
-Who makes one holds a lock on it, not on a file beside it: the system lets go of the lock when its holder dies, and a
-rename takes it along. So the data toolkit's `sweep` removes what killed processes left. Names are such that nobody
-else would choose:
+Who makes one holds a lock on it, not on a file beside it: the system lets go of the lock when its
+holder dies, and a rename takes it along. So the data toolkit's `sweep` removes what killed
+processes left. Names are such that nobody else would choose:
 
     .<name>.<32 hex digits>.tmp          a file on its way to <name>
     <name>.building-<32 hex digits>      a folder under construction
@@ -21,7 +21,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BUILDING = ".building-"
-"""What stands between the final name and a random one in the name of a folder under construction."""
+"""What stands between the final name and a random one in the name of a folder under
+construction."""
 
 REMOVING = ".removing-"
 """The same in the name of a folder that is being deleted."""
@@ -47,9 +48,11 @@ def removing_name(path: Path) -> Path:
 
 @contextmanager
 def held(path: str | os.PathLike[str]) -> Iterator[bool]:
-    """Hold the lock on a file or folder; False: it was taken for abandoned just before, and is gone.
+    """Hold the lock on a file or folder; False: it was taken for abandoned just before, and is
+    gone.
 
-    If the file system has no locks nothing is held, and nobody there takes anything for abandoned."""
+    If the file system has no locks nothing is held, and nobody there takes anything for
+    abandoned."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -70,7 +73,8 @@ def hold(handle: int, path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def held_folder(name: Callable[[], Path]) -> Iterator[Path]:
-    """Make a folder, with its parents, and hold it; removing it is the caller's. name: gives fresh names."""
+    """Make a folder, with its parents, and hold it; removing it is the caller's. name: gives
+    fresh names."""
     while True:
         path = name()
         path.mkdir(mode=0o777, parents=True)
@@ -84,7 +88,8 @@ def held_folder(name: Callable[[], Path]) -> Iterator[Path]:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a link or a folder that nobody reads; what cannot be deleted is left for the next run to find."""
+    """Delete a file, a link or a folder that nobody reads; what cannot be deleted is left for
+    the next run to find."""
     if path.is_symlink() or path.is_file():
         path.unlink(missing_ok=True)
     else:

@@ -1,7 +1,8 @@
-"""Let extensions listen to a run: made once in the process that the user started, and once in rank 0 of a worker group.
+"""Let extensions listen to a run: made once in the process that the user started, and once in rank
+0 of a worker group.
 
-A listener that raises is told in a warning and the run goes on: a full disk under a log file must not cost a day of
-training.
+A listener that raises is told in a warning and the run goes on: a full disk under a log file must
+not cost a day of training.
 """
 
 from __future__ import annotations
@@ -18,21 +19,31 @@ from distcore_core.errors import PluginBroken
 from distcore_core.registry.manager import Plugins, run_plugins
 
 EVENTS = (
-    *("run_started", "cache_written", "epoch_finished", "checkpoint_saved", "trial_finished", "predictions_written"),
+    *(
+        "run_started",
+        "cache_written",
+        "epoch_finished",
+        "checkpoint_saved",
+        "trial_finished",
+        "predictions_written",
+    ),
     *("results_written", "run_finished"),
 )
 """The hooks that tell and ask nothing."""
 
 log = logging.getLogger("distcore")
-_listening: ContextVar[tuple[list[Any], tuple[object, ...]]] = ContextVar("distcore_listening", default=([], ()))
+_listening: ContextVar[tuple[list[Any], tuple[object, ...]]] = ContextVar(
+    "distcore_listening", default=([], ())
+)
 
 
 @contextmanager
 def listening(extensions: Sequence[Mapping[str, Any]], plugins: Plugins) -> Iterator[None]:
     """Register the run's extensions with these plugins, which are the run's until the block ends.
 
-    extensions: `{"type": name, option: value, …}` of each. If the run under way in this thread made them already
-    (training in the process that the user started), those same objects listen here too.
+    extensions: `{"type": name, option: value, …}` of each. If the run under way in this thread made
+    them already (training in the process that the user started), those same objects listen here
+    too.
     """
     wanted = [dict(each) for each in extensions]
     here, known = _listening.get()
@@ -58,7 +69,8 @@ def _made(reference: Mapping[str, Any], plugins: Plugins) -> object:
 
 
 def _register(plugins: Plugins, name: str, extension: object) -> None:
-    """Raises PluginBroken if the extension listens to what is no event, or takes arguments that no event has."""
+    """Raises PluginBroken if the extension listens to what is no event, or takes arguments that
+    no event has."""
     import pluggy
 
     listener = _Listener()
@@ -90,7 +102,11 @@ def _guarded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         except Exception as error:  # noqa: BLE001 - whatever a listener does, the run goes on
             who, event = name.rpartition(" ")[0], method.__name__
             log.warning(
-                "Extension %r failed at %s and was passed over: %s: %s", who, event, type(error).__name__, error
+                "Extension %r failed at %s and was passed over: %s: %s",
+                who,
+                event,
+                type(error).__name__,
+                error,
             )
 
     return tell

@@ -1,4 +1,5 @@
-"""What is installed: every entry point as an offer, read from metadata alone; no plugin is imported.
+"""What is installed: every entry point as an offer, read from metadata alone; no plugin is
+imported.
 
 Reading the metadata costs a few milliseconds at 150 distributions.
 """
@@ -26,8 +27,8 @@ _OFFERED = {
     "distcore-parquet": "caches:parquet",
     "distcore-hdf5": "caches:hdf5",
     "distcore-tfrecord": "caches:tfrecord",
-    "distcore-tabular": "models:tabular models:module upgrades:ludwig features:number features:binary "
-    "features:category features:text features:set",
+    "distcore-tabular": "models:tabular models:module upgrades:ludwig features:number "
+    "features:binary features:category features:text features:set",
     "distcore-optuna": "executors:local executors:optuna",
     "distcore-lightgbm": "trainers:lightgbm",
     "distcore-data": "sections:preprocessing",
@@ -35,14 +36,22 @@ _OFFERED = {
     "distcore-search": "sections:hyperopt",
     "distcore-report": "extensions:report commands:report",
 }
-INSTALL_HINTS: Mapping[str, str] = {each: name for name, offered in _OFFERED.items() for each in offered.split()}
+INSTALL_HINTS: Mapping[str, str] = {
+    each: name for name, offered in _OFFERED.items() for each in offered.split()
+}
 """The one place where core names plugins: what to `pip install` for a name that nobody offers."""
 
 GROUPS = "distcore."
 """What the name of every entry-point group of ours begins with."""
 
-DEFAULTS: Mapping[str, str] = {"backends": "local", "models": "tabular", "caches": "parquet", "executors": "local"}
-"""What a config means that names none; a backend names its own defaults for processor, loader and trainer."""
+DEFAULTS: Mapping[str, str] = {
+    "backends": "local",
+    "models": "tabular",
+    "caches": "parquet",
+    "executors": "local",
+}
+"""What a config means that names none; a backend names its own defaults for processor, loader
+and trainer."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,8 @@ class Offer:
 class Encoder:
     """Who encodes values: a distribution, its version, and that of the data it makes.
 
-    Two releases with one data version encode alike, so caches and models of one are good for the other."""
+    Two releases with one data version encode alike, so caches and models of one are good for the
+    other."""
 
     distribution: str
     version: str
@@ -82,8 +92,8 @@ class Encoder:
 
 
 class Installed:
-    """The offers of this process. block: a plugin's name, its `kind:name`, or its distribution; added to
-    DISTCORE_BLOCK."""
+    """The offers of this process. block: a plugin's name, its `kind:name`, or its distribution;
+    added to DISTCORE_BLOCK."""
 
     def __init__(self, block: Iterable[str] = ()) -> None:
         self.block = frozenset(block) | frozenset(blocked_by_environment())
@@ -119,7 +129,10 @@ class Installed:
         parts = [f"No installed plugin offers {role} {name!r}."]
         blocked = any(offer.name == name for offer in all_offers().get(kind, ()))
         if blocked:
-            parts = [f"{role.capitalize()} {name!r} is installed but blocked (plugins.block or DISTCORE_BLOCK)."]
+            parts = [
+                f"{role.capitalize()} {name!r} is installed but blocked (plugins.block or "
+                "DISTCORE_BLOCK)."
+            ]
         near = difflib.get_close_matches(name, installed, n=2)
         if near:
             parts.append(f"Did you mean {' or '.join(map(repr, near))}?")
@@ -133,13 +146,17 @@ class Installed:
 
 def blocked_by_environment() -> tuple[str, ...]:
     """Names in DISTCORE_BLOCK (comma-separated)."""
-    return tuple(name.strip() for name in os.environ.get("DISTCORE_BLOCK", "").split(",") if name.strip())
+    return tuple(
+        name.strip() for name in os.environ.get("DISTCORE_BLOCK", "").split(",") if name.strip()
+    )
 
 
 def all_offers() -> dict[str, list[Offer]]:
-    """{kind: every entry point of the group `distcore.<kind>`, blocked or not}, in one pass over the metadata.
+    """{kind: every entry point of the group `distcore.<kind>`, blocked or not}, in one pass over
+    the metadata.
 
-    A kind is there that core does not know; a distribution that is found twice on sys.path is there once."""
+    A kind is there that core does not know; a distribution that is found twice on sys.path is
+    there once."""
     entries: Any = metadata.entry_points()
     # Python 3.11 has them by group, and each `select` there goes through all of them.
     flat = chain.from_iterable(dict.values(entries)) if isinstance(entries, dict) else entries

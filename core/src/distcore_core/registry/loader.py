@@ -23,28 +23,36 @@ IMPORT_SECONDS = 60.0
 
 
 def load(offer: Offer) -> types.ModuleType:
-    """The plugin's module. Raises PluginBroken for whatever goes wrong in it, PluginIncompatible by its API."""
+    """The plugin's module. Raises PluginBroken for whatever goes wrong in it, PluginIncompatible
+    by its API."""
     module = _imported(offer)
     check_api(offer, module)
     return module
 
 
 def check_api(offer: Offer, module: types.ModuleType) -> None:
-    """Refuse a plugin written for another major version, or for a newer minor one than this core."""
+    """Refuse a plugin written for another major version, or for a newer minor one than this
+    core."""
     stated = getattr(module, "DISTCORE_API", None)
-    if not (isinstance(stated, tuple) and len(stated) == 2 and all(isinstance(part, int) for part in stated)):
+    if not (
+        isinstance(stated, tuple)
+        and len(stated) == 2
+        and all(isinstance(part, int) for part in stated)
+    ):
         raise PluginIncompatible(
-            f"{offer.who} does not state the API it was written for: {offer.value} needs DISTCORE_API = {API_VERSION}."
+            f"{offer.who} does not state the API it was written for: {offer.value} needs "
+            f"DISTCORE_API = {API_VERSION}."
         )
     if stated[0] < API_VERSION[0]:
         raise PluginIncompatible(
-            f"{offer.who} was written for distcore API {_dotted(stated)}; this core has {_dotted(API_VERSION)}. "
-            f"Upgrade the plugin: pip install --upgrade {offer.distribution}"
+            f"{offer.who} was written for distcore API {_dotted(stated)}; this core has "
+            f"{_dotted(API_VERSION)}. Upgrade the plugin: pip install --upgrade "
+            f"{offer.distribution}"
         )
     if stated > API_VERSION:
         raise PluginIncompatible(
-            f"{offer.who} was written for distcore API {_dotted(stated)}; this core has {_dotted(API_VERSION)}. "
-            "Upgrade the core: pip install --upgrade distcore"
+            f"{offer.who} was written for distcore API {_dotted(stated)}; this core has "
+            f"{_dotted(API_VERSION)}. Upgrade the core: pip install --upgrade distcore"
         )
 
 
@@ -55,8 +63,8 @@ def _imported(offer: Offer) -> types.ModuleType:
     from stevedore import DriverManager
 
     class OneOffer(DriverManager):
-        """Looks at this offer's entry point alone: a blocked namesake must not be imported, and stevedore's cache on
-        disk can miss an edited entry point for two minutes."""
+        """Looks at this offer's entry point alone: a blocked namesake must not be imported, and
+        stevedore's cache on disk can miss an edited entry point for two minutes."""
 
         def list_entry_points(self) -> list[metadata.EntryPoint]:
             return [metadata.EntryPoint(offer.name, offer.value, f"distcore.{offer.kind}")]
@@ -86,8 +94,11 @@ def _reraise(manager: Any, entry_point: Any, error: BaseException) -> None:
 
 @contextmanager
 def _deadline(offer: Offer) -> Iterator[None]:
-    """Raise in the main thread when an import takes longer than IMPORT_SECONDS (only if signals work)."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    """Raise in the main thread when an import takes longer than IMPORT_SECONDS (only if signals
+    work)."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "setitimer"
+    ):
         yield
         return
 

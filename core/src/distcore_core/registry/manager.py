@@ -1,6 +1,8 @@
-"""The plugins of a process: one by name, checked, registered, with its options; and the questions that all are asked.
+"""The plugins of a process: one by name, checked, registered, with its options; and the questions
+that all are asked.
 
-index.py knows what is installed, loader.py imports one; pluggy answers "is it well formed, and who else listens?".
+index.py knows what is installed, loader.py imports one; pluggy answers "is it well formed, and who
+else listens?".
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Plugins(Installed):
     """The installed plugins of this process.
 
     block: what the config's `plugins.block` names, added to DISTCORE_BLOCK.
-    named_members: (kind, name) of the members from outside that sections of the config named (`with_members`).
+    named_members: (kind, name) of the members from outside that sections of the config named
+        (`with_members`).
     """
 
     def __init__(self, block: Iterable[str] = ()) -> None:
@@ -64,7 +67,8 @@ class Plugins(Installed):
             context: What else the role's hook asks for.
 
         Raises:
-            PluginError: The plugin is not there, is broken, or what it made lacks something of its role.
+            PluginError: The plugin is not there, is broken, or what it made lacks something of its
+                role.
             ConfigError: The options are not what its model takes.
         """
         offer = self.find(role.kind, name)
@@ -75,8 +79,13 @@ class Plugins(Installed):
             context = {"kind": role.kind, "context": context} if member else context
             context["options"] = valid
             context["plugins"] = self
-        # Several plugins may be registered; the one that the entry point names is asked alone, with every extension.
-        others = [each for each in self.manager.get_plugins() if each is not module and _is_factory_only(each)]
+        # Several plugins may be registered; the one that the entry point names is asked alone, with
+        # every extension.
+        others = [
+            each
+            for each in self.manager.get_plugins()
+            if each is not module and _is_factory_only(each)
+        ]
         made: R | None = self.manager.subset_hook_caller(role.hook, others)(name=name, **context)
         if made is None:
             raise PluginBroken(
@@ -86,17 +95,17 @@ class Plugins(Installed):
         lacks = role.lacks(made)
         if lacks:
             raise PluginBroken(
-                f"{offer.who} offers {role.singular} {name!r}, but what its {role.hook} made has no "
-                f"{', '.join(lacks)}. Compare it with {role.type.__module__}.{role.type.__name__}, or report "
-                "this to its authors."
+                f"{offer.who} offers {role.singular} {name!r}, but what its {role.hook} made has "
+                f"no {', '.join(lacks)}. Compare it with "
+                f"{role.type.__module__}.{role.type.__name__}, or report this to its authors."
             )
         return made
 
     def encoder(self, kind: str, name: str) -> Encoder:
         """Who encodes for this feature type, cache format or member.
 
-        The data version is the module's DATA_VERSION, for all its names or by name; if it states none, each version
-        of the distribution counts as another.
+        The data version is the module's DATA_VERSION, for all its names or by name; if it states
+        none, each version of the distribution counts as another.
 
         Raises:
             PluginBroken: It states one that is no text or number.
@@ -106,15 +115,18 @@ class Plugins(Installed):
             stated = stated.get(name)
         if stated is not None and (not isinstance(stated, str | int) or isinstance(stated, bool)):
             raise PluginBroken(
-                f"{offer.who} states a DATA_VERSION that is {stated!r}; it should be a text or a whole number, or a "
-                "mapping of its names to them. Report this to its authors."
+                f"{offer.who} states a DATA_VERSION that is {stated!r}; it should be a text or a "
+                "whole number, or a mapping of its names to them. Report this to its authors."
             )
-        return Encoder(offer.distribution, offer.version, offer.version if stated is None else str(stated))
+        return Encoder(
+            offer.distribution, offer.version, offer.version if stated is None else str(stated)
+        )
 
     def options_model(self, kind: str, name: str, role: str = "", given: Any = None) -> type | None:
         """The pydantic model of the plugin's options, or None if it has none.
 
-        given: what the config says, if the model may depend on it; None: of all that could be said."""
+        given: what the config says, if the model may depend on it; None: of all that could be
+            said."""
         implementation = getattr(self.load(kind, name), "distcore_options_model", None)
         if implementation is None:
             return None
@@ -122,12 +134,19 @@ class Plugins(Installed):
         return caller(kind=kind, name=name, role=role, given=given, plugins=self)
 
     def validate(self, kind: str, name: str, options: Any, role: str = "") -> Any:
-        """The options as an instance of the plugin's model; mistakes raise ConfigError with their paths."""
-        model = self.options_model(kind, name, role, options if isinstance(options, Mapping) else {})
+        """The options as an instance of the plugin's model; mistakes raise ConfigError with
+        their paths."""
+        model = self.options_model(
+            kind, name, role, options if isinstance(options, Mapping) else {}
+        )
         if model is None:
             if options:
                 raise ConfigError(
-                    [ConfigIssue(0, f"{singular(kind)} {name}", f"takes no options, but got {options!r}")]
+                    [
+                        ConfigIssue(
+                            0, f"{singular(kind)} {name}", f"takes no options, but got {options!r}"
+                        )
+                    ]
                 )
             return None
         if isinstance(options, model):
@@ -137,7 +156,8 @@ class Plugins(Installed):
         return validate(model, dict(options or {}), where=f"{singular(kind)} {name}")
 
     def check(self, kind: str, name: str, options: Any) -> None:
-        """Let the plugin look, before any work, whether what the config names can work here. Raises its error."""
+        """Let the plugin look, before any work, whether what the config names can work here.
+        Raises its error."""
         module = self.load(kind, name)
         if not hasattr(module, "distcore_check"):
             return
@@ -147,7 +167,8 @@ class Plugins(Installed):
     # -------------------------------------------------------------- questions to all
 
     def detect(self) -> list[Detection]:
-        """What the backends see of their surroundings, strongest first. A broken backend is passed over."""
+        """What the backends see of their surroundings, strongest first. A broken backend is
+        passed over."""
         found = []
         for name in self.names("backends"):
             try:
@@ -158,8 +179,11 @@ class Plugins(Installed):
                 found.append(answer)
         return sorted(found, key=lambda each: (-each.priority, each.backend))
 
-    def describe_model(self, model: Any, saved: bool) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-        """How a config names an object given from Python, and its weights. Raises UserError if no plugin knows it."""
+    def describe_model(
+        self, model: Any, saved: bool
+    ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+        """How a config names an object given from Python, and its weights. Raises UserError if
+        no plugin knows it."""
         for name in self.names("models"):
             self.load("models", name)
         found = self.manager.hook.distcore_describe_model(model=model, saved=saved)
@@ -171,14 +195,19 @@ class Plugins(Installed):
         return found
 
     def upgrade(self, document: Document) -> list[str]:
-        """Let the plugins that know older spellings turn a config into today's, in place; their notes for people."""
-        answers = [self._of_one(UPGRADE.hook, module)(document=document) for module in self._all(UPGRADE)]
+        """Let the plugins that know older spellings turn a config into today's, in place; their
+        notes for people."""
+        answers = [
+            self._of_one(UPGRADE.hook, module)(document=document) for module in self._all(UPGRADE)
+        ]
         return [note for answer in answers for notes in answer for note in notes]
 
     def known_elsewhere(self, kind: str, name: str) -> str | None:
-        """What a name is that nobody offers here, as a sentence for people; None if no plugin knows it."""
+        """What a name is that nobody offers here, as a sentence for people; None if no plugin
+        knows it."""
         answers = (
-            self._of_one("distcore_known_elsewhere", module)(kind=kind, name=name) for module in self._all(UPGRADE)
+            self._of_one("distcore_known_elsewhere", module)(kind=kind, name=name)
+            for module in self._all(UPGRADE)
         )
         return next((answer for answer in answers if answer is not None), None)
 
@@ -227,9 +256,11 @@ def run_plugins(plugins: Plugins) -> Iterator[None]:
 
 
 def environment_plugins(block: Collection[str] | None = None) -> Plugins:
-    """The plugins for whoever is given none: those of the run under way in this thread, else those of this process.
+    """The plugins for whoever is given none: those of the run under way in this thread, else those
+    of this process.
 
-    block: what a config blocks, if it is known; then those of this process without them. They are made once."""
+    block: what a config blocks, if it is known; then those of this process without them. They
+        are made once."""
     found = _of_run.get() if block is None else None
     environment = os.environ.get("DISTCORE_BLOCK", "")
     return found or _environment_plugins(frozenset(block or ()), tuple(sys.path), environment)

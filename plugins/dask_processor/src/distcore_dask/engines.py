@@ -26,14 +26,16 @@ Graph = Mapping[str, Any]
 
 
 class Engine(Protocol):
-    """name: for people. cpus: tasks that run at a time. remote: they run in other processes, maybe elsewhere."""
+    """name: for people. cpus: tasks that run at a time. remote: they run in other processes,
+    maybe elsewhere."""
 
     name: str
     cpus: int
     remote: bool
 
     def run(self, graph: Graph, key: str, hold: Sequence[str] = ()) -> tuple[Any, list[Any]]:
-        """The value of `key`, and a reference to the value of each key in `hold`, for later graphs."""
+        """The value of `key`, and a reference to the value of each key in `hold`, for later
+        graphs."""
         ...
 
     def sees(self, folder: str) -> bool:
@@ -44,7 +46,8 @@ class Engine(Protocol):
 
 
 def find_engine(options: DaskOptions) -> Engine:
-    """The scheduler that the config names, else the Ray that this process is connected to, else threads."""
+    """The scheduler that the config names, else the Ray that this process is connected to, else
+    threads."""
     if options.address is not None:
         return DistributedEngine(options.address)
     ray = sys.modules.get("ray")
@@ -56,13 +59,17 @@ def find_engine(options: DaskOptions) -> Engine:
 class ThreadEngine:
     """Dask's threaded scheduler. threads: at most; never more than CPUs.
 
-    Threads, because the work is Arrow's and numpy's, which release Python's lock; Dask's processes would pickle every
-    result through the driver (docs/log.md has the figures)."""
+    Threads, because the work is Arrow's and numpy's, which release Python's lock; Dask's processes
+    would pickle every result through the driver (docs/log.md has the figures)."""
 
     name, remote = "Dask's threads", False
 
     def __init__(self, threads: int | None = None) -> None:
-        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cpus = (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
         self.cpus = min(threads or cpus, cpus)
 
     def run(self, graph: Graph, key: str, hold: Sequence[str] = ()) -> tuple[Any, list[Any]]:
@@ -80,7 +87,8 @@ class ThreadEngine:
 
 
 class DistributedEngine:
-    """A dask.distributed cluster that is there. Raises UserError if nobody answers at the address."""
+    """A dask.distributed cluster that is there. Raises UserError if nobody answers at the
+    address."""
 
     remote = True
 
@@ -89,15 +97,21 @@ class DistributedEngine:
 
         self.name = f"the Dask cluster at {address}"
         try:
-            self._client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False, name="distcore")
+            self._client = Client(
+                address, timeout=CONNECT_SECONDS, set_as_default=False, name="distcore"
+            )
         except (OSError, ValueError, TimeoutError) as error:
             raise UserError(
-                f"No Dask scheduler can be reached at {address!r} (backend.processor.address): {error}. "
-                "Start one there (`dask scheduler`, and `dask worker` on each node), or correct the address."
+                f"No Dask scheduler can be reached at {address!r} (backend.processor.address): "
+                f"{error}. Start one there (`dask scheduler`, and `dask worker` on each node), or "
+                "correct the address."
             ) from error
         self.cpus = sum(self._client.nthreads().values())
         if not self.cpus:
-            log.warning("%s has no worker yet. The work begins when one joins it (`dask worker`).", self.name)
+            log.warning(
+                "%s has no worker yet. The work begins when one joins it (`dask worker`).",
+                self.name,
+            )
             self.cpus = 1
 
     def run(self, graph: Graph, key: str, hold: Sequence[str] = ()) -> tuple[Any, list[Any]]:
@@ -112,7 +126,8 @@ class DistributedEngine:
 
 
 class RayEngine:
-    """Dask on Ray, in the cluster that this process is connected to. Ray keeps what a reference is held to."""
+    """Dask on Ray, in the cluster that this process is connected to. Ray keeps what a reference
+    is held to."""
 
     name, remote = "the Ray cluster", True
 
@@ -126,7 +141,8 @@ class RayEngine:
         import ray
         from ray.util.dask import ray_dask_get
 
-        # A shuffle through a local disk would be wrong on several nodes; enable_dask_on_ray() sets another, dead key.
+        # A shuffle through a local disk would be wrong on several nodes; enable_dask_on_ray() sets
+        # another, dead key.
         settings = {"scheduler": ray_dask_get, "dataframe.shuffle.method": "tasks"}
         with dask.config.set(settings), ThreadPool(SUBMITTERS) as pool:
             reference, *held = ray_dask_get(dict(graph), [key, *hold], ray_persist=True, pool=pool)
@@ -138,7 +154,14 @@ class RayEngine:
 
         look = ray.remote(num_cpus=0)(os.path.isdir)
         nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-        return all(ray.get([look.options(scheduling_strategy=On(node, soft=False)).remote(folder) for node in nodes]))
+        return all(
+            ray.get(
+                [
+                    look.options(scheduling_strategy=On(node, soft=False)).remote(folder)
+                    for node in nodes
+                ]
+            )
+        )
 
     def close(self) -> None:
         """The cluster is not ours."""

@@ -1,7 +1,9 @@
-"""The Dask processor: partitions, statistics and shards as tasks of one graph a pass, wherever Dask runs.
+"""The Dask processor: partitions, statistics and shards as tasks of one graph a pass, wherever Dask
+runs.
 
-The driver sees the merged statistics and what was written, never rows. Partitions are a few megabytes and each CPU has
-one at a time, so data larger than memory stream; what a cluster keeps in memory it spills to disk when that is full.
+The driver sees the merged statistics and what was written, never rows. Partitions are a few
+megabytes and each CPU has one at a time, so data larger than memory stream; what a cluster keeps in
+memory it spills to disk when that is full.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ FAN_IN = 8
 class DaskProcessor:
     """`contracts.Processor` over Dask. options: `DaskOptions`.
 
-    Rows that were read wait for `write_shards` with the engine, or in files of `_folder`, or are read again."""
+    Rows that were read wait for `write_shards` with the engine, or in files of `_folder`, or are
+    read again."""
 
     def __init__(self, options: DaskOptions | None = None) -> None:
         self.options = options or DaskOptions()
@@ -41,8 +44,8 @@ class DaskProcessor:
         self._folder: str | None = None
 
     def scan(self, source: Source, scratch: Path | None = None) -> int:
-        """Cut the source into partitions. scratch: a folder for kept rows that all tasks see (default: the system's,
-        where tasks run on this machine)."""
+        """Cut the source into partitions. scratch: a folder for kept rows that all tasks see
+        (default: the system's, where tasks run on this machine)."""
         self.close()
         self._engine = find_engine(self.options)
         self._partitions = tasks.cut_source(source, self._engine.cpus, self.options.parallelism)
@@ -52,22 +55,37 @@ class DaskProcessor:
                 self._folder = str(self._scratch)
         return len(self._partitions)
 
-    def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
-        """Read every partition once. Raises what the first partition in row order that failed raised."""
+    def fold(
+        self, partial: Callable[[Block], T], merge: Callable[[T, T], T]
+    ) -> tuple[T, list[int]]:
+        """Read every partition once. Raises what the first partition in row order that failed
+        raised."""
         if not self._partitions:
             raise ValueError("nothing was folded: the source has no partitions")
         token = uuid.uuid4().hex
-        graph: dict[str, Any] = {f"partial-{token}": (_itself, partial), f"merge-{token}": (_itself, merge)}
+        graph: dict[str, Any] = {
+            f"partial-{token}": (_itself, partial),
+            f"merge-{token}": (_itself, merge),
+        }
         reads = _keys(f"read-{token}", len(self._partitions))
         held = reads if self._in_engine() else []
         marks = self._marks(token)
         level = _keys(f"fold-{token}", len(self._partitions))
-        for index, (partition, read, key) in enumerate(zip(self._partitions, reads, level, strict=True)):
+        for index, (partition, read, key) in enumerate(
+            zip(self._partitions, reads, level, strict=True)
+        ):
             if held:
                 graph[read] = (tasks.read, index, partition, marks)
                 graph[key] = (tasks.fold, index, read, f"partial-{token}", marks)
             else:
-                graph[key] = (tasks.read_and_fold, index, partition, f"partial-{token}", self._folder, marks)
+                graph[key] = (
+                    tasks.read_and_fold,
+                    index,
+                    partition,
+                    f"partial-{token}",
+                    self._folder,
+                    marks,
+                )
         root = _tree(graph, level, f"merge-{token}")
         folded, references = self._run(graph, root, held, marks)
         assert isinstance(folded, tasks.Folded)
@@ -75,7 +93,9 @@ class DaskProcessor:
             tasks.raise_failure(folded.failure)
         return folded.state, self._keep(folded, references)
 
-    def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]) -> list[R]:
+    def write_shards(
+        self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]
+    ) -> list[R]:
         """Call write(plan, slices) for each plan, in a task of its own."""
         token = uuid.uuid4().hex
         graph: dict[str, Any] = {f"write-{token}": (_itself, write)}
@@ -127,15 +147,19 @@ class DaskProcessor:
         return rows
 
     def _block(self, graph: dict[str, Any], token: str, index: int) -> Any:
-        """How a task asks for a block: the key of a reference, the path of a file, or the partition itself."""
+        """How a task asks for a block: the key of a reference, the path of a file, or the
+        partition itself."""
         if not self._in_engine():
             return self._kept[index]
         key = f"block-{token}-{index}"
         graph[key] = self._kept[index]
         return key
 
-    def _run(self, graph: Graph, key: str, hold: Sequence[str], marks: str | None) -> tuple[Any, list[Any]]:
-        """The graph's value. Raises CacheError if the engine fails: what tasks raise comes back as values."""
+    def _run(
+        self, graph: Graph, key: str, hold: Sequence[str], marks: str | None
+    ) -> tuple[Any, list[Any]]:
+        """The graph's value. Raises CacheError if the engine fails: what tasks raise comes back
+        as values."""
         assert self._engine is not None, "scan comes first"
         with tasks.waiting_for(f"on {self._engine.name}", marks):
             return self._engine.run(graph, key, hold)
@@ -146,7 +170,8 @@ def _itself(value: Any) -> Any:
 
 
 def _keys(prefix: str, count: int) -> list[str]:
-    """Keys that Dask's order of execution, as it is today, takes from first to last: it prefers the greatest."""
+    """Keys that Dask's order of execution, as it is today, takes from first to last: it prefers
+    the greatest."""
     return [f"{prefix}-{count - index:08d}" for index in range(count)]
 
 
@@ -156,6 +181,11 @@ def _tree(graph: dict[str, Any], level: list[str], merge: str) -> str:
     while len(level) > 1:
         groups = [level[start : start + FAN_IN] for start in range(0, len(level), FAN_IN)]
         level = _keys(f"{merge}-{depth}", len(groups))
-        graph.update({key: (tasks.merge_folded, merge, group) for key, group in zip(level, groups, strict=True)})
+        graph.update(
+            {
+                key: (tasks.merge_folded, merge, group)
+                for key, group in zip(level, groups, strict=True)
+            }
+        )
         depth += 1
     return level[0]

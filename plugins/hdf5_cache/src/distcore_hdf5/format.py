@@ -1,7 +1,9 @@
-"""Encoded columns as one HDF5 file a shard: a dataset for each column, a group of two for a ragged one.
+"""Encoded columns as one HDF5 file a shard: a dataset for each column, a group of two for a ragged
+one.
 
-HDF5 writes the file and tells where the columns lie in it; the index keeps that, and they are read from there without
-HDF5. Equal tables give equal bytes: no times are kept, the file's version is fixed, columns come in the table's order.
+HDF5 writes the file and tells where the columns lie in it; the index keeps that, and they are read
+from there without HDF5. Equal tables give equal bytes: no times are kept, the file's version is
+fixed, columns come in the table's order.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class Hdf5Format:
         self.options = options or Hdf5Options()
 
     def write(self, target: BinaryIO, table: pa.Table) -> None:
-        """Write a table of float32, int32, int8, fixed-size list or list columns without missing values.
+        """Write a table of float32, int32, int8, fixed-size list or list columns without missing
+        values.
 
         The bytes depend on the values, the options and the versions of HDF5 and zlib alone."""
         from distcore_hdf5.image import image
@@ -37,7 +40,8 @@ class Hdf5Format:
         pieces = image(columns, self.options, self.options.compression == "gzip")
         if sum(each.values.nbytes for each in columns) > index.limit(sum(map(len, pieces))) // 2:
             pieces = image(columns, self.options, False)
-        # In order, by ourselves: the file is hashed as it is written, and an error of the disk stays what it is.
+        # In order, by ourselves: the file is hashed as it is written, and an error of the disk
+        # stays what it is.
         for piece in pieces:
             target.write(piece)
 
@@ -46,7 +50,8 @@ class Hdf5Format:
 
 
 class Hdf5Shard:
-    """An open shard. Keeps the chunk of each column that it decoded last, so that small reads in order decode it once.
+    """An open shard. Keeps the chunk of each column that it decoded last, so that small reads in
+    order decode it once.
 
     Used by one thread at a time."""
 
@@ -56,7 +61,9 @@ class Hdf5Shard:
         self.rows: int = next(iter(self._columns.values())).rows
         self._last: dict[int, tuple[int, np.ndarray]] = {}
 
-    def read(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def read(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         """Rows [start, stop) of the columns, in the order they are asked for."""
         start, stop = row_range(start, stop, self.rows)
         names = list(self._columns) if columns is None else columns
@@ -80,16 +87,21 @@ class Hdf5Shard:
         if not out.nbytes:
             return out
         if not stored.chunks:
-            self._fill(out.reshape(-1).view(np.uint8).data, stored.offset + start * stored.row_bytes)
+            self._fill(
+                out.reshape(-1).view(np.uint8).data, stored.offset + start * stored.row_bytes
+            )
             return out
         for number in range(start // stored.chunk_rows, -(-stop // stored.chunk_rows)):
             base = number * stored.chunk_rows
             begin, end = max(start, base), min(stop, base + stored.chunk_rows)
-            out[begin - start : end - start] = self._chunk(stored, number)[begin - base : end - base]
+            out[begin - start : end - start] = self._chunk(stored, number)[
+                begin - base : end - base
+            ]
         return out
 
     def _chunk(self, stored: Stored, number: int) -> np.ndarray:
-        """Inflate and put together one chunk [chunk_rows, …], never into more memory than it is to fill."""
+        """Inflate and put together one chunk [chunk_rows, …], never into more memory than it is
+        to fill."""
         known = self._last.get(id(stored))
         if known is not None and known[0] == number:
             return known[1]

@@ -1,7 +1,8 @@
 """The bytes of an HDF5 file: HDF5 lays it out in memory, values that are not compressed go past it.
 
-A dataset in one piece is only declared to HDF5, which gives it a place; its values are put there straight from the
-table's memory. So the structure is HDF5's own, and the values are copied once, into the file.
+A dataset in one piece is only declared to HDF5, which gives it a place; its values are put there
+straight from the table's memory. So the structure is HDF5's own, and the values are copied once,
+into the file.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ ALIGNED_FROM, ALIGNMENT = 4096, 64
 """Columns of so many bytes begin at multiples of 64, for whoever maps the file."""
 
 COLUMN_STRUCTURE = 1024
-"""About the bytes of HDF5's structure for a column; structure is kept together, so that values follow it."""
+"""About the bytes of HDF5's structure for a column; structure is kept together, so that values
+follow it."""
 
 CHUNK_ROWS = 65_536
 LARGEST = 1 << 50
-"""Stands for an offset or a size that is not known yet, in an index that must be no shorter than the final one."""
+"""Stands for an offset or a size that is not known yet, in an index that must be no shorter than
+the final one."""
 
 VALUES, OFFSETS = "values", "offsets"
 """The two datasets in the group of a ragged column."""
@@ -77,16 +80,22 @@ def _declared(values: np.ndarray, options: Hdf5Options, compress: bool) -> Store
     return Stored(values.shape, little, 0, rows, ((LARGEST, LARGEST),) * -(-len(values) // rows))
 
 
-def _plain_values(columns: Sequence[Values], found: dict[str, StoredColumn]) -> Iterator[tuple[int, memoryview]]:
+def _plain_values(
+    columns: Sequence[Values], found: dict[str, StoredColumn]
+) -> Iterator[tuple[int, memoryview]]:
     """(offset, bytes) of the datasets that HDF5 was not given the values of."""
     for column in columns:
-        for values, stored in zip((column.values, column.offsets), found[column.name].parts, strict=False):
+        for values, stored in zip(
+            (column.values, column.offsets), found[column.name].parts, strict=False
+        ):
             if values is not None and values.size and not stored.chunks:
                 little = np.ascontiguousarray(values, dtype=stored.dtype)
                 yield stored.offset, little.reshape(-1).view(np.uint8).data
 
 
-def _assembled(structure: SparseFile, values: Iterator[tuple[int, memoryview]], size: int) -> Iterator[memoryview]:
+def _assembled(
+    structure: SparseFile, values: Iterator[tuple[int, memoryview]], size: int
+) -> Iterator[memoryview]:
     """The file from its start to its end: structure, and values at their places in it."""
     at = 0
     for offset, data in [*sorted(values, key=lambda each: each[0]), (size, memoryview(b""))]:
@@ -100,7 +109,8 @@ def _assembled(structure: SparseFile, values: Iterator[tuple[int, memoryview]], 
 
 
 def _created(memory: SparseFile, block: int, columns: int) -> h5py.File:
-    """An empty file that keeps the order of its columns. h5py's own `File` would note the time of its creation."""
+    """An empty file that keeps the order of its columns. h5py's own `File` would note the time
+    of its creation."""
     access, create = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.FILE_CREATE)
     access.set_libver_bounds(VERSION, VERSION)
     access.set_fileobj_driver(h5fd.fileobj_driver, memory)
@@ -117,17 +127,23 @@ def _timeless(create: Any) -> Any:
     return create
 
 
-def _write(group: h5py.Group, column: Values, stored: StoredColumn, options: Hdf5Options) -> StoredColumn:
+def _write(
+    group: h5py.Group, column: Values, stored: StoredColumn, options: Hdf5Options
+) -> StoredColumn:
     """Make the datasets of a column; returns it with the places that HDF5 gave them."""
     name = quoted(column.name)
     if column.offsets is None or stored.offsets is None:
         return StoredColumn(_dataset(group, name, column.values, stored.values, options))
-    made = h5py.Group(h5g.create(group.id, name.encode(), gcpl=_timeless(h5p.create(h5p.GROUP_CREATE))))
+    made = h5py.Group(
+        h5g.create(group.id, name.encode(), gcpl=_timeless(h5p.create(h5p.GROUP_CREATE)))
+    )
     offsets = _dataset(made, OFFSETS, column.offsets, stored.offsets, options)
     return StoredColumn(_dataset(made, VALUES, column.values, stored.values, options), offsets)
 
 
-def _dataset(group: h5py.Group, name: str, values: np.ndarray, stored: Stored, options: Hdf5Options) -> Stored:
+def _dataset(
+    group: h5py.Group, name: str, values: np.ndarray, stored: Stored, options: Hdf5Options
+) -> Stored:
     if stored.chunks:
         return replace(stored, chunks=_chunks(group, name, values, stored, options))
     create = h5p.create(h5p.DATASET_CREATE)

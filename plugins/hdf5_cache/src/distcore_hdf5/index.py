@@ -1,8 +1,10 @@
-"""Where each column lies in a file: an index in the HDF5 user block, the first bytes of a file, left to applications.
+"""Where each column lies in a file: an index in the HDF5 user block, the first bytes of a file,
+left to applications.
 
-Reading goes by this index alone and never through the HDF5 library, which follows links out of the file, loads filters
-as code, and can be crashed by a damaged file (a few flipped bits did). Every number of the index is checked against the
-file before it is believed, so no claim of a file makes anyone allocate more than the file can fill.
+Reading goes by this index alone and never through the HDF5 library, which follows links out of the
+file, loads filters as code, and can be crashed by a damaged file (a few flipped bits did). Every
+number of the index is checked against the file before it is believed, so no claim of a file makes
+anyone allocate more than the file can fill.
 """
 
 from __future__ import annotations
@@ -28,16 +30,18 @@ SMALLEST_BLOCK = 512
 """HDF5 looks for its own signature at 0, 512, 1024, 2048, …"""
 
 FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
-"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more: deflate alone lets a
-file of 10 MB claim 10 GB. The writer leaves out compression if a shard would be beyond it."""
+"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more:
+deflate alone lets a file of 10 MB claim 10 GB. The writer leaves out compression if a shard
+would be beyond it."""
 
 DTYPES: Mapping[str, np.dtype] = {dtype.name: dtype.newbyteorder("<") for dtype in KINDS}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A dataset: shape [n] or [n, width] of a little-endian dtype, in one piece at `offset` of the file, or deflated
-    in chunks of `chunk_rows` rows: (offset, bytes) of each, in order; the last one is padded."""
+    """A dataset: shape [n] or [n, width] of a little-endian dtype, in one piece at `offset` of the
+    file, or deflated in chunks of `chunk_rows` rows: (offset, bytes) of each, in order; the last
+    one is padded."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -93,7 +97,8 @@ def block_bytes(index: bytes) -> int:
 
 
 def decode(source: BinaryIO) -> dict[str, StoredColumn]:
-    """{column: where it lies}, in the order they were written. Raises ValueError for any other or damaged file."""
+    """{column: where it lies}, in the order they were written. Raises ValueError for any other
+    or damaged file."""
     size = source.seek(0, 2)
     source.seek(0)
     head = source.read(HEAD.size)
@@ -109,10 +114,14 @@ def decode(source: BinaryIO) -> dict[str, StoredColumn]:
     columns = {each["name"]: _column(each, size) for each in document["columns"]}
     parts = [part for column in columns.values() for part in column.parts]
     held = sum(part.bytes for part in parts)
-    stored = sum(sum(bytes for _, bytes in part.chunks) if part.chunks else part.bytes for part in parts)
+    stored = sum(
+        sum(bytes for _, bytes in part.chunks) if part.chunks else part.bytes for part in parts
+    )
     if stored > size or held > limit(size):
         raise ValueError(f"its columns claim {held} bytes, which cannot come from a file of {size}")
-    if len({column.rows for column in columns.values()}) != 1 or len(columns) != len(document["columns"]):
+    if len({column.rows for column in columns.values()}) != 1 or len(columns) != len(
+        document["columns"]
+    ):
         raise ValueError("its columns do not have the same number of rows, or there are none")
     return columns
 
@@ -134,8 +143,15 @@ def _column(document: dict[str, Any], size: int) -> StoredColumn:
     if "offsets" not in document:
         return StoredColumn(values)
     offsets = _stored(document["offsets"], size)
-    if len(values.shape) != 1 or len(offsets.shape) != 1 or offsets.dtype != DTYPES["int32"] or not offsets.shape[0]:
-        raise ValueError(f"{name!r} is no ragged column: it has the shapes {values.shape} and {offsets.shape}")
+    if (
+        len(values.shape) != 1
+        or len(offsets.shape) != 1
+        or offsets.dtype != DTYPES["int32"]
+        or not offsets.shape[0]
+    ):
+        raise ValueError(
+            f"{name!r} is no ragged column: it has the shapes {values.shape} and {offsets.shape}"
+        )
     return StoredColumn(values, offsets)
 
 
@@ -146,12 +162,19 @@ def _stored(document: dict[str, Any], size: int) -> Stored:
     numbers = (*shape, *(number for chunk in chunks for number in chunk))
     stored = Stored(shape, dtype, document.get("offset", 0), document.get("chunk_rows", 0), chunks)
     if len(shape) not in (1, 2) or any(
-        type(number) is not int or number < 0 for number in (*numbers, stored.offset, stored.chunk_rows)
+        type(number) is not int or number < 0
+        for number in (*numbers, stored.offset, stored.chunk_rows)
     ):
         raise ValueError(f"the numbers of a dataset of shape {shape} make no sense")
     pieces = chunks or ((stored.offset, stored.bytes),)
     if any(offset + bytes > size for offset, bytes in pieces):
-        raise ValueError(f"a dataset of shape {shape} lies beyond the end of the file, {size} bytes")
-    if chunks and (not 0 < stored.chunk_rows <= shape[0] or len(chunks) != -(-shape[0] // stored.chunk_rows)):
-        raise ValueError(f"{len(chunks)} chunks of {stored.chunk_rows} rows do not make up the shape {shape}")
+        raise ValueError(
+            f"a dataset of shape {shape} lies beyond the end of the file, {size} bytes"
+        )
+    if chunks and (
+        not 0 < stored.chunk_rows <= shape[0] or len(chunks) != -(-shape[0] // stored.chunk_rows)
+    ):
+        raise ValueError(
+            f"{len(chunks)} chunks of {stored.chunk_rows} rows do not make up the shape {shape}"
+        )
     return stored

@@ -14,17 +14,22 @@ class Hdf5Options(BaseModel):
 
     compression: Literal["none", "gzip"] = Field(
         default="none",
-        description="none: a column lies in one piece, the fastest to write and to read; gzip: in chunks, bytes split "
-        "by significance (shuffle) and deflated, which every HDF5 library reads.",
+        description="none: a column lies in one piece, the fastest to write and to read; gzip: in "
+        "chunks, bytes split by significance (shuffle) and deflated, which every HDF5 "
+        "library reads.",
     )
     compression_level: int | None = Field(
-        default=None, ge=1, le=9, description="Of gzip: 1 is the fastest and the default, 9 makes the smallest files."
+        default=None,
+        ge=1,
+        le=9,
+        description="Of gzip: 1 is the fastest and the default, 9 makes the smallest files.",
     )
     chunk_rows: int | None = Field(
         default=None,
         ge=1024,
         le=1 << 24,
-        description="Of gzip: rows of a chunk, the least that is decoded at once; 65536 by default.",
+        description="Of gzip: rows of a chunk, the least that is decoded at once; 65536 by "
+        "default.",
     )
 
     @model_validator(mode="after")
@@ -32,7 +37,9 @@ class Hdf5Options(BaseModel):
         if self.compression == "none":
             for name in ("compression_level", "chunk_rows"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name} needs compression: gzip; without compression a column is one piece")
+                    raise ValueError(
+                        f"{name} needs compression: gzip; without compression a column is one piece"
+                    )
         return self
 
 

@@ -1,4 +1,5 @@
-"""A file in memory of which only the written pages exist: for a library that writes little pieces far apart."""
+"""A file in memory of which only the written pages exist: for a library that writes little
+pieces far apart."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ PAGE = 4096
 
 
 class SparseFile(io.RawIOBase):
-    """Readable, writable, seekable; what was never written reads as zeros, up to the last byte that was."""
+    """Readable, writable, seekable; what was never written reads as zeros, up to the last byte
+    that was."""
 
     def __init__(self) -> None:
         self._pages: dict[int, bytearray] = {}
@@ -20,7 +22,9 @@ class SparseFile(io.RawIOBase):
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         for page, begin, piece in self._cut(len(view)):
-            self._pages.setdefault(page, bytearray(PAGE))[begin : begin + len(piece)] = view[piece.start : piece.stop]
+            self._pages.setdefault(page, bytearray(PAGE))[begin : begin + len(piece)] = view[
+                piece.start : piece.stop
+            ]
         self._position += len(view)
         self._end = max(self._end, self._position)
         return len(view)
@@ -30,12 +34,16 @@ class SparseFile(io.RawIOBase):
         count = min(len(view), max(self._end - self._position, 0))
         for page, begin, piece in self._cut(count):
             found = self._pages.get(page)
-            view[piece.start : piece.stop] = found[begin : begin + len(piece)] if found else bytes(len(piece))
+            view[piece.start : piece.stop] = (
+                found[begin : begin + len(piece)] if found else bytes(len(piece))
+            )
         self._position += count
         return count
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._end}[whence]
+        self._position = (
+            offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._end}[whence]
+        )
         return self._position
 
     def tell(self) -> int:
@@ -62,7 +70,8 @@ class SparseFile(io.RawIOBase):
         return found
 
     def _cut(self, length: int) -> Iterator[tuple[int, int, range]]:
-        """(page, where in it, which bytes of `length` ones from the position) of each page that they touch."""
+        """(page, where in it, which bytes of `length` ones from the position) of each page that
+        they touch."""
         done = 0
         while done < length:
             page, begin = divmod(self._position + done, PAGE)

@@ -1,1 +1,2 @@
-"""distcore-horovod: distcore under horovodrun and mpirun, and Horovod as the trainer of any backend."""
+"""distcore-horovod: distcore under horovodrun and mpirun, and Horovod as the trainer of any
+backend."""

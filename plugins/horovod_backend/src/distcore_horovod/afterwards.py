@@ -1,9 +1,11 @@
-"""horovodrun ends with a traceback of its own whenever a rank fails; what matters is said once more after that.
+"""horovodrun ends with a traceback of its own whenever a rank fails; what matters is said once more
+after that.
 
     python -m distcore_horovod.afterwards <process of the launcher> <words>
 
-This waits until the launcher is gone and writes the words to standard error, which is the launcher's. A rank that must
-end starts it, in a session of its own, since the launcher ends the rank and all that is below it.
+This waits until the launcher is gone and writes the words to standard error, which is the
+launcher's. A rank that must end starts it, in a session of its own, since the launcher ends the
+rank and all that is below it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ LAUNCHERS = ("horovodrun", "horovod.runner.launch")
 def say_afterwards(words: str) -> None:
     """Have the words written to the launcher's standard error after it has ended.
 
-    Only if a horovodrun on this machine is above this process; anywhere else the words that were said must do."""
+    Only if a horovodrun on this machine is above this process; anywhere else the words that were
+    said must do."""
     launcher = _launcher()
     if launcher is None:
         return

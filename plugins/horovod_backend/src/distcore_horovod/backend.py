@@ -1,4 +1,5 @@
-"""The backend `horovod`: a launcher's processes as one, or, if there is no launcher, groups on this machine."""
+"""The backend `horovod`: a launcher's processes as one, or, if there is no launcher, groups on
+this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ TASKS = 4
 
 
 class Alone(BackendBase):
-    """No launcher: worker groups and tasks are the local backend's, with the trainer `horovod` if none is named."""
+    """No launcher: worker groups and tasks are the local backend's, with the trainer `horovod`
+    if none is named."""
 
     name = "horovod"
     defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": "horovod"}
@@ -50,7 +52,8 @@ class Alone(BackendBase):
 
 
 class Joined(BackendBase):
-    """The processes of horovodrun or mpirun. Rank 0 runs the command; the others do their part of what it asks."""
+    """The processes of horovodrun or mpirun. Rank 0 runs the command; the others do their part
+    of what it asks."""
 
     name = "horovod"
     defaults: Mapping[str, str] = {"processor": "horovod", "loader": "packed", "trainer": "horovod"}
@@ -66,7 +69,8 @@ class Joined(BackendBase):
         return self.process_group.launched
 
     def follow(self) -> None:
-        """In every rank but 0: do what rank 0 asks until its process ends, then end too (SystemExit 0)."""
+        """In every rank but 0: do what rank 0 asks until its process ends, then end too
+        (SystemExit 0)."""
         if self.process_group.rank:
             self.process_group.follow()
 
@@ -74,7 +78,10 @@ class Joined(BackendBase):
         """Of all machines, as their ranks see them. workers: the ranks."""
         if self._resources is None:
             found = self.process_group.everywhere(_resources)
-            first = [found[self.process_group.hosts.index(host)] for host in dict.fromkeys(self.process_group.hosts)]
+            first = [
+                found[self.process_group.hosts.index(host)]
+                for host in dict.fromkeys(self.process_group.hosts)
+            ]
             cpus, gpus = sum(each.cpus for each in first), sum(each.gpus for each in first)
             self._resources = Resources(
                 cpus=cpus,
@@ -86,20 +93,26 @@ class Joined(BackendBase):
         return self._resources
 
     def run_group(self, group: WorkerGroup) -> list[Any]:
-        """Run the function in the processes of the first `group.ranks` ranks; results in rank order.
+        """Run the function in the processes of the first `group.ranks` ranks; results in rank
+        order.
 
-        The launcher ends all ranks when one dies, so nothing is retried here. Raises TrainingError naming the rank."""
+        The launcher ends all ranks when one dies, so nothing is retried here. Raises
+        TrainingError naming the rank."""
         from distcore_horovod.worker_group import meeting_point, run_part
 
         if group.ranks > self.process_group.size:
             raise UserError(
-                f"{self.launched.by} started {self.process_group.size} ranks, but {group.ranks} are asked for. "
-                f"Start with -np {group.ranks}, or leave out backend.trainer.num_workers."
+                f"{self.launched.by} started {self.process_group.size} ranks, but {group.ranks} "
+                f"are asked for. Start with -np {group.ranks}, or leave out "
+                "backend.trainer.num_workers."
             )
-        return self.process_group.everywhere(run_part, group, meeting_point(self.process_group))[: group.ranks]
+        return self.process_group.everywhere(run_part, group, meeting_point(self.process_group))[
+            : group.ranks
+        ]
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
-        """Run function(item), shared out over the ranks; results in the order of the items, the first error raised."""
+        """Run function(item), shared out over the ranks; results in the order of the items, the
+        first error raised."""
         items = list(items)
         wave = self.process_group.size * TASKS
         for start in range(0, len(items), wave):
@@ -120,7 +133,9 @@ def _resources(process_group: ProcessGroup) -> Resources:
     return backend.resources()
 
 
-def _tasks(process_group: ProcessGroup, function: Callable[[Any], T], items: list[Any]) -> list[Failed | tuple[T]]:
+def _tasks(
+    process_group: ProcessGroup, function: Callable[[Any], T], items: list[Any]
+) -> list[Failed | tuple[T]]:
     """This rank's share, every size-th item: (result,) of each, up to the first that failed."""
     found: list[Failed | tuple[T]] = []
     for item in items[process_group.rank :: process_group.size]:

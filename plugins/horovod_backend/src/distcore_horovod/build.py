@@ -1,8 +1,10 @@
-"""Build a wheel of Horovod's last release that works with the torch that is here, check it, and keep it.
+"""Build a wheel of Horovod's last release that works with the torch that is here, check it, and
+keep it.
 
-The release's CMake files ask for C++14 and for no torch newer than they knew. Nothing in the source is changed: the
-compiler is called through a small script that appends -std=c++17 (the last -std counts), CMake is told to accept old
-policies, and the sdist is the registry's, pinned by its digest.
+The release's CMake files ask for C++14 and for no torch newer than they knew. Nothing in the source
+is changed: the compiler is called through a small script that appends -std=c++17 (the last -std
+counts), CMake is told to accept old policies, and the sdist is the registry's, pinned by its
+digest.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class BuildError(DistcoreError):
 
 @dataclass(frozen=True)
 class Tools:
-    """compiler, cmake: paths. mpi: version line of mpicxx, or None for a wheel without MPI. torch: version."""
+    """compiler, cmake: paths. mpi: version line of mpicxx, or None for a wheel without MPI.
+    torch: version."""
 
     compiler: str
     cmake: str
@@ -79,13 +82,23 @@ def find_tools(mpi: bool | None = None, environment: Mapping[str, str] | None = 
     assert compiler is not None
     assert cmake is not None
     assert torch is not None
-    return Tools(compiler, cmake, _mpi_version(wrapper) if wrapper and mpi is not False else None, torch)
+    return Tools(
+        compiler, cmake, _mpi_version(wrapper) if wrapper and mpi is not False else None, torch
+    )
 
 
 def wheel_key(tools: Tools) -> str:
     """What a wheel depends on, as the name of its folder in the cache."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")}
-    parts = [VERSION, RECIPE, tools.torch, sys.version_info[:2], platform.machine(), platform.libc_ver(), tools.mpi]
+    parts = [
+        VERSION,
+        RECIPE,
+        tools.torch,
+        sys.version_info[:2],
+        platform.machine(),
+        platform.libc_ver(),
+        tools.mpi,
+    ]
     digest = hashlib.sha256(repr([*parts, sorted(settings.items())]).encode()).hexdigest()[:12]
     return f"horovod-{VERSION}-torch-{tools.torch}-{'mpi' if tools.mpi else 'gloo'}-{digest}"
 
@@ -103,14 +116,17 @@ def cached_wheel(tools: Tools, cache: Path) -> Path | None:
 def build(tools: Tools, cache: Path, jobs: int, sdist: Path | None = None) -> Path:
     """Build the wheel, try it in a process of its own, and put it into the cache; returns its path.
 
-    jobs: compilers at a time. sdist: of the release, if there is no registry. Raises BuildError with the log."""
+    jobs: compilers at a time. sdist: of the release, if there is no registry. Raises BuildError
+        with the log."""
     folder = cache / wheel_key(tools)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "build.log"
     with temporary_folder("horovod") as scratch:
         compiler = _compiler(scratch, tools)
         asked = scratch / "requirements.txt"
-        asked.write_text(f"{sdist.absolute() if sdist else f'horovod=={VERSION}'} --hash=sha256:{SHA256}\n")
+        asked.write_text(
+            f"{sdist.absolute() if sdist else f'horovod=={VERSION}'} --hash=sha256:{SHA256}\n"
+        )
         words = [
             sys.executable,
             "-m",
@@ -121,14 +137,28 @@ def build(tools: Tools, cache: Path, jobs: int, sdist: Path | None = None) -> Pa
             "--no-cache-dir",
             "--no-deps",
         ]
-        words += ["--no-build-isolation", "--no-binary", "horovod", "--wheel-dir", str(scratch), "-r", str(asked)]
+        words += [
+            "--no-build-isolation",
+            "--no-binary",
+            "horovod",
+            "--wheel-dir",
+            str(scratch),
+            "-r",
+            str(asked),
+        ]
         with log.open("wb") as file:
             done = subprocess.run(
-                words, stdout=file, stderr=subprocess.STDOUT, env=_settings(tools, compiler, jobs), check=False
+                words,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=_settings(tools, compiler, jobs),
+                check=False,
             )
         made = next(iter(scratch.glob("horovod-*.whl")), None)
         if done.returncode or made is None:
-            raise BuildError(f"Horovod {VERSION} could not be built: {_reason(log)} The whole log is {log}.")
+            raise BuildError(
+                f"Horovod {VERSION} could not be built: {_reason(log)} The whole log is {log}."
+            )
         _try(made, scratch / "installed")
         target = folder / made.name
         partial = folder / f".{made.name}.{os.getpid()}"
@@ -139,8 +169,18 @@ def build(tools: Tools, cache: Path, jobs: int, sdist: Path | None = None) -> Pa
 
 def install(wheel: Path) -> None:
     """Install the wheel in this environment, over whatever Horovod is there. Raises BuildError."""
-    words = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
-    done = subprocess.run([*words, "--force-reinstall", str(wheel)], capture_output=True, text=True, check=False)
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-deps",
+    ]
+    done = subprocess.run(
+        [*words, "--force-reinstall", str(wheel)], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise BuildError(f"{wheel} could not be installed: {done.stderr.strip()}")
 
@@ -149,9 +189,15 @@ def install(wheel: Path) -> None:
 
 
 def _settings(tools: Tools, compiler: Path, jobs: int) -> dict[str, str]:
-    """The environment of the build; HOROVOD_* variables of the user's come first (HOROVOD_GPU_OPERATIONS=NCCL, …)."""
+    """The environment of the build; HOROVOD_* variables of the user's come first
+    (HOROVOD_GPU_OPERATIONS=NCCL, …)."""
     mpi = {"HOROVOD_WITH_MPI": "1"} if tools.mpi else {"HOROVOD_WITHOUT_MPI": "1"}
-    asked = {"HOROVOD_WITH_PYTORCH": "1", "HOROVOD_WITH_GLOO": "1", "HOROVOD_CMAKE": tools.cmake, **mpi}
+    asked = {
+        "HOROVOD_WITH_PYTORCH": "1",
+        "HOROVOD_WITH_GLOO": "1",
+        "HOROVOD_CMAKE": tools.cmake,
+        **mpi,
+    }
     asked |= {"HOROVOD_WITHOUT_TENSORFLOW": "1", "HOROVOD_WITHOUT_MXNET": "1"}
     return {
         **asked,
@@ -164,7 +210,8 @@ def _settings(tools: Tools, compiler: Path, jobs: int) -> dict[str, str]:
 
 
 def _compiler(folder: Path, tools: Tools) -> Path:
-    """A script that calls the compiler with -std=c++17 last; a ccache that CMake puts before it changes nothing."""
+    """A script that calls the compiler with -std=c++17 last; a ccache that CMake puts before it
+    changes nothing."""
     script = folder / "c++17"
     script.write_text(f'#!/bin/sh\nexec {tools.compiler} "$@" -std=c++17\n')
     script.chmod(0o755)
@@ -173,18 +220,32 @@ def _compiler(folder: Path, tools: Tools) -> Path:
 
 def _try(wheel: Path, folder: Path) -> None:
     """Install into a folder of its own, and let a child process add a tensor with it."""
-    words = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-deps",
+    ]
     subprocess.run([*words, "--target", str(folder), str(wheel)], check=True, capture_output=True)
     try:
         ask(folder)
     except Unusable as error:
-        raise BuildError(f"Horovod was built, but it does not work: {error}. Nothing was installed.") from error
+        raise BuildError(
+            f"Horovod was built, but it does not work: {error}. Nothing was installed."
+        ) from error
 
 
 def _reason(log: Path) -> str:
     """The first line of the log that looks like an error."""
     lines = log.read_text(errors="replace").splitlines()
-    wrong = [line.strip() for line in lines if " error:" in line or line.strip().startswith(("CMake Error", "ERROR:"))]
+    wrong = [
+        line.strip()
+        for line in lines
+        if " error:" in line or line.strip().startswith(("CMake Error", "ERROR:"))
+    ]
     return (wrong or lines[-1:] or ["no output"])[0][:300].rstrip(".") + "."
 
 
@@ -199,7 +260,11 @@ def _mpi_version(wrapper: str) -> str:
     """Something that changes with the MPI: what its compiler wrapper adds to a link."""
     done = subprocess.run([wrapper, "-show"], capture_output=True, text=True, check=False)
     run = shutil.which("mpirun")
-    version = subprocess.run([run, "--version"], capture_output=True, text=True, check=False).stdout if run else ""
+    version = (
+        subprocess.run([run, "--version"], capture_output=True, text=True, check=False).stdout
+        if run
+        else ""
+    )
     return f"{done.stdout.strip()} {version.splitlines()[0] if version else ''}".strip()
 
 

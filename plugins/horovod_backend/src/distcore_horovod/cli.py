@@ -1,4 +1,5 @@
-"""`distcore-horovod build` makes a Horovod that works with the torch that is here; `check` says what there is."""
+"""`distcore-horovod build` makes a Horovod that works with the torch that is here; `check` says
+what there is."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def build(parsed: argparse.Namespace) -> int:
     if wheel is None:
         what = "Gloo and MPI" if tools.mpi else "Gloo, without MPI"
         print(
-            f"Building Horovod {builder.VERSION} for torch {tools.torch} with {what}; this takes minutes.", flush=True
+            f"Building Horovod {builder.VERSION} for torch {tools.torch} with {what}; this takes "
+            "minutes.",
+            flush=True,
         )
         wheel = builder.build(tools, cache, parsed.jobs, parsed.sdist)
     print(wheel)
@@ -41,7 +44,10 @@ def build(parsed: argparse.Namespace) -> int:
         builder.install(wheel)
         _write_marker(marker)
         horovod = found()
-        print(f"Installed Horovod {horovod.version if horovod else ''}, built for torch {tools.torch}.")
+        print(
+            f"Installed Horovod {horovod.version if horovod else ''}, built for torch "
+            f"{tools.torch}."
+        )
     return 0
 
 
@@ -56,14 +62,30 @@ def check() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="distcore-horovod", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="distcore-horovod", description=__doc__, allow_abbrev=False
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    made = commands.add_parser("build", help="build a wheel of Horovod, or find the one that was built")
+    made = commands.add_parser(
+        "build", help="build a wheel of Horovod, or find the one that was built"
+    )
     made.add_argument("--install", action="store_true", help="also install it in this environment")
-    made.add_argument("--mpi", choices=("auto", "yes", "no"), default="auto", help="with MPI; auto: if mpicxx is")
-    made.add_argument("--cache-dir", type=Path, metavar="DIR", help="default: ~/.cache/distcore-horovod")
-    made.add_argument("--jobs", type=int, default=_cpus(), metavar="N", help="compilers at a time; default: one a CPU")
-    made.add_argument("--sdist", type=Path, metavar="FILE", help="the release's sdist, if there is no registry")
+    made.add_argument(
+        "--mpi", choices=("auto", "yes", "no"), default="auto", help="with MPI; auto: if mpicxx is"
+    )
+    made.add_argument(
+        "--cache-dir", type=Path, metavar="DIR", help="default: ~/.cache/distcore-horovod"
+    )
+    made.add_argument(
+        "--jobs",
+        type=int,
+        default=_cpus(),
+        metavar="N",
+        help="compilers at a time; default: one a CPU",
+    )
+    made.add_argument(
+        "--sdist", type=Path, metavar="FILE", help="the release's sdist, if there is no registry"
+    )
     made.add_argument("--force", action="store_true", help="build again, whatever is in the cache")
     commands.add_parser("check", help="say what the installed Horovod can do")
     return parser

@@ -1,4 +1,5 @@
-"""What the installed Horovod can do, for `distcore doctor` and `distcore-horovod check`: asked in a child process."""
+"""What the installed Horovod can do, for `distcore doctor` and `distcore-horovod check`: asked
+in a child process."""
 
 from __future__ import annotations
 
@@ -32,16 +33,24 @@ class Unusable(Exception):
 
 
 def ask(folder: Path | None = None) -> dict[str, bool]:
-    """Import Horovod in a child process, add a tensor over one rank, and say what it was built with.
+    """Import Horovod in a child process, add a tensor over one rank, and say what it was built
+    with.
 
     folder: looked into first. Raises Unusable."""
     environment = {name: value for name, value in os.environ.items() if not _of_launcher(name)}
     environment["HOROVOD_CONTROLLER"] = environment["HOROVOD_CPU_OPERATIONS"] = "gloo"
     if folder is not None:
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), environment.get("PYTHONPATH")]))
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(folder), environment.get("PYTHONPATH")])
+        )
     try:
         done = subprocess.run(
-            [sys.executable, "-c", ASK], capture_output=True, text=True, timeout=SECONDS, env=environment, check=False
+            [sys.executable, "-c", ASK],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            env=environment,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise Unusable(f"it did not answer within {SECONDS} s") from error
@@ -67,13 +76,20 @@ def checks() -> list[tuple[str, bool, str]]:
     except Unusable as error:
         return [
             *rows,
-            ("horovod.torch", False, f"it cannot be used: {error}. Build it anew: distcore-horovod build --force"),
+            (
+                "horovod.torch",
+                False,
+                f"it cannot be used: {error}. Build it anew: distcore-horovod build --force",
+            ),
         ]
     can = [name for name in ("gloo", "mpi", "nccl") if answer[name]]
     rows.append(("collectives", bool(can), ", ".join(can) or "none"))
     mpirun = shutil.which("mpirun")
     if mpirun and not answer["mpi"]:
-        advice = "it has no MPI: horovodrun works, mpirun does not; distcore-horovod build --install --force"
+        advice = (
+            "it has no MPI: horovodrun works, mpirun does not; distcore-horovod build --install "
+            "--force"
+        )
         rows.append(("mpirun", False, f"{mpirun}, but {advice}"))
     else:
         rows.append(("mpirun", True, mpirun or "not installed; horovodrun works without"))

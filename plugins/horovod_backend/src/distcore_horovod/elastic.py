@@ -1,9 +1,11 @@
-"""A process group whose ranks come and go (horovodrun's elastic mode): after a loss those left meet again and go on.
+"""A process group whose ranks come and go (horovodrun's elastic mode): after a loss those left meet
+again and go on.
 
-A rank that is lost breaks every collective (`Broken`). Then all that are left meet again, together with whoever the
-launcher has started since, and the leader gives the order that was under way once more. Rank 0 leads. If the leader
-is lost, the launcher gives its number to a rank that was there before; that one comes out of `follow` and carries out
-the command from its beginning, which finds the cache built and the checkpoints saved.
+A rank that is lost breaks every collective (`Broken`). Then all that are left meet again, together
+with whoever the launcher has started since, and the leader gives the order that was under way once
+more. Rank 0 leads. If the leader is lost, the launcher gives its number to a rank that was there
+before; that one comes out of `follow` and carries out the command from its beginning, which finds
+the cache built and the checkpoints saved.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ log = logging.getLogger("distcore")
 
 @dataclass(frozen=True)
 class Run:
-    """A training run of the command: where its results are, and the number of ranks that its batches are for."""
+    """A training run of the command: where its results are, and the number of ranks that its
+    batches are for."""
 
     directory: Path | str | None
     planned: int
@@ -42,7 +45,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Arrival:
-    """What a rank tells the others when they meet. failure: what its part of the last order ended with."""
+    """What a rank tells the others when they meet. failure: what its part of the last order
+    ended with."""
 
     host: str
     process: int
@@ -51,7 +55,8 @@ class Arrival:
 
 
 class Changes:
-    """Whether the launcher has told this process of other hosts; if so, training under way is asked to stop."""
+    """Whether the launcher has told this process of other hosts; if so, training under way is
+    asked to stop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -84,7 +89,8 @@ class Changes:
 
 
 class ElasticProcessGroup(ProcessGroup):
-    """runs: of this command so far, in order. inherited: those that a lost leader began and this process goes on with.
+    """runs: of this command so far, in order. inherited: those that a lost leader began and this
+    process goes on with.
 
     changes: whether the launcher has told of other hosts."""
 
@@ -104,10 +110,11 @@ class ElasticProcessGroup(ProcessGroup):
     # -------------------------------------------------------------- meeting
 
     def meet(self) -> None:
-        """Join whoever is there, as often as one more is lost meanwhile; afterwards all know the same.
+        """Join whoever is there, as often as one more is lost meanwhile; afterwards all know the
+        same.
 
-        Raises, in the leader, what a rank's part of the last order ended with. A process for which the launcher has no
-        place any more ends here."""
+        Raises, in the leader, what a rank's part of the last order ended with. A process for which
+        the launcher has no place any more ends here."""
         from horovod.common.exceptions import HorovodInternalError
 
         while True:
@@ -132,7 +139,10 @@ class ElasticProcessGroup(ProcessGroup):
         try:
             hvd.init()
         except ValueError as error:
-            log.warning("This process has no place among the ranks any more, or could not meet them: %s", error)
+            log.warning(
+                "This process has no place among the ranks any more, or could not meet them: %s",
+                error,
+            )
             leave_process(1)
         self.launched = replace(
             self.launched,
@@ -195,7 +205,8 @@ class ElasticProcessGroup(ProcessGroup):
                 self.regroup()
 
     def follow(self) -> None:
-        """Carry out orders until the leader's process ends (SystemExit 0); returns where this process is to lead."""
+        """Carry out orders until the leader's process ends (SystemExit 0); returns where this
+        process is to lead."""
         level = log.level
         log.setLevel(logging.WARNING)  # the leader tells the story
         while self.rank:
@@ -211,7 +222,9 @@ class ElasticProcessGroup(ProcessGroup):
                 self.regroup()
         log.setLevel(level)
         self.inherited = list(self.runs)
-        log.warning("The process that led is gone; this one (process %d) leads from now on.", os.getpid())
+        log.warning(
+            "The process that led is gone; this one (process %d) leads from now on.", os.getpid()
+        )
 
     # -------------------------------------------------------------- what ends a rank's part
 
@@ -220,7 +233,8 @@ class ElasticProcessGroup(ProcessGroup):
         return Broken()
 
     def failed_here(self, error: Exception) -> Broken:
-        """This rank's part has failed: the others, who may wait for it, hear of it when all meet again."""
+        """This rank's part has failed: the others, who may wait for it, hear of it when all meet
+        again."""
         if not isinstance(error, DistcoreError):
             who = named(self.rank, self.hosts[self.rank], self.processes[self.rank])
             told = TrainingError(f"Training stopped: {who} ended: {type(error).__name__}: {error}")

@@ -1,7 +1,9 @@
-"""The backend `horovod` in horovodrun's elastic mode: training goes on from its last checkpoint as ranks come and go.
+"""The backend `horovod` in horovodrun's elastic mode: training goes on from its last checkpoint as
+ranks come and go.
 
-A checkpoint is the commit: it holds the position (epoch, step), and a rank of any group goes on from there with its
-share of the same global batches. If hosts are added, training stops at the next step, saves one, and goes on.
+A checkpoint is the commit: it holds the position (epoch, step), and a rank of any group goes on
+from there with its share of the same global batches. If hosts are added, training stops at the next
+step, saves one, and goes on.
 """
 
 from __future__ import annotations
@@ -26,19 +28,21 @@ STOPPED = "stopped"
 
 
 def refuse(kind: str, options: Any) -> None:
-    """Raise UserError, before any work, if the plugin (of this kind) does not go with an elastic launcher."""
+    """Raise UserError, before any work, if the plugin (of this kind) does not go with an elastic
+    launcher."""
     here = launched()
     if here is None or not here.elastic:
         return
     if kind == "processors":
         raise UserError(
-            "backend.processor horovod does not go with horovodrun's elastic mode: its ranks hold the rows between two "
-            "passes. Leave out backend.processor: rank 0 then prepares the data alone."
+            "backend.processor horovod does not go with horovodrun's elastic mode: its ranks hold "
+            "the rows between two passes. Leave out backend.processor: rank 0 then prepares the "
+            "data alone."
         )
     if kind == "trainers" and options.op != "average":
         raise UserError(
-            f"backend.trainer.op {options.op} does not go with horovodrun's elastic mode: its gradients would change "
-            "with the number of ranks. Leave it out."
+            f"backend.trainer.op {options.op} does not go with horovodrun's elastic mode: its "
+            "gradients would change with the number of ranks. Leave it out."
         )
 
 
@@ -58,19 +62,21 @@ class Elastic(Joined):
         return Watched(progress, self.process_group.changes)
 
     def taken_over(self) -> Path | str | None:
-        """Where the run lies that a lost leader began with this call. Raises UserError if it cannot be seen."""
+        """Where the run lies that a lost leader began with this call. Raises UserError if it
+        cannot be seen."""
         if not self.process_group.inherited:
             return None
         directory = self.process_group.inherited.pop(0).directory
         if isinstance(directory, Path) and not directory.is_dir():
             raise UserError(
-                f"The process that led has begun the run in {directory}, which is not seen from here. "
-                "Give an --output_directory on storage that all hosts share."
+                f"The process that led has begun the run in {directory}, which is not seen from "
+                "here. Give an --output_directory on storage that all hosts share."
             )
         return directory
 
     def run_group(self, group: WorkerGroup) -> list[Any]:
-        """Run the function in all ranks that are there, from its last checkpoint whenever they have changed.
+        """Run the function in all ranks that are there, from its last checkpoint whenever they have
+        changed.
 
         Raises what a rank's part raised: only the loss of a rank is survived."""
         group = self._planned(group)
@@ -84,19 +90,20 @@ class Elastic(Joined):
                 raise KeyboardInterrupt
 
     def _planned(self, group: WorkerGroup) -> WorkerGroup:
-        """The group, with batches for the number of ranks that its run was begun with. Raises UserError if it could
-        not go on."""
+        """The group, with batches for the number of ranks that its run was begun with. Raises
+        UserError if it could not go on."""
         if not group.arguments or not isinstance(group.arguments[0], TrainJob):
             return group
         job = group.arguments[0]
         if job.trainer.name != "horovod":
             raise UserError(
-                f"backend.trainer {job.trainer.name} cannot lose a rank. Under horovodrun's elastic mode leave out "
-                "backend.trainer, or name horovod."
+                f"backend.trainer {job.trainer.name} cannot lose a rank. Under horovodrun's "
+                "elastic mode leave out backend.trainer, or name horovod."
             )
         if not job.save_checkpoints or job.directory is None:
             raise UserError(
-                "horovodrun's elastic mode goes on from checkpoints, and none are kept. Leave out --skip_save_progress."
+                "horovodrun's elastic mode goes on from checkpoints, and none are kept. Leave out "
+                "--skip_save_progress."
             )
         known = [run.planned for run in self.process_group.runs if run.directory == job.home]
         job = replace(job, planned_workers=known[0] if known else group.ranks)
@@ -114,7 +121,11 @@ def run_elastic_part(process_group: ElasticProcessGroup, group: WorkerGroup) -> 
     job = group.arguments[0] if group.arguments else None
     if isinstance(job, TrainJob):
         process_group.begins(Run(job.home, job.planned_workers))
-    rank = Rank(index=process_group.rank, world=process_group.size, local_rank=process_group.launched.local_rank)
+    rank = Rank(
+        index=process_group.rank,
+        world=process_group.size,
+        local_rank=process_group.launched.local_rank,
+    )
     try:
         with says_why(process_group), surroundings(rank, process_group, group):
             return group.function(rank, *group.arguments)
@@ -127,7 +138,8 @@ def run_elastic_part(process_group: ElasticProcessGroup, group: WorkerGroup) -> 
 
 
 class Watched:
-    """A progress channel and its reporter in one: the progress that training reports to is the one that is drawn."""
+    """A progress channel and its reporter in one: the progress that training reports to is the
+    one that is drawn."""
 
     def __init__(self, progress: Progress | None, changes: Changes | None) -> None:
         self._progress, self._changes = progress, changes

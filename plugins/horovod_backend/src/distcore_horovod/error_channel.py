@@ -1,6 +1,8 @@
-"""Where a rank that must end leaves its last words, so that the leader can name it: text in a key-value store of torch.
+"""Where a rank that must end leaves its last words, so that the leader can name it: text in a
+key-value store of torch.
 
-On one machine the store listens on the loopback. It holds text that is shown, and nothing that is ever run.
+On one machine the store listens on the loopback. It holds text that is shown, and nothing that is
+ever run.
 """
 
 from __future__ import annotations
@@ -54,15 +56,21 @@ class ErrorChannel:
             self._store.compare_set("first", "", f"{self._who(self._rank)} ended: {words}")
 
     def reason(self, ended: bool = False) -> str:
-        """Who ended, as far as it is known; for the leader. ended: the launcher asked it to end, and will not wait."""
+        """Who ended, as far as it is known; for the leader. ended: the launcher asked it to end,
+        and will not wait."""
         known = self.cause(SECONDS / 4 if ended else SECONDS)
         if known is None:
-            known = "the launcher asked for it" if ended else f"{self._elsewhere()} has ended, or is not reached"
+            known = (
+                "the launcher asked for it"
+                if ended
+                else f"{self._elsewhere()} has ended, or is not reached"
+            )
             return f"{known}; the launcher's own lines say more."
         return known
 
     def cause(self, seconds: float) -> str | None:
-        """What a rank said before it ended, or which one is gone without a word; None: neither within that time."""
+        """What a rank said before it ended, or which one is gone without a word; None: neither
+        within that time."""
         until = time.monotonic() + seconds
         while True:
             with suppress(Exception):
@@ -89,7 +97,8 @@ class ErrorChannel:
                 self._store.set(STOPPING, "")
 
     def speaks_for_the_leader(self) -> bool:
-        """Whether the leader's process, on this machine, is gone, and this rank is the first of those that are left."""
+        """Whether the leader's process, on this machine, is gone, and this rank is the first of
+        those that are left."""
         until = time.monotonic() + SECONDS / 2
         while not self._gone(0):
             if time.monotonic() > until:

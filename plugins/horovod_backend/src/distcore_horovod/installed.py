@@ -1,4 +1,5 @@
-"""The Horovod that is installed: whether it has torch support, and for which torch; found without importing it."""
+"""The Horovod that is installed: whether it has torch support, and for which torch; found
+without importing it."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def problem() -> str | None:
     """What stands against using the installed Horovod, with the way out; None: nothing."""
     horovod, torch = found(), torch_version()
     if horovod is None:
-        return f"Horovod is not installed (and the registry's own build has no torch support). {BUILD}"
+        return (
+            f"Horovod is not installed (and the registry's own build has no torch support). {BUILD}"
+        )
     if horovod.torch is None:
         return f"The installed Horovod {horovod.version} was built without torch support. {BUILD}"
     if horovod.torch not in (torch, "unknown"):

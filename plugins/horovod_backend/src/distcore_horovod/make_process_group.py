@@ -17,5 +17,7 @@ def process_group() -> ProcessGroup | None:
 def join(launched: Launched) -> ProcessGroup:
     """This process's process group; joined once."""
     if not _process_group:
-        _process_group.append(ElasticProcessGroup(launched) if launched.elastic else ProcessGroup(launched))
+        _process_group.append(
+            ElasticProcessGroup(launched) if launched.elastic else ProcessGroup(launched)
+        )
     return _process_group[0]

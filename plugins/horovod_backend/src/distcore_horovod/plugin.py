@@ -1,4 +1,5 @@
-"""What distcore-horovod offers: the backend of a launcher's processes, their processor, and the trainer `horovod`."""
+"""What distcore-horovod offers: the backend of a launcher's processes, their processor, and the
+trainer `horovod`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ def distcore_make_backend(name: str, options: Any) -> Any:
     from distcore_horovod.make_process_group import join
 
     process_group = join(found)
-    return Elastic(process_group) if isinstance(process_group, ElasticProcessGroup) else Joined(process_group)
+    return (
+        Elastic(process_group)
+        if isinstance(process_group, ElasticProcessGroup)
+        else Joined(process_group)
+    )
 
 
 @hookimpl
@@ -60,7 +65,8 @@ def distcore_options_model(kind: str, name: str) -> type | None:
 
 @hookimpl
 def distcore_check(kind: str, name: str, options: Any) -> None:
-    """Horovod must be there, with torch support, built for the torch that is there; and fit the launcher."""
+    """Horovod must be there, with torch support, built for the torch that is there; and fit the
+    launcher."""
     if kind == "trainers" and name == "horovod":
         from distcore_horovod.installed import require
 
@@ -80,7 +86,11 @@ def distcore_detect() -> Detection | None:
     if found is None or (found.size == 1 and not found.elastic):
         return None
     number = f"{found.size} process{'es' if found.size > 1 else ''}"
-    return Detection(backend="horovod", priority=80, reason=f"{found.by} started {number}; this is rank {found.rank}")
+    return Detection(
+        backend="horovod",
+        priority=80,
+        reason=f"{found.by} started {number}; this is rank {found.rank}",
+    )
 
 
 @hookimpl

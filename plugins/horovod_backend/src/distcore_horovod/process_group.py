@@ -1,9 +1,11 @@
-"""A launcher's processes as one: rank 0 leads and tells the story, the others wait for its orders and do their part.
+"""A launcher's processes as one: rank 0 leads and tells the story, the others wait for its orders
+and do their part.
 
-An order is a function with arguments that every rank calls with the process group, itself included. Orders travel as
-Horovod broadcasts, over connections that were made when all ranks met: no port is open for anybody else. Errors of a
-rank in a task are results; an error in a worker group, if others wait in a collective, ends the process group
-(`failure`). A process group whose ranks come and go is `elastic.ElasticProcessGroup`.
+An order is a function with arguments that every rank calls with the process group, itself included.
+Orders travel as Horovod broadcasts, over connections that were made when all ranks met: no port is
+open for anybody else. Errors of a rank in a task are results; an error in a worker group, if others
+wait in a collective, ends the process group (`failure`). A process group whose ranks come and go is
+`elastic.ElasticProcessGroup`.
 """
 
 from __future__ import annotations
@@ -28,16 +30,19 @@ from distcore_horovod.rendezvous import machine
 from distcore_torch.signals import signal_of
 
 STALL_SECONDS = "1800"
-"""How long ranks may wait for one another before Horovod says so: followers wait while the leader prepares."""
+"""How long ranks may wait for one another before Horovod says so: followers wait while the
+leader prepares."""
 
 MPI_NETWORKS = {"tcp", "openib", "uct", "usnic", "ofi"}
-"""What Open MPI's ranks listen with on every interface, also if they are all on one machine, and need not there."""
+"""What Open MPI's ranks listen with on every interface, also if they are all on one machine, and
+need not there."""
 
 log = logging.getLogger("distcore")
 
 
 class Broken(Exception):
-    """The ranks of an elastic process group cannot go on together: one is lost, or has failed. They meet again."""
+    """The ranks of an elastic process group cannot go on together: one is lost, or has failed.
+    They meet again."""
 
 
 class ProcessGroup:
@@ -78,7 +83,8 @@ class ProcessGroup:
         self.processes = [process for _, process in ranks]
         self.error_channel = self.open_error_channel()
         if self.rank == 0:
-            # Ours must run before Horovod's own, which hvd.init() registers: the last registered is the first to run.
+            # Ours must run before Horovod's own, which hvd.init() registers: the last registered is
+            # the first to run.
             atexit.unregister(self.end)
             atexit.register(self.end)
 
@@ -102,9 +108,12 @@ class ProcessGroup:
     # -------------------------------------------------------------- the leader
 
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """function(process group, *arguments) in every rank; results in rank order, or the first failure is raised."""
+        """function(process group, *arguments) in every rank; results in rank order, or the first
+        failure is raised."""
         if self.over:
-            raise TrainingError("The launcher's other processes have ended. Start the command again.")
+            raise TrainingError(
+                "The launcher's other processes have ended. Start the command again."
+            )
         self._tell(cloudpickle.dumps((function, arguments)))
         found = self._gather(self._carried_out(function, arguments))
         for each in found:
@@ -122,7 +131,8 @@ class ProcessGroup:
     # -------------------------------------------------------------- the followers
 
     def follow(self) -> None:
-        """Carry out orders until the leader's process ends; then this one ends too, with exit code 0."""
+        """Carry out orders until the leader's process ends; then this one ends too, with exit
+        code 0."""
         log.setLevel(logging.WARNING)  # the leader tells the story
         while order := self._told():
             self._obey(order)
@@ -143,7 +153,8 @@ class ProcessGroup:
         raise SystemExit(0)
 
     def _part_of(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """A follower's part; if the process group is over after it, so is this process, and the leader says why."""
+        """A follower's part; if the process group is over after it, so is this process, and the
+        leader says why."""
         try:
             return self._carried_out(function, arguments)
         except BaseException as error:
@@ -167,7 +178,9 @@ class ProcessGroup:
         self._lost(lambda: self.hvd.broadcast_object(order, root_rank=0, name="distcore.order"))
 
     def _told(self) -> bytes:
-        return bytes(self._lost(lambda: self.hvd.broadcast_object(None, root_rank=0, name="distcore.order")))
+        return bytes(
+            self._lost(lambda: self.hvd.broadcast_object(None, root_rank=0, name="distcore.order"))
+        )
 
     def _gather(self, value: Any) -> list[Any]:
         """Every rank's value, in the leader; the others need none."""
@@ -193,7 +206,8 @@ class ProcessGroup:
         return TrainingError(f"Training stopped: {reason}")
 
     def follower_lost(self) -> NoReturn:
-        """End a follower whose process group broke. If the leader is gone, who else would say it."""
+        """End a follower whose process group broke. If the leader is gone, who else would say
+        it."""
         if self.error_channel.speaks_for_the_leader():
             self.say_and_leave(f"Training stopped: {self.error_channel.gone()}")
         leave_process(1)
@@ -207,7 +221,8 @@ class ProcessGroup:
 
 
 def share_memory_alone(environment: MutableMapping[str, str]) -> None:
-    """Have Open MPI's ranks listen nowhere: all are on one machine. A list of what to use is left as it is."""
+    """Have Open MPI's ranks listen nowhere: all are on one machine. A list of what to use is
+    left as it is."""
     given = environment.get("OMPI_MCA_btl", "^")
     if given.startswith("^"):
         left_out = {each for each in given[1:].split(",") if each} | MPI_NETWORKS
@@ -222,13 +237,14 @@ def refuse_without_mpi(said: Launched, hvd: Any) -> None:
         return
     if not hvd.mpi_built():
         raise UserError(
-            f"mpirun started {said.size} processes, but the installed Horovod has no MPI and {alone}. Start with "
-            "horovodrun, or build one with MPI: distcore-horovod build --mpi yes --install"
+            f"mpirun started {said.size} processes, but the installed Horovod has no MPI and "
+            f"{alone}. Start with horovodrun, or build one with MPI: distcore-horovod build --mpi "
+            "yes --install"
         )
     if os.environ.get("HOROVOD_CONTROLLER", "mpi") != "mpi":
         raise UserError(
-            f"mpirun started {said.size} processes, but HOROVOD_CONTROLLER is {os.environ['HOROVOD_CONTROLLER']} and "
-            f"{alone}. Unset it, or start with horovodrun."
+            f"mpirun started {said.size} processes, but HOROVOD_CONTROLLER is "
+            f"{os.environ['HOROVOD_CONTROLLER']} and {alone}. Unset it, or start with horovodrun."
         )
 
 
@@ -236,8 +252,9 @@ def check_size(said: Launched, hvd: Any) -> None:
     """Raise UserError if Horovod joined other ranks than the launcher started."""
     if (hvd.rank(), hvd.size()) != (said.rank, said.size):
         raise UserError(
-            f"{said.by} started rank {said.rank} of {said.size}, but Horovod says rank {hvd.rank()} of {hvd.size()}. "
-            "Start again without HOROVOD_ variables in the environment."
+            f"{said.by} started rank {said.rank} of {said.size}, but Horovod says rank "
+            f"{hvd.rank()} of {hvd.size()}. Start again without HOROVOD_ variables in the "
+            "environment."
         )
 
 
@@ -249,7 +266,8 @@ def leave_process(code: int) -> NoReturn:
 
 
 def gathered(hvd: Any, value: Any, rank: int, size: int) -> list[Any]:
-    """Every rank's value in rank 0, through one all-to-all in which only rank 0 receives; [] elsewhere."""
+    """Every rank's value in rank 0, through one all-to-all in which only rank 0 receives; []
+    elsewhere."""
     import numpy as np
     import torch
 
@@ -267,4 +285,6 @@ def _dumped(value: Any, rank: int) -> bytes:
     try:
         return cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001 - becomes the rank's answer
-        return cloudpickle.dumps(failed(rank, TypeError(f"rank {rank}'s result cannot travel: {error}")))
+        return cloudpickle.dumps(
+            failed(rank, TypeError(f"rank {rank}'s result cannot travel: {error}"))
+        )

@@ -1,7 +1,9 @@
-"""The processor `horovod`: every rank of a launcher reads a share of the partitions and encodes the shards of its rows.
+"""The processor `horovod`: every rank of a launcher reads a share of the partitions and encodes the
+shards of its rows.
 
-A rank works as the local processor does, on its own share alone: a run of partitions, so a run of rows. A shard that
-begins in one rank's rows and ends in another's is written by the rank with its first row; the others send it theirs.
+A rank works as the local processor does, on its own share alone: a run of partitions, so a run of
+rows. A shard that begins in one rank's rows and ends in another's is written by the rank with its
+first row; the others send it theirs.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from distcore_core.contracts import PROCESSOR, Block, Partition, Processor, ShardPlan, Source, SourceBase
+from distcore_core.contracts import (
+    PROCESSOR,
+    Block,
+    Partition,
+    Processor,
+    ShardPlan,
+    Source,
+    SourceBase,
+)
 from distcore_core.registry.manager import Plugins
 from distcore_data.temporaries import temporary_folder
 from distcore_horovod.failure import Failed, failed
@@ -34,7 +44,8 @@ SHARE = 4
 
 
 class HorovodProcessor:
-    """`contracts.Processor` over the launcher's ranks; without a launcher, the local processor in this process."""
+    """`contracts.Processor` over the launcher's ranks; without a launcher, the local processor
+    in this process."""
 
     def __init__(self, options: ProcessorOptions) -> None:
         self.options = options
@@ -45,24 +56,37 @@ class HorovodProcessor:
         self._open = False
 
     def scan(self, source: Source, scratch: Path | None = None) -> int:
-        """Cut the source into partitions and give each rank a run of them. scratch: for the rows that are kept."""
+        """Cut the source into partitions and give each rank a run of them. scratch: for the rows
+        that are kept."""
         self.close()
         if self._process_group is None:
-            self._alone = Plugins().make(PROCESSOR, "local", {"parallelism": self.options.parallelism})
+            self._alone = Plugins().make(
+                PROCESSOR, "local", {"parallelism": self.options.parallelism}
+            )
             return self._alone.scan(source, scratch)
         ranks = self._process_group.size
         partitions = list(source.partitions(TARGET_BYTES))
-        wanted = ranks * SHARE * (self.options.parallelism or max(1, len(os.sched_getaffinity(0)) // ranks))
+        wanted = (
+            ranks
+            * SHARE
+            * (self.options.parallelism or max(1, len(os.sched_getaffinity(0)) // ranks))
+        )
         if 0 < len(partitions) < wanted:
-            partitions = list(source.partitions(max(TARGET_BYTES * len(partitions) // wanted, SMALLEST_BYTES)))
+            partitions = list(
+                source.partitions(max(TARGET_BYTES * len(partitions) // wanted, SMALLEST_BYTES))
+            )
         self._blocks = [len(partitions) * rank // ranks for rank in range(ranks + 1)]
-        shares = [partitions[low:high] for low, high in zip(self._blocks, self._blocks[1:], strict=False)]
+        shares = [
+            partitions[low:high] for low, high in zip(self._blocks, self._blocks[1:], strict=False)
+        ]
         kept = str(scratch) if scratch is not None else None
         self._open = True
         self._process_group.everywhere(_scan, shares, kept, self.options.parallelism)
         return len(partitions)
 
-    def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
+    def fold(
+        self, partial: Callable[[Block], T], merge: Callable[[T, T], T]
+    ) -> tuple[T, list[int]]:
         """Read every partition once, in the rank that has it; merge in rank order."""
         if self._alone is not None:
             return self._alone.fold(partial, merge)
@@ -78,8 +102,11 @@ class HorovodProcessor:
             value = merge(value, each)
         return value, rows
 
-    def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]) -> list[R]:
-        """Call write(plan, blocks) in the rank that has the plan's first row; results in plan order."""
+    def write_shards(
+        self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]
+    ) -> list[R]:
+        """Call write(plan, blocks) in the rank that has the plan's first row; results in plan
+        order."""
         if self._alone is not None:
             return self._alone.write_shards(plans, write)
         assert self._process_group is not None
@@ -131,12 +158,16 @@ class _Share(SourceBase):
 
 
 def _scan(
-    process_group: ProcessGroup, shares: list[list[Partition]], scratch: str | None, parallelism: int | None
+    process_group: ProcessGroup,
+    shares: list[list[Partition]],
+    scratch: str | None,
+    parallelism: int | None,
 ) -> None:
     _close(process_group)
     threads = parallelism or max(1, len(os.sched_getaffinity(0)) // process_group.local_size)
     _part.local = Plugins().make(PROCESSOR, "local", {"parallelism": threads})
-    # The leader's folder goes with the cache that is being built; other ranks may be on other machines.
+    # The leader's folder goes with the cache that is being built; other ranks may be on other
+    # machines.
     _part.folder = ExitStack()
     own = _part.folder.enter_context(temporary_folder("rows"))
     folder = Path(scratch) if process_group.rank == 0 and scratch is not None else own
@@ -144,7 +175,10 @@ def _scan(
 
 
 def _fold(
-    process_group: ProcessGroup, partial: Callable[[Block], T], merge: Callable[[T, T], T], blocks: list[int]
+    process_group: ProcessGroup,
+    partial: Callable[[Block], T],
+    merge: Callable[[T, T], T],
+    blocks: list[int],
 ) -> tuple[list[T], list[int]]:
     """([the merged value], rows of each block) of this rank; ([], []) if it has no partitions."""
     assert _part.local is not None
@@ -152,13 +186,17 @@ def _fold(
     if first == blocks[process_group.rank + 1]:
         return [], []
     value, rows = _part.local.fold(
-        lambda block: partial(Block(index=first + block.index, start=None, table=block.table)), merge
+        lambda block: partial(Block(index=first + block.index, start=None, table=block.table)),
+        merge,
     )
     return [value], rows
 
 
 def _write(
-    process_group: ProcessGroup, plans: list[ShardPlan], write: Callable[[ShardPlan, list[Block]], R], starts: list[int]
+    process_group: ProcessGroup,
+    plans: list[ShardPlan],
+    write: Callable[[ShardPlan, list[Block]], R],
+    starts: list[int],
 ) -> list[tuple[int, R]]:
     """[(index of the plan, what write gave)] of the plans whose first row is this rank's."""
     rank = process_group.rank
@@ -174,12 +212,18 @@ def _write(
 
     def one(plan: ShardPlan, blocks: list[Block]) -> tuple[int, R]:
         whole = plan_of[plan.index]
-        own = [Block(index=block.index, start=(block.start or 0) + low, table=block.table) for block in blocks]
+        own = [
+            Block(index=block.index, start=(block.start or 0) + low, table=block.table)
+            for block in blocks
+        ]
         return plan.index, write(whole, own + received.get(plan.index, []))
 
     assert _part.local is not None
     plan_of = {plan.index: plan for plan in mine}
-    local = [ShardPlan(index=plan.index, start=plan.start - low, stop=min(plan.stop, high) - low) for plan in mine]
+    local = [
+        ShardPlan(index=plan.index, start=plan.start - low, stop=min(plan.stop, high) - low)
+        for plan in mine
+    ]
     return _part.local.write_shards(local, one) if local else []
 
 
@@ -195,41 +239,61 @@ def _lent(plans: list[ShardPlan], low: int, high: int) -> dict[int, bytes]:
         return plan.index, sink.getvalue().to_pybytes()
 
     assert _part.local is not None
-    local = [ShardPlan(index=plan.index, start=0, stop=min(plan.stop, high) - low) for plan in plans]
+    local = [
+        ShardPlan(index=plan.index, start=0, stop=min(plan.stop, high) - low) for plan in plans
+    ]
     return dict(_part.local.write_shards(local, one)) if local else {}
 
 
 def _exchanged(
-    process_group: ProcessGroup, plans: list[ShardPlan], lent: dict[int, bytes] | Failed, starts: list[int]
+    process_group: ProcessGroup,
+    plans: list[ShardPlan],
+    lent: dict[int, bytes] | Failed,
+    starts: list[int],
 ) -> dict[int, list[Block]]:
-    """Send the rows of other ranks' shards; {index of the plan: blocks} of those that came, in row order."""
+    """Send the rows of other ranks' shards; {index of the plan: blocks} of those that came, in
+    row order."""
     import numpy as np
     import pyarrow as pa
     import torch
 
     answers = process_group.hvd.allgather_object(
-        lent if isinstance(lent, Failed) else {index: len(rows) for index, rows in lent.items()}, name="distcore.lent"
+        lent if isinstance(lent, Failed) else {index: len(rows) for index, rows in lent.items()},
+        name="distcore.lent",
     )
     for each in answers:
         if isinstance(each, Failed):
             each.raised()
     assert not isinstance(lent, Failed)
     owners = {
-        plan.index: next(rank for rank in range(process_group.size) if starts[rank] <= plan.start < starts[rank + 1])
+        plan.index: next(
+            rank
+            for rank in range(process_group.size)
+            if starts[rank] <= plan.start < starts[rank + 1]
+        )
         for plan in plans
     }
     if not any(answers):
         return {}
     order = sorted(lent, key=lambda index: (owners[index], index))
-    splits = [sum(len(lent[index]) for index in order if owners[index] == rank) for rank in range(process_group.size)]
-    packed = torch.from_numpy(np.frombuffer(b"".join(lent[index] for index in order), np.uint8).copy())
-    arrived, _ = process_group.hvd.alltoall(packed, torch.tensor(splits, dtype=torch.int32), name="distcore.rows")
+    splits = [
+        sum(len(lent[index]) for index in order if owners[index] == rank)
+        for rank in range(process_group.size)
+    ]
+    packed = torch.from_numpy(
+        np.frombuffer(b"".join(lent[index] for index in order), np.uint8).copy()
+    )
+    arrived, _ = process_group.hvd.alltoall(
+        packed, torch.tensor(splits, dtype=torch.int32), name="distcore.rows"
+    )
     data, place = arrived.numpy(), 0
     found: dict[int, list[Block]] = {}
     for rank, sizes in enumerate(answers):
         for index in sorted(sizes):
             if owners[index] == process_group.rank:
-                stream = pa.ipc.open_stream(pa.py_buffer(data[place : place + sizes[index]].tobytes()))
+                stream = pa.ipc.open_stream(
+                    pa.py_buffer(data[place : place + sizes[index]].tobytes())
+                )
                 start = starts[rank]
                 for table in stream:
                     found.setdefault(index, []).append(Block(index=-1, start=start, table=table))

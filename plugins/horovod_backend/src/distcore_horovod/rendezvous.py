@@ -1,8 +1,9 @@
-"""How the ranks of any backend's worker group meet in Horovod: by the worker group's own store, and no launcher.
+"""How the ranks of any backend's worker group meet in Horovod: by the worker group's own store, and
+no launcher.
 
-Through the store (`distcore_torch.training.meeting`) they tell each other their machines; rank 0 starts Horovod's
-rendezvous server, and it is gone again when all have met. Nothing of an earlier attempt is found: the server is new,
-and so are the store's keys.
+Through the store (`distcore_torch.training.meeting`) they tell each other their machines; rank 0
+starts Horovod's rendezvous server, and it is gone again when all have met. Nothing of an earlier
+attempt is found: the server is new, and so are the store's keys.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank runs. host: the same for ranks of one machine. address: how other machines reach it."""
+    """Where a rank runs. host: the same for ranks of one machine. address: how other machines
+    reach it."""
 
     host: str
     address: str
 
 
-def join(rank: Rank, *, allow_network: bool = False, fusion_threshold_mb: int | None = None) -> None:
-    """hvd.init() with the group's ranks. Raises UserError if they are on several machines and may not be."""
+def join(
+    rank: Rank, *, allow_network: bool = False, fusion_threshold_mb: int | None = None
+) -> None:
+    """hvd.init() with the group's ranks. Raises UserError if they are on several machines and
+    may not be."""
     import horovod.torch as hvd
     import torch
 
@@ -43,12 +48,15 @@ def join(rank: Rank, *, allow_network: bool = False, fusion_threshold_mb: int | 
     local = len({each.host for each in places}) == 1
     if not local and not allow_network:
         raise UserError(
-            f"The ranks are on {len({each.host for each in places})} machines, and Horovod's rendezvous is not "
-            "authenticated: whoever reaches its port can join. On a network you trust, set "
-            "backend.trainer.allow_network: true; else choose backend.trainer data_parallel."
+            f"The ranks are on {len({each.host for each in places})} machines, and Horovod's "
+            "rendezvous is not authenticated: whoever reaches its port can join. On a network you "
+            "trust, set backend.trainer.allow_network: true; else choose backend.trainer "
+            "data_parallel."
         )
     settings = slot(rank, [each.host for each in places])
-    settings["HOROVOD_GLOO_IFACE"] = "lo" if local and Path("/sys/class/net/lo").exists() else interface(places, rank)
+    settings["HOROVOD_GLOO_IFACE"] = (
+        "lo" if local and Path("/sys/class/net/lo").exists() else interface(places, rank)
+    )
     if fusion_threshold_mb is not None:
         settings["HOROVOD_FUSION_THRESHOLD"] = str(fusion_threshold_mb << 20)
     with _server(rank, places[0].address if not local else LOOPBACK) as address:
@@ -59,8 +67,8 @@ def join(rank: Rank, *, allow_network: bool = False, fusion_threshold_mb: int | 
         hvd.allgather(torch.zeros(1), name="distcore.met")  # nobody needs the server any more
     if hvd.size() != rank.world or hvd.rank() != rank.index:
         raise TrainingError(
-            f"Horovod says rank {hvd.rank()} of {hvd.size()}, but this is rank {rank.index} of {rank.world}. "
-            "Report this."
+            f"Horovod says rank {hvd.rank()} of {hvd.size()}, but this is rank {rank.index} of "
+            f"{rank.world}. Report this."
         )
 
 
@@ -76,7 +84,8 @@ def leave() -> None:
 
 
 def slot(rank: Rank, hosts: list[str]) -> dict[str, str]:
-    """Horovod's variables of a rank: its place among all, on its machine, and among the machines."""
+    """Horovod's variables of a rank: its place among all, on its machine, and among the
+    machines."""
     order = list(dict.fromkeys(hosts))
     mine = hosts[rank.index]
     local_rank = hosts[: rank.index].count(mine)
@@ -97,7 +106,8 @@ def slot(rank: Rank, hosts: list[str]) -> dict[str, str]:
 
 
 def machine() -> str:
-    """A name that ranks of one machine (and one network namespace's host name) share, and no others."""
+    """A name that ranks of one machine (and one network namespace's host name) share, and no
+    others."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     except OSError:
@@ -114,7 +124,8 @@ def interface(places: list[Place], rank: Rank) -> str:
         if any(each.address == mine for each in found):
             return name
     raise UserError(
-        f"No network interface here has the address {mine}. Set HOROVOD_GLOO_IFACE, or use trainer data_parallel."
+        f"No network interface here has the address {mine}. Set HOROVOD_GLOO_IFACE, or use trainer "
+        "data_parallel."
     )
 
 
@@ -123,7 +134,9 @@ def interface(places: list[Place], rank: Rank) -> str:
 
 def _address() -> str:
     """The address of this machine that the ranks' meeting point sees."""
-    master = os.environ.get("MASTER_ADDR", LOOPBACK)  # a worker group of this machine meets in a file
+    master = os.environ.get(
+        "MASTER_ADDR", LOOPBACK
+    )  # a worker group of this machine meets in a file
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((socket.gethostbyname(master), 9))  # sends nothing
@@ -156,7 +169,9 @@ def _server(rank: Rank, address: str) -> Iterator[tuple[str, int] | None]:
 
     server = RendezvousHTTPServer((address, 0), RendezvousHandler, 0)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="distcore-rendezvous", daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, args=(0.05,), name="distcore-rendezvous", daemon=True
+    )
     thread.start()
     try:
         yield address, server.server_address[1]

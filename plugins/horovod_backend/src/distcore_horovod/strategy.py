@@ -1,7 +1,9 @@
-"""Ranks that act as one through Horovod: gradients as one flat buffer a step, whatever started the ranks.
+"""Ranks that act as one through Horovod: gradients as one flat buffer a step, whatever started the
+ranks.
 
-The loop's gradients are already divided by the rows of the global batch, so their sum over the ranks is the average
-that Horovod's users mean. What travels may be scaled and shortened on its way, as DistributedOptimizer does it.
+The loop's gradients are already divided by the rows of the global batch, so their sum over the
+ranks is the average that Horovod's users mean. What travels may be scaled and shortened on its way,
+as DistributedOptimizer does it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wire:
-    """How a buffer travels. before, after: factors around the sum; half: as 16-bit floats; result: a last factor."""
+    """How a buffer travels. before, after: factors around the sum; half: as 16-bit floats;
+    result: a last factor."""
 
     before: float = 1.0
     after: float = 1.0
@@ -41,7 +44,8 @@ class Wire:
 
     @classmethod
     def of(cls, options: TrainerOptions, world: int) -> Wire:
-        """Horovod sends each rank's mean gradient, divided by the factor; ours is the rank's share of the mean.
+        """Horovod sends each rank's mean gradient, divided by the factor; ours is the rank's share
+        of the mean.
 
         With no option set nothing is scaled, so the bits are those of a plain sum."""
         half, divide = options.compression == "fp16", options.gradient_predivide_factor
@@ -61,7 +65,8 @@ class HorovodStrategy(FlatStrategy):
         self._sizes: dict[torch.dtype, list[int]] = {}
 
     def setup(self, rank: Rank) -> None:
-        """Use what the launcher's processes have joined already, or meet the worker group's other ranks."""
+        """Use what the launcher's processes have joined already, or meet the worker group's
+        other ranks."""
         from distcore_horovod.installed import require
 
         require()
@@ -80,7 +85,8 @@ class HorovodStrategy(FlatStrategy):
             )
         if hvd.size() != rank.world:
             raise TrainingError(
-                f"Horovod joined {hvd.size()} ranks, but the worker group has {rank.world}. Report this."
+                f"Horovod joined {hvd.size()} ranks, but the worker group has {rank.world}. Report "
+                "this."
             )
         if self.options.op == "adasum":
             self._check_adasum(hvd)
@@ -102,7 +108,10 @@ class HorovodStrategy(FlatStrategy):
         import horovod.torch as hvd
 
         mine = packed(value)
-        sizes = [check_size(int(each)) for each in hvd.allgather(torch.tensor([mine.numel()]), name="distcore.sizes")]
+        sizes = [
+            check_size(int(each))
+            for each in hvd.allgather(torch.tensor([mine.numel()]), name="distcore.sizes")
+        ]
         return [unpacked(part) for part in hvd.allgather(mine, name="distcore.gather").split(sizes)]
 
     def exchange(self, numel: int, dtype: torch.dtype) -> Exchange:
@@ -110,7 +119,9 @@ class HorovodStrategy(FlatStrategy):
         sizes = self._sizes.get(dtype, [])
         if self.options.op == "adasum" and self.rank.world > 1:
             return AdaptiveSum(buffer, sizes, self.rank.world, str(dtype))
-        return WireSum(buffer, sum(sizes), Wire.of(self.options, self.rank.world), self.rank.world, str(dtype))
+        return WireSum(
+            buffer, sum(sizes), Wire.of(self.options, self.rank.world), self.rank.world, str(dtype)
+        )
 
     def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
         options = self.options
@@ -120,12 +131,14 @@ class HorovodStrategy(FlatStrategy):
         changed = [name for name, value in plain.items() if getattr(options, name) != value]
         if changed:
             raise UserError(
-                f"trainer.exact goes without backend.trainer.{' and '.join(changed)}: what comes of it depends on the "
-                "number of workers. Remove it, or set trainer.exact to false."
+                f"trainer.exact goes without backend.trainer.{' and '.join(changed)}: what comes "
+                "of it depends on the number of workers. Remove it, or set trainer.exact to false."
             )
         shares = Shares(self.rank, parts)
         name = f"distcore.tree.{dtype}"
-        return SlicedTree(shares, numel, dtype, self.device, partial(_to_all, name), partial(_from_all, name))
+        return SlicedTree(
+            shares, numel, dtype, self.device, partial(_to_all, name), partial(_from_all, name)
+        )
 
     def teardown(self) -> None:
         super().teardown()
@@ -141,16 +154,21 @@ class HorovodStrategy(FlatStrategy):
                 "(distcore-horovod build --mpi yes --install), or choose op average."
             )
         if world & (world - 1):
-            raise UserError(f"backend.trainer.op adasum needs 2, 4, 8, … ranks, but there are {world}.")
+            raise UserError(
+                f"backend.trainer.op adasum needs 2, 4, 8, … ranks, but there are {world}."
+            )
 
 
 class WireSum:
-    """An `Exchange`: one all-reduce of the flat buffer; of its first `gradients` numbers as the wire says.
+    """An `Exchange`: one all-reduce of the flat buffer; of its first `gradients` numbers as the
+    wire says.
 
-    What lies behind the gradients (running statistics, the stop flag) is never scaled, nor shortened if there is
-    more of it than the flag."""
+    What lies behind the gradients (running statistics, the stop flag) is never scaled, nor
+    shortened if there is more of it than the flag."""
 
-    def __init__(self, buffer: torch.Tensor, gradients: int, wire: Wire, world: int, name: str) -> None:
+    def __init__(
+        self, buffer: torch.Tensor, gradients: int, wire: Wire, world: int, name: str
+    ) -> None:
         self._buffer, self._wire, self._world = buffer, wire, world
         together = wire.plain or buffer.numel() == gradients + 1
         self._cut = buffer.numel() if together else gradients
@@ -177,7 +195,8 @@ class WireSum:
 
 
 class AdaptiveSum:
-    """An `Exchange`: Horovod's Adasum of each parameter's gradient, as each rank's own mean; the rest is summed."""
+    """An `Exchange`: Horovod's Adasum of each parameter's gradient, as each rank's own mean; the
+    rest is summed."""
 
     def __init__(self, buffer: torch.Tensor, sizes: list[int], world: int, name: str) -> None:
         self._buffer, self._world = buffer, world
@@ -219,7 +238,8 @@ def _sent(values: torch.Tensor, name: str, wire: Wire) -> None:
 
 
 def _summed(values: torch.Tensor, name: str) -> None:
-    """Sum in place over the ranks. A GPU's numbers go through memory if Horovod was built without NCCL."""
+    """Sum in place over the ranks. A GPU's numbers go through memory if Horovod was built
+    without NCCL."""
     import horovod.torch as hvd
 
     if values.is_cuda and not hvd.nccl_built():
@@ -233,7 +253,9 @@ def _summed(values: torch.Tensor, name: str) -> None:
 def _to_all(name: str, values: torch.Tensor, sent: Sequence[int], _: Sequence[int]) -> torch.Tensor:
     import horovod.torch as hvd
 
-    found, _counts = hvd.alltoall(values, torch.tensor(list(sent), dtype=torch.int32), name=f"{name}.slices")
+    found, _counts = hvd.alltoall(
+        values, torch.tensor(list(sent), dtype=torch.int32), name=f"{name}.slices"
+    )
     return found
 
 

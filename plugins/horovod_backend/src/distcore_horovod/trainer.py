@@ -39,7 +39,8 @@ def make(options: TrainerOptions) -> HorovodTrainer:
 class HorovodTrainer(TorchTrainer):
     """Under a launcher its ranks, whatever `num_workers` says; else a worker group of the backend.
 
-    If the launcher is elastic, `num_workers` is the number of ranks that batches are planned for."""
+    If the launcher is elastic, `num_workers` is the number of ranks that batches are planned
+    for."""
 
     def workers(self, backend: Backend) -> int:
         """The launcher's ranks (the planned ones if it is elastic), else as TorchTrainer."""
@@ -53,19 +54,29 @@ class HorovodTrainer(TorchTrainer):
         found = super().plan(job, backend)
         if (said := problem()) is not None:
             found["notes"].append(said)
-        return {**found, "collectives": "horovod", "compression": self.options.compression, "op": self.options.op}
+        return {
+            **found,
+            "collectives": "horovod",
+            "compression": self.options.compression,
+            "op": self.options.op,
+        }
 
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
-        """As TorchTrainer's. Raises UserError under a launcher whose ranks the backend knows nothing of."""
+        """As TorchTrainer's. Raises UserError under a launcher whose ranks the backend knows
+        nothing of."""
         require()
         here, process_group = launched(), launch_of(backend)
         if here is not None and here.size > 1 and process_group is None:
             raise UserError(
-                f"{here.by} started {here.size} processes, but backend {backend.name} would train a model in each. "
-                "Leave out backend.type, or give --backend horovod."
+                f"{here.by} started {here.size} processes, but backend {backend.name} would train "
+                "a model in each. Leave out backend.type, or give --backend horovod."
             )
         given = self._given()[1]
-        if process_group is not None and not process_group.elastic and given not in (0, process_group.size):
+        if (
+            process_group is not None
+            and not process_group.elastic
+            and given not in (0, process_group.size)
+        ):
             log.info(
                 "%s started %d ranks; backend.trainer.num_workers %d is for other backends.",
                 process_group.by,

@@ -1,4 +1,5 @@
-"""A worker group under a launcher: its ranks are the launcher's processes, which run the function where they are."""
+"""A worker group under a launcher: its ranks are the launcher's processes, which run the
+function where they are."""
 
 from __future__ import annotations
 
@@ -20,16 +21,20 @@ if TYPE_CHECKING:
     from distcore_horovod.process_group import ProcessGroup
 
 DEATH_SECONDS = 0.5
-"""How long after the launcher's SIGTERM a rank that died is looked for; mpirun kills after a second."""
+"""How long after the launcher's SIGTERM a rank that died is looked for; mpirun kills after a
+second."""
 
 
 def run_part(process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str, int]) -> Any:
-    """This rank's part of the group. An error ends all processes: others wait in a collective for ever."""
+    """This rank's part of the group. An error ends all processes: others wait in a collective
+    for ever."""
     from horovod.common.exceptions import HorovodInternalError
 
     if process_group.rank >= group.ranks:
         return None
-    rank = Rank(index=process_group.rank, world=group.ranks, local_rank=process_group.launched.local_rank)
+    rank = Rank(
+        index=process_group.rank, world=group.ranks, local_rank=process_group.launched.local_rank
+    )
     process_group.advice = partial(advice, group)
     try:
         with says_why(process_group), surroundings(rank, process_group, group, meeting):
@@ -43,10 +48,14 @@ def run_part(process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str
             if process_group.rank:
                 process_group.error_channel.stops()
             elif isinstance(error, KeyboardInterrupt):
-                say_afterwards(f"distcore: stopped by {named(signal_of(error))}. {process_group.advice()}")
+                say_afterwards(
+                    f"distcore: stopped by {named(signal_of(error))}. {process_group.advice()}"
+                )
             process_group.hvd.shutdown()
             raise
-        told = str(error) if isinstance(error, DistcoreError) else f"{type(error).__name__}: {error}"
+        told = (
+            str(error) if isinstance(error, DistcoreError) else f"{type(error).__name__}: {error}"
+        )
         process_group.error_channel.leave(told)
         process_group.hvd.shutdown()  # fails what the others wait for
         if isinstance(error, DistcoreError):
@@ -60,7 +69,8 @@ def run_part(process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str
 
 
 def advice(group: WorkerGroup) -> str:
-    """The last checkpoint of a worker group that trains, and how to go on from it; "" for another worker group."""
+    """The last checkpoint of a worker group that trains, and how to go on from it; "" for
+    another worker group."""
     job = next((each for each in group.arguments if isinstance(each, TrainJob)), None)
     if job is None:
         return ""
@@ -70,7 +80,8 @@ def advice(group: WorkerGroup) -> str:
 
 
 def meeting_point(process_group: ProcessGroup) -> tuple[str, int]:
-    """A free port of the leader, for ranks that meet through torch's own variables (trainer data_parallel)."""
+    """A free port of the leader, for ranks that meet through torch's own variables (trainer
+    data_parallel)."""
     name = "127.0.0.1" if len(set(process_group.hosts)) == 1 else socket.gethostname()
     with socket.create_server((name, 0)) as listener:
         return name, listener.getsockname()[1]
@@ -78,9 +89,13 @@ def meeting_point(process_group: ProcessGroup) -> tuple[str, int]:
 
 @contextmanager
 def surroundings(
-    rank: Rank, process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str, int] | None = None
+    rank: Rank,
+    process_group: ProcessGroup,
+    group: WorkerGroup,
+    meeting: tuple[str, int] | None = None,
 ) -> Iterator[None]:
-    """Threads of a rank, and torch's variables (if ranks may meet through them), while the worker group runs."""
+    """Threads of a rank, and torch's variables (if ranks may meet through them), while the
+    worker group runs."""
     import torch
 
     threads = torch.get_num_threads()
@@ -109,10 +124,12 @@ def surroundings(
 
 @contextmanager
 def says_why(process_group: ProcessGroup) -> Iterator[None]:
-    """A launcher ends all ranks (SIGTERM) when one died: let the leader say which, also while it waits in a collective.
+    """A launcher ends all ranks (SIGTERM) when one died: let the leader say which, also while it
+    waits in a collective.
 
-    Python's handlers wait for the main thread; a thread that reads the wake-up pipe does not. If no rank is gone, it is
-    the user who ends the launcher: the training loop hears of it, and saves. In elastic mode other ranks go on."""
+    Python's handlers wait for the main thread; a thread that reads the wake-up pipe does not. If no
+    rank is gone, it is the user who ends the launcher: the training loop hears of it, and saves.
+    In elastic mode other ranks go on."""
     if process_group.rank or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -123,7 +140,9 @@ def says_why(process_group: ProcessGroup) -> Iterator[None]:
         pipe = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         if process_group.launched.elastic:
             signal.signal(signal.SIGTERM, lambda signum, frame: None)
-        threading.Thread(target=_watch, args=(process_group, reading, pipe), name="distcore-end", daemon=True).start()
+        threading.Thread(
+            target=_watch, args=(process_group, reading, pipe), name="distcore-end", daemon=True
+        ).start()
         try:
             yield
         finally:

@@ -1,8 +1,9 @@
-"""The loader `recorded`: the packed loader, noting which rows each training batch has; its folder on PYTHONPATH is all
-the installation it needs. While the file `slow` is in the folder, batches are handed over slowly, so that a test can
-change the launcher's hosts meanwhile.
+"""The loader `recorded`: the packed loader, noting which rows each training batch has; its folder
+on PYTHONPATH is all the installation it needs. While the file `slow` is in the folder, batches are
+handed over slowly, so that a test can change the launcher's hosts meanwhile.
 
-Lines of `<folder>/<process>.jsonl`: when, epoch, step in it, rank, world, and the column `z`, which names the row.
+Lines of `<folder>/<process>.jsonl`: when, epoch, step in it, rank, world, and the column `z`, which
+names the row.
 """
 
 import json
@@ -51,7 +52,14 @@ class Recorded:
         for step, batch in enumerate(self.inner.batches(epoch, start), start):
             if (self.folder / "slow").exists():
                 time.sleep(0.25)
-            said = [time.monotonic_ns(), epoch, step, self.rank.index, self.rank.world, batch["z"].tolist()]
+            said = [
+                time.monotonic_ns(),
+                epoch,
+                step,
+                self.rank.index,
+                self.rank.world,
+                batch["z"].tolist(),
+            ]
             self.file.write(json.dumps(said) + "\n")
             self.file.flush()
             yield batch

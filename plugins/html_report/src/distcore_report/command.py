@@ -1,4 +1,5 @@
-"""The command `report`: writes report.html from what lies in an experiment's folder, here or in a bucket."""
+"""The command `report`: writes report.html from what lies in an experiment's folder, here or in
+a bucket."""
 
 from __future__ import annotations
 
@@ -17,9 +18,15 @@ class ReportCommand:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Its options."""
-        parser.add_argument("directory", metavar="DIR", help="the experiment's folder, or its address in a bucket")
-        parser.add_argument("--output", "-o", metavar="FILE", help="default: report.html in that folder")
-        parser.add_argument("--credentials", metavar="FILE", help="JSON: what the bucket is opened with")
+        parser.add_argument(
+            "directory", metavar="DIR", help="the experiment's folder, or its address in a bucket"
+        )
+        parser.add_argument(
+            "--output", "-o", metavar="FILE", help="default: report.html in that folder"
+        )
+        parser.add_argument(
+            "--credentials", metavar="FILE", help="JSON: what the bucket is opened with"
+        )
         parser.epilog = "examples:\n  distcore report results/experiment_run"
 
     def run(self, arguments: Namespace) -> int:
@@ -50,4 +57,6 @@ def writable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}. Give another file with --output.") from error
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}. Give another file with --output."
+        ) from error

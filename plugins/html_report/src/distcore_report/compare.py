@@ -1,4 +1,5 @@
-"""The command `compare`: what differs in configs, metrics and curves of runs, in words and on a page."""
+"""The command `compare`: what differs in configs, metrics and curves of runs, in words and on a
+page."""
 
 from __future__ import annotations
 
@@ -29,8 +30,12 @@ class CompareCommand:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Its options."""
-        parser.add_argument("runs", nargs="+", metavar="DIR", help="a run, a search, or a folder of runs")
-        parser.add_argument("--output", "-o", metavar="FILE", help="the page; default: comparison.html here")
+        parser.add_argument(
+            "runs", nargs="+", metavar="DIR", help="a run, a search, or a folder of runs"
+        )
+        parser.add_argument(
+            "--output", "-o", metavar="FILE", help="the page; default: comparison.html here"
+        )
         parser.epilog = (
             "examples:\n  distcore compare results/experiment_run results/experiment_run_1\n"
             "  distcore compare results/hyperopt_run --output trials.html"
@@ -63,7 +68,10 @@ def several(places: Sequence[str]) -> list[Run]:
             found.setdefault(run.path.resolve(), run)
     runs = [_named(run, list(found.values())) for run in found.values()]
     if len(runs) < 2:
-        raise UserError(f"{', '.join(places)}: there are {len(runs)} runs. Name two folders of runs, or a search.")
+        raise UserError(
+            f"{', '.join(places)}: there are {len(runs)} runs. Name two folders of runs, or a "
+            "search."
+        )
     return runs
 
 
@@ -90,9 +98,16 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for name, each in value.items():
             yield from _leaves(each, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value):
+    elif (
+        isinstance(value, list)
+        and value
+        and all(isinstance(each, dict) and "name" in each for each in value)
+    ):
         for each in value:
-            yield from _leaves({name: one for name, one in each.items() if name != "name"}, f"{path}.{each['name']}")
+            yield from _leaves(
+                {name: one for name, one in each.items() if name != "name"},
+                f"{path}.{each['name']}",
+            )
     else:
         yield path, value
 
@@ -102,12 +117,15 @@ def _text(value: Any) -> str:
 
 
 def metrics(runs: Sequence[Run]) -> Rows:
-    """(metric, its value in each run): the best validation value, then every metric of the test split."""
+    """(metric, its value in each run): the best validation value, then every metric of the test
+    split."""
     rows: Rows = []
     for watched in dict.fromkeys(run.watched for run in runs if run.watched):
         values = [run.best if run.watched == watched else None for run in runs]
         rows.append((" ".join(["best", *watched]), *map(shown, values)))
-    names = dict.fromkeys((output, name) for run in runs for output, each in run.test.items() for name in each)
+    names = dict.fromkeys(
+        (output, name) for run in runs for output, each in run.test.items() for name in each
+    )
     for output, name in names:
         values = [run.test.get(output, {}).get(name) for run in runs]
         if all(value is None or isinstance(value, int | float) for value in values):
@@ -121,11 +139,19 @@ def curves(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, list[float | No
     wanted = dict.fromkeys(
         each
         for split, feature, metric in watched
-        for each in ((split, feature, metric), (split, feature, "loss"), ("training", feature, "loss"))
+        for each in (
+            (split, feature, metric),
+            (split, feature, "loss"),
+            ("training", feature, "loss"),
+        )
     )
     for split, feature, metric in wanted:
         found = {run.name: run.curve(split, feature, metric) for run in runs}
-        kept = {name: values for name, values in found.items() if any(each is not None for each in values)}
+        kept = {
+            name: values
+            for name, values in found.items()
+            if any(each is not None for each in values)
+        }
         if kept:
             yield f"{split} {feature} {metric}", kept
 
@@ -144,15 +170,25 @@ def in_words(runs: Sequence[Run]) -> Iterator[str]:
     for what, series in curves(runs):
         width = max(map(len, series))
         values = [each for one in series.values() for each in one if each is not None]
-        lines = [f"{name:<{width}}  {sparks(one, min(values), max(values))}" for name, one in series.items()]
-        yield "\n".join([f"{what} by evaluation, from {shown(min(values))} to {shown(max(values))}", *lines])
+        lines = [
+            f"{name:<{width}}  {sparks(one, min(values), max(values))}"
+            for name, one in series.items()
+        ]
+        yield "\n".join(
+            [f"{what} by evaluation, from {shown(min(values))} to {shown(max(values))}", *lines]
+        )
 
 
 def _table(head: str, names: Sequence[str], rows: Rows) -> str:
     """Columns side by side; with many runs, of which a line has no room, a line a run."""
     if len(names) <= 4:
         return table([(head, *names), *rows])
-    return table([("RUN", *(each[0] for each in rows)), *zip(names, *(each[1:] for each in rows), strict=True)])
+    return table(
+        [
+            ("RUN", *(each[0] for each in rows)),
+            *zip(names, *(each[1:] for each in rows), strict=True),
+        ]
+    )
 
 
 def sparks(values: Sequence[float | None], low: float, high: float) -> str:
@@ -160,7 +196,9 @@ def sparks(values: Sequence[float | None], low: float, high: float) -> str:
     step = max(1, -(-len(values) // SPARK_WIDTH))
     picked = values[::step]
     size = (high - low) or 1.0
-    return "".join(" " if each is None else SPARKS[round((each - low) / size * 7)] for each in picked)
+    return "".join(
+        " " if each is None else SPARKS[round((each - low) / size * 7)] for each in picked
+    )
 
 
 # ------------------------------------------------------------------ on a page
@@ -189,5 +227,7 @@ def _points(values: Sequence[float | None]) -> list[charts.Point]:
 
 def _html(rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(each)}</th>" for each in rows[0])
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in each)}</tr>" for each in rows[1:])
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in each)}</tr>" for each in rows[1:]
+    )
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'

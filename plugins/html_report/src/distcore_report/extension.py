@@ -12,8 +12,8 @@ from distcore_core.io.os_errors import explained
 
 
 class Report:
-    """Listens to `results_written`, so the page goes into a bucket with what it is made of; last, so that other
-    extensions may write there what a section of theirs draws."""
+    """Listens to `results_written`, so the page goes into a bucket with what it is made of; last,
+    so that other extensions may write there what a section of theirs draws."""
 
     def __init__(self) -> None:
         self.block: tuple[str, ...] = ()

@@ -16,7 +16,9 @@ from distcore_data.temporaries import sweep
 from distcore_report.roles import REPORT_SECTION, ReportSection
 from distcore_search.vouched import read_vouched
 
-LEFT_OUT = "The report is made without it; take it from a backup, or run the command that wrote it again."
+LEFT_OUT = (
+    "The report is made without it; take it from a backup, or run the command that wrote it again."
+)
 
 SCORES = ("training_statistics.json", "test_statistics.json", "test_diagnostics.json")
 """Files that `digests.json` beside them vouches for; all others hold a digest of themselves."""
@@ -30,7 +32,9 @@ SHAPES = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowE
 log = logging.getLogger("distcore")
 
 
-def write_report(directory: Path, output: str | Path | None = None, plugins: Plugins | None = None) -> Path:
+def write_report(
+    directory: Path, output: str | Path | None = None, plugins: Plugins | None = None
+) -> Path:
     """Write the report of an experiment's folder; returns its path. Arguments: see `render`.
 
     Raises UserError if the folder holds no experiment."""
@@ -45,8 +49,9 @@ def write_report(directory: Path, output: str | Path | None = None, plugins: Plu
 def render(directory: Path, plugins: Plugins | None = None) -> str:
     """The report as HTML. Parts whose file is absent (skipped on purpose) are left out.
 
-    So is, with a warning and a line in the report, what is damaged or was changed by hand, and a section whose plugin
-    is broken. plugins: those whose sections are drawn; by default all that are installed."""
+    So is, with a warning and a line in the report, what is damaged or was changed by hand, and a
+    section whose plugin is broken. plugins: those whose sections are drawn; by default all that
+    are installed."""
     page = _Page(directory)
     parts = page.parts(plugins or environment_plugins())
     if not parts:
@@ -67,14 +72,17 @@ def document(title: str, parts: Iterable[str]) -> str:
     """A page of its own. parts: HTML."""
     body = "\n".join(parts)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{style()}</style></head><body>\n'
-        f"{body}\n</body></html>\n"
+        "<!doctype html>\n"
+        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title><meta '
+        f'name="viewport" content="width=device-width"><style>{style()}</style></head><body>\n'
+        f"{body}\n"
+        "</body></html>\n"
     )
 
 
 class _Page:
-    """A report under way. troubles: what is said of the files and the sections that are left out, each once."""
+    """A report under way. troubles: what is said of the files and the sections that are left
+    out, each once."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -82,7 +90,9 @@ class _Page:
 
     def parts(self, plugins: Plugins) -> list[str]:
         """What every section draws, in the order of the page."""
-        return [part for name, section in self._sections(plugins) for part in self._drawn(name, section)]
+        return [
+            part for name, section in self._sections(plugins) for part in self._drawn(name, section)
+        ]
 
     def _sections(self, plugins: Plugins) -> Iterable[tuple[str, ReportSection]]:
         found: dict[str, ReportSection] = {}
@@ -103,9 +113,13 @@ class _Page:
         except UserError as error:
             self._trouble(str(error))
         except SHAPES as error:
-            self._trouble(f"{path} is none that this version of distcore wrote ({error!r}). {LEFT_OUT}")
+            self._trouble(
+                f"{path} is none that this version of distcore wrote ({error!r}). {LEFT_OUT}"
+            )
         except Exception as error:  # noqa: BLE001 - whatever a section does, the others are drawn
-            self._trouble(f"The report is made without its section {name!r}, which failed: {error!r}.")
+            self._trouble(
+                f"The report is made without its section {name!r}, which failed: {error!r}."
+            )
         return []
 
     def _trouble(self, text: str) -> None:
@@ -119,6 +133,9 @@ def style() -> str:
 
 
 def _read(path: Path) -> JSON:
-    """A file of the folder. Raises UserError if it was changed after it was written, or is damaged."""
-    found: JSON = read_vouched(path, LEFT_OUT) if path.name in SCORES else read_sealed(path, LEFT_OUT)
+    """A file of the folder. Raises UserError if it was changed after it was written, or is
+    damaged."""
+    found: JSON = (
+        read_vouched(path, LEFT_OUT) if path.name in SCORES else read_sealed(path, LEFT_OUT)
+    )
     return found

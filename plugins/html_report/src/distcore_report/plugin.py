@@ -1,4 +1,5 @@
-"""What distcore-report offers: the extension `report`, three commands, and the built-in sections of a report."""
+"""What distcore-report offers: the extension `report`, three commands, and the built-in sections
+of a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What lies in a folder of runs: state, time, rounds and scores of each; nothing is changed there."""
+"""What lies in a folder of runs: state, time, rounds and scores of each; nothing is changed
+there."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Run:
     """A run's folder, as far as it can be read.
 
     state: running, finished, stopped (by a signal, or killed) or failed. error: why it failed.
-    log: the rounds, as `distcore_core.progress.Round` has them. seconds: of training, over all its starts.
+    log: the rounds, as `distcore_core.progress.Round` has them. seconds: of training, over all its
+        starts.
     test: {output feature: {metric: number}}; config: as resolved; rows: of each split.
     """
 
@@ -76,7 +78,10 @@ def find_runs(root: Path) -> list[Run]:
         UserError: There is no such folder.
     """
     if not root.is_dir():
-        raise UserError(f"{root}: there is no such folder. Give the folder of runs (default: results), or a run's.")
+        raise UserError(
+            f"{root}: there is no such folder. Give the folder of runs (default: results), or a "
+            "run's."
+        )
     return [read_run(path, root) for path in sorted(_folders(root, DEPTH))]
 
 
@@ -97,7 +102,8 @@ def is_run(folder: Path) -> bool:
 
 
 def read_run(folder: Path, root: Path | None = None) -> Run:
-    """The run in a folder; what is damaged or absent is left out. root: what its name is told from."""
+    """The run in a folder; what is damaged or absent is left out. root: what its name is told
+    from."""
     description = _read(folder / DESCRIPTION)
     ended = _read(folder / ENDED)
     state = _state(folder, ended)
@@ -129,19 +135,27 @@ def _state(folder: Path, ended: JSON) -> str:
         return "running"
     if ended:
         return str(ended.get("state", "stopped"))
-    whole = (folder / TRAINING).exists() or (folder / TEST).exists() or (folder / "model" / "model.json").exists()
+    whole = (
+        (folder / TRAINING).exists()
+        or (folder / TEST).exists()
+        or (folder / "model" / "model.json").exists()
+    )
     return "finished" if whole else "stopped"
 
 
 def read_log(path: Path) -> list[JSON]:
-    """The rounds of training_log.jsonl; [] if there is none. A line that a kill cut short is left out."""
+    """The rounds of training_log.jsonl; [] if there is none. A line that a kill cut short is
+    left out."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
             each = json.loads(line)
         except ValueError:
             continue
-        if isinstance(each, dict) and {"step", "metrics", "split", "feature", "metric"} <= each.keys():
+        if (
+            isinstance(each, dict)
+            and {"step", "metrics", "split", "feature", "metric"} <= each.keys()
+        ):
             found.append(each)
     return found
 

@@ -20,7 +20,9 @@ class RunsCommand:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Its options."""
-        parser.add_argument("directory", nargs="?", default="results", metavar="DIR", help="default: results")
+        parser.add_argument(
+            "directory", nargs="?", default="results", metavar="DIR", help="default: results"
+        )
         parser.add_argument("--json", action="store_true", help="print JSON, an object a run")
         parser.epilog = "examples:\n  distcore runs\n  distcore runs results/hyperopt_run"
 
@@ -98,5 +100,8 @@ def shown(value: float | None) -> str:
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Aligned columns, two spaces between."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
     return "\n".join(line.rstrip() for line in lines)

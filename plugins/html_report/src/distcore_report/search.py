@@ -28,7 +28,10 @@ def sections(statistics: JSON) -> Iterator[str]:
         yield _curves(scored, objective, what)
         yield "</div>"
     yield from _table(trials, objective)
-    yield f"<h2>The search</h2><pre>{escape(json.dumps(statistics['hyperopt_config'], indent=2))}</pre>"
+    yield (
+        "<h2>The "
+        f"search</h2><pre>{escape(json.dumps(statistics['hyperopt_config'], indent=2))}</pre>"
+    )
 
 
 def _progress(trials: Sequence[JSON], objective: JSON, what: str) -> str:
@@ -36,7 +39,9 @@ def _progress(trials: Sequence[JSON], objective: JSON, what: str) -> str:
     pick = max if objective["goal"] == "maximize" else min
     begun = sorted(trials, key=lambda each: each["trial"])
     points = [(float(number + 1), float(each["metric_score"])) for number, each in enumerate(begun)]
-    best = [(x, pick(value for _, value in points[: index + 1])) for index, (x, _) in enumerate(points)]
+    best = [
+        (x, pick(value for _, value in points[: index + 1])) for index, (x, _) in enumerate(points)
+    ]
     return charts.scatter({"trial": points}, "trial", what, line=best, line_name="best so far")
 
 
@@ -45,7 +50,10 @@ def _parameters(trials: Sequence[JSON], what: str) -> Iterator[str]:
     for name in trials[0]["parameters"]:
         values = [each["parameters"].get(name) for each in trials]
         if len(set(map(str, values))) > 1 and all(_is_number(value) for value in values):
-            points = [(float(value), float(each["metric_score"])) for value, each in zip(values, trials, strict=True)]
+            points = [
+                (float(value), float(each["metric_score"]))
+                for value, each in zip(values, trials, strict=True)
+            ]
             yield charts.scatter({"trial": points}, name, what)
 
 
@@ -53,8 +61,15 @@ def _curves(trials: Sequence[JSON], objective: JSON, what: str) -> str:
     split = "validation" if objective["split"] == "test" else objective["split"]
     series = {}
     for each in trials[:MAX_CURVES]:
-        values = each["training_stats"].get(split, {}).get(objective["feature"], {}).get(objective["metric"], [])
-        points = [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
+        values = (
+            each["training_stats"]
+            .get(split, {})
+            .get(objective["feature"], {})
+            .get(objective["metric"], [])
+        )
+        points = [
+            (float(at + 1), float(value)) for at, value in enumerate(values) if value is not None
+        ]
         if points:
             series[each["trial"]] = points
     return charts.lines(series, "evaluation", what) if series else ""
@@ -80,7 +95,13 @@ def _table(trials: Sequence[JSON], objective: JSON) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    return charts.number(value) if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+    return (
+        charts.number(value)
+        if isinstance(value, float)
+        else value
+        if isinstance(value, str)
+        else json.dumps(value)
+    )
 
 
 def _is_number(value: Any) -> bool:

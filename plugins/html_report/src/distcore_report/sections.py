@@ -1,4 +1,5 @@
-"""The built-in sections of a report: what a run was, its scores, its curves, and what it found on the test split."""
+"""The built-in sections of a report: what a run was, its scores, its curves, and what it found
+on the test split."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def _summary(description: JSON) -> Iterator[str]:
     backend = description["backend"]
     yield (
         f'<p class="soft">{escape(description["command"])} on backend {escape(backend["name"])} '
-        f"({escape(backend['reason'])}); rows: {escape(counts)}; seed {description['random_seed']}.</p>"
+        f"({escape(backend['reason'])}); rows: {escape(counts)}; seed "
+        f"{description['random_seed']}.</p>"
     )
 
 
@@ -44,7 +46,8 @@ def _scores(test: JSON) -> Iterator[str]:
     yield "<h2>Test split</h2>"
     for output, metrics in test.items():
         rows = "".join(
-            f"<tr><th>{escape(name)}</th><td>{'–' if value is None else charts.number(value, 6)}</td></tr>"
+            f"<tr><th>{escape(name)}</th><td>{'–' if value is None else charts.number(value, 6)}"
+            "</td></tr>"
             for name, value in metrics.items()
             if not isinstance(value, dict | list)
         )
@@ -52,16 +55,23 @@ def _scores(test: JSON) -> Iterator[str]:
 
 
 def _curves(training: JSON) -> Iterator[str]:
-    """One chart for each output and metric, with a line for each split, of one colour in every chart."""
+    """One chart for each output and metric, with a line for each split, of one colour in every
+    chart."""
     figures: Figures = {}
     for split, outputs in training.items():
         if not isinstance(outputs, Mapping):
             continue
         for output, metrics in outputs.items():
             for metric, values in metrics.items():
-                points = [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
+                points = [
+                    (float(at + 1), float(value))
+                    for at, value in enumerate(values)
+                    if value is not None
+                ]
                 if points:
-                    figures.setdefault((output, metric), {each: [] for each in training})[split] = points
+                    figures.setdefault((output, metric), {each: [] for each in training})[split] = (
+                        points
+                    )
     if figures:
         yield '<h2>Learning curves</h2><div class="row">'
         for (output, metric), series in _without_twins(figures).items():
@@ -87,7 +97,9 @@ def _diagnostics(diagnostics: JSON) -> Iterator[str]:
             yield from thresholds.drawn(each["thresholds"], each["labels"])
         if "calibration" in each:
             bins = each["calibration"]
-            yield charts.calibration(bins["expected"], bins["observed"], bins["counts"], "Calibration")
+            yield charts.calibration(
+                bins["expected"], bins["observed"], bins["counts"], "Calibration"
+            )
         if "pairs" in each:
             ends = [min(map(min, each["pairs"])), max(map(max, each["pairs"]))]
             points = {"row": [(float(truth), float(told)) for truth, told in each["pairs"]]}
@@ -95,18 +107,25 @@ def _diagnostics(diagnostics: JSON) -> Iterator[str]:
             yield charts.scatter(points, "truth", "Predicted against actual", diagonal, "exact")
         if "residuals" in each:
             yield charts.bars(
-                each["residuals"]["edges"], each["residuals"]["counts"], "prediction − truth", "Residuals"
+                each["residuals"]["edges"],
+                each["residuals"]["counts"],
+                "prediction − truth",
+                "Residuals",
             )
         yield "</div>"
 
 
-def in_natural_order(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> tuple[list[str], list[list[int]]]:
+def in_natural_order(
+    labels: Sequence[str], confusion: Sequence[Sequence[int]]
+) -> tuple[list[str], list[list[int]]]:
     """Classes by number if all are numbers, else by name; they come by frequency."""
     try:
         order = sorted(range(len(labels)), key=lambda at: float(labels[at]))
     except ValueError:
         order = sorted(range(len(labels)), key=lambda at: labels[at].lower())
-    return [labels[at] for at in order], [[confusion[row][column] for column in order] for row in order]
+    return [labels[at] for at in order], [
+        [confusion[row][column] for column in order] for row in order
+    ]
 
 
 def _classes(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> Iterator[str]:
@@ -117,7 +136,11 @@ def _classes(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> Itera
         yield f"<p>{len(labels)} classes: the confusion matrix is in test_diagnostics.json.</p>"
     rows = []
     for at, label in enumerate(labels[:MAX_CLASSES]):
-        right, truth, told = confusion[at][at], sum(confusion[at]), sum(row[at] for row in confusion)
+        right, truth, told = (
+            confusion[at][at],
+            sum(confusion[at]),
+            sum(row[at] for row in confusion),
+        )
         precision, recall = right / told if told else None, right / truth if truth else None
         f1 = 2 * right / (truth + told) if truth + told else None
         shares = ("–" if each is None else f"{each:.3f}" for each in (precision, recall, f1))
@@ -136,7 +159,9 @@ def _description(description: JSON) -> Iterator[str]:
         f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
         for name, value in description["environment"].items()
     )
-    yield f"<h2>Plugins</h2><table>{plugins}</table><h2>Environment</h2><table>{environment}</table>"
+    yield (
+        f"<h2>Plugins</h2><table>{plugins}</table><h2>Environment</h2><table>{environment}</table>"
+    )
     yield f"<h2>Data</h2><pre>{_text(description['data'])}</pre>"
     yield f"<h2>Resolved config</h2><pre>{_text(description['config'])}</pre>"
 

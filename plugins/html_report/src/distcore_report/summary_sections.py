@@ -1,4 +1,5 @@
-"""Sections drawn of summary.json: headline, scores side by side, inputs, worst rows, columns, resources, the YAML."""
+"""Sections drawn of summary.json: headline, scores side by side, inputs, worst rows, columns,
+resources, the YAML."""
 
 from __future__ import annotations
 
@@ -16,15 +17,28 @@ DRIFTED = 0.2
 
 
 def headline(summary: JSON) -> Iterator[str]:
-    """Target, main metric beside the baseline with a verdict, rows, time, best evaluation, backend."""
+    """Target, main metric beside the baseline with a verdict, rows, time, best evaluation,
+    backend."""
     found, best = summary.get("headline"), summary.get("best", {})
     cells: list[tuple[str, str, str]] = []
     if found is not None:
         value, baseline = found["value"], found["baseline"]
         cells.append((f"{found['metric']} of {found['target']}", _value(value), _verdict(found)))
-        cells.append(("without inputs", _value(baseline), "a model that knows the target's distribution alone"))
+        cells.append(
+            (
+                "without inputs",
+                _value(baseline),
+                "a model that knows the target's distribution alone",
+            )
+        )
         rows = found["rows"]
-        cells.append(("rows", f"{sum(rows.values()):,}", ", ".join(f"{n:,} {split}" for split, n in rows.items())))
+        cells.append(
+            (
+                "rows",
+                f"{sum(rows.values()):,}",
+                ", ".join(f"{n:,} {split}" for split, n in rows.items()),
+            )
+        )
     if best.get("evaluation"):
         by = f"of {summary['evaluations']}, by {best['metric']} {_value(best['value'])}"
         cells.append(("best evaluation", str(best["evaluation"]), by))
@@ -33,7 +47,8 @@ def headline(summary: JSON) -> Iterator[str]:
         seconds = sum(each["seconds"] for each in train)
         cells.append(("training", _seconds(seconds), f"on backend {summary['backend']}"))
     boxes = "".join(
-        f"<div><small>{escape(name)}</small><b>{escape(value)}</b><small>{escape(text)}</small></div>"
+        f"<div><small>{escape(name)}</small><b>{escape(value)}</b><small>{escape(text)}"
+        "</small></div>"
         for name, value, text in cells
     )
     yield f'<div class="headline">{boxes}</div>'
@@ -42,7 +57,11 @@ def headline(summary: JSON) -> Iterator[str]:
 def _verdict(found: JSON) -> str:
     if found["better"] is None:
         return "nothing to compare it with"
-    return "better than without inputs" if found["better"] else "no better than without inputs: do not use this model"
+    return (
+        "better than without inputs"
+        if found["better"]
+        else "no better than without inputs: do not use this model"
+    )
 
 
 def scores(summary: JSON) -> Iterator[str]:
@@ -54,7 +73,9 @@ def scores(summary: JSON) -> Iterator[str]:
     yield '<p class="soft">Training and validation: of the best evaluation.</p><div class="row">'
     for output, metrics in outputs.items():
         splits = [split for split in SPLITS if any(split in each for each in metrics.values())]
-        rows = [[name, *(_value(each.get(split)) for split in splits)] for name, each in metrics.items()]
+        rows = [
+            [name, *(_value(each.get(split)) for split in splits)] for name, each in metrics.items()
+        ]
         yield f"<div><h3>{escape(output)}</h3>{table(['metric', *splits], rows)}</div>"
     yield "</div>"
 
@@ -66,7 +87,8 @@ def importance(summary: JSON) -> Iterator[str]:
         return
     yield "<h2>What the inputs are worth</h2>"
     yield (
-        f'<p class="soft">By how much {escape(found["metric"])} of {found["rows"]:,} test rows is worse if a column\'s '
+        f'<p class="soft">By how much {escape(found["metric"])} of {found["rows"]:,} test rows is '
+        "worse if a column's "
         "values are dealt out anew among them.</p>"
     )
     most = max((abs(each["worse_by"]) for each in found["inputs"]), default=0.0) or 1.0
@@ -87,10 +109,17 @@ def worst(summary: JSON) -> Iterator[str]:
     yield '<p class="soft">Row numbers are those of the dataset, from 0.</p><div class="row">'
     for output, rows in found.items():
         cells = [
-            [f"{each['row']:,}", *map(_told, (each["truth"], each["predicted"])), _value(each["error"])]
+            [
+                f"{each['row']:,}",
+                *map(_told, (each["truth"], each["predicted"])),
+                _value(each["error"]),
+            ]
             for each in rows
         ]
-        yield f"<div><h3>{escape(output)}</h3>{table(['row', 'truth', 'predicted', 'error'], cells)}</div>"
+        yield (
+            f"<div><h3>{escape(output)}</h3>{table(['row', 'truth', 'predicted', 'error'], cells)}"
+            "</div>"
+        )
     yield "</div>"
 
 
@@ -101,15 +130,20 @@ def columns(summary: JSON) -> Iterator[str]:
         return
     yield "<h2>Data</h2>"
     yield (
-        "<p class=\"soft\">Drift: how far a split's values lie from the training split's, from 0 (the same) to 1 "
-        f"(nothing in common); {DRIFTED} and more is marked, which few rows reach by chance.</p>"
+        "<p class=\"soft\">Drift: how far a split's values lie from the training split's, from 0 "
+        f"(the same) to 1 (nothing in common); {DRIFTED} and more is marked, which few rows reach "
+        "by chance.</p>"
     )
     rows = []
     for each in found:
         missing = "–" if each["missing"] is None else f"{each['missing']:.1%}"
         drift = [each["drift"].get(split) for split in ("validation", "test")]
-        rows.append([each["name"], each["role"], each["type"], missing, *(_drift(one) for one in drift)])
-    yield table(["column", "role", "type", "missing or unknown", "drift, validation", "drift, test"], rows)
+        rows.append(
+            [each["name"], each["role"], each["type"], missing, *(_drift(one) for one in drift)]
+        )
+    yield table(
+        ["column", "role", "type", "missing or unknown", "drift, validation", "drift, test"], rows
+    )
 
 
 def _drift(value: float | None) -> str:

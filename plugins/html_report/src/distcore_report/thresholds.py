@@ -1,4 +1,5 @@
-"""ROC and precision-recall curves of two classes, and what each threshold on the probability would give."""
+"""ROC and precision-recall curves of two classes, and what each threshold on the probability
+would give."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from distcore_data import charts
 from distcore_report.summary_sections import table
 
 STEPS = 20
-"""Thresholds of the table: every STEPSth of those that were counted, and the one with the best F1."""
+"""Thresholds of the table: every STEPSth of those that were counted, and the one with the best
+F1."""
 
 
 class Choice(NamedTuple):
@@ -26,7 +28,8 @@ class Choice(NamedTuple):
 
 
 def choices(counts: JSON) -> list[Choice]:
-    """One for each bin of probability. counts: {"negatives", "positives"}: rows of each class by bin, ascending."""
+    """One for each bin of probability. counts: {"negatives", "positives"}: rows of each class by
+    bin, ascending."""
     negatives, positives = counts["negatives"], counts["positives"]
     bins, rows = len(positives), sum(positives) + sum(negatives)
     truth, found, wrong = sum(positives), 0, 0
@@ -51,7 +54,9 @@ def drawn(counts: JSON, labels: Sequence[str]) -> Iterator[str]:
     """Both curves and the table."""
     found = choices(counts)
     roc = _thinned([(0.0, 0.0), *((each.false_positives, each.recall) for each in reversed(found))])
-    yield charts.lines({"model": roc, "chance": [(0.0, 0.0), (1.0, 1.0)]}, "false positives", "ROC", "recall")
+    yield charts.lines(
+        {"model": roc, "chance": [(0.0, 0.0), (1.0, 1.0)]}, "false positives", "ROC", "recall"
+    )
     pr = _thinned([(each.recall, each.precision) for each in found if each.precision is not None])
     yield charts.lines({"model": pr}, "recall", "Precision and recall", "precision")
     best = max(found, key=lambda each: each.f1)

@@ -1,4 +1,5 @@
-"""What LightGBM is to fit for each type of output feature: objective, classes, weights, rows without a target."""
+"""What LightGBM is to fit for each type of output feature: objective, classes, weights, rows
+without a target."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ OF_LOSS = {
     "mean_absolute_percentage_error": "mape",
     "huber": "huber",
 }
-"""LightGBM's objective for a number's `loss.type`; any other is squared error, whose root is least where it is."""
+"""LightGBM's objective for a number's `loss.type`; any other is squared error, whose root is
+least where it is."""
 
 KINDS = ("binary", "category", "number")
 NETWORKS_ONLY = ("focal", "poly")
@@ -26,7 +28,8 @@ NETWORKS_ONLY = ("focal", "poly")
 
 @dataclass(frozen=True)
 class Output:
-    """One output feature. kind: its type; loss: its loss options; metadata: what was found in its column."""
+    """One output feature. kind: its type; loss: its loss options; metadata: what was found in
+    its column."""
 
     name: str
     kind: str
@@ -40,7 +43,10 @@ class Output:
         if self.kind == "category":
             return {"objective": "multiclass", "num_class": self.metadata["vocab_size"]}
         objective = OF_LOSS.get(self.loss.type, "regression")
-        return {"objective": objective, **({"alpha": self.loss.delta} if objective == "huber" else {})}
+        return {
+            "objective": objective,
+            **({"alpha": self.loss.delta} if objective == "huber" else {}),
+        }
 
     def known(self, target: NDArray[Any]) -> NDArray[np.bool_]:
         """Which rows have a target: a category that is no class has code -1."""
@@ -61,14 +67,14 @@ def outputs_of(features: FeatureSet) -> list[Output]:
     unknown = [f"{name} ({kind})" for name, kind in kinds.items() if kind not in KINDS]
     if unknown:
         raise UserError(
-            f"The trainer lightgbm cannot predict {', '.join(unknown)}. It predicts features of the types "
-            f"{', '.join(KINDS)}; use the trainer local or data_parallel for others."
+            f"The trainer lightgbm cannot predict {', '.join(unknown)}. It predicts features of "
+            f"the types {', '.join(KINDS)}; use the trainer local or data_parallel for others."
         )
     for each in features.outputs:
         if each.options.loss.type in NETWORKS_ONLY:
             raise UserError(
-                f"The trainer lightgbm has no loss {each.options.loss.type!r}, which {each.name!r} asks for. Leave the "
-                "loss out, or use the trainer local or data_parallel."
+                f"The trainer lightgbm has no loss {each.options.loss.type!r}, which {each.name!r} "
+                "asks for. Leave the loss out, or use the trainer local or data_parallel."
             )
     return [
         Output(each.name, kinds[each.name], each.options.loss, features.metadata[each.name])

@@ -1,4 +1,5 @@
-"""What distcore-lightgbm offers: the trainer `lightgbm`. LightGBM is imported when a run asks for it."""
+"""What distcore-lightgbm offers: the trainer `lightgbm`. LightGBM is imported when a run asks
+for it."""
 
 from __future__ import annotations
 

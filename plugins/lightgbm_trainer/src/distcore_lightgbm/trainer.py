@@ -1,4 +1,5 @@
-"""Fit one gradient-boosted model for each output feature on the encoded cache; save, open and predict."""
+"""Fit one gradient-boosted model for each output feature on the encoded cache; save, open and
+predict."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 
 class LightGBMTrainer(TrainerBase):
-    """`backend: {trainer: {type: lightgbm}}`. Trees are boosted in one process, whose threads share the work."""
+    """`backend: {trainer: {type: lightgbm}}`. Trees are boosted in one process, whose threads
+    share the work."""
 
     def __init__(self, options: LightGBMOptions) -> None:
         self.options = options
@@ -42,15 +44,22 @@ class LightGBMTrainer(TrainerBase):
             "workers": 1,
             "threads": self.options.num_threads or backend.resources().cpus,
             "num_boost_round": self.options.num_boost_round,
-            "notes": ["Trees are boosted on whole columns: nothing of the config's `trainer` and `combiner` applies."],
+            "notes": [
+                "Trees are boosted on whole columns: nothing of the config's `trainer` and "
+                "`combiner` applies."
+            ],
         }
 
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
         """Boost, score the training and the validation split, and write the model folder.
 
-        Raises UserError for an input whose column is ragged (text, set): trees split on one value a row."""
+        Raises UserError for an input whose column is ragged (text, set): trees split on one
+        value a row."""
         if job.resume is not None or job.initial_weights is not None:
-            raise UserError("The trainer lightgbm starts from nothing each time: leave out the path of another model.")
+            raise UserError(
+                "The trainer lightgbm starts from nothing each time: leave out the path of another "
+                "model."
+            )
         with job.open() as opened:
             outputs = opened.features.outputs
             refuse_ragged(opened.features)
@@ -63,13 +72,25 @@ class LightGBMTrainer(TrainerBase):
             rounds = max(booster.num_trees() for booster in boosters.values())
             opened.tell_epoch(epoch=1, step=rounds, metrics=scores)
             model = opened.write_model(
-                {file_of(number): text_of(boosters[each.name]) for number, each in enumerate(outputs)}
+                {
+                    file_of(number): text_of(boosters[each.name])
+                    for number, each in enumerate(outputs)
+                }
             )
         curves = {
-            split: {output: {name: [value] for name, value in metrics.items()} for output, metrics in outputs.items()}
+            split: {
+                output: {name: [value] for name, value in metrics.items()}
+                for output, metrics in outputs.items()
+            }
             for split, outputs in scores.items()
         }
-        return TrainResult(model=model, statistics=curves, best={"epoch": 1, "step": rounds}, steps=rounds, epochs=1.0)
+        return TrainResult(
+            model=model,
+            statistics=curves,
+            best={"epoch": 1, "step": rounds},
+            steps=rounds,
+            epochs=1.0,
+        )
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> TreePredictor:
         """Open the saved trees: LightGBM's text format, which is numbers and no code.
@@ -79,20 +100,30 @@ class LightGBMTrainer(TrainerBase):
         for number, feature in enumerate(features.outputs):
             path = directory / file_of(number)
             try:
-                boosters[feature.name] = lightgbm.Booster(model_str=path.read_text(encoding="utf-8"))
+                boosters[feature.name] = lightgbm.Booster(
+                    model_str=path.read_text(encoding="utf-8")
+                )
             except (OSError, UnicodeDecodeError, lightgbm.basic.LightGBMError) as error:
-                raise ArtifactError(f"{path} cannot be read by LightGBM ({error}). Train again.") from error
+                raise ArtifactError(
+                    f"{path} cannot be read by LightGBM ({error}). Train again."
+                ) from error
         return TreePredictor(boosters, features)
 
-    def _boost_all(self, job: OpenJob, seed: int, progress: Progress) -> dict[str, lightgbm.Booster]:
+    def _boost_all(
+        self, job: OpenJob, seed: int, progress: Progress
+    ) -> dict[str, lightgbm.Booster]:
         """{output feature: its model}."""
         outputs = outputs_of(job.features)
         if not job.rows("train"):
-            raise UserError("The training split has no rows. Change preprocessing.split, or give more data.")
+            raise UserError(
+                "The training split has no rows. Change preprocessing.split, or give more data."
+            )
         train = matrix(job, "train")
         validation = matrix(job, "validation") if job.rows("validation") else None
         progress.begin("train", total=self.options.num_boost_round * len(outputs), unit="trees")
-        boosters = {each.name: self._boost(each, job, train, validation, seed, progress) for each in outputs}
+        boosters = {
+            each.name: self._boost(each, job, train, validation, seed, progress) for each in outputs
+        }
         progress.end()
         return boosters
 
@@ -119,8 +150,12 @@ class LightGBMTrainer(TrainerBase):
         callbacks: list[Any] = [lambda environment: setattr(progress, "done", progress.done + 1)]
         held_out = []
         if validation is not None and self.options.early_stopping_rounds:
-            held_out = [dataset(output, validation, target(job, "validation", output.name), columns, data)]
-            callbacks.append(lightgbm.early_stopping(self.options.early_stopping_rounds, verbose=False))
+            held_out = [
+                dataset(output, validation, target(job, "validation", output.name), columns, data)
+            ]
+            callbacks.append(
+                lightgbm.early_stopping(self.options.early_stopping_rounds, verbose=False)
+            )
         rounds = self.options.num_boost_round
         return lightgbm.train(parameters, data, rounds, valid_sets=held_out, callbacks=callbacks)
 
@@ -135,7 +170,10 @@ class TreePredictor:
     def predict(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
         """{output: probabilities [B] or [B, classes], or encoded values [B]}."""
         rows = beside(batch, self.names)
-        return {name: np.asarray(booster.predict(rows), np.float32) for name, booster in self.boosters.items()}
+        return {
+            name: np.asarray(booster.predict(rows), np.float32)
+            for name, booster in self.boosters.items()
+        }
 
 
 # ------------------------------------------------------------------ from cache to LightGBM
@@ -143,11 +181,14 @@ class TreePredictor:
 
 def refuse_ragged(features: FeatureSet) -> None:
     """Raise UserError if an input has no fixed width."""
-    ragged = [feature.name for feature in features.inputs if features.columns[feature.name].width is None]
+    ragged = [
+        feature.name for feature in features.inputs if features.columns[feature.name].width is None
+    ]
     if ragged:
         raise UserError(
-            f"The trainer lightgbm cannot use {', '.join(ragged)}: trees split on one value a row, and texts and sets "
-            "have many. Leave these inputs out, or use the trainer local or data_parallel."
+            f"The trainer lightgbm cannot use {', '.join(ragged)}: trees split on one value a row, "
+            "and texts and sets have many. Leave these inputs out, or use the trainer local or "
+            "data_parallel."
         )
 
 
@@ -182,14 +223,21 @@ def category_columns(features: FeatureSet) -> list[int]:
 
 
 def dataset(
-    output: Output, rows: NDArray[np.float32], target: NDArray[Any], columns: list[int], reference: Any = None
+    output: Output,
+    rows: NDArray[np.float32],
+    target: NDArray[Any],
+    columns: list[int],
+    reference: Any = None,
 ) -> lightgbm.Dataset:
-    """What LightGBM bins: the rows that have a target, with their weights. reference: whose bins to use."""
+    """What LightGBM bins: the rows that have a target, with their weights. reference: whose bins
+    to use."""
     kept = output.known(target)
     if not kept.all():
         rows, target = rows[kept], target[kept]
     weight = output.weights(target)
-    return lightgbm.Dataset(rows, target, weight=weight, categorical_feature=columns, reference=reference)
+    return lightgbm.Dataset(
+        rows, target, weight=weight, categorical_feature=columns, reference=reference
+    )
 
 
 # ------------------------------------------------------------------ the model's files

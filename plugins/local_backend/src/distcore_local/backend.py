@@ -1,4 +1,5 @@
-"""This machine as a backend: what it has, worker groups of ranks, independent tasks over processes."""
+"""This machine as a backend: what it has, worker groups of ranks, independent tasks over
+processes."""
 
 from __future__ import annotations
 
@@ -17,29 +18,38 @@ T = TypeVar("T")
 
 
 class LocalBackend(BackendBase):
-    """The backend `local`. Among torchrun's processes a config that names no trainer has `data_parallel`."""
+    """The backend `local`. Among torchrun's processes a config that names no trainer has
+    `data_parallel`."""
 
     name = "local"
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
         trainer = "local" if launched_rank() is None else "data_parallel"
-        self.defaults: Mapping[str, str] = {"processor": "local", "loader": "packed", "trainer": trainer}
+        self.defaults: Mapping[str, str] = {
+            "processor": "local",
+            "loader": "packed",
+            "trainer": trainer,
+        }
 
     def resources(self) -> Resources:
-        """CPUs this process may use, GPUs (without importing torch), and free memory within a cgroup's limit."""
+        """CPUs this process may use, GPUs (without importing torch), and free memory within a
+        cgroup's limit."""
         return Resources(cpus=cpus(), gpus=gpus(), nodes=1, memory_bytes=free_bytes())
 
     def run_group(self, group: WorkerGroup) -> list[Any]:
-        """Start the ranks, restart all of them when one is lost, and give their results in rank order.
+        """Start the ranks, restart all of them when one is lost, and give their results in rank
+        order.
 
-        function must be importable and the arguments must pickle: ranks are fresh processes. Raises as `group.run`."""
+        function must be importable and the arguments must pickle: ranks are fresh processes.
+        Raises as `group.run`."""
         from distcore_local.worker_group import run
 
         return run(group, group.threads or max(1, cpus() // group.ranks))
 
     def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterator[T]:
-        """Run function(item) in processes, one a CPU; results in the order of the items, the first error raised."""
+        """Run function(item) in processes, one a CPU; results in the order of the items, the
+        first error raised."""
         items = list(items)
         workers = min(cpus(), len(items))
         if workers <= 1:

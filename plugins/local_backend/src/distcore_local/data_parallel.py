@@ -1,4 +1,5 @@
-"""The strategy of the trainer `data_parallel`: gradients summed over gloo, nccl or shared memory."""
+"""The strategy of the trainer `data_parallel`: gradients summed over gloo, nccl or shared
+memory."""
 
 from __future__ import annotations
 
@@ -22,13 +23,15 @@ from distcore_torch.training.plain import check_size, packed, unpacked
 from distcore_torch.training.strategy import FlatStrategy, choose_device
 
 SMALL_BYTES = 1 << 16
-"""Values up to this size are gathered by one collective, padded; larger ones are sent one rank after another."""
+"""Values up to this size are gathered by one collective, padded; larger ones are sent one rank
+after another."""
 
 log = logging.getLogger("distcore")
 
 
 class DataParallel(FlatStrategy):
-    """torch.distributed: gloo on CPUs, nccl on GPUs, and shared memory for ranks of one machine without GPUs."""
+    """torch.distributed: gloo on CPUs, nccl on GPUs, and shared memory for ranks of one machine
+    without GPUs."""
 
     def __init__(self, use_gpu: Any = "auto") -> None:
         super().__init__()
@@ -46,10 +49,14 @@ class DataParallel(FlatStrategy):
             meeting.stay_on_loopback(rank)
             backend = "nccl" if self.device.type == "cuda" else "gloo"
             store = meeting.fresh_store(rank)
-            dist.init_process_group(backend, store=store, rank=rank.index, world_size=rank.world, timeout=timeout)
+            dist.init_process_group(
+                backend, store=store, rank=rank.index, world_size=rank.world, timeout=timeout
+            )
             self._owns = True
         # Values travel through the CPU, also if gradients go from GPU to GPU.
-        self._control = dist.new_group(backend="gloo", timeout=timeout) if self.device.type == "cuda" else None
+        self._control = (
+            dist.new_group(backend="gloo", timeout=timeout) if self.device.type == "cuda" else None
+        )
 
     def all_reduce(self, values: torch.Tensor) -> None:
         if self.rank.world > 1:
@@ -63,12 +70,18 @@ class DataParallel(FlatStrategy):
         numels[self.rank.index] = mine.numel()
         dist.all_reduce(numels, group=self._control)
         sizes = [check_size(int(each)) for each in numels]
-        parts = self._together(mine, max(sizes)) if max(sizes) <= SMALL_BYTES else self._in_turn(mine, sizes)
+        parts = (
+            self._together(mine, max(sizes))
+            if max(sizes) <= SMALL_BYTES
+            else self._in_turn(mine, sizes)
+        )
         return [unpacked(part[:size]) for part, size in zip(parts, sizes, strict=True)]
 
     def _together(self, mine: torch.Tensor, size: int) -> list[torch.Tensor]:
         parts = [torch.zeros(size, dtype=torch.uint8) for _ in range(self.rank.world)]
-        dist.all_gather(parts, torch.nn.functional.pad(mine, (0, size - mine.numel())), group=self._control)
+        dist.all_gather(
+            parts, torch.nn.functional.pad(mine, (0, size - mine.numel())), group=self._control
+        )
         return parts
 
     def _in_turn(self, mine: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
@@ -101,12 +114,21 @@ class DataParallel(FlatStrategy):
         """The exchange in shared memory; None if there can be none. shares: of exact training."""
         rank, local_world = self.rank, int(os.environ.get("LOCAL_WORLD_SIZE", 0))
         laid = [1] * rank.world if shares is None else [len(each) for each in shares.of]
-        if self.device.type != "cpu" or not possible(rank.world, numel, dtype, local_world, sum(laid)):
+        if self.device.type != "cpu" or not possible(
+            rank.world, numel, dtype, local_world, sum(laid)
+        ):
             return None
         add = None if shares is None else partial(_along_the_tree, shares, Total(shares.parts))
         try:
             return SharedSum(
-                rank.index, rank.world, numel, dtype, self.gather, patience=self.patience, laid=laid, add=add
+                rank.index,
+                rank.world,
+                numel,
+                dtype,
+                self.gather,
+                patience=self.patience,
+                laid=laid,
+                add=add,
             )
         except OSError as error:
             log.info("Gradients go through gloo: shared memory cannot be used (%s).", error)

@@ -13,7 +13,10 @@ from distcore_local.memory import free_bytes
 
 def checks() -> list[tuple[str, bool, str]]:
     """(what was checked, whether it is well, what was found)."""
-    found = [("processors", True, f"{cpus()} of {os.cpu_count()} usable"), ("GPUs", True, str(gpus()))]
+    found = [
+        ("processors", True, f"{cpus()} of {os.cpu_count()} usable"),
+        ("GPUs", True, str(gpus())),
+    ]
     free = free_bytes()
     found.append(("memory", free > 256 << 20, f"{human_bytes(free)} free"))
     if importlib.util.find_spec("torch") is None:
@@ -22,10 +25,22 @@ def checks() -> list[tuple[str, bool, str]]:
     import torch.distributed as dist
 
     found.append(("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads"))
-    found.append(("torch.distributed", dist.is_available(), "gloo" if dist.is_gloo_available() else "no gloo"))
+    found.append(
+        (
+            "torch.distributed",
+            dist.is_available(),
+            "gloo" if dist.is_gloo_available() else "no gloo",
+        )
+    )
     if gpus():
         well = torch.cuda.is_available()
-        found.append(("CUDA", well, f"{torch.cuda.device_count()} GPUs" if well else "torch sees no GPU: a CPU build?"))
+        found.append(
+            (
+                "CUDA",
+                well,
+                f"{torch.cuda.device_count()} GPUs" if well else "torch sees no GPU: a CPU build?",
+            )
+        )
     shared = shared_memory.possible(2, 1, torch.float32, 2)
     found.append(("shared gradients", True, "in shared memory" if shared else "through gloo"))
     return found

@@ -1,7 +1,9 @@
-"""The packed loader: a rank's rows in one 32-bit matrix, the same global batches on any number of workers.
+"""The packed loader: a rank's rows in one 32-bit matrix, the same global batches on any number of
+workers.
 
-Shuffled: cache → packed rows of the rank's lanes, in memory or in a scratch file → windows of lanes → pieces of some
-batches, made ahead by a thread → batches, which are views of a piece. In order: cache → packed pieces → batches.
+Shuffled: cache → packed rows of the rank's lanes, in memory or in a scratch file → windows of lanes
+→ pieces of some batches, made ahead by a thread → batches, which are views of a piece. In order:
+cache → packed pieces → batches.
 """
 
 from __future__ import annotations
@@ -33,13 +35,16 @@ READ_ROWS, READ_BYTES = 65_536, 32 << 20
 """Most rows, and most packed bytes, that are read from the cache at once to be packed."""
 
 PIECE_BYTES = 4 << 20
-"""Bytes of a piece: enough to spread what a piece costs over many batches, few enough to stay in the caches."""
+"""Bytes of a piece: enough to spread what a piece costs over many batches, few enough to stay in
+the caches."""
 
 SAMPLE_ROWS = 4096
-"""First rows of a split whose ragged columns tell how long its rows are; the same rows for every worker."""
+"""First rows of a split whose ragged columns tell how long its rows are; the same rows for every
+worker."""
 
 MEMORY_SHARE = 4
-"""`fully_executed: auto` holds a split in memory if it takes at most 1 / MEMORY_SHARE of what is free."""
+"""`fully_executed: auto` holds a split in memory if it takes at most 1 / MEMORY_SHARE of what is
+free."""
 
 Made = tuple[Piece, Batch, "torch.cuda.Event | None"]
 
@@ -47,7 +52,8 @@ Made = tuple[Piece, Batch, "torch.cuda.Event | None"]
 class PackedLoader:
     """Batches of one split for one rank. Packs the rows when batches are first asked for.
 
-    Raises ConfigError if there are more ranks than lanes, CacheError if the cache has no such column.
+    Raises ConfigError if there are more ranks than lanes, CacheError if the cache has no such
+    column.
     """
 
     def __init__(self, request: LoadRequest, options: LoaderOptions) -> None:
@@ -68,7 +74,8 @@ class PackedLoader:
         return self._lanes.steps(self._request.batch_size)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """This rank's part of global batches start, start + 1, … of the epoch; a part may have no rows."""
+        """This rank's part of global batches start, start + 1, … of the epoch; a part may have
+        no rows."""
         transfer = Transfer(self._request.device)
         pieces = self._shuffled(epoch, start) if self._request.shuffle else self._in_order(start)
         made = ((piece, *transfer.send(self._whole(piece))) for piece in pieces)
@@ -120,7 +127,10 @@ class PackedLoader:
         else:
             store = FileStore(self._layout, self._request.scratch)
         try:
-            stop, count = deal.first_row + deal.rows, max(1, min(READ_ROWS, READ_BYTES // self._row_bytes))
+            stop, count = (
+                deal.first_row + deal.rows,
+                max(1, min(READ_ROWS, READ_BYTES // self._row_bytes)),
+            )
             self._request.reader.expect(self._request.split, deal.first_row, stop)
             for start in range(deal.first_row, stop, count):
                 store.append(self._read(start, min(start + count, stop)))
@@ -133,13 +143,16 @@ class PackedLoader:
     # -------------------------------------------------------------- in order
 
     def _in_order(self, start: int) -> Generator[Piece, None, None]:
-        """Pieces as they come from the cache; kept if they fit, once there is more than one pass over them."""
+        """Pieces as they come from the cache; kept if they fit, once there is more than one pass
+        over them."""
         keep = (self._options.fully_executed is True or self._passes > 0) and self._fits_memory()
         self._passes += 1
         count = self._steps_in_piece(self._request.batch_size)
         begin = start - start % count
         if not self._kept:
-            self._request.reader.expect(self._request.split, begin * self._request.batch_size, self._lanes.rows)
+            self._request.reader.expect(
+                self._request.split, begin * self._request.batch_size, self._lanes.rows
+            )
         for first in range(begin, self.steps, count):
             piece = self._kept.get(first) or self._read_piece(first, min(first + count, self.steps))
             if keep:
@@ -148,7 +161,8 @@ class PackedLoader:
             yield piece.after(max(0, start - first))
 
     def _read_piece(self, first: int, last: int) -> Piece:
-        """Our part of the in-order batches first, …, last - 1: of each, an even share of its rows."""
+        """Our part of the in-order batches first, …, last - 1: of each, an even share of its
+        rows."""
         rank, size, rows = self._request.rank, self._request.batch_size, self._lanes.rows
         begin, end = first * size, min(last * size, rows)
         store = MemoryStore(end - begin, self._layout)
@@ -157,14 +171,23 @@ class PackedLoader:
         steps = np.arange(first, last)
         whole = np.minimum((steps + 1) * size, rows) - steps * size
         parts = self._request.parts
-        mine, of = (share_of(rank, parts), parts) if parts else (range(rank.index, rank.index + 1), rank.world)
+        mine, of = (
+            (share_of(rank, parts), parts)
+            if parts
+            else (range(rank.index, rank.index + 1), rank.world)
+        )
         cuts = whole[:, None] * np.arange(mine.start, mine.stop + 1) // of
         starts, sizes = steps * size + cuts[:, 0], cuts[:, -1] - cuts[:, 0]
         matrix, lists = store.matrix, store.lists
         if rank.world > 1:
             own = runs(starts - begin, sizes)
-            matrix, lists = matrix.take(own, axis=0), {name: column.take(own) for name, column in lists.items()}
-        return Piece(matrix, lists, sizes.tolist(), starts.tolist(), np.diff(cuts).tolist() if parts else [])
+            matrix, lists = (
+                matrix.take(own, axis=0),
+                {name: column.take(own) for name, column in lists.items()},
+            )
+        return Piece(
+            matrix, lists, sizes.tolist(), starts.tolist(), np.diff(cuts).tolist() if parts else []
+        )
 
     # -------------------------------------------------------------- both
 
@@ -180,18 +203,23 @@ class PackedLoader:
             prefetch.close()
 
     def _whole(self, piece: Piece) -> Batch:
-        ragged = {name: Ragged(*map(torch.from_numpy, column)) for name, column in piece.lists.items()}
+        ragged = {
+            name: Ragged(*map(torch.from_numpy, column)) for name, column in piece.lists.items()
+        }
         return Batch(torch.from_numpy(piece.matrix), self._layout, ragged)
 
     def _read(self, start: int, stop: int) -> pa.RecordBatch:
-        return self._request.reader.read(self._request.split, start, stop, list(self._request.columns))
+        return self._request.reader.read(
+            self._request.split, start, stop, list(self._request.columns)
+        )
 
     def _steps_in_piece(self, batch_rows: int) -> int:
         most = min(PIECE_BYTES, self._options.window_size_bytes // 4)
         return max(1, min(most // (batch_rows * self._row_bytes), self.steps))
 
     def _fits_memory(self) -> bool:
-        """Whether the whole split is to be held in memory (all ranks' rows: they may share a machine)."""
+        """Whether the whole split is to be held in memory (all ranks' rows: they may share a
+        machine)."""
         if self._options.fully_executed == "auto":
             return self._lanes.rows * self._row_bytes <= free_bytes() // MEMORY_SHARE
         return self._options.fully_executed
@@ -210,7 +238,10 @@ def _layout(request: LoadRequest) -> Layout:
     known = request.reader.columns
     for name in request.columns:
         if name not in known:
-            raise CacheError(f"The cache has no column {name!r}; it has {', '.join(known)}. Run preprocess again.")
+            raise CacheError(
+                f"The cache has no column {name!r}; it has {', '.join(known)}. Run preprocess "
+                "again."
+            )
     return Layout.of(known[name] for name in request.columns)
 
 
@@ -224,13 +255,18 @@ def _cut(piece: Piece, whole: Batch) -> Iterator[Batch]:
             yield Batch(matrix, layout, None, start, rows)
         return
     ends = np.cumsum([0, *piece.sizes])
-    ragged = {name: _cut_ragged(piece.lists[name], ends, column) for name, column in whole.ragged.items()}
+    ragged = {
+        name: _cut_ragged(piece.lists[name], ends, column) for name, column in whole.ragged.items()
+    }
     for index, (matrix, start, rows) in enumerate(zip(matrices, starts, part_rows, strict=True)):
-        yield Batch(matrix, layout, {name: columns[index] for name, columns in ragged.items()}, start, rows)
+        yield Batch(
+            matrix, layout, {name: columns[index] for name, columns in ragged.items()}, start, rows
+        )
 
 
 def _cut_ragged(lists: Lists, ends: np.ndarray, column: Ragged) -> list[Ragged]:
-    """The ragged column of each batch. lists: the same on the host, which knows the lengths without a wait."""
+    """The ragged column of each batch. lists: the same on the host, which knows the lengths
+    without a wait."""
     at, cuts = ends.tolist(), lists.offsets[ends].tolist()
     return [
         Ragged(column.values[low:high], column.offsets[first : last + 1] - low)

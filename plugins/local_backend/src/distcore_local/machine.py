@@ -17,19 +17,28 @@ def cpus(cgroup: Path = CGROUP) -> int:
 
 
 def gpus(devices: Path = DEVICES) -> int:
-    """NVIDIA GPUs that this process may see: CUDA_VISIBLE_DEVICES, within the device files that are there."""
-    present = sum(1 for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit())
+    """NVIDIA GPUs that this process may see: CUDA_VISIBLE_DEVICES, within the device files that
+    are there."""
+    present = sum(
+        1 for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()
+    )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
     chosen = [part.strip() for part in visible.split(",") if part.strip()]
-    # CUDA takes the list up to the first entry that is no device; a GPU may also be named by its UUID.
-    none = (index for index, part in enumerate(chosen) if part == "-1" or (part.isdigit() and int(part) >= present))
+    # CUDA takes the list up to the first entry that is no device; a GPU may also be named by its
+    # UUID.
+    none = (
+        index
+        for index, part in enumerate(chosen)
+        if part == "-1" or (part.isdigit() and int(part) >= present)
+    )
     return min(next(none, len(chosen)), present)
 
 
 def _cpu_quota(cgroup: Path) -> int | None:
-    """CPUs of a cgroup v2 limit (`cpu.max`: quota and period in microseconds), rounded up; None: no limit."""
+    """CPUs of a cgroup v2 limit (`cpu.max`: quota and period in microseconds), rounded up; None:
+    no limit."""
     try:
         quota, period = (cgroup / "cpu.max").read_text().split()
     except (OSError, ValueError):

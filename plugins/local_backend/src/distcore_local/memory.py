@@ -9,7 +9,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def free_bytes() -> int:
-    """What the machine has left, or the limit of this process's control group if that is less; 0 if unknown."""
+    """What the machine has left, or the limit of this process's control group if that is less; 0
+    if unknown."""
     found = [_of_machine(), *_of_cgroups()]
     return min((each for each in found if each is not None), default=0)
 
@@ -27,7 +28,8 @@ def _of_machine() -> int | None:
 
 
 def _of_cgroups() -> list[int]:
-    """What is left under each memory limit that holds for us, of either version of control groups."""
+    """What is left under each memory limit that holds for us, of either version of control
+    groups."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -51,7 +53,8 @@ def _of_cgroups() -> list[int]:
 
 
 def _left(folder: Path, limit: str, usage: str, cached: str) -> list[int]:
-    """Limit less usage, not counting pages of files that the kernel would drop; nothing if there is no limit."""
+    """Limit less usage, not counting pages of files that the kernel would drop; nothing if there
+    is no limit."""
     try:
         most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())

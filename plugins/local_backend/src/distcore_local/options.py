@@ -20,24 +20,35 @@ class BackendOptions(Options):
 class ProcessorOptions(Options):
     """`backend.processor: {type: local}`."""
 
-    parallelism: int | None = Field(None, ge=1, description="Threads that read and encode; default: one a CPU.")
+    parallelism: int | None = Field(
+        None, ge=1, description="Threads that read and encode; default: one a CPU."
+    )
 
 
 class LoaderOptions(Options):
-    """`backend.loader`. The order of rows depends on lanes and window_size_bytes, never on where the matrix lies."""
+    """`backend.loader`. The order of rows depends on lanes and window_size_bytes, never on where
+    the matrix lies."""
 
     fully_executed: bool | Literal["auto"] = Field(
         "auto",
-        description="true: hold the packed split in memory; false: keep it in a local scratch file and read windows; "
-        "auto: in memory if it takes at most a quarter of what is free.",
+        description="true: hold the packed split in memory; false: keep it in a local scratch file "
+        "and read windows; auto: in memory if it takes at most a quarter of what is "
+        "free.",
     )
     window_size_bytes: int = Field(
-        64 << 20, ge=1, description="Bytes of packed rows that are shuffled together, over all lanes."
+        64 << 20,
+        ge=1,
+        description="Bytes of packed rows that are shuffled together, over all lanes.",
     )
     lanes: int = Field(
-        16, ge=1, description="Lanes that global batches are dealt from: a power of two, no fewer than workers."
+        16,
+        ge=1,
+        description="Lanes that global batches are dealt from: a power of two, no fewer than "
+        "workers.",
     )
-    prefetch: int = Field(2, ge=0, description="Pieces of some batches (4 MiB) made ahead by a thread; 0: none.")
+    prefetch: int = Field(
+        2, ge=0, description="Pieces of some batches (4 MiB) made ahead by a thread; 0: none."
+    )
 
     @field_validator("lanes")
     @classmethod
@@ -53,18 +64,26 @@ Workers = Annotated[int, Field(ge=1)]
 class TrainerOptions(Options):
     """`backend.trainer: {type: local}` and `{type: data_parallel}`."""
 
-    use_gpu: bool | Literal["auto"] = Field("auto", description="Train on GPUs; auto: if there are any.")
+    use_gpu: bool | Literal["auto"] = Field(
+        "auto", description="Train on GPUs; auto: if there are any."
+    )
     num_workers: Workers | tuple[Workers, Workers] | None = Field(
         None,
-        description="Processes of data_parallel; default: one a GPU, else one a CPU (on a cluster: one a node). "
-        "[fewest, most]: a cluster's backend goes on with fewer after a loss, and with more when there is room again.",
+        description="Processes of data_parallel; default: one a GPU, else one a CPU (on a cluster: "
+        "one a node). [fewest, most]: a cluster's backend goes on with fewer after a "
+        "loss, and with more when there is room again.",
     )
     resources_per_worker: dict[str, float] = Field(
         default_factory=dict, description="CPU: intra-op threads of a worker."
     )
-    logdir: str | None = Field(None, description="Where workers write their logs; default: nowhere.")
+    logdir: str | None = Field(
+        None, description="Where workers write their logs; default: nowhere."
+    )
     max_retries: int = Field(
-        3, ge=0, description="How often data_parallel starts again from the last checkpoint after a worker died."
+        3,
+        ge=0,
+        description="How often data_parallel starts again from the last checkpoint after a worker "
+        "died.",
     )
 
     @field_validator("num_workers")

@@ -1,4 +1,5 @@
-"""Packed rows of one rank, in memory or in a scratch file: the 32-bit matrix, and ragged columns beside it."""
+"""Packed rows of one rank, in memory or in a scratch file: the 32-bit matrix, and ragged columns
+beside it."""
 
 from __future__ import annotations
 
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
     from distcore_torch.batch import Layout
 
 SLICE_ROWS = 8192
-"""Rows packed at once: a slice of the matrix that stays in the processor's cache while its columns are filled in."""
+"""Rows packed at once: a slice of the matrix that stays in the processor's cache while its
+columns are filled in."""
 
 Ranges = Sequence[tuple[int, int]]
 
 
 class Lists(NamedTuple):
-    """A ragged column: row i holds values[offsets[i]:offsets[i + 1]]. values: int32; offsets: int64 [n + 1], from 0."""
+    """A ragged column: row i holds values[offsets[i]:offsets[i + 1]]. values: int32; offsets:
+    int64 [n + 1], from 0."""
 
     values: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -51,12 +54,14 @@ class Lists(NamedTuple):
         offsets = [part.offsets[1:] + end for part, end in zip(parts, ends, strict=False)]
         values = [part.values for part in parts]
         return Lists(
-            np.concatenate([np.zeros(0, np.int32), *values]), np.concatenate([np.zeros(1, np.int64), *offsets])
+            np.concatenate([np.zeros(0, np.int32), *values]),
+            np.concatenate([np.zeros(1, np.int64), *offsets]),
         )
 
 
 def runs(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """begins[0], begins[0] + 1, …, `lengths[0]` of them, then as many from begins[1] as lengths[1] says, …"""
+    """begins[0], begins[0] + 1, …, `lengths[0]` of them, then as many from begins[1] as
+    lengths[1] says, …"""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     index = np.repeat(begins - (ends - lengths), lengths)
@@ -74,7 +79,8 @@ class Store(Protocol):
         ...
 
     def read(self, ranges: Ranges, out: NDArray[np.int32]) -> Mapping[str, Lists]:
-        """Lay the ranges' rows one after the other into `out` [their sum or more, W]; returns the ragged columns."""
+        """Lay the ranges' rows one after the other into `out` [their sum or more, W]; returns
+        the ragged columns."""
         ...
 
     def expect(self, ranges: Ranges) -> None:
@@ -111,7 +117,8 @@ class MemoryStore:
             out[filled : filled + stop - start] = self.matrix[start:stop]
             filled += stop - start
         return {
-            name: Lists.join(lists.slice(start, stop) for start, stop in ranges) for name, lists in self.lists.items()
+            name: Lists.join(lists.slice(start, stop) for start, stop in ranges)
+            for name, lists in self.lists.items()
         }
 
     def expect(self, ranges: Ranges) -> None:
@@ -125,7 +132,8 @@ class MemoryStore:
 class FileStore:
     """Rows in temporary files that have no name: whatever ends the process, nothing stays behind.
 
-    One file for the matrix; for a ragged column one of its values and one of its offsets (int64 [rows + 1]).
+    One file for the matrix; for a ragged column one of its values and one of its offsets (int64
+    [rows + 1]).
     """
 
     def __init__(self, layout: Layout, directory: str | None) -> None:
@@ -134,7 +142,8 @@ class FileStore:
         self._matrix = self._new()
         self._lists = {name: (self._new(), self._new()) for name in layout.ragged}
         self._ends = dict.fromkeys(layout.ragged, 0)
-        # The kernel finds memory for the pages before it answers, which takes as long as reading them.
+        # The kernel finds memory for the pages before it answers, which takes as long as reading
+        # them.
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="distcore-ahead")
         for _, offsets in self._lists.values():
             self._write(offsets, np.zeros(1, np.int64))
@@ -157,10 +166,14 @@ class FileStore:
         for start, stop in ranges:
             _read_into(file, out[filled : filled + stop - start], start * words * 4)
             filled += stop - start
-        return {name: Lists.join(self._read_lists(name, *each) for each in ranges) for name in self._lists}
+        return {
+            name: Lists.join(self._read_lists(name, *each) for each in ranges)
+            for name in self._lists
+        }
 
     def expect(self, ranges: Ranges) -> None:
-        """Ask the kernel to read ahead: the disk works while the windows before are gathered from."""
+        """Ask the kernel to read ahead: the disk works while the windows before are gathered
+        from."""
         if hasattr(os, "posix_fadvise"):
             self._asking.submit(self._ask, ranges)
 
@@ -175,7 +188,9 @@ class FileStore:
     def _ask(self, ranges: Ranges) -> None:
         row = self._layout.words * 4
         for start, stop in ranges:
-            os.posix_fadvise(self._matrix.fileno(), start * row, (stop - start) * row, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(
+                self._matrix.fileno(), start * row, (stop - start) * row, os.POSIX_FADV_WILLNEED
+            )
 
     def _read_lists(self, name: str, start: int, stop: int) -> Lists:
         values_file, offsets_file = self._lists[name]
@@ -202,8 +217,9 @@ class FileStore:
 
     def _unwritable(self, error: OSError) -> CacheError:
         return CacheError(
-            f"The loader's scratch file in {self._directory} cannot be written: {error.strerror or error}. "
-            "Make room there, or hold the rows in memory with backend.loader.fully_executed: true."
+            f"The loader's scratch file in {self._directory} cannot be written: "
+            f"{error.strerror or error}. Make room there, or hold the rows in memory with "
+            "backend.loader.fully_executed: true."
         )
 
 
@@ -227,5 +243,8 @@ def _read_into(file: int, out: NDArray[np.int32] | NDArray[np.int64], offset: in
     while left:
         count = os.preadv(file, [left], offset)
         if count == 0:
-            raise CacheError("The loader's scratch file ended early: something else cut it. Run the command again.")
+            raise CacheError(
+                "The loader's scratch file ended early: something else cut it. Run the command "
+                "again."
+            )
         left, offset = left[count:], offset + count

@@ -1,4 +1,5 @@
-"""What distcore-local offers: this machine as backend and processor, the packed loader, two trainers."""
+"""What distcore-local offers: this machine as backend and processor, the packed loader, two
+trainers."""
 
 from __future__ import annotations
 

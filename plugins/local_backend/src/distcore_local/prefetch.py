@@ -13,8 +13,8 @@ T = TypeVar("T")
 class Prefetch(Generic[T]):
     """An iterator over `items` that a thread keeps `depth` items ahead of.
 
-    What `items` raises is raised here, after the items before it. `close` ends the thread at its next item and waits
-    for it; so does the end of the items.
+    What `items` raises is raised here, after the items before it. `close` ends the thread at its
+    next item and waits for it; so does the end of the items.
     """
 
     def __init__(self, items: Generator[T, None, None], depth: int) -> None:
@@ -22,7 +22,9 @@ class Prefetch(Generic[T]):
         self._room = threading.Semaphore(depth)
         self._stopped = threading.Event()
         # A daemon, so that a program that ends without closing its loaders does end.
-        self._thread = threading.Thread(target=self._run, args=(items,), name="distcore-prefetch", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(items,), name="distcore-prefetch", daemon=True
+        )
         self._thread.start()
 
     def __iter__(self) -> Iterator[T]:

@@ -1,9 +1,10 @@
-"""The local processor: threads read partitions, keep the rows in a scratch file each, and hand out slices of those.
+"""The local processor: threads read partitions, keep the rows in a scratch file each, and hand out
+slices of those.
 
-Parsing, statistics and encoding spend their time in Arrow and numpy, which release Python's lock, so threads are
-enough and nothing is copied between processes. The rows that were read are kept as uncompressed Arrow files: written
-once through the page cache, mapped when shards are written, never on Python's heap. So memory is a few blocks a
-thread, however many rows there are.
+Parsing, statistics and encoding spend their time in Arrow and numpy, which release Python's lock,
+so threads are enough and nothing is copied between processes. The rows that were read are kept as
+uncompressed Arrow files: written once through the page cache, mapped when shards are written, never
+on Python's heap. So memory is a few blocks a thread, however many rows there are.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TARGET_BYTES = 16 << 20
-"""Bytes of a partition at most: calls for each column of it cost nothing, and one a thread is in memory."""
+"""Bytes of a partition at most: calls for each column of it cost nothing, and one a thread is in
+memory."""
 
 SMALLEST_BYTES = 1 << 20
 SHARE = 4
@@ -47,19 +49,25 @@ class LocalProcessor:
         self._starts: list[int] = []
 
     def scan(self, source: Source, scratch: Path | None = None) -> int:
-        """Cut the source into partitions. scratch: folder for the rows that are kept (default: the system's)."""
+        """Cut the source into partitions. scratch: folder for the rows that are kept (default:
+        the system's)."""
         self.close()
         self._partitions = source.partitions(TARGET_BYTES)
         found = len(self._partitions)
         # As many for each thread, so that they end at about the same time.
         wanted = max(SHARE * self.threads, -(-found // self.threads) * self.threads)
         if 0 < found < wanted:
-            self._partitions = source.partitions(max(TARGET_BYTES * found // wanted, SMALLEST_BYTES))
+            self._partitions = source.partitions(
+                max(TARGET_BYTES * found // wanted, SMALLEST_BYTES)
+            )
         self._folder = Path(tempfile.mkdtemp(prefix="rows-", dir=scratch))
         return len(self._partitions)
 
-    def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
-        """Read every partition once. Raises what the first partition in row order that failed raised."""
+    def fold(
+        self, partial: Callable[[Block], T], merge: Callable[[T, T], T]
+    ) -> tuple[T, list[int]]:
+        """Read every partition once. Raises what the first partition in row order that failed
+        raised."""
         state = _Merged(merge)
 
         def one(index: int) -> int:
@@ -70,15 +78,19 @@ class LocalProcessor:
 
         rows = run_all(one, range(len(self._partitions)), self.threads)
         self._starts = [0, *accumulate(rows)]
-        pa.default_memory_pool().release_unused()  # parsing leaves more behind than encoding will need
+        # parsing leaves more behind than encoding will need
+        pa.default_memory_pool().release_unused()
         return state.value(), rows
 
-    def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]) -> list[R]:
+    def write_shards(
+        self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]
+    ) -> list[R]:
         """Call write(plan, slices) for each plan; the slices are views of mapped files."""
 
         def one(plan: ShardPlan) -> R:
             result = write(plan, self._slices(plan))
-            pa.default_memory_pool().release_unused()  # a shard's buffers are larger than what the next step keeps
+            # a shard's buffers are larger than what the next step keeps
+            pa.default_memory_pool().release_unused()
             return result
 
         return run_all(one, plans, self.threads)
@@ -95,7 +107,10 @@ class LocalProcessor:
 
     def _keep(self, index: int, table: pa.RecordBatch) -> None:
         if table.num_rows:
-            with pa.OSFile(os.fsencode(self._path(index)), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            with (
+                pa.OSFile(os.fsencode(self._path(index)), "wb") as file,
+                pa.ipc.new_file(file, table.schema) as writer,
+            ):
                 writer.write_batch(table)
 
     def _slices(self, plan: ShardPlan) -> list[Block]:
@@ -108,13 +123,16 @@ class LocalProcessor:
             if low < high:
                 with pa.memory_map(os.fsencode(self._path(index))) as file:
                     table = pa.ipc.open_file(file).get_batch(0)
-                found.append(Block(index=index, start=low, table=table.slice(low - start, high - low)))
+                found.append(
+                    Block(index=index, start=low, table=table.slice(low - start, high - low))
+                )
             index += 1
         return found
 
 
 class _Merged:
-    """A running merge that threads add to: each merges what it made with what lies there, outside the lock."""
+    """A running merge that threads add to: each merges what it made with what lies there,
+    outside the lock."""
 
     def __init__(self, merge: Callable[[Any, Any], Any]) -> None:
         self._merge = merge
@@ -139,8 +157,8 @@ class _Merged:
 def run_all(function: Callable[[Any], R], items: Sequence[Any], threads: int) -> list[R]:
     """[function(item) for item in items], by threads that take the items in order.
 
-    After an error no further item is begun, and the error of the first item in order that failed is raised; on any
-    other end (ctrl-C) what is under way is waited for, so that nothing runs on."""
+    After an error no further item is begun, and the error of the first item in order that failed is
+    raised; on any other end (ctrl-C) what is under way is waited for, so that nothing runs on."""
     results: list[Any] = [None] * len(items)
     errors: dict[int, BaseException] = {}
     numbers = iter(range(len(items)))
@@ -158,7 +176,9 @@ def run_all(function: Callable[[Any], R], items: Sequence[Any], threads: int) ->
                 errors[number] = error
                 stop.set()
 
-    with ThreadPoolExecutor(max(1, min(threads, len(items))), thread_name_prefix="distcore-rows") as pool:
+    with ThreadPoolExecutor(
+        max(1, min(threads, len(items))), thread_name_prefix="distcore-rows"
+    ) as pool:
         try:
             wait([pool.submit(work) for _ in range(max(1, min(threads, len(items))))])
         finally:

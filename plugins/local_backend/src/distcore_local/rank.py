@@ -1,4 +1,5 @@
-"""One rank's process: it runs the worker group's function and tells the process that started it how that went."""
+"""One rank's process: it runs the worker group's function and tells the process that started it
+how that went."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from distcore_torch.training import parents
 
 @dataclass(frozen=True)
 class Orders:
-    """What a rank is started with. environment: variables of its own. parent: id of the process that starts it."""
+    """What a rank is started with. environment: variables of its own. parent: id of the process
+    that starts it."""
 
     rank: Rank
     threads: int
@@ -30,8 +32,9 @@ class Orders:
 class Told:
     """How a rank ended, in its own words.
 
-    kind: "result", "stopped" (it was asked to) or "raised". value: the result. error: the end that it was asked for,
-    or what it raised, if that is one of distcore's. text: of other errors, such as `ValueError: what`.
+    kind: "result", "stopped" (it was asked to) or "raised". value: the result. error: the end that
+    it was asked for, or what it raised, if that is one of distcore's. text: of other errors, such
+    as `ValueError: what`.
     """
 
     kind: str
@@ -65,7 +68,9 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
     except KeyboardInterrupt as error:
         return Told("stopped", error=Stopped(str(error), signal_of(error)))
     except Exception as error:  # noqa: BLE001 - told by the process that waits
-        if stopping.received and not isinstance(error, Diverged):  # a consequence: others got it too, and are gone
+        if stopping.received and not isinstance(
+            error, Diverged
+        ):  # a consequence: others got it too, and are gone
             return Told("stopped", error=Stopped("", stopping.received))
         if isinstance(error, DistcoreError):
             return Told("raised", error=error, trace=traceback.format_exc())

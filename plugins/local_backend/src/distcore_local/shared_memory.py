@@ -1,12 +1,14 @@
-"""Gradients of ranks on one machine meet in shared memory: each rank adds what all have written, in rank order.
+"""Gradients of ranks on one machine meet in shared memory: each rank adds what all have written, in
+rank order.
 
-Over gloo's loopback sockets a step's gradients are copied through the kernel several times. Here each rank lays its
-numbers into its own slot of one shared mapping, waits until all have, and adds the slots into memory of its own. Two
-sets of slots alternate, so one wait a step is enough: who writes a set again has waited once since everyone read it.
-All ranks add in the same order, so the sum has the same bits everywhere, whatever their number.
+Over gloo's loopback sockets a step's gradients are copied through the kernel several times. Here
+each rank lays its numbers into its own slot of one shared mapping, waits until all have, and adds
+the slots into memory of its own. Two sets of slots alternate, so one wait a step is enough: who
+writes a set again has waited once since everyone read it. All ranks add in the same order, so the
+sum has the same bits everywhere, whatever their number.
 
-The mapping is an anonymous file (memfd) that other ranks open through rank 0's /proc entry: nothing is left behind,
-however a rank ends.
+The mapping is an anonymous file (memfd) that other ranks open through rank 0's /proc entry: nothing
+is left behind, however a rank ends.
 """
 
 from __future__ import annotations
@@ -34,17 +36,21 @@ MOST_RANKS, MOST_BYTES = 8, 1 << 30
 """Beyond these, adding all slots in every rank (or the memory they take) costs more than a ring."""
 
 SPINS = 2000
-"""Looks at the counters before a waiting rank sleeps between looks; a step's wait is usually shorter."""
+"""Looks at the counters before a waiting rank sleeps between looks; a step's wait is usually
+shorter."""
 
 SLEEP_SECONDS = 0.0002
 MOST_AT_ONCE = 1.0
-"""Seconds that count between two looks at most: a process that was stopped meanwhile has not waited."""
+"""Seconds that count between two looks at most: a process that was stopped meanwhile has not
+waited."""
 
 
 def possible(world: int, numel: int, dtype: torch.dtype, local_world: int, slots: int = 0) -> bool:
-    """Whether ranks can exchange this buffer in shared memory. slots: how many they lay; 0: one each.
+    """Whether ranks can exchange this buffer in shared memory. slots: how many they lay; 0: one
+    each.
 
-    All must be on one machine, and its processor must publish writes in order (x86: total store order)."""
+    All must be on one machine, and its processor must publish writes in order (x86: total store
+    order)."""
     size = 2 * (slots or world) * numel * dtype.itemsize
     ordered = platform.machine() in ("x86_64", "AMD64") and platform.system() == "Linux"
     return ordered and local_world == world and world <= MOST_RANKS and size <= MOST_BYTES
@@ -59,8 +65,8 @@ class SharedSum:
         gather: Shares values among the ranks (used once, to set up).
         patience: Seconds to wait for the other ranks.
         laid: How many slots each rank lays its numbers into.
-        add: Makes the sum of all slots, [slots, numel], in memory that this rank may change; None: of one slot
-            each, rank after rank.
+        add: Makes the sum of all slots, [slots, numel], in memory that this rank may change; None:
+            of one slot each, rank after rank.
 
     Raises:
         OSError: In every rank, if any rank cannot map the memory.
@@ -139,18 +145,23 @@ class SharedSum:
     def _give_up(self) -> None:
         late = [rank for rank in range(self._world) if self._counters[rank * LINE] < self._round]
         raise RankLost(
-            f"Rank {', '.join(map(str, late))} did not bring its gradients within {self._patience:.0f} s. "
-            "Look at what it does; the run can be resumed from its last checkpoint."
+            f"Rank {', '.join(map(str, late))} did not bring its gradients within "
+            f"{self._patience:.0f} s. Look at what it does; the run can be resumed from its last "
+            "checkpoint."
         )
 
 
-def _mapped(rank: int, size: int, gather: Callable[[Any], list[Any]]) -> tuple[mmap.mmap | None, str | None]:
-    """The shared mapping, or why there is none; every rank goes through the same calls of `gather`."""
+def _mapped(
+    rank: int, size: int, gather: Callable[[Any], list[Any]]
+) -> tuple[mmap.mmap | None, str | None]:
+    """The shared mapping, or why there is none; every rank goes through the same calls of
+    `gather`."""
     memory, failure, handle = None, None, -1
     if rank == 0:
         try:
             handle = os.memfd_create("distcore-gradients")
-            # Reserved now: a machine that is out of memory says so here, not by a signal in the middle of a step.
+            # Reserved now: a machine that is out of memory says so here, not by a signal in the
+            # middle of a step.
             os.posix_fallocate(handle, 0, size)
             memory = mmap.mmap(handle, size)
         except OSError as error:

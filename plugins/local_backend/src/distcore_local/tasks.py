@@ -1,4 +1,5 @@
-"""Independent tasks over processes of this machine: results in order, few under way at a time, lost ones run again."""
+"""Independent tasks over processes of this machine: results in order, few under way at a time,
+lost ones run again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ LOST = 3
 """How often a task whose process died is run again."""
 
 AHEAD = 2
-"""Tasks under way for each process: one that runs and one that waits; results that nobody has taken are no more."""
+"""Tasks under way for each process: one that runs and one that waits; results that nobody has
+taken are no more."""
 
 
 def run(function: Callable[[Any], T], items: Sequence[Any], workers: int) -> Iterator[T]:
@@ -43,13 +45,14 @@ def run(function: Callable[[Any], T], items: Sequence[Any], workers: int) -> Ite
                 lost += 1
                 if lost > LOST:
                     raise DistcoreError(
-                        f"The processes of a task died {lost} times before it was done. Look whether this machine ran "
-                        "out of memory; nothing that was finished is lost."
+                        f"The processes of a task died {lost} times before it was done. Look "
+                        "whether this machine ran out of memory; nothing that was finished is lost."
                     ) from error
                 pool.shutdown(cancel_futures=True)
                 pool = _pool(function, workers)
                 under_way = deque(
-                    (item, future if _finished(future) else pool.submit(_call, item)) for item, future in under_way
+                    (item, future if _finished(future) else pool.submit(_call, item))
+                    for item, future in under_way
                 )
                 continue
             under_way.popleft()
@@ -65,9 +68,12 @@ def _finished(future: Future[Any]) -> bool:
 
 
 def _pool(function: Callable[[Any], Any], workers: int) -> ProcessPoolExecutor:
-    # A fork would carry over threads' locks; spawn starts clean. The function travels once to each process.
+    # A fork would carry over threads' locks; spawn starts clean. The function travels once to each
+    # process.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(function, os.getpid()))
+    return ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_begin, initargs=(function, os.getpid())
+    )
 
 
 _function: list[Callable[[Any], Any]] = []

@@ -1,6 +1,8 @@
-"""The trainers `local` (one process, all threads) and `data_parallel` (a process a GPU or CPU, or torchrun's).
+"""The trainers `local` (one process, all threads) and `data_parallel` (a process a GPU or CPU, or
+torchrun's).
 
-No torch here: the process that starts a group has no use for it, and importing it would keep the ranks waiting."""
+No torch here: the process that starts a group has no use for it, and importing it would keep the
+ranks waiting."""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def make(name: str, options: TrainerOptions) -> TorchTrainer:
     if name == "local":
         return LocalTrainer(partial(_single, options.use_gpu), options)
     return DataParallelTrainer(
-        partial(_data_parallel, options.use_gpu), options, partial(default_workers, use_gpu=options.use_gpu)
+        partial(_data_parallel, options.use_gpu),
+        options,
+        partial(default_workers, use_gpu=options.use_gpu),
     )
 
 
@@ -57,8 +61,8 @@ class LocalTrainer(TorchTrainer):
         found = super().plan(job, backend)
         if self.options.num_workers not in (None, 1):
             found["notes"].append(
-                f"num_workers is {self.options.num_workers}, but the trainer `local` is one process; "
-                "`data_parallel` has several"
+                f"num_workers is {self.options.num_workers}, but the trainer `local` is one "
+                "process; `data_parallel` has several"
             )
         return {**found, "threads": torch.get_num_threads()}
 
@@ -67,14 +71,15 @@ class DataParallelTrainer(TorchTrainer):
     """A worker group of ranks that sum their gradients every step."""
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
-        """As TorchTrainer's, with how gradients travel, and a word if one process would be faster."""
+        """As TorchTrainer's, with how gradients travel, and a word if one process would be
+        faster."""
         found = super().plan(job, backend)
         resources = backend.resources()
         on_cpu = not resources.gpus or self.options.use_gpu is False
         if on_cpu and resources.nodes == 1 and found["workers"] > 1:
             found["notes"].append(
-                "on the CPUs of one machine the threads of one process are faster than several processes: "
-                "the trainer `local` does the same work"
+                "on the CPUs of one machine the threads of one process are faster than several "
+                "processes: the trainer `local` does the same work"
             )
         return {**found, "collectives": "gloo and shared memory" if on_cpu else "nccl"}
 

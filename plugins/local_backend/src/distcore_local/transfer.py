@@ -35,8 +35,12 @@ class Transfer:
 
 
 def _pinned(batch: Batch) -> Batch:
-    # torch keeps pinned memory for the next one, and hands it out again only after the copies from it are done.
-    ragged = {name: Ragged(*(part.pin_memory() for part in column)) for name, column in batch.ragged.items()}
+    # torch keeps pinned memory for the next one, and hands it out again only after the copies from
+    # it are done.
+    ragged = {
+        name: Ragged(*(part.pin_memory() for part in column))
+        for name, column in batch.ragged.items()
+    }
     return Batch(batch.packed.pin_memory(), batch.layout, ragged, batch.start)
 
 

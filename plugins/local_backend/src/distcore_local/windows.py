@@ -1,4 +1,5 @@
-"""An epoch in shuffled order, a piece of some batches at a time, with one window of every lane in memory."""
+"""An epoch in shuffled order, a piece of some batches at a time, with one window of every lane
+in memory."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class Piece:
     """The rows of successive batches.
 
-    matrix: int32 [n, W]; sizes: of each batch; starts: of batches in order; part_rows: of each batch's parts, if it has
-    any."""
+    matrix: int32 [n, W]; sizes: of each batch; starts: of batches in order; part_rows: of each
+    batch's parts, if it has any."""
 
     matrix: NDArray[np.int32]
     lists: dict[str, Lists]
@@ -30,7 +31,10 @@ class Piece:
 
     def copy(self) -> Piece:
         """The same rows in memory of its own."""
-        lists = {name: Lists(column.values.copy(), column.offsets.copy()) for name, column in self.lists.items()}
+        lists = {
+            name: Lists(column.values.copy(), column.offsets.copy())
+            for name, column in self.lists.items()
+        }
         return Piece(self.matrix.copy(), lists, self.sizes, self.starts, self.part_rows)
 
     def after(self, steps: int) -> Piece:
@@ -52,8 +56,10 @@ class Piece:
 class Deal:
     """What a rank's shuffled epochs have in common.
 
-    mine: the rank's lanes; the store holds their rows and no others. words: W. ragged: names of the ragged columns.
-    steps_in_piece: batches of a piece. parts: how many the rank's lanes make up; 0: batches are not cut into parts.
+    mine: the rank's lanes; the store holds their rows and no others. words: W. ragged: names of the
+        ragged columns.
+    steps_in_piece: batches of a piece. parts: how many the rank's lanes make up; 0: batches are not
+        cut into parts.
     """
 
     lanes: Lanes
@@ -83,12 +89,14 @@ class Deal:
 
     @property
     def lane_rows(self) -> int:
-        """Most rows of a lane that are in memory: a window, and what is left of the one before for the next piece."""
+        """Most rows of a lane that are in memory: a window, and what is left of the one before
+        for the next piece."""
         return self.window_rows + -(-self.steps_in_piece * self.batch_size // self.lanes.lanes)
 
 
 class Buffers:
-    """Memory of an epoch, used again by the next. lanes: int32 [own lanes, lane_rows, W]; laid: one window as read."""
+    """Memory of an epoch, used again by the next. lanes: int32 [own lanes, lane_rows, W]; laid:
+    one window as read."""
 
     def __init__(self, deal: Deal) -> None:
         self.lanes = np.empty((len(deal.mine), deal.lane_rows, deal.words), np.int32)
@@ -96,10 +104,17 @@ class Buffers:
 
 
 class LaneRows:
-    """A lane's rows in the order of the epoch. buffer[at:filled] is what comes next, as far as it was read."""
+    """A lane's rows in the order of the epoch. buffer[at:filled] is what comes next, as far as
+    it was read."""
 
     def __init__(
-        self, store: Store, first: int, order: LaneOrder, buffer: NDArray[np.int32], laid: NDArray[np.int32], at: int
+        self,
+        store: Store,
+        first: int,
+        order: LaneOrder,
+        buffer: NDArray[np.int32],
+        laid: NDArray[np.int32],
+        at: int,
     ) -> None:
         self._store, self._first, self._order = store, first, order
         self._buffer, self._laid = buffer, laid
@@ -121,7 +136,9 @@ class LaneRows:
 
     def _ranges(self, window: int) -> list[tuple[int, int]]:
         """The window's blocks as rows of the store."""
-        return [(self._first + start, self._first + stop) for start, stop in self._order.blocks(window)]
+        return [
+            (self._first + start, self._first + stop) for start, stop in self._order.blocks(window)
+        ]
 
     def _read_window(self) -> None:
         left = self._filled - self.at
@@ -130,11 +147,18 @@ class LaneRows:
         lists = self._store.read(self._ranges(self._next), self._laid)
         if self._next + 1 < self._order.windows:
             self._store.expect(self._ranges(self._next + 1))
-        # mode="clip" lets take write straight into `out`; the order is a permutation, so nothing is ever clipped.
-        self._laid[: len(order)].take(order, axis=0, out=self._buffer[left : left + len(order)], mode="clip")
+        # mode="clip" lets take write straight into `out`; the order is a permutation, so nothing is
+        # ever clipped.
+        self._laid[: len(order)].take(
+            order, axis=0, out=self._buffer[left : left + len(order)], mode="clip"
+        )
         for name, column in lists.items():
             taken = column.take(order)
-            self._lists[name] = Lists.join([self._lists[name].slice(self.at, self._filled), taken]) if left else taken
+            self._lists[name] = (
+                Lists.join([self._lists[name].slice(self.at, self._filled), taken])
+                if left
+                else taken
+            )
         self.at, self._filled = 0, left + len(order)
         self._next += 1
         # Only the first window of a resumed epoch is entered in its middle.
@@ -152,9 +176,13 @@ def shuffled(store: Store, deal: Deal, epoch: int, start: int, buffers: Buffers)
         taken = deal.lanes.taken(first, last, deal.batch_size)[:, deal.mine.start : deal.mine.stop]
         counts = np.diff(taken, axis=0)
         totals = (taken[-1] - taken[0]).tolist()
-        at = np.array([stream.provide(count) for stream, count in zip(streams, totals, strict=True)])
+        at = np.array(
+            [stream.provide(count) for stream, count in zip(streams, totals, strict=True)]
+        )
         # Row after row of the piece: for each batch, from each lane, the run of rows that it takes.
-        matrix = flat.take(runs((taken[:-1] - taken[0] + at + bases).ravel(), counts.ravel()), axis=0)
+        matrix = flat.take(
+            runs((taken[:-1] - taken[0] + at + bases).ravel(), counts.ravel()), axis=0
+        )
         parts = [stream.advance(count) for stream, count in zip(streams, totals, strict=True)]
         lists = _interleaved(deal.ragged, parts, taken, counts)
         rows = counts.reshape(len(counts), deal.parts, -1).sum(2).tolist() if deal.parts else []
@@ -167,14 +195,26 @@ def _streams(store: Store, deal: Deal, epoch: int, start: int, buffers: Buffers)
     for slot, lane in enumerate(deal.mine):
         order = LaneOrder(int(starts[lane + 1] - starts[lane]), lane, deal.seed, epoch, deal.window)
         first = int(starts[lane]) - deal.first_row
-        streams.append(LaneRows(store, first, order, buffers.lanes[slot], buffers.laid, int(taken[lane])))
+        streams.append(
+            LaneRows(store, first, order, buffers.lanes[slot], buffers.laid, int(taken[lane]))
+        )
     return streams
 
 
 def _interleaved(
-    names: tuple[str, ...], parts: list[dict[str, Lists]], taken: NDArray[np.int64], counts: NDArray[np.int64]
+    names: tuple[str, ...],
+    parts: list[dict[str, Lists]],
+    taken: NDArray[np.int64],
+    counts: NDArray[np.int64],
 ) -> dict[str, Lists]:
-    """The ragged columns of a piece, from each lane's part of it. taken, counts: [steps (+ 1), own lanes]."""
+    """The ragged columns of a piece, from each lane's part of it. taken, counts: [steps (+ 1),
+    own lanes]."""
     totals = taken[-1] - taken[0]
-    rows = runs((taken[:-1] - taken[0] + np.cumsum(totals) - totals).ravel(), counts.ravel()) if names else totals
-    return {name: Lists.join(part[name] for part in parts if name in part).take(rows) for name in names}
+    rows = (
+        runs((taken[:-1] - taken[0] + np.cumsum(totals) - totals).ravel(), counts.ravel())
+        if names
+        else totals
+    )
+    return {
+        name: Lists.join(part[name] for part in parts if name in part).take(rows) for name in names
+    }

@@ -1,7 +1,9 @@
-"""A group on this machine: its ranks are started together, watched, ended together, and started again when one is lost.
+"""A group on this machine: its ranks are started together, watched, ended together, and started
+again when one is lost.
 
-torch's elastic agent does the same through a key-value store that listens on every interface and whose values it
-unpickles. Here ranks are told everything through their own pipe, and they meet in a file in a folder of their user's.
+torch's elastic agent does the same through a key-value store that listens on every interface and
+whose values it unpickles. Here ranks are told everything through their own pipe, and they meet in a
+file in a folder of their user's.
 """
 
 from __future__ import annotations
@@ -36,17 +38,20 @@ LOOK_SECONDS = 0.25
 """How often the ranks are looked at; an end is noticed at once."""
 
 LATER_SECONDS = 1.0
-"""How long one that raised waits to be believed: mostly another rank died, and it lost the connection to it."""
+"""How long one that raised waits to be believed: mostly another rank died, and it lost the
+connection to it."""
 
 ALONE_SECONDS = 5.0
-"""How long ranks that are to end may wait for one that is gone; what they wait for will never come."""
+"""How long ranks that are to end may wait for one that is gone; what they wait for will never
+come."""
 
 log = logging.getLogger("distcore")
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Why an attempt failed. text: in words, without a full stop. error: the rank's own, if it is one of distcore's."""
+    """Why an attempt failed. text: in words, without a full stop. error: the rank's own, if it
+    is one of distcore's."""
 
     text: str
     error: DistcoreError | None = None
@@ -62,7 +67,9 @@ def run(group: WorkerGroup, threads: int) -> list[Any]:
         Stopped: Somebody asked to stop; the ranks have had their time to save a checkpoint.
     """
     payload = pickle.dumps((group.function, group.arguments))
-    with Interrupt(group.grace_seconds + LATER_SECONDS) as interrupt:  # the ranks' own time ends first
+    with Interrupt(
+        group.grace_seconds + LATER_SECONDS
+    ) as interrupt:  # the ranks' own time ends first
         for attempt in range(group.max_retries + 1):
             with (
                 temporary_folder("group") as folder,
@@ -74,7 +81,8 @@ def run(group: WorkerGroup, threads: int) -> list[Any]:
             if attempt == group.max_retries or (found.error is not None and found.error.recurs):
                 _give_up(found, attempt)
             log.warning(
-                "%s%s. All ranks were started again (%d of at most %d times); they go on from the last checkpoint.",
+                "%s%s. All ranks were started again (%d of at most %d times); they go on from the "
+                "last checkpoint.",
                 *(found.text[0].upper(), found.text[1:], attempt + 1, group.max_retries),
             )
     raise AssertionError("the last attempt returns or raises")
@@ -92,10 +100,19 @@ def _give_up(loss: Loss, restarts: int) -> NoReturn:
 
 
 class Attempt:
-    """The ranks of one attempt, from their start to their end. folder: theirs alone, for as long as they live."""
+    """The ranks of one attempt, from their start to their end. folder: theirs alone, for as long
+    as they live."""
 
-    def __init__(self, group: WorkerGroup, threads: int, payload: bytes, folder: Path, number: int) -> None:
-        self.group, self.threads, self.payload, self.folder, self.number = group, threads, payload, folder, number
+    def __init__(
+        self, group: WorkerGroup, threads: int, payload: bytes, folder: Path, number: int
+    ) -> None:
+        self.group, self.threads, self.payload, self.folder, self.number = (
+            group,
+            threads,
+            payload,
+            folder,
+            number,
+        )
         self.processes: list[SpawnProcess] = []
         self.ears: dict[int, connection.Connection] = {}
         self.told: dict[int, Told] = {}
@@ -112,7 +129,9 @@ class Attempt:
                     listener = Listener(self._heartbeat(rank))
                     self.ears[rank] = hear
                     process = context.Process(
-                        target=main, args=(self._orders(rank), self.payload, say), name=f"distcore-rank-{rank}"
+                        target=main,
+                        args=(self._orders(rank), self.payload, say),
+                        name=f"distcore-rank-{rank}",
                     )
                     with say:
                         process.start()
@@ -124,7 +143,10 @@ class Attempt:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._end()
 
@@ -141,8 +163,16 @@ class Attempt:
                 raise interrupt.stopped(self._last_words())
             if any(told.kind == "stopped" for told in self.told.values()):
                 self._let_end(time.monotonic() + self.group.grace_seconds)
-                raise next(told.error for told in self.told.values() if told.kind == "stopped" and told.error)
-            results = [self.told[rank].value for rank in sorted(self.told) if self.told[rank].kind == "result"]
+                raise next(
+                    told.error
+                    for told in self.told.values()
+                    if told.kind == "stopped" and told.error
+                )
+            results = [
+                self.told[rank].value
+                for rank in sorted(self.told)
+                if self.told[rank].kind == "result"
+            ]
             if len(results) == self.group.ranks:
                 return results
             loss = self._loss() or self._hung()
@@ -164,7 +194,9 @@ class Attempt:
             "DISTCORE_ATTEMPT": self.number,
         }
         told = {name: str(value) for name, value in environment.items()}
-        return Orders(Rank(index=rank, world=world, local_rank=rank), self.threads, told, os.getpid())
+        return Orders(
+            Rank(index=rank, world=world, local_rank=rank), self.threads, told, os.getpid()
+        )
 
     def _hear(self) -> None:
         """Take what ranks have said; one that ends without a word has closed its pipe."""
@@ -190,7 +222,9 @@ class Attempt:
         rank, told = next(iter((own or raised).items()))
         error = told.error if isinstance(told.error, DistcoreError) else None
         text = (told.text or str(error)).strip().rstrip(".")
-        return Loss(f"rank {rank} (process {self.processes[rank].pid}) raised {text}", error, told.trace)
+        return Loss(
+            f"rank {rank} (process {self.processes[rank].pid}) raised {text}", error, told.trace
+        )
 
     def _hung(self) -> Loss | None:
         """Tell of ranks that make no progress; the one that has made none for too long."""
@@ -219,19 +253,23 @@ class Attempt:
                 break
 
     def _left_alone(self) -> bool:
-        """Whether a rank has ended, and all others wait for the other ranks: one that saves or computes does not."""
+        """Whether a rank has ended, and all others wait for the other ranks: one that saves or
+        computes does not."""
         others = [each for each in self._watch.ranks if each.rank not in self.told]
         waiting = [each for each in others if each.listener.pulse().doing == WAITING]
         return len(waiting) == len(others) < self.group.ranks
 
     def _last_words(self) -> str:
-        return next((str(told.error) for _, told in sorted(self.told.items()) if told.kind == "stopped"), "")
+        return next(
+            (str(told.error) for _, told in sorted(self.told.items()) if told.kind == "stopped"), ""
+        )
 
     def _living(self) -> list[SpawnProcess]:
         return [each for each in self.processes if each.exitcode is None]
 
     def _end(self) -> None:
-        """Nobody is left afterwards. A rank is killed: whatever it was writing is whole, or not there."""
+        """Nobody is left afterwards. A rank is killed: whatever it was writing is whole, or not
+        there."""
         for process in self._living():
             if process.ident is not None and self.told.get(self.processes.index(process)) is None:
                 process.kill()
@@ -253,7 +291,8 @@ def _how(code: int) -> str:
 
 @contextmanager
 def _held_back() -> Iterator[None]:
-    """A process that is started inside begins with these signals blocked, and lets them in once it can answer them."""
+    """A process that is started inside begins with these signals blocked, and lets them in once
+    it can answer them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield

@@ -1,7 +1,9 @@
-"""Rows as Modin keeps them, pandas blocks, without changing a bit of them: every column stays the Arrow array it is.
+"""Rows as Modin keeps them, pandas blocks, without changing a bit of them: every column stays the
+Arrow array it is.
 
-pandas' own types would not do: they have one missing value where Arrow has null beside NaN, and turn integers with
-missing values into floats. Columns of pandas' ArrowExtensionArray hold the Arrow array itself.
+pandas' own types would not do: they have one missing value where Arrow has null beside NaN, and
+turn integers with missing values into floats. Columns of pandas' ArrowExtensionArray hold the Arrow
+array itself.
 """
 
 from __future__ import annotations
@@ -28,13 +30,16 @@ def frame_of(table: pa.RecordBatch) -> pd.DataFrame:
 def table_of(block: pd.DataFrame) -> pa.RecordBatch:
     """The rows of such a block, bit for bit."""
     names = list(block.columns)
-    return pa.RecordBatch.from_arrays([_array(block[name].array.__arrow_array__()) for name in names], names=names)
+    return pa.RecordBatch.from_arrays(
+        [_array(block[name].array.__arrow_array__()) for name in names], names=names
+    )
 
 
 def read(
     index: int, partition: Partition, partial: Callable[[Block], Any], marks: str | None
 ) -> tuple[pd.DataFrame | None, tasks.Folded]:
-    """Task: the rows of a partition as a block, and their statistics. None if there are no rows, or it failed."""
+    """Task: the rows of a partition as a block, and their statistics. None if there are no rows,
+    or it failed."""
     table = tasks.read(index, partition, marks)
     folded = tasks.fold(index, table, partial, marks)
     if isinstance(table, tasks.Failure) or folded.failure is not None or not table.num_rows:

@@ -1,8 +1,9 @@
-"""Modin's engine on Ray: tasks go through its wrapper, rows lie in its partitions. The only file that imports Modin.
+"""Modin's engine on Ray: tasks go through its wrapper, rows lie in its partitions. The only file
+that imports Modin.
 
-Modin keeps references to objects of the Ray it met first in its classes (for `iloc`, for functions of axis operations),
-which are stale after another `ray.init`. So nothing here slices or maps through Modin's frames: partitions are made and
-unwrapped, and tasks are handed to its engine.
+Modin keeps references to objects of the Ray it met first in its classes (for `iloc`, for functions
+of axis operations), which are stale after another `ray.init`. So nothing here slices or maps
+through Modin's frames: partitions are made and unwrapped, and tasks are handed to its engine.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ TOKENS = "RAY_AUTH_MODE"
 
 
 class ModinEngine:
-    """The Ray that this process is connected to, the one RAY_ADDRESS names, or a new one here until `close`."""
+    """The Ray that this process is connected to, the one RAY_ADDRESS names, or a new one here
+    until `close`."""
 
     def __init__(self) -> None:
         import ray
@@ -33,7 +35,10 @@ class ModinEngine:
             _read_settings_anew()
             address = os.environ.get("RAY_ADDRESS") or "local"
             if address == "local":
-                log.info("modin: no Ray cluster is connected, so one is started on this machine for preprocessing.")
+                log.info(
+                    "modin: no Ray cluster is connected, so one is started on this machine for "
+                    "preprocessing."
+                )
             quiet: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **quiet)
         self.cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -61,7 +66,8 @@ class ModinEngine:
         return found
 
     def frame(self, blocks: Sequence[Any], rows: Sequence[int], names: Sequence[str]) -> Any:
-        """A modin.pandas.DataFrame of these blocks, whose index is the row number. Nothing is read for it."""
+        """A modin.pandas.DataFrame of these blocks, whose index is the row number. Nothing is
+        read for it."""
         import pandas as pd
         from modin.distributed.dataframe.pandas import from_partitions
 
@@ -93,19 +99,22 @@ class ModinEngine:
 
 
 def _read_settings_anew() -> None:
-    """Ray's native library remembers whether the cluster before this one used tokens, and would be dead to this one."""
+    """Ray's native library remembers whether the cluster before this one used tokens, and would
+    be dead to this one."""
     native: Any = importlib.import_module("ray._raylet")
     native.Config.initialize("")
     native.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _require_ray() -> None:
-    """Raises UserError if Modin was told to run on another engine in this process; Ray is its own default."""
+    """Raises UserError if Modin was told to run on another engine in this process; Ray is its
+    own default."""
     from modin.config import Engine, StorageFormat
 
     for setting, wanted in ((Engine, "Ray"), (StorageFormat, "Pandas")):
         if setting.get() != wanted:
             raise UserError(
-                f"The modin processor runs on Modin's {wanted} {setting.__name__.lower()}, but in this process "
-                f"{setting.varname} is {setting.get()}. Unset {setting.varname}, or use another processor."
+                f"The modin processor runs on Modin's {wanted} {setting.__name__.lower()}, but in "
+                f"this process {setting.varname} is {setting.get()}. Unset {setting.varname}, or "
+                "use another processor."
             )

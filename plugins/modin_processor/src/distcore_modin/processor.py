@@ -1,7 +1,7 @@
 """The Modin processor: partitions are read and shards written by tasks of Modin's engine, on Ray.
 
-The rows lie between the two in a Modin frame, whose blocks are in Ray's object store, which spills to disk when it is
-full. The driver sees the merged statistics and what was written, never rows.
+The rows lie between the two in a Modin frame, whose blocks are in Ray's object store, which spills
+to disk when it is full. The driver sees the merged statistics and what was written, never rows.
 """
 
 from __future__ import annotations
@@ -40,15 +40,19 @@ class ModinProcessor:
         self._blocks: dict[int, Any] = {}
 
     def scan(self, source: Source, scratch: Path | None = None) -> int:
-        """Cut the source into partitions. scratch: a folder where tasks leave a mark when they fail."""
+        """Cut the source into partitions. scratch: a folder where tasks leave a mark when they
+        fail."""
         self._forget()
         self._engine = self._engine or ModinEngine()
         self._partitions = tasks.cut_source(source, self._engine.cpus, self.options.parallelism)
         self._scratch = Path(tempfile.mkdtemp(prefix="failed-", dir=scratch))
         return len(self._partitions)
 
-    def fold(self, partial: Callable[[Block], T], merge: Callable[[T, T], T]) -> tuple[T, list[int]]:
-        """Read every partition once. Raises what the first partition in row order that failed raised."""
+    def fold(
+        self, partial: Callable[[Block], T], merge: Callable[[T, T], T]
+    ) -> tuple[T, list[int]]:
+        """Read every partition once. Raises what the first partition in row order that failed
+        raised."""
         if not self._partitions:
             raise ValueError("nothing was folded: the source has no partitions")
         engine, marks = self._ready()
@@ -60,7 +64,8 @@ class ModinProcessor:
         level = [folded for _, folded in read]
         while len(level) > 1:
             level = [
-                engine.run(blocks.merge, join, *level[start : start + FAN_IN]) for start in range(0, len(level), FAN_IN)
+                engine.run(blocks.merge, join, *level[start : start + FAN_IN])
+                for start in range(0, len(level), FAN_IN)
             ]
         folded = self._values(level, marks)[0]
         if folded.failure is not None:
@@ -69,7 +74,9 @@ class ModinProcessor:
         self._keep([block for block, _ in read], rows)
         return folded.state, rows
 
-    def write_shards(self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]) -> list[R]:
+    def write_shards(
+        self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]
+    ) -> list[R]:
         """Call write(plan, slices) for each plan, in a task of its own."""
         engine, marks = self._ready()
         function = engine.put(write)
@@ -77,7 +84,14 @@ class ModinProcessor:
         for plan in plans:
             pieces = tasks.slices(plan, self._starts)
             begun.append(
-                engine.run(blocks.write, function, plan, pieces, marks, *(self._blocks[each.index] for each in pieces))
+                engine.run(
+                    blocks.write,
+                    function,
+                    plan,
+                    pieces,
+                    marks,
+                    *(self._blocks[each.index] for each in pieces),
+                )
             )
         results = self._values(begun, marks)
         tasks.raise_first(results)
@@ -108,11 +122,14 @@ class ModinProcessor:
         if not filled:
             return
         names = self._values([self._engine.run(list, found[filled[0]])], None)[0]
-        self._frame = self._engine.frame([found[index] for index in filled], [rows[index] for index in filled], names)
+        self._frame = self._engine.frame(
+            [found[index] for index in filled], [rows[index] for index in filled], names
+        )
         self._blocks = dict(zip(filled, self._engine.blocks(self._frame), strict=True))
 
     def _values(self, references: Sequence[Any], marks: str | None) -> list[Any]:
-        """Results of tasks. Raises CacheError if Ray fails: what tasks raise comes back as values."""
+        """Results of tasks. Raises CacheError if Ray fails: what tasks raise comes back as
+        values."""
         assert self._engine is not None
         with tasks.waiting_for("with Modin on Ray", marks):
             return self._engine.values(references)

@@ -1,7 +1,8 @@
-"""`python -m distcore_optuna.child FD`: trials, one after another; what to run comes through standard input.
+"""`python -m distcore_optuna.child FD`: trials, one after another; what to run comes through
+standard input.
 
-When the driver dies its end of the pipe closes, and this process with all that it started ends at once: the driver that
-goes on with the search must find nobody else at work in a trial's folder."""
+When the driver dies its end of the pipe closes, and this process with all that it started ends at
+once: the driver that goes on with the search must find nobody else at work in a trial's folder."""
 
 from __future__ import annotations
 
@@ -19,12 +20,15 @@ from distcore_torch.signals import own_process
 
 def main(answers: int) -> None:
     """Run what comes until the pipe ends. A byte after each trial says that it returned."""
-    # Who wants to be asked to end (the training loop) listens for itself. Anywhere else a KeyboardInterrupt may get
-    # lost, or turn into another error (in an import, in a destructor): the trial would go on, or would have failed.
+    # Who wants to be asked to end (the training loop) listens for itself. Anywhere else a
+    # KeyboardInterrupt may get lost, or turn into another error (in an import, in a destructor):
+    # the trial would go on, or would have failed.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     own_process()
     work: queue.Queue[Any] = queue.Queue()
-    threading.Thread(target=_read, args=(sys.stdin.buffer, work), name="distcore-driver", daemon=True).start()
+    threading.Thread(
+        target=_read, args=(sys.stdin.buffer, work), name="distcore-driver", daemon=True
+    ).start()
     os.set_inheritable(answers, False)  # the pipe's end must tell of this process alone
     while True:
         try:

@@ -1,4 +1,5 @@
-"""Trials as processes of this machine: asked of Optuna, watched round by round, stopped if they are no good."""
+"""Trials as processes of this machine: asked of Optuna, watched round by round, stopped if they
+are no good."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class LocalExecutor:
     # -------------------------------------------------------------- contracts.Executor
 
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
-        """As many trials at once as there are GPUs, else CPUs, for; or as many as the section says."""
+        """As many trials at once as there are GPUs, else CPUs, for; or as many as the section
+        says."""
         from distcore_optuna.study import algorithm, sampler
 
         sampler(self.options, job, job.seed)  # refuses what is not installed
@@ -57,7 +59,14 @@ class LocalExecutor:
         """Run the trials. On a ctrl-C every one is asked to save where it is."""
         from distcore_optuna.study import Study
 
-        _Loop(self, job, Study(job, self.options), self._at_once(job, backend)[0], backend.resources().gpus, told).run()
+        _Loop(
+            self,
+            job,
+            Study(job, self.options),
+            self._at_once(job, backend)[0],
+            backend.resources().gpus,
+            told,
+        ).run()
 
     # -------------------------------------------------------------- resources
 
@@ -67,8 +76,9 @@ class LocalExecutor:
         gpus = self.gpus_per_trial(found.gpus) * job.workers
         if options.gpu_resources_per_trial and gpus > found.gpus:
             raise UserError(
-                f"hyperopt.executor.gpu_resources_per_trial: one trial needs {gpus:g} GPUs ({job.workers} workers × "
-                f"{options.gpu_resources_per_trial:g}), but there are {found.gpus}. Lower it."
+                f"hyperopt.executor.gpu_resources_per_trial: one trial needs {gpus:g} GPUs "
+                f"({job.workers} workers × {options.gpu_resources_per_trial:g}), but there are "
+                f"{found.gpus}. Lower it."
             )
         fit = max(1, int(found.gpus // gpus if gpus else found.cpus // cpus))
         wanted = options.max_concurrent_trials
@@ -77,8 +87,8 @@ class LocalExecutor:
         notes = []
         if at_once * cpus > found.cpus:
             notes.append(
-                f"{at_once} trials at once × {cpus:g} CPUs are more than the {found.cpus} of this machine: "
-                "each is slower."
+                f"{at_once} trials at once × {cpus:g} CPUs are more than the {found.cpus} of this "
+                "machine: each is slower."
             )
         return at_once, notes
 
@@ -124,7 +134,8 @@ class _Loop:
         self.deadline = None if budget is None else time.monotonic() + budget
 
     def run(self) -> None:
-        # Between two looks only: an exception at any moment could come between a trial's begin and our knowing of it.
+        # Between two looks only: an exception at any moment could come between a trial's begin and
+        # our knowing of it.
         with Interrupt() as interrupt:
             self._until_ended(interrupt)
 
@@ -161,7 +172,8 @@ class _Loop:
             folder = self.job.work.folder(name)
             follower = Follower(folder / ROUNDS)
             if any(self._report(trial, found) for found in follower.new()):
-                # Rounds of an attempt before, whose driver was killed when it had not seen the last of them.
+                # Rounds of an attempt before, whose driver was killed when it had not seen the last
+                # of them.
                 end_record(folder, "stopped", self.objective)
                 self._ended_already(trial, name)
                 self.told(name)
@@ -208,19 +220,25 @@ class _Loop:
         return bool(getattr(scheduler, "stop_last_trials", False)) and at >= scheduler.max_t
 
     def _stop(self, each: Running) -> None:
-        """Stop a trial for good. Its record says so first: a driver that is killed now does not go on with it."""
+        """Stop a trial for good. Its record says so first: a driver that is killed now does not
+        go on with it."""
         each.stopping = True
-        end_record(self.job.work.folder(each.name), "stopped", self.objective, seconds=each.process.seconds)
+        end_record(
+            self.job.work.folder(each.name), "stopped", self.objective, seconds=each.process.seconds
+        )
         each.process.ask_to_stop()
 
     def _end(self, each: Running) -> None:
-        """The trial is over: tell what became of it. Its process serves again only if all went well."""
+        """The trial is over: tell what became of it. Its process serves again only if all went
+        well."""
         self.running.remove(each)
         if each.stopping or not each.process.alive():
             each.process.close()
         why = f"{each.process.how_it_ended()}; see log.txt in the trial's folder"
         folder = self.job.work.folder(each.name)
-        record: Mapping[str, Any] = end_record(folder, "failed", self.objective, why, each.process.seconds)
+        record: Mapping[str, Any] = end_record(
+            folder, "failed", self.objective, why, each.process.seconds
+        )
         if record["state"] == "finished" and not each.stopping:
             self.idle[each.slot] = each.process
         else:
@@ -234,7 +252,12 @@ class _Loop:
             return False
         for each in self.running:
             if not each.stopping:
-                end_record(self.job.work.folder(each.name), "stopped", self.objective, seconds=each.process.seconds)
+                end_record(
+                    self.job.work.folder(each.name),
+                    "stopped",
+                    self.objective,
+                    seconds=each.process.seconds,
+                )
         stop([each.process for each in self.running])
         for each in list(self.running):
             self._end(each)

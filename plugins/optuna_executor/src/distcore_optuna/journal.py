@@ -1,6 +1,8 @@
-"""Optuna's journal with a digest and a number in each line: none is changed, lost or repeated unseen.
+"""Optuna's journal with a digest and a number in each line: none is changed, lost or repeated
+unseen.
 
-A line stays what Optuna writes, {"op_code": …}, with two keys more, which its dashboard passes over.
+A line stays what Optuna writes, {"op_code": …}, with two keys more, which its dashboard passes
+over.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ class JournalDamaged(Exception):
 
 
 class SealedJournal(BaseJournalBackend):
-    """The journal of one search. The search holds its folder and one thread writes, so it needs no lock of its own.
+    """The journal of one search. The search holds its folder and one thread writes, so it needs no
+    lock of its own.
 
     A last line that a kill cut short is dropped, with a warning: its operation is made again.
     """
@@ -56,7 +59,8 @@ class SealedJournal(BaseJournalBackend):
             self.append_logs(waiting)
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """The operations from that number on; within `whole` those that wait. Raises JournalDamaged."""
+        """The operations from that number on; within `whole` those that wait. Raises
+        JournalDamaged."""
         if self._waiting is not None:
             yield from self._waiting[log_number_from - len(self._offsets) + 1 :]
             return

@@ -1,4 +1,5 @@
-"""The options of the local executor: Ludwig's for all executors, and those of its `optuna` executor."""
+"""The options of the local executor: Ludwig's for all executors, and those of its `optuna`
+executor."""
 
 from __future__ import annotations
 
@@ -15,18 +16,22 @@ class LocalOptions(ExecutorOptions):
 
     unread: ClassVar[Mapping[str, str]] = {
         **ExecutorOptions.unread,
-        "trial_driver_resources": "the process that looks after a trial on Ray is the trial itself on this machine",
-        "storage": "the study is study.journal in the search's folder, and --model_resume_path goes on with it",
+        "trial_driver_resources": "the process that looks after a trial on Ray is the trial "
+        "itself on this machine",
+        "storage": "the study is study.journal in the search's folder, and --model_resume_path "
+        "goes on with it",
         "study_name": "a folder holds one study",
     }
 
     sampler: Literal["auto", "tpe", "random", "gp", "cmaes"] = Field(
         "auto",
-        description="How Optuna chooses, if search_alg names nothing else; auto: tpe. gp and cmaes need packages "
-        "of their own (scipy; cmaes).",
+        description="How Optuna chooses, if search_alg names nothing else; auto: tpe. gp and cmaes "
+        "need packages of their own (scipy; cmaes).",
     )
     pruner: Literal["median", "hyperband"] | None = Field(
-        None, description="Ludwig's short word for a scheduler: median_stopping_rule, or hyperband, by rounds."
+        None,
+        description="Ludwig's short word for a scheduler: median_stopping_rule, or hyperband, by "
+        "rounds.",
     )
 
     trial_driver_resources: dict[str, Annotated[float, Field(ge=0)]] | None = Field(
@@ -40,7 +45,9 @@ class LocalOptions(ExecutorOptions):
     def _whole_factors(cls, scheduler: Any) -> Any:
         factor = getattr(scheduler, "reduction_factor", 2)
         if factor != int(factor) or factor < 2:
-            raise ValueError(f"reduction_factor should be a whole number from 2 here; got {factor:g}")
+            raise ValueError(
+                f"reduction_factor should be a whole number from 2 here; got {factor:g}"
+            )
         return scheduler
 
     @model_validator(mode="after")

@@ -1,4 +1,5 @@
-"""What distcore-optuna offers: the executor of one machine, as `local` and by Ludwig's name `optuna`."""
+"""What distcore-optuna offers: the executor of one machine, as `local` and by Ludwig's name
+`optuna`."""
 
 from __future__ import annotations
 

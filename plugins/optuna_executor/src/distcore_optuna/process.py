@@ -1,4 +1,5 @@
-"""A process for trials: without the caller's main module, used again by the next trial, stopped with all it started."""
+"""A process for trials: without the caller's main module, used again by the next trial, stopped
+with all it started."""
 
 from __future__ import annotations
 
@@ -28,11 +29,13 @@ INHERITED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 class TrialProcess:
-    """A fresh interpreter in a session of its own, which runs `function(work, name, raw)` as often as it is told to.
+    """A fresh interpreter in a session of its own, which runs `function(work, name, raw)` as often
+    as it is told to.
 
-    Importing torch takes seconds, so a process whose trial ended well serves the next one. It ends when this process
-    does, however this one ends: it watches the pipe that its work comes through. Its temporary files lie in a folder of
-    their own, which is removed after it: trials are stopped and killed, and leave some."""
+    Importing torch takes seconds, so a process whose trial ended well serves the next one. It ends
+    when this process does, however this one ends: it watches the pipe that its work comes through.
+    Its temporary files lie in a folder of their own, which is removed after it: trials are
+    stopped and killed, and leave some."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         path = os.pathsep.join(each for each in sys.path if each)
@@ -53,7 +56,9 @@ class TrialProcess:
         self.started = time.monotonic()
         self._done = True
 
-    def start(self, function: Any, work: Any, name: str, raw: Mapping[str, Any], folder: Path) -> None:
+    def start(
+        self, function: Any, work: Any, name: str, raw: Mapping[str, Any], folder: Path
+    ) -> None:
         """Begin a trial; what it prints goes to `log.txt` in its folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self.started, self._done = time.monotonic(), False
@@ -113,7 +118,8 @@ class TrialProcess:
 def stop(processes: list[TrialProcess]) -> None:
     """Ask all to stop, wait some time until their trials have, then end the processes.
 
-    A trial that was at its end when it was asked comes to it, and its process then waits for another one."""
+    A trial that was at its end when it was asked comes to it, and its process then waits for
+    another one."""
     for each in processes:
         each.ask_to_stop()
     deadline = time.monotonic() + PATIENCE_SECONDS

@@ -1,4 +1,5 @@
-"""Optuna's study in the search's folder: what is asked next, which trial is stopped, and what a killed driver left."""
+"""Optuna's study in the search's folder: what is asked next, which trial is stopped, and what a
+killed driver left."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -31,7 +37,8 @@ STARTUP = 10
 class Study:
     """The trials so far. Numbers are Optuna's: 0, 1, …; the journal survives a killed driver.
 
-    The trials' own records are the truth: a journal that is damaged, or tells otherwise, is made anew from them."""
+    The trials' own records are the truth: a journal that is damaged, or tells otherwise, is made
+    anew from them."""
 
     def __init__(self, job: SearchJob, options: LocalOptions) -> None:
         # Optuna tells every trial on the terminal, and so do we.
@@ -46,7 +53,9 @@ class Study:
         except JournalDamaged as error:
             trouble = str(error)
         if trouble:
-            log.warning("%s is damaged (%s). It is made anew from the trials' records.", self.path, trouble)
+            log.warning(
+                "%s is damaged (%s). It is made anew from the trials' records.", self.path, trouble
+            )
             self.path.unlink()
             self.study = self._opened()
             self._restore(records)
@@ -123,7 +132,8 @@ class Study:
         elif number < len(self.job.points):
             given = self.job.points[number]
         waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-        # Seeded by the trial's number, so that a resumed search does not draw the first numbers again.
+        # Seeded by the trial's number, so that a resumed search does not draw the first numbers
+        # again.
         self.study.sampler = sampler(self.options, self.job, self.job.seed + number)
         # A trial with some of its parameters would be gone on with as if those were all.
         with self.journal.whole():
@@ -132,9 +142,12 @@ class Study:
             return self.study.ask(dict(self.axes))
 
     def report(self, trial: Trial, value: float, time: int) -> bool:
-        """Tell a round's value at a time; True: the trial should be stopped. What was told before changes nothing."""
+        """Tell a round's value at a time; True: the trial should be stopped. What was told
+        before changes nothing."""
         known = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-        if time in known:  # by a driver that was killed since; or the first of two rounds in a second
+        if (
+            time in known
+        ):  # by a driver that was killed since; or the first of two rounds in a second
             return False
         trial.report(value, time)
         return bool(trial.should_prune())
@@ -167,7 +180,11 @@ def algorithm(options: LocalOptions, job: SearchJob) -> str:
     """Name of what chooses the trials."""
     if job.variants is not None:
         return "grid search" if any(axis.grid for axis in job.axes.values()) else "random search"
-    return "tpe" if job.algorithm.get("type") == "optuna" or options.sampler == "auto" else options.sampler
+    return (
+        "tpe"
+        if job.algorithm.get("type") == "optuna" or options.sampler == "auto"
+        else options.sampler
+    )
 
 
 def sampler(options: LocalOptions, job: SearchJob, seed: int) -> optuna.samplers.BaseSampler:
@@ -181,7 +198,9 @@ def sampler(options: LocalOptions, job: SearchJob, seed: int) -> optuna.samplers
 
             return optuna.samplers.CmaEsSampler(seed=seed)
     except ImportError as error:
-        raise UserError(f"hyperopt.executor.sampler: {name} needs {error.name}: pip install {error.name}") from error
+        raise UserError(
+            f"hyperopt.executor.sampler: {name} needs {error.name}: pip install {error.name}"
+        ) from error
     if name == "tpe":
         # Liars keep trials that run beside each other from all asking the same.
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, constant_liar=True)
@@ -201,7 +220,8 @@ def pruner(options: LocalOptions) -> optuna.pruners.BasePruner:
         return optuna.pruners.HyperbandPruner(1, scheduler.max_t, int(scheduler.reduction_factor))
     if scheduler.type.startswith("median"):
         return optuna.pruners.MedianPruner(
-            n_startup_trials=scheduler.min_samples_required, n_warmup_steps=int(scheduler.grace_period)
+            n_startup_trials=scheduler.min_samples_required,
+            n_warmup_steps=int(scheduler.grace_period),
         )
     factor = int(scheduler.reduction_factor)
     if scheduler.brackets > 1:

@@ -1,8 +1,9 @@
 """What a shard's footer and page headers claim, checked before pyarrow believes it.
 
-pyarrow allocates what a page header says (600 bytes can claim gigabytes), and makes Arrow extension types by whatever
-code is registered for their names. A shard of ours has neither dictionaries nor extension types, so what has them is
-not ours. Formats: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift, in Thrift's
+pyarrow allocates what a page header says (600 bytes can claim gigabytes), and makes Arrow extension
+types by whatever code is registered for their names. A shard of ours has neither dictionaries nor
+extension types, so what has them is not ours. Formats:
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift, in Thrift's
 compact protocol.
 """
 
@@ -20,8 +21,8 @@ ARROW_SCHEMA = re.compile(rb"ARROW:schema")
 EXTENSION = b"ARROW:extension"
 
 FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
-"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more. The writer leaves out
-compression if a shard would be beyond it."""
+"""Columns may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more. The
+writer leaves out compression if a shard would be beyond it."""
 
 TYPES = ("FLOAT", "INT32")
 DATA_PAGE = 0
@@ -38,7 +39,8 @@ def limit(file_bytes: int) -> int:
 
 
 def check_footer(source: BinaryIO) -> int:
-    """The file's size. Raises ValueError if it is no Parquet, or its Arrow schema has an extension type."""
+    """The file's size. Raises ValueError if it is no Parquet, or its Arrow schema has an
+    extension type."""
     size = source.seek(0, 2)
     tail = _read(source, max(size - 8, 0), 8)
     length = int.from_bytes(tail[:4], "little")
@@ -60,10 +62,16 @@ def check_pages(source: BinaryIO, metadata: pq.FileMetaData, size: int) -> None:
                 raise ValueError(f"column {column.path_in_schema!r} is stored as no cache's is")
             begin, length = column.data_page_offset, column.total_compressed_size
             if begin < 0 or length < 0 or begin + length > size:
-                raise ValueError(f"column {column.path_in_schema!r} lies beyond the end of the file, {size} bytes")
+                raise ValueError(
+                    f"column {column.path_in_schema!r} lies beyond the end of the file, {size} "
+                    "bytes"
+                )
             held += _column(source, begin, begin + length)
             if held > limit(size):
-                raise ValueError(f"its columns claim {held} bytes and more, which cannot come from a file of {size}")
+                raise ValueError(
+                    f"its columns claim {held} bytes and more, which cannot come from a file of "
+                    f"{size}"
+                )
     source.seek(0)
 
 
@@ -96,9 +104,14 @@ def _column(source: BinaryIO, at: int, end: int) -> int:
             wanted, encoding = 4 * data[1], data[2]
         except (IndexError, KeyError, TypeError) as error:
             raise ValueError(f"the page at byte {at} has no header of ours") from error
-        if page[1] != DATA_PAGE or encoding not in (PLAIN, BYTE_STREAM_SPLIT) or min(plain, packed, wanted) < 0:
+        if (
+            page[1] != DATA_PAGE
+            or encoding not in (PLAIN, BYTE_STREAM_SPLIT)
+            or min(plain, packed, wanted) < 0
+        ):
             raise ValueError(f"the page at byte {at} is stored as none of ours is")
-        # Levels of ragged columns come in runs, so their number counts too, whatever bytes there are.
+        # Levels of ragged columns come in runs, so their number counts too, whatever bytes there
+        # are.
         held += max(plain, wanted)
         at += length + packed
     if at != end:
@@ -107,7 +120,8 @@ def _column(source: BinaryIO, at: int, end: int) -> int:
 
 
 def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """{field: value} of a Thrift struct, and where it ends. Raises IndexError if the data end before."""
+    """{field: value} of a Thrift struct, and where it ends. Raises IndexError if the data end
+    before."""
     found: dict[int, Any] = {}
     field = 0
     while data[at]:

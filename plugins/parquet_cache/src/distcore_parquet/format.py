@@ -1,9 +1,11 @@
-"""Encoded columns as one Parquet file a shard, readable by anything and with the same bytes for equal tables.
+"""Encoded columns as one Parquet file a shard, readable by anything and with the same bytes for
+equal tables.
 
-What the layout owes its speed to: columns are required (no definition levels), there are no statistics and no
-dictionaries (values are codes already), floats lie plain, and the bytes of codes are split by significance before they
-are compressed (BYTE_STREAM_SPLIT), which lz4 then does at memory speed. Every page has a CRC for other readers; ours
-is given files whose hash was compared (`cache/files.py`), and checking again took three tenths of the time.
+What the layout owes its speed to: columns are required (no definition levels), there are no
+statistics and no dictionaries (values are codes already), floats lie plain, and the bytes of codes
+are split by significance before they are compressed (BYTE_STREAM_SPLIT), which lz4 then does at
+memory speed. Every page has a CRC for other readers; ours is given files whose hash was compared
+(`cache/files.py`), and checking again took three tenths of the time.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ WRITE_BATCH = 1 << 16
 
 PAGE_BYTES = 1 << 20
 PAGE_ROWS = "max_rows_per_page" in inspect.signature(pq.write_table).parameters
-"""pyarrow's newer versions, which know this option, cut a page every 20,000 rows, and each costs its readers time."""
+"""pyarrow's newer versions, which know this option, cut a page every 20,000 rows, and each costs
+its readers time."""
 
 
 class ParquetFormat:
@@ -37,9 +40,11 @@ class ParquetFormat:
         self.options = options or ParquetOptions()
 
     def write(self, target: BinaryIO, table: pa.Table) -> None:
-        """Write a table of float32, int32, int8, FixedSizeList or List<int32> columns without missing values.
+        """Write a table of float32, int32, int8, FixedSizeList or List<int32> columns without
+        missing values.
 
-        The bytes depend on the values and the options alone: not on chunks, slices, metadata or threads."""
+        The bytes depend on the values and the options alone: not on chunks, slices, metadata or
+        threads."""
         table = _normal(table)
         start = target.tell()
         self._write(target, table, self.options.compression)
@@ -69,7 +74,8 @@ class ParquetFormat:
 
 
 class ParquetShard:
-    """An open shard. Keeps the row group it decoded last, so that small reads in order decode each one once.
+    """An open shard. Keeps the row group it decoded last, so that small reads in order decode each
+    one once.
 
     Used by one thread at a time."""
 
@@ -85,7 +91,9 @@ class ParquetShard:
             self._starts.append(self._starts[-1] + metadata.row_group(number).num_rows)
         self._last: tuple[Any, pa.Table] | None = None
 
-    def read(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def read(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         """Rows [start, stop) of the columns, in the order they are asked for."""
         stop = self.rows if stop is None else stop
         if not 0 <= start <= stop <= self.rows:
@@ -104,8 +112,13 @@ class ParquetShard:
         self._source.close()
 
     def _pieces(self, start: int, stop: int, names: list[str] | None) -> Iterator[pa.Table]:
-        """The row groups that hold the rows: whole ones read together, the ends cut from a row group that is kept."""
-        groups = [n for n in range(len(self._starts) - 1) if self._starts[n] < stop and self._starts[n + 1] > start]
+        """The row groups that hold the rows: whole ones read together, the ends cut from a row
+        group that is kept."""
+        groups = [
+            n
+            for n in range(len(self._starts) - 1)
+            if self._starts[n] < stop and self._starts[n + 1] > start
+        ]
         whole = [n for n in groups if start <= self._starts[n] and self._starts[n + 1] <= stop]
         if groups and groups[0] not in whole:
             yield self._part(groups[0], start, stop, names)
@@ -142,10 +155,15 @@ def _encodings(schema: pa.Schema, codec: str) -> dict[str, Any]:
 
 
 def _normal(table: pa.Table) -> pa.Table:
-    """The same values as one chunk a column, required fields, no metadata: one input for equal tables."""
-    arrays = [_required(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
+    """The same values as one chunk a column, required fields, no metadata: one input for equal
+    tables."""
+    arrays = [
+        _required(name, column)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
     fields = [
-        pa.field(name, array.type, nullable=False) for name, array in zip(table.column_names, arrays, strict=True)
+        pa.field(name, array.type, nullable=False)
+        for name, array in zip(table.column_names, arrays, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 

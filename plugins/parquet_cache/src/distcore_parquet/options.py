@@ -14,11 +14,15 @@ class ParquetOptions(BaseModel):
 
     compression: Literal["lz4", "snappy", "zstd", "none"] = Field(
         default="lz4",
-        description="lz4, snappy: codes and tokens are compressed, floats are not (they hardly shrink); zstd: "
-        "everything is, for the smallest files; none: for the fastest writing.",
+        description="lz4, snappy: codes and tokens are compressed, floats are not (they hardly "
+        "shrink); zstd: everything is, for the smallest files; none: for the fastest "
+        "writing.",
     )
     row_group_rows: int = Field(
-        default=65_536, ge=1024, le=1 << 24, description="Rows of a row group: the least that is decoded at once."
+        default=65_536,
+        ge=1024,
+        le=1 << 24,
+        description="Rows of a row group: the least that is decoded at once.",
     )
 
 

@@ -9,7 +9,8 @@ from distcore_core.plugin import hookimpl
 DISTCORE_API = (1, 0)
 
 DATA_VERSION = 1
-"""Raised whenever these files encode the same rows otherwise: caches and models of another are then refused."""
+"""Raised whenever these files encode the same rows otherwise: caches and models of another are
+then refused."""
 
 
 @hookimpl

@@ -1,7 +1,8 @@
-"""Which Ray cluster this process is in or is pointed to: the environment, a file and a socket, and no import of Ray.
+"""Which Ray cluster this process is in or is pointed to: the environment, a file and a socket, and
+no import of Ray.
 
-`ray.init()` believes the address file of a cluster that died, and then hangs for minutes; here an address of the file
-counts only if something answers.
+`ray.init()` believes the address file of a cluster that died, and then hangs for minutes; here an
+address of the file counts only if something answers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ PROBE_SECONDS = 0.25
 """How long a cluster on this machine may take to accept a connection."""
 
 ANSWER_SECONDS = 10.0
-"""How long the head of a cluster may take to answer who connects to it; on a quiet machine it takes a millisecond."""
+"""How long the head of a cluster may take to answer who connects to it; on a quiet machine it
+takes a millisecond."""
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """What a client of gRPC says first: HTTP/2's preface and empty settings (RFC 9113, 3.4)."""
@@ -34,7 +36,8 @@ log = logging.getLogger("distcore")
 
 @dataclass(frozen=True)
 class Found:
-    """A cluster to use. address: host:port, or "" if only Ray knows (inside a worker). reason: for people.
+    """A cluster to use. address: host:port, or "" if only Ray knows (inside a worker). reason: for
+    people.
 
     priority: how strongly it speaks for the backend (`contracts.Detection`)."""
 
@@ -53,11 +56,15 @@ class AddressFile:
 
 
 def detect(environment: Mapping[str, str] = os.environ) -> Found | None:
-    """The cluster that this process is in, that RAY_ADDRESS names, or that is alive on this machine; None: no such.
+    """The cluster that this process is in, that RAY_ADDRESS names, or that is alive on this
+    machine; None: no such.
 
-    What RAY_ADDRESS names is believed here: whoever set it must hear if it does not answer, not train elsewhere."""
+    What RAY_ADDRESS names is believed here: whoever set it must hear if it does not answer, not
+    train elsewhere."""
     if environment.get("RAY_JOB_ID") and environment.get("RAY_RAYLET_PID"):
-        return Found(_plain(environment), "inside a Ray worker (RAY_JOB_ID and RAY_RAYLET_PID are set)", 90)
+        return Found(
+            _plain(environment), "inside a Ray worker (RAY_JOB_ID and RAY_RAYLET_PID are set)", 90
+        )
     named = environment.get("RAY_ADDRESS", "")
     if named and named != "auto":
         return Found(named, f"RAY_ADDRESS is {named}", 80)
@@ -65,7 +72,12 @@ def detect(environment: Mapping[str, str] = os.environ) -> Found | None:
     if file is None:
         return None
     if file.trouble:
-        log.info("%s names the Ray cluster %s, but %s; it is not used.", file.path, file.address, file.trouble)
+        log.info(
+            "%s names the Ray cluster %s, but %s; it is not used.",
+            file.path,
+            file.address,
+            file.trouble,
+        )
         return None
     return Found(file.address, f"a live Ray cluster at {file.address} (from {file.path})", 40)
 
@@ -76,7 +88,8 @@ def _plain(environment: Mapping[str, str]) -> str:
 
 
 def address_file(environment: Mapping[str, str] = os.environ) -> AddressFile | None:
-    """What the address file of a cluster on this machine says; None: there is none, or it is not this user's."""
+    """What the address file of a cluster on this machine says; None: there is none, or it is not
+    this user's."""
     root = environment.get("RAY_TMPDIR") or environment.get("TMPDIR") or "/tmp"
     path = Path(root, FILE)
     try:
@@ -87,7 +100,8 @@ def address_file(environment: Mapping[str, str] = os.environ) -> AddressFile | N
         return None
     if not address:
         return None
-    # A cluster that is too busy to greet within that time is believed here; who joins it waits longer.
+    # A cluster that is too busy to greet within that time is believed here; who joins it waits
+    # longer.
     trouble, silent = greet(address, PROBE_SECONDS, PROBE_SECONDS)
     return AddressFile(path, address, "" if silent else trouble)
 
@@ -108,8 +122,8 @@ def probe(address: str, seconds: float) -> str:
 def greet(address: str, connect: float, answer: float = ANSWER_SECONDS) -> tuple[str, bool]:
     """Whether what listens at host:port greets as a gRPC server, as a Ray cluster's head does.
 
-    `ray.init()` waits for minutes if a connection is accepted and nothing is said: a process that stands still, a
-    port of something else.
+    `ray.init()` waits for minutes if a connection is accepted and nothing is said: a process that
+    stands still, a port of something else.
 
     Args:
         address: host:port.
@@ -117,10 +131,14 @@ def greet(address: str, connect: float, answer: float = ANSWER_SECONDS) -> tuple
         answer: Seconds that it may then take to answer.
 
     Returns:
-        Why it is no cluster ("": it greeted), and whether it accepted a connection and then said nothing.
+        Why it is no cluster ("": it greeted), and whether it accepted a connection and then said
+        nothing.
     """
     trouble = probe(address, connect)
-    if trouble or os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):  # it would greet within TLS
+    if trouble or os.environ.get("RAY_USE_TLS", "0").lower() in (
+        "1",
+        "true",
+    ):  # it would greet within TLS
         return trouble, False
     host, _, port = address.rpartition(":")
     heard = b""
@@ -136,7 +154,8 @@ def greet(address: str, connect: float, answer: float = ANSWER_SECONDS) -> tuple
         return f"what listens there breaks the connection off ({error.strerror or error})", False
     if heard.startswith(b"HTTP/1"):
         return (
-            "what answers there is a web server, not a Ray cluster's head (its port is 6379, if not said otherwise)",
+            "what answers there is a web server, not a Ray cluster's head (its port is 6379, if "
+            "not said otherwise)",
             False,
         )
     well = len(heard) >= 4 and heard[3] == SETTINGS

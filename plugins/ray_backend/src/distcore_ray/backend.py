@@ -1,4 +1,5 @@
-"""The backend `ray`: what the cluster has, tasks and worker groups on it, and what its nodes can see."""
+"""The backend `ray`: what the cluster has, tasks and worker groups on it, and what its nodes can
+see."""
 
 from __future__ import annotations
 
@@ -19,10 +20,15 @@ T = TypeVar("T")
 
 
 class RayBackend(BackendBase):
-    """Joins or starts its cluster when there is work, or when the one to join is asked what it has."""
+    """Joins or starts its cluster when there is work, or when the one to join is asked what it
+    has."""
 
     name = "ray"
-    defaults: Mapping[str, str] = {"processor": "dask", "loader": "packed", "trainer": "data_parallel"}
+    defaults: Mapping[str, str] = {
+        "processor": "dask",
+        "loader": "packed",
+        "trainer": "data_parallel",
+    }
     distributed = True
 
     def __init__(self, options: BackendOptions) -> None:
@@ -32,8 +38,8 @@ class RayBackend(BackendBase):
         self._failed = False
 
     def resources(self) -> Resources:
-        """What the living nodes have. Nothing is started for it: if no cluster is to be joined, what this machine
-        would give one."""
+        """What the living nodes have. Nothing is started for it: if no cluster is to be joined,
+        what this machine would give one."""
         if not self._is_elsewhere():
             return cluster.resources_here(self.options)
         self.connect()
@@ -48,8 +54,13 @@ class RayBackend(BackendBase):
         from distcore_ray.coordinator import open_coordinator
 
         with self._seeing_failures():
-            if self._progress_channel is not None and self._progress_channel.coordinator is not None:
-                return worker_group.run(group, self._progress_channel.coordinator, self.options.patience)
+            if (
+                self._progress_channel is not None
+                and self._progress_channel.coordinator is not None
+            ):
+                return worker_group.run(
+                    group, self._progress_channel.coordinator, self.options.patience
+                )
             with open_coordinator() as coordinator:
                 return worker_group.run(group, coordinator, self.options.patience)
 
@@ -73,7 +84,8 @@ class RayBackend(BackendBase):
         return self._progress_channel
 
     def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:
-        """As `storage.check`. What a cluster of this machine alone would do before training is done without one."""
+        """As `storage.check`. What a cluster of this machine alone would do before training is
+        done without one."""
         if not self._is_elsewhere():
             return
         self.connect()
@@ -83,7 +95,11 @@ class RayBackend(BackendBase):
 
     def _is_elsewhere(self) -> bool:
         """Whether there is a cluster already: joined, or to be joined."""
-        return self._connection is not None or cluster.is_connected() or cluster.target(self.options) is not None
+        return (
+            self._connection is not None
+            or cluster.is_connected()
+            or cluster.target(self.options) is not None
+        )
 
     def connect(self) -> None:
         """Join or start the cluster, once."""
@@ -98,7 +114,8 @@ class RayBackend(BackendBase):
 
     @contextmanager
     def _seeing_failures(self) -> Iterator[None]:
-        """Remember whether the block failed for another reason than the user's, so that Ray's logs are kept."""
+        """Remember whether the block failed for another reason than the user's, so that Ray's
+        logs are kept."""
         try:
             yield
         except UserError:

@@ -1,4 +1,5 @@
-"""The connection to a Ray cluster: the one we are in, the one that is named or found, or a small one started here."""
+"""The connection to a Ray cluster: the one we are in, the one that is named or found, or a small
+one started here."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ log = logging.getLogger("distcore")
 
 @dataclass(frozen=True)
 class Connection:
-    """started: the cluster is ours and ends with us. ours: we called `ray.init`, so we call `ray.shutdown`.
+    """started: the cluster is ours and ends with us. ours: we called `ray.init`, so we call
+    `ray.shutdown`.
 
     before: what `settings.begin` found."""
 
@@ -52,15 +54,17 @@ def target(options: BackendOptions) -> Found | None:
         return None
     if found is None:
         raise UserError(
-            "backend.address is auto, but no Ray cluster is found here: RAY_ADDRESS is not set, and "
-            f"{_file_in_words()}. Start one (`ray start --head`), name its address, or leave backend.address out."
+            "backend.address is auto, but no Ray cluster is found here: RAY_ADDRESS is not set, "
+            f"and {_file_in_words()}. Start one (`ray start --head`), name its address, or leave "
+            "backend.address out."
         )
     if found.address == "local":
         return None
     if sizes:
         raise UserError(
-            "backend.num_cpus, num_gpus and object_store_memory are for a cluster that is started here, but there is "
-            f"one to join: {found.reason}. Leave them out, or set backend.address to local."
+            "backend.num_cpus, num_gpus and object_store_memory are for a cluster that is started "
+            f"here, but there is one to join: {found.reason}. Leave them out, or set "
+            "backend.address to local."
         )
     return _checked(found, options)
 
@@ -75,7 +79,11 @@ def _file_in_words() -> str:
 def _checked(found: Found, options: BackendOptions) -> Found:
     if not found.address:  # inside a worker: only Ray knows
         file = address_file()
-        return found if file is None or file.trouble else Found(file.address, found.reason, found.priority)
+        return (
+            found
+            if file is None or file.trouble
+            else Found(file.address, found.reason, found.priority)
+        )
     if found.address.startswith(("http://", "https://")):
         raise UserError(
             f"{found.reason}, which is the job server of a Ray cluster. Submit the command there "
@@ -83,15 +91,15 @@ def _checked(found: Found, options: BackendOptions) -> Found:
         )
     if "://" in found.address:
         raise UserError(
-            f"{found.reason}: Ray Client cannot train. Submit the command as a job "
-            "(`ray job submit`), or give the address of the head from inside the cluster (host:6379)."
+            f"{found.reason}: Ray Client cannot train. Submit the command as a job (`ray job "
+            "submit`), or give the address of the head from inside the cluster (host:6379)."
         )
     near = is_loopback(found.address)
     trouble, _ = greet(found.address, PROBE_SECONDS if near else CONNECT_SECONDS)
     if trouble:
         raise UserError(
-            f"There is no Ray cluster at {found.address} ({found.reason}): {trouble}. Start it, name another, "
-            "or set backend.address to local to run on this machine."
+            f"There is no Ray cluster at {found.address} ({found.reason}): {trouble}. Start it, "
+            "name another, or set backend.address to local to run on this machine."
         )
     if not near:
         refuse_open(found, options)
@@ -99,22 +107,24 @@ def _checked(found: Found, options: BackendOptions) -> Found:
 
 
 def refuse_open(found: Found, options: BackendOptions) -> None:
-    """Raise UserError for a cluster on the network that asks for no token, unless the user said that it is fine."""
+    """Raise UserError for a cluster on the network that asks for no token, unless the user said
+    that it is fine."""
     allowed = options.allow_open_cluster or os.environ.get("DISTCORE_RAY_ALLOW_OPEN_CLUSTER") == "1"
     if os.environ.get("RAY_AUTH_MODE", "").lower() == "token" or allowed:
         return
     raise UserError(
-        f"The Ray cluster {found.address} ({found.reason}) can be reached over the network and no token is used: "
-        "whoever reaches it can run code there. Start it with RAY_AUTH_MODE=token and set that here too (docs/ray.md, "
-        "Security); or, if only you can reach it, say so with backend.allow_open_cluster: true or "
-        "DISTCORE_RAY_ALLOW_OPEN_CLUSTER=1."
+        f"The Ray cluster {found.address} ({found.reason}) can be reached over the network and no "
+        "token is used: whoever reaches it can run code there. Start it with RAY_AUTH_MODE=token "
+        "and set that here too (docs/ray.md, Security); or, if only you can reach it, say so with "
+        "backend.allow_open_cluster: true or DISTCORE_RAY_ALLOW_OPEN_CLUSTER=1."
     )
 
 
 def connect(options: BackendOptions) -> Connection:
     """Join the cluster, or start one on this machine; says which in one line.
 
-    Raises UserError if what was named is not there or may not be used, DistcoreError if Ray gives up."""
+    Raises UserError if what was named is not there or may not be used, DistcoreError if Ray
+    gives up."""
     if is_connected():
         import ray
 
@@ -126,7 +136,9 @@ def connect(options: BackendOptions) -> Connection:
     before = settings.begin()
     try:
         with settings.signals_kept():
-            return replace(_start(options) if found is None else _join(found, options), before=before)
+            return replace(
+                _start(options) if found is None else _join(found, options), before=before
+            )
     except BaseException:
         settings.end(before)
         raise
@@ -135,8 +147,9 @@ def connect(options: BackendOptions) -> Connection:
 def _join(found: Found, options: BackendOptions) -> Connection:
     import ray
 
-    # Ray looks for its own address inside a worker and finds a token by itself only for "auto"; a token is never sent
-    # to an address that is not of this machine unless the user set RAY_AUTH_MODE.
+    # Ray looks for its own address inside a worker and finds a token by itself only for "auto"; a
+    # token is never sent to an address that is not of this machine unless the user set
+    # RAY_AUTH_MODE.
     if found.address and is_loopback(found.address) and "RAY_AUTH_MODE" not in os.environ:
         settings.use_token_of_this_machine()
     ask(found)
@@ -144,15 +157,22 @@ def _join(found: Found, options: BackendOptions) -> Connection:
         ray.init(address=found.address or "auto", **_shared(options))
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"The Ray cluster {found.address or 'around this process'} ({found.reason}) cannot be joined: {error}. "
-            "Python and Ray must have the same version there as here, and a cluster with tokens needs "
-            "RAY_AUTH_MODE=token and the token."
+            f"The Ray cluster {found.address or 'around this process'} ({found.reason}) cannot be "
+            f"joined: {error}. Python and Ray must have the same version there as here, and a "
+            "cluster with tokens needs RAY_AUTH_MODE=token and the token."
         ) from error
     context = ray.get_runtime_context()
     size = resources_of(ray.nodes())
     log.info(
         "Using the Ray cluster %s (%s): %d node%s, %d CPUs, %d GPUs.",
-        *(context.gcs_address, found.reason, size.nodes, "" if size.nodes == 1 else "s", size.cpus, size.gpus),
+        *(
+            context.gcs_address,
+            found.reason,
+            size.nodes,
+            "" if size.nodes == 1 else "s",
+            size.cpus,
+            size.gpus,
+        ),
     )
     return Connection(str(context.gcs_address), started=False, ours=True)
 
@@ -176,20 +196,27 @@ def _start(options: BackendOptions) -> Connection:
             if not isinstance(error, Exception):
                 raise
             raise DistcoreError(
-                f"A Ray cluster could not be started on this machine: {str(error).rstrip('.')}. Look into "
-                f"{os.environ.get('RAY_TMPDIR') or '/tmp'}/ray/session_latest/logs, or run with --backend local."
+                f"A Ray cluster could not be started on this machine: {str(error).rstrip('.')}. "
+                f"Look into {os.environ.get('RAY_TMPDIR') or '/tmp'}/ray/session_latest/logs, or "
+                "run with --backend local."
             ) from error
     size = resources_of(ray.nodes())
-    guarded = "without tokens" if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled" else "with a token"
+    guarded = (
+        "without tokens"
+        if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled"
+        else "with a token"
+    )
     log.info(
-        "Started a Ray cluster on this machine alone (%d CPUs, %d GPUs, %s); it ends with this run.",
+        "Started a Ray cluster on this machine alone (%d CPUs, %d GPUs, %s); it ends with this "
+        "run.",
         *(size.cpus, size.gpus, guarded),
     )
     return Connection(str(ray.get_runtime_context().gcs_address), started=True, ours=True)
 
 
 def started_processes() -> set[int]:
-    """The processes that this one has started and that have not ended; if /proc does not tell, none."""
+    """The processes that this one has started and that have not ended; if /proc does not tell,
+    none."""
     files = Path("/proc/self/task").glob("*/children")
     return {int(each) for file in files for each in file.read_text().split()}
 
@@ -207,7 +234,9 @@ def _end_half_started(before: set[int]) -> None:
 def _start_here(options: BackendOptions) -> None:
     import ray
 
-    sizes = {name: getattr(options, name) for name in ("num_cpus", "num_gpus", "object_store_memory")}
+    sizes = {
+        name: getattr(options, name) for name in ("num_cpus", "num_gpus", "object_store_memory")
+    }
     with settings.on_loopback():
         ray.init(
             address="local",
@@ -220,7 +249,10 @@ def _start_here(options: BackendOptions) -> None:
 def _shared(options: BackendOptions) -> dict[str, Any]:
     """Arguments of `ray.init` for both: quiet, unless distcore's own log shows everything."""
     shown = log.getEffectiveLevel() <= logging.DEBUG
-    given: dict[str, Any] = {"log_to_driver": shown, "logging_level": logging.INFO if shown else logging.ERROR}
+    given: dict[str, Any] = {
+        "log_to_driver": shown,
+        "logging_level": logging.INFO if shown else logging.ERROR,
+    }
     if options.runtime_env:
         given["runtime_env"] = options.runtime_env
     return given
@@ -231,7 +263,8 @@ def disconnect(connection: Connection, failed: bool = False) -> None:
 
     Args:
         connection: What `connect` gave.
-        failed: Whether something went wrong there, so that somebody may want to read the logs of a cluster of ours.
+        failed: Whether something went wrong there, so that somebody may want to read the logs of a
+            cluster of ours.
     """
     if not connection.ours:
         return
@@ -250,7 +283,8 @@ def disconnect(connection: Connection, failed: bool = False) -> None:
 
 
 def resources_of(nodes: list[dict[str, Any]]) -> Resources:
-    """What the living nodes of `ray.nodes()` have; a node without CPUs (a head that takes no work) suggests no rank."""
+    """What the living nodes of `ray.nodes()` have; a node without CPUs (a head that takes no
+    work) suggests no rank."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     cpus = [int(each.get("CPU", 0)) for each in alive]
     return Resources(
@@ -273,10 +307,22 @@ def is_connected() -> bool:
 
 def resources_here(options: BackendOptions) -> Resources:
     """What a cluster that is started on this machine would have; Ray is not imported for it."""
-    cpus = options.num_cpus or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    cpus = options.num_cpus or (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    there = len([each for each in Path("/dev").glob("nvidia[0-9]*") if each.name.removeprefix("nvidia").isdigit()])
-    seen = there if visible is None else min(there, len([each for each in visible.split(",") if each.strip()]))
+    there = len(
+        [
+            each
+            for each in Path("/dev").glob("nvidia[0-9]*")
+            if each.name.removeprefix("nvidia").isdigit()
+        ]
+    )
+    seen = (
+        there
+        if visible is None
+        else min(there, len([each for each in visible.split(",") if each.strip()]))
+    )
     return Resources(
         cpus=cpus or 1,
         gpus=seen if options.num_gpus is None else options.num_gpus,

@@ -1,4 +1,5 @@
-"""Where a worker group and its driver leave word for each other: a small actor beside the driver."""
+"""Where a worker group and its driver leave word for each other: a small actor beside the
+driver."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ log = logging.getLogger("distcore")
 
 @dataclass(frozen=True)
 class Seat:
-    """Where a rank runs. group: the attempt it belongs to. node: Ray's id; host: its address; pid: of the rank."""
+    """Where a rank runs. group: the attempt it belongs to. node: Ray's id; host: its address;
+    pid: of the rank."""
 
     group: str
     rank: int
@@ -33,7 +35,8 @@ class Seat:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a rank ended. died: it was killed or exited; else it raised. error: what it raised, if it is ours."""
+    """How a rank ended. died: it was killed or exited; else it raised. error: what it raised, if
+    it is ours."""
 
     seat: Seat
     how: str
@@ -46,8 +49,8 @@ class News:
     """What the driver has not heard yet, but for `seats` and `failures`, which are all of them.
 
     rounds: how many evaluation rounds were told; `Coordinator.rounds_from` gives them.
-    stopped: the ranks ended because the user asked. results: of a group whose ranks have all ended, in rank order, as
-    `shipping.packed` bytes (None of a rank that was stopped)."""
+    stopped: the ranks ended because the user asked. results: of a group whose ranks have all ended,
+    in rank order, as `shipping.packed` bytes (None of a rank that was stopped)."""
 
     numbers: Numbers | None = None
     rounds: int = 0
@@ -58,7 +61,8 @@ class News:
     results: list[Any] | None = None
 
     def pass_on(self) -> None:
-        """Log what the ranks logged. Each line is told once, to whoever asks first; so whoever asks passes it on."""
+        """Log what the ranks logged. Each line is told once, to whoever asks first; so whoever
+        asks passes it on."""
         for level, text in self.logs:
             log.log(level, "%s", text)
 
@@ -76,7 +80,8 @@ class Coordinator:
         self.stop_asked = self.stopped = self.abandoned = False
 
     def sit(self, seat: Seat) -> bool:
-        """A rank starts; False: it is not to (nobody waits, or a rank raised what a restart would meet again)."""
+        """A rank starts; False: it is not to (nobody waits, or a rank raised what a restart
+        would meet again)."""
         if self.abandoned or self._hopeless() is not None:
             return False
         self.seats.append(seat)
@@ -104,7 +109,15 @@ class Coordinator:
     def news(self) -> News:
         """For the driver."""
         told, self.logs = self.logs, []
-        return News(self.numbers, len(self.rounds), told, self.seats, self.failures, self.stopped, self._complete())
+        return News(
+            self.numbers,
+            len(self.rounds),
+            told,
+            self.seats,
+            self.failures,
+            self.stopped,
+            self._complete(),
+        )
 
     def rounds_from(self, first: int) -> list[Round]:
         """The evaluation rounds from this one on, counted from 0."""
@@ -143,14 +156,17 @@ def open_coordinator() -> Iterator[Any]:
 
 
 class Following:
-    """Calls `heard(news)` a few times a second in a thread of its own until it is closed, and once more then."""
+    """Calls `heard(news)` a few times a second in a thread of its own until it is closed, and
+    once more then."""
 
     SECONDS, ANSWER_SECONDS = 0.25, 60.0
 
     def __init__(self, coordinator: Any, heard: Any) -> None:
         self._coordinator, self._heard = coordinator, heard
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="distcore-coordinator", daemon=True)
+        self._thread = threading.Thread(
+            target=self._follow, name="distcore-coordinator", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -164,7 +180,9 @@ class Following:
             last = self._over.wait(self.SECONDS)
             try:
                 self._heard(ray.get(self._coordinator.news.remote(), timeout=self.ANSWER_SECONDS))
-            except ray.exceptions.RayError:  # the cluster went: whoever waits for the worker group is told
+            except (
+                ray.exceptions.RayError
+            ):  # the cluster went: whoever waits for the worker group is told
                 return
             if last:
                 return

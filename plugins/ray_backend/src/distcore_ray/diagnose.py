@@ -20,13 +20,21 @@ def checks() -> list[tuple[str, bool, str]]:
 def _version() -> tuple[str, bool, str]:
     version = metadata.version("ray")
     well = tuple(int(part) for part in version.split(".")[:2]) >= OLDEST
-    return "Ray", well, version if well else f"{version}; at least {'.'.join(map(str, OLDEST))} is needed"
+    return (
+        "Ray",
+        well,
+        version if well else f"{version}; at least {'.'.join(map(str, OLDEST))} is needed",
+    )
 
 
 def _cluster() -> tuple[str, bool, str]:
     file = address_file()
     if file is not None and file.trouble:
-        return "cluster", False, f"{file.path} names {file.address}, but {file.trouble}: remove that file"
+        return (
+            "cluster",
+            False,
+            f"{file.path} names {file.address}, but {file.trouble}: remove that file",
+        )
     found = detect()
     if found is None:
         return "cluster", True, "none is found; --backend ray starts one on this machine"
@@ -42,6 +50,9 @@ def _token() -> tuple[str, bool, str]:
         return "token", True, "RAY_AUTH_MODE=token"
     found = detect()
     open_to_others = found is not None and ":" in found.address and not is_loopback(found.address)
-    has_one = bool(os.environ.get("RAY_AUTH_TOKEN")) or Path.home().joinpath(".ray", "auth_token").exists()
+    has_one = (
+        bool(os.environ.get("RAY_AUTH_TOKEN"))
+        or Path.home().joinpath(".ray", "auth_token").exists()
+    )
     told = "there is one" if has_one else "there is none yet"
     return "token", not open_to_others, f"RAY_AUTH_MODE is not set; {told} (docs/ray.md, Security)"

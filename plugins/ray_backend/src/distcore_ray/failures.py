@@ -12,11 +12,15 @@ PROBE_SECONDS = 2.0
 
 
 def first_cause(
-    group: str, seats: Sequence[Seat], failures: Sequence[Failure], nodes: Sequence[Mapping[str, Any]]
+    group: str,
+    seats: Sequence[Seat],
+    failures: Sequence[Failure],
+    nodes: Sequence[Mapping[str, Any]],
 ) -> str:
     """Why the group ended: a rank that died, else one whose node is gone, else what a rank raised.
 
-    A rank that loses the connection to one that died raises, too; that is not the cause. nodes: `ray.nodes()`."""
+    A rank that loses the connection to one that died raises, too; that is not the cause. nodes:
+    `ray.nodes()`."""
     ours = [each for each in failures if each.seat.group == group]
     died = [each for each in ours if each.died]
     if died:
@@ -26,7 +30,10 @@ def first_cause(
     lost = [each for each in seated if each.node in gone]
     if lost:
         ranks = ", ".join(str(each.rank) for each in lost)
-        return f"rank {ranks} went down with its node {lost[0].host} ({lost[0].node[:12]}), which no longer answers"
+        return (
+            f"rank {ranks} went down with its node {lost[0].host} ({lost[0].node[:12]}), which no "
+            "longer answers"
+        )
     if ours:
         return told(ours[0].seat, ours[0].how)
     silent = [each for each in seated if each.rank not in {one.seat.rank for one in ours}]
@@ -40,7 +47,8 @@ def told(seat: Seat, how: str) -> str:
 
 
 def _gone(used: set[str], nodes: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Those of the nodes that are dead, or whose manager does not answer (Ray takes a while to notice)."""
+    """Those of the nodes that are dead, or whose manager does not answer (Ray takes a while to
+    notice)."""
     gone = set(used)
     for node in nodes:
         if node["NodeID"] not in used or not node["Alive"]:

@@ -1,4 +1,5 @@
-"""The first question to the head of a cluster that is to be joined: whether it answers, and with which Ray."""
+"""The first question to the head of a cluster that is to be joined: whether it answers, and with
+which Ray."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ ASK_SECONDS = 30.0
 
 
 def ask(found: Found) -> None:
-    """Raise UserError if the cluster does not answer, or was started with another Ray or Python than this process has.
+    """Raise UserError if the cluster does not answer, or was started with another Ray or Python
+    than this process has.
 
     Args:
         found: The cluster; if Ray alone knows its address (inside a worker), nothing is asked.
@@ -27,13 +29,15 @@ def ask(found: Found) -> None:
     where = f"The Ray cluster {found.address} ({found.reason}) cannot be joined"
     if asked.is_alive():
         raise UserError(
-            f"{where}: its head accepts connections, but has not answered within {ASK_SECONDS:g} s. Look whether its "
-            "gcs_server runs and can be reached from here, name another cluster, or set backend.address to local."
+            f"{where}: its head accepts connections, but has not answered within {ASK_SECONDS:g} "
+            "s. Look whether its gcs_server runs and can be reached from here, name another "
+            "cluster, or set backend.address to local."
         )
     if asked.error is not None:
         raise UserError(
-            f"{where}: {str(asked.error).rstrip('.')}. If a cluster's head listens there (port 6379, if not said "
-            "otherwise), and it asks for a token, RAY_AUTH_MODE=token and the token are needed here."
+            f"{where}: {str(asked.error).rstrip('.')}. If a cluster's head listens there (port "
+            "6379, if not said otherwise), and it asks for a token, RAY_AUTH_MODE=token and the "
+            "token are needed here."
         ) from asked.error
     refuse_other_versions(where, asked.versions)
 
@@ -74,6 +78,7 @@ def refuse_other_versions(where: str, said: dict[str, Any]) -> None:
     except RuntimeError as error:
         ray, python = compute_version_info()[:2]
         raise UserError(
-            f"{where}: it was started with Ray {said['ray_version']} and Python {said['python_version']}, but here are "
-            f"Ray {ray} and Python {python}. Use the same versions in both places."
+            f"{where}: it was started with Ray {said['ray_version']} and Python "
+            f"{said['python_version']}, but here are Ray {ray} and Python {python}. Use the same "
+            "versions in both places."
         ) from error

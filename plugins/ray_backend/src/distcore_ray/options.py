@@ -8,14 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 
 class BackendOptions(BaseModel):
-    """`backend: {type: ray}`. Without an address: the cluster that is found, else one of this machine alone."""
+    """`backend: {type: ray}`. Without an address: the cluster that is found, else one of this
+    machine alone."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str | None = Field(
         None,
-        description="host:port of a cluster's head; auto: the one that is found, or an error; local: always start one "
-        "on this machine; default: the one that is found, else local.",
+        description="host:port of a cluster's head; auto: the one that is found, or an error; "
+        "local: always start one on this machine; default: the one that is found, else "
+        "local.",
     )
     num_cpus: int | None = Field(
         None, ge=1, description="CPUs of a cluster that is started on this machine; default: all."
@@ -24,21 +26,26 @@ class BackendOptions(BaseModel):
         None, ge=0, description="GPUs of a cluster that is started on this machine; default: all."
     )
     object_store_memory: int | None = Field(
-        None, ge=80_000_000, description="Bytes of the object store of a cluster that is started on this machine."
+        None,
+        ge=80_000_000,
+        description="Bytes of the object store of a cluster that is started on this machine.",
     )
     runtime_env: dict[str, Any] = Field(
         default_factory=dict,
-        description="Ray's runtime environment of the workers (working_dir, pip, env_vars, …), handed on as it is.",
+        description="Ray's runtime environment of the workers (working_dir, pip, env_vars, …), "
+        "handed on as it is.",
     )
     allow_open_cluster: bool = Field(
         False,
-        description="Use a cluster that others can reach over the network and that asks for no token: whoever reaches "
-        "it can run code there, and read what you send. DISTCORE_RAY_ALLOW_OPEN_CLUSTER=1 says the same.",
+        description="Use a cluster that others can reach over the network and that asks for no "
+        "token: whoever reaches it can run code there, and read what you send. "
+        "DISTCORE_RAY_ALLOW_OPEN_CLUSTER=1 says the same.",
     )
     patience: float = Field(
         600.0,
         gt=0,
-        description="Seconds to wait until the cluster has room for the workers (nodes may be starting).",
+        description="Seconds to wait until the cluster has room for the workers (nodes may be "
+        "starting).",
     )
 
     @field_validator("address")
@@ -49,16 +56,22 @@ class BackendOptions(BaseModel):
         host, _, port = str(value).rpartition(":")
         if "://" in str(value) or not host or not port.isdigit():
             raise ValueError(
-                f"address {value!r} is not host:port, auto or local; a job server's (http://…) is for "
-                "`ray job submit`, and Ray Client's (ray://…) cannot train"
+                f"address {value!r} is not host:port, auto or local; a job server's (http://…) is "
+                "for `ray job submit`, and Ray Client's (ray://…) cannot train"
             )
         return value
 
     @model_validator(mode="after")
     def _only_what_is_started_has_a_size(self) -> BackendOptions:
-        sizes = [name for name in ("num_cpus", "num_gpus", "object_store_memory") if getattr(self, name) is not None]
+        sizes = [
+            name
+            for name in ("num_cpus", "num_gpus", "object_store_memory")
+            if getattr(self, name) is not None
+        ]
         if sizes and self.address not in (None, "local"):
-            raise ValueError(f"{' and '.join(sizes)} are for a cluster that is started here (address: local)")
+            raise ValueError(
+                f"{' and '.join(sizes)} are for a cluster that is started here (address: local)"
+            )
         return self
 
 

@@ -43,7 +43,11 @@ def distcore_detect() -> Detection | None:
     from distcore_ray.address import detect
 
     found = detect()
-    return None if found is None else Detection(backend="ray", priority=found.priority, reason=found.reason)
+    return (
+        None
+        if found is None
+        else Detection(backend="ray", priority=found.priority, reason=found.reason)
+    )
 
 
 @hookimpl

@@ -1,4 +1,5 @@
-"""The driver's side of what ranks report: numbers to the progress that is drawn, log lines to the log."""
+"""The driver's side of what ranks report: numbers to the progress that is drawn, log lines to
+the log."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from distcore_torch.training.progress_channel import Reporter
 
 
 class RayProgressChannel:
-    """Like `FileProgressChannel`, over the cluster. coordinator: where the group meets, once it is entered."""
+    """Like `FileProgressChannel`, over the cluster. coordinator: where the group meets, once it
+    is entered."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -32,7 +34,10 @@ class RayProgressChannel:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stack.close()
         self.coordinator = None
@@ -43,7 +48,9 @@ class RayProgressChannel:
             news.numbers.show(self.progress, self._begun)
             self._begun = True
         if news.rounds > self._rounds:
-            found = ray.get(self.coordinator.rounds_from.remote(self._rounds), timeout=Following.ANSWER_SECONDS)
+            found = ray.get(
+                self.coordinator.rounds_from.remote(self._rounds), timeout=Following.ANSWER_SECONDS
+            )
             self._rounds += len(found)
             for each in found:
                 self.progress.tell(each)

@@ -1,9 +1,11 @@
-"""One rank: a process of its own beside a Ray worker, so that its exit code or signal is known, as Ray never tells it.
+"""One rank: a process of its own beside a Ray worker, so that its exit code or signal is known, as
+Ray never tells it.
 
     python -m distcore_ray.rank <descriptor of a socket to the worker>
 
-What it says goes through the socket as (what, …): ("numbers", Numbers), ("round", Round), ("log", level, text), and in
-the end one of ("result", value), ("stopped",), ("raised", text, the error if another attempt would meet it).
+What it says goes through the socket as (what, …): ("numbers", Numbers), ("round", Round), ("log",
+level, text), and in the end one of ("result", value), ("stopped",), ("raised", text, the error if
+another attempt would meet it).
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ SECONDS = 0.4
 
 @dataclass(frozen=True)
 class Orders:
-    """What the worker tells a rank first. payload: `shipping.packed` of (function, arguments). level: of its log."""
+    """What the worker tells a rank first. payload: `shipping.packed` of (function, arguments).
+    level: of its log."""
 
     place: Place
     rank: Rank
@@ -41,7 +44,8 @@ class Orders:
 
 
 class Line:
-    """The rank's end of the socket; whoever talks waits for its turn. stop: the user asked to end."""
+    """The rank's end of the socket; whoever talks waits for its turn. stop: the user asked to
+    end."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._turn = connection, threading.Lock()
@@ -53,7 +57,8 @@ class Line:
             self._connection.send(words)
 
     def listen(self) -> None:
-        """Hear that the user asks to stop. When the worker dies, so do we: nobody would hear of the result."""
+        """Hear that the user asks to stop. When the worker dies, so do we: nobody would hear of
+        the result."""
         try:
             while True:
                 self._connection.recv()
@@ -71,14 +76,17 @@ class RankReporter:
 
     @contextmanager
     def reporting(self) -> Iterator[Progress]:
-        """A Progress that is told to the worker, and through it to the driver, until the block ends."""
+        """A Progress that is told to the worker, and through it to the driver, until the block
+        ends."""
         progress = Progress()
         if not _line:
             yield progress
             return
         progress.on_round.append(partial(_line[0].say, "round"))
         over = threading.Event()
-        thread = threading.Thread(target=_tell, args=(_line[0], progress, over), name="distcore-progress", daemon=True)
+        thread = threading.Thread(
+            target=_tell, args=(_line[0], progress, over), name="distcore-progress", daemon=True
+        )
         thread.start()
         try:
             yield progress

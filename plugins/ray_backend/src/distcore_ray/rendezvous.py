@@ -1,8 +1,9 @@
-"""How ranks find each other: Ray Train's `BackendConfig`, ours for torch.distributed, or one that the group brings.
+"""How ranks find each other: Ray Train's `BackendConfig`, ours for torch.distributed, or one that
+the group brings.
 
-A trainer with a library of its own names "module:function" in `WorkerGroup.rendezvous["ray"]`. That function is called
-with the group on the driver and gives a `ray.train.backend.BackendConfig`. Whatever environment variables its
-`on_start` sets in the workers, the ranks have.
+A trainer with a library of its own names "module:function" in `WorkerGroup.rendezvous["ray"]`. That
+function is called with the group on the driver and gives a `ray.train.backend.BackendConfig`.
+Whatever environment variables its `on_start` sets in the workers, the ranks have.
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ def rendezvous_of(group: WorkerGroup) -> BackendConfig:
     try:
         made = getattr(importlib.import_module(module), function)(group)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"The trainer's rendezvous on Ray, {named}, cannot be loaded: {error}.") from error
+        raise UserError(
+            f"The trainer's rendezvous on Ray, {named}, cannot be loaded: {error}."
+        ) from error
     return made
 
 
 class TorchRendezvous(BackendConfig):
-    """MASTER_ADDR and MASTER_PORT of rank 0 for every rank, as `distcore_torch.training.meeting` reads them.
+    """MASTER_ADDR and MASTER_PORT of rank 0 for every rank, as `distcore_torch.training.meeting`
+    reads them.
 
-    Ranks on one node meet, and listen, on its loopback; others on the address that their nodes have in the cluster."""
+    Ranks on one node meet, and listen, on its loopback; others on the address that their nodes
+    have in the cluster."""
 
     @property
     def backend_cls(self) -> type[Backend]:
@@ -75,7 +80,8 @@ def _point_to(address: str, port: int, alone: bool) -> None:
     import ray
 
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, str(port)
-    # Gloo asks for the host's name otherwise, which need not resolve, or not to what other nodes reach.
+    # Gloo asks for the host's name otherwise, which need not resolve, or not to what other nodes
+    # reach.
     interface = _interface_of(LOOPBACK if alone else ray.util.get_node_ip_address())
     if interface:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -87,7 +93,9 @@ def _interface_of(address: str) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             try:
-                found = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found = fcntl.ioctl(
+                    probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15])
+                )
             except OSError:  # it has none
                 continue
             if socket.inet_ntoa(found[20:24]) == address:

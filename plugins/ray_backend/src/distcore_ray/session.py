@@ -1,4 +1,5 @@
-"""The session of a cluster that was started here: its processes, and its folder among Ray's temporary files."""
+"""The session of a cluster that was started here: its processes, and its folder among Ray's
+temporary files."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from distcore_core.errors import TrainingError
 from distcore_data.temporaries import sweep_system
 
 END_SECONDS = 10.0
-"""How long processes of a cluster that was ended may take to follow it; Ray's agents notice it after up to a minute."""
+"""How long processes of a cluster that was ended may take to follow it; Ray's agents notice it
+after up to a minute."""
 
 PULSE_SECONDS = 1.0
 """How long a connection may take when a part is felt."""
@@ -35,7 +37,8 @@ log = logging.getLogger("distcore")
 
 @dataclass(frozen=True)
 class Session:
-    """A cluster of ours, as it was before it was ended. processes: `psutil.Process`es, which outlive a reuse of ids."""
+    """A cluster of ours, as it was before it was ended. processes: `psutil.Process`es, which
+    outlive a reuse of ids."""
 
     folder: Path
     processes: tuple[Any, ...]
@@ -72,26 +75,31 @@ def _end(processes: Sequence[Any], seconds: float) -> None:
 
 
 def _writing_in(folder: Path) -> list[Any]:
-    """This user's processes with an open file below a folder: workers of a raylet that died are nobody's children."""
+    """This user's processes with an open file below a folder: workers of a raylet that died are
+    nobody's children."""
     import psutil
 
     found = []
     for each in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            if each.pid != os.getpid() and any(Path(file.path).is_relative_to(folder) for file in each.open_files()):
+            if each.pid != os.getpid() and any(
+                Path(file.path).is_relative_to(folder) for file in each.open_files()
+            ):
                 found.append(each)
     return found
 
 
 class Lost(TrainingError):
-    """A part of the cluster is gone that this process cannot do without; Ray ends the process for it a while later."""
+    """A part of the cluster is gone that this process cannot do without; Ray ends the process
+    for it a while later."""
 
 
 class Pulse:
     """Whether the parts of Ray that this process depends on are there: asked a few times a second.
 
-    Ray's native library waits for them (gcs_server 60 seconds, raylet some ten) and then ends the process without a
-    word of Python's. One of a cluster of ours does not come back; another's head may (KubeRay starts it again)."""
+    Ray's native library waits for them (gcs_server 60 seconds, raylet some ten) and then ends the
+    process without a word of Python's. One of a cluster of ours does not come back; another's
+    head may (KubeRay starts it again)."""
 
     def __init__(self) -> None:
         from ray._private import worker
@@ -113,8 +121,9 @@ class Pulse:
             elif now - self._refused.setdefault(part, now) >= self.patience[part]:
                 _lost.append(part)
                 raise Lost(
-                    f"Training stopped: the {part} of the Ray cluster {self.address} is gone (nothing listens at "
-                    f"{address} any more; it or a process that it depends on was killed, or out of memory?)."
+                    f"Training stopped: the {part} of the Ray cluster {self.address} is gone "
+                    f"(nothing listens at {address} any more; it or a process that it depends on "
+                    "was killed, or out of memory?)."
                 )
 
 
@@ -133,7 +142,8 @@ def begin() -> None:
 
 
 def forget() -> None:
-    """Leave a cluster that is lost: Ray's own way would wait for it, now and when the process ends."""
+    """Leave a cluster that is lost: Ray's own way would wait for it, now and when the process
+    ends."""
     from ray._private import worker
 
     atexit.unregister(worker.shutdown)

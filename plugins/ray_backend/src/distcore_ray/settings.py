@@ -1,8 +1,10 @@
-"""Ray's settings in this process: ours for as long as a cluster is used, and as they were afterwards.
+"""Ray's settings in this process: ours for as long as a cluster is used, and as they were
+afterwards.
 
-Ray keeps them in the environment and, beside that, in its native library: whether tokens are used is read once and
-stays for the life of the process. A process that had used a cluster with tokens would then ask the workers of one
-without for theirs, turn them away, and be taken for dead (OwnerDiedError). So the library reads them anew each time.
+Ray keeps them in the environment and, beside that, in its native library: whether tokens are used
+is read once and stays for the life of the process. A process that had used a cluster with tokens
+would then ask the workers of one without for theirs, turn them away, and be taken for dead
+(OwnerDiedError). So the library reads them anew each time.
 """
 
 from __future__ import annotations
@@ -22,21 +24,24 @@ QUIET = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
 }
-"""Ray's settings for the run, if the user has none: workers stay in their folder, a death is seen within half a
-second, and workers that found no room are asked for again (perhaps fewer) after 15 seconds, not 60."""
+"""Ray's settings for the run, if the user has none: workers stay in their folder, a death is seen
+within half a second, and workers that found no room are asked for again (perhaps fewer) after 15
+seconds, not 60."""
 
 TOKENS = "RAY_AUTH_MODE"
 """Whether tokens are used. Ray sets it when it starts a cluster, and leaves it."""
 
 LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""What Ray looks at, on every system, for whether a new cluster is on the loopback interface (0) or the network (1)."""
+"""What Ray looks at, on every system, for whether a new cluster is on the loopback interface (0)
+or the network (1)."""
 
 Before = dict[str, str | None]
 """{name: value in the environment; None: it was not set}."""
 
 
 def begin() -> Before:
-    """Before a cluster is joined or started: set what the user has not set. Returns what there was, for `end`."""
+    """Before a cluster is joined or started: set what the user has not set. Returns what there
+    was, for `end`."""
     before = {name: os.environ.get(name) for name in (*QUIET, TOKENS)}
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -56,15 +61,19 @@ def end(before: Before) -> None:
 
 
 def use_token_of_this_machine() -> None:
-    """If the user has not said whether tokens are used: use the one in the user's folder, if there is one."""
-    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+    """If the user has not said whether tokens are used: use the one in the user's folder, if
+    there is one."""
+    from ray._private.authentication.authentication_token_setup import (
+        maybe_enable_token_auth_if_token_available,
+    )
 
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """What is started inside listens on the loopback interface alone; Ray takes the network's also for "local".
+    """What is started inside listens on the loopback interface alone; Ray takes the network's also
+    for "local".
 
     Its processes read the environment; this one read it when Ray was imported."""
     from ray._private import ray_constants
@@ -80,11 +89,12 @@ def on_loopback() -> Iterator[None]:
 
 @contextmanager
 def signals_kept() -> Iterator[None]:
-    """`ray.init()` puts no handler of its own in place of ours for SIGTERM; what it starts does not hear a terminal.
+    """`ray.init()` puts no handler of its own in place of ours for SIGTERM; what it starts does not
+    hear a terminal.
 
-    SIGHUP and SIGQUIT of a terminal reach the whole process group. A cluster that ended by them would take the ranks
-    along before they have saved; so its processes inherit that these wait, as Ray itself has it for SIGINT. One that
-    comes meanwhile comes at the end of the block."""
+    SIGHUP and SIGQUIT of a terminal reach the whole process group. A cluster that ended by them
+    would take the ranks along before they have saved; so its processes inherit that these wait, as
+    Ray itself has it for SIGINT. One that comes meanwhile comes at the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -100,6 +110,7 @@ def signals_kept() -> Iterator[None]:
         raise
     finally:
         utils.set_sigterm_handler = setter
-        # Ray's native library has put one beneath Python's, which prints a dump and aborts three seconds later.
+        # Ray's native library has put one beneath Python's, which prints a dump and aborts three
+        # seconds later.
         signal.signal(signal.SIGTERM, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

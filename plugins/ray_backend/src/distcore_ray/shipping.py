@@ -1,4 +1,5 @@
-"""Functions and arguments on their way to another process: loaded there only once it can import what we can."""
+"""Functions and arguments on their way to another process: loaded there only once it can import
+what we can."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Place:
-    """Where this process runs: its folder and what it imports from, as far as another machine has them too."""
+    """Where this process runs: its folder and what it imports from, as far as another machine
+    has them too."""
 
     folder: str
     path: tuple[str, ...]
@@ -22,7 +24,8 @@ class Place:
         return cls(os.getcwd(), tuple(os.path.abspath(each) for each in sys.path))
 
     def enter(self) -> None:
-        """Make this process import and find files as that one did. What is not there is passed over."""
+        """Make this process import and find files as that one did. What is not there is passed
+        over."""
         sys.path.extend(each for each in self.path if each not in sys.path and os.path.exists(each))
         if os.path.isdir(self.folder):
             os.chdir(self.folder)
@@ -36,7 +39,8 @@ def packed(value: Any) -> bytes:
 
 
 def packed_result(value: Any) -> bytes:
-    """The value as bytes, in a process that need not import Ray for it: only what has no name elsewhere needs that."""
+    """The value as bytes, in a process that need not import Ray for it: only what has no name
+    elsewhere needs that."""
     try:
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -1,4 +1,5 @@
-"""Whether every node of the cluster sees the files of a run: asked before work begins, not found out after hours."""
+"""Whether every node of the cluster sees the files of a run: asked before work begins, not found
+out after hours."""
 
 from __future__ import annotations
 
@@ -26,14 +27,23 @@ log = logging.getLogger("distcore")
 SECONDS = 60.0
 """How long a node may take to answer; one that does not is not asked (it may just be starting)."""
 
-GONE = (TaskUnschedulableError, NodeDiedError, LocalRayletDiedError, WorkerCrashedError, ObjectLostError)
-"""What Ray says of a task on a node that died a moment ago, while it was still in the list of those alive."""
+GONE = (
+    TaskUnschedulableError,
+    NodeDiedError,
+    LocalRayletDiedError,
+    WorkerCrashedError,
+    ObjectLostError,
+)
+"""What Ray says of a task on a node that died a moment ago, while it was still in the list of
+those alive."""
 
 
 def check(read: Mapping[str, str], written: Mapping[str, str]) -> None:
-    """{what it is: path}: of files and folders that are read, and of folders that are written to or will be made.
+    """{what it is: path}: of files and folders that are read, and of folders that are written to or
+    will be made.
 
-    Raises UserError naming the first place that a node does not see, and the node. Leaves nothing behind."""
+    Raises UserError naming the first place that a node does not see, and the node. Leaves
+    nothing behind."""
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     if {node["NodeID"] for node in nodes} <= {ray.get_runtime_context().get_node_id()}:
         return
@@ -52,7 +62,8 @@ def check(read: Mapping[str, str], written: Mapping[str, str]) -> None:
 
 
 def _content(path: Path) -> tuple[str, int]:
-    """A file's path and length, or those of a folder's first entry (its length does not count: -1)."""
+    """A file's path and length, or those of a folder's first entry (its length does not count:
+    -1)."""
     path = path.absolute()
     if path.is_file():
         return str(path), path.stat().st_size
@@ -61,7 +72,8 @@ def _content(path: Path) -> tuple[str, int]:
 
 
 def _mark(path: Path) -> Path | None:
-    """A fresh file in the folder, or in the nearest one above it that exists; None: nothing may be written there."""
+    """A fresh file in the folder, or in the nearest one above it that exists; None: nothing may
+    be written there."""
     folder = next(each for each in (path, *path.parents) if each.is_dir())
     mark = folder / f".distcore-visible-{uuid.uuid4().hex}"
     try:
@@ -71,7 +83,9 @@ def _mark(path: Path) -> Path | None:
     return mark
 
 
-def _ask(nodes: list[dict[str, Any]], wanted: Mapping[str, tuple[str, int]], places: Mapping[str, str]) -> None:
+def _ask(
+    nodes: list[dict[str, Any]], wanted: Mapping[str, tuple[str, int]], places: Mapping[str, str]
+) -> None:
     look = ray.remote(num_cpus=0, max_retries=0)(_missing)
     asked = {}
     for node in nodes:
@@ -84,14 +98,17 @@ def _ask(nodes: list[dict[str, Any]], wanted: Mapping[str, tuple[str, int]], pla
         try:
             missing = ray.get(reference)
         except GONE:
-            log.info("Node %s was lost before it could be asked.", asked[reference]["NodeManagerAddress"])
+            log.info(
+                "Node %s was lost before it could be asked.", asked[reference]["NodeManagerAddress"]
+            )
             continue
         if missing:
             node, what, place = asked[reference], missing[0], places[missing[0]]
             named = what if place in what else f"{what}: {place}"
             raise UserError(
-                f"The node {node['NodeManagerAddress']} of the Ray cluster does not see {named}. Put it on a file "
-                "system that every node mounts at the same path (NFS, EFS, FSx, Lustre, …; docs/ray.md, Storage)."
+                f"The node {node['NodeManagerAddress']} of the Ray cluster does not see {named}. "
+                "Put it on a file system that every node mounts at the same path (NFS, EFS, FSx, "
+                "Lustre, …; docs/ray.md, Storage)."
             )
 
 

@@ -1,4 +1,5 @@
-"""Independent tasks over the cluster: results in order, few under way at a time, lost ones run again."""
+"""Independent tasks over the cluster: results in order, few under way at a time, lost ones run
+again."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ LOST = 3
 """How often a task whose process or node died is run again."""
 
 AHEAD = 2
-"""Tasks under way for each CPU: one that runs and one that waits; results that nobody has taken are no more."""
+"""Tasks under way for each CPU: one that runs and one that waits; results that nobody has taken
+are no more."""
 
 
 def run(function: Callable[[Any], T], items: Sequence[Any], cpus: int) -> Iterator[T]:
     """function(item) for each item as Ray tasks; results in the order of the items.
 
-    Raises what the first failing task raised, or DistcoreError if tasks were lost again and again."""
+    Raises what the first failing task raised, or DistcoreError if tasks were lost again and
+    again."""
     task = ray.remote(max_retries=LOST)(_call)
     shared = ray.put((Place.here(), packed(function)))
     waiting = iter(items)
@@ -54,13 +57,15 @@ def _result(reference: Any) -> Any:
     try:
         return ray.get(reference)
     except RayTaskError as error:
-        # Ray's own class of both; a caller that looks for its error must find it, with the task's traceback behind it.
+        # Ray's own class of both; a caller that looks for its error must find it, with the task's
+        # traceback behind it.
         cause = error.cause
         if isinstance(cause, Exception) and not isinstance(cause, RayError):
             raise cause from error
         raise
     except RayError as error:
         raise DistcoreError(
-            f"A task on the Ray cluster was lost {LOST + 1} times: {str(error).strip().splitlines()[0]} "
-            "Look at its nodes (`ray status`, and the memory they have); nothing that was finished is lost."
+            f"A task on the Ray cluster was lost {LOST + 1} times: "
+            f"{str(error).strip().splitlines()[0]} Look at its nodes (`ray status`, and the memory "
+            "they have); nothing that was finished is lost."
         ) from error

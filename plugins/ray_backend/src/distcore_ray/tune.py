@@ -1,4 +1,5 @@
-"""Trials on a Ray cluster, run by Ray Tune: how many fit, which are stopped, and what became of them."""
+"""Trials on a Ray cluster, run by Ray Tune: how many fit, which are stopped, and what became of
+them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_MAX_PENDING_TRIALS_PG": "1",
 }
-"""Tune's settings if the user has none: no files of its own beside ours, no tables on the terminal."""
+"""Tune's settings if the user has none: no files of its own beside ours, no tables on the
+terminal."""
 
 MOST_NODES = 256
 """Nodes of a kind that a growing cluster is taken to have at most, if it names no bound."""
@@ -48,14 +50,16 @@ class TuneExecutor:
     # -------------------------------------------------------------- contracts.Executor
 
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
-        """Raises UserError, with the arithmetic, if trials would wait for each other's resources for ever."""
+        """Raises UserError, with the arithmetic, if trials would wait for each other's resources
+        for ever."""
         found = at_once(self.options, job, _nodes(backend), need_of(self.options, job, backend))
         if job.variants is None:
             optuna_search()
         return {"at_once": found, "algorithm": algorithm(job), "notes": []}
 
     def run(self, job: SearchJob, backend: Backend, told: Callable[[str], None]) -> None:
-        """Run what has not ended yet: the trials' records say that, Tune's own state is of this run alone."""
+        """Run what has not ended yet: the trials' records say that, Tune's own state is of this
+        run alone."""
         with _connected(backend):
             need = need_of(self.options, job, backend)
             beside = at_once(self.options, job, _nodes(backend), need)
@@ -66,7 +70,12 @@ class _Run:
     """One call of Tune."""
 
     def __init__(
-        self, job: SearchJob, options: TuneOptions, need: Need, beside: int, told: Callable[[str], None]
+        self,
+        job: SearchJob,
+        options: TuneOptions,
+        need: Need,
+        beside: int,
+        told: Callable[[str], None],
     ) -> None:
         self.job, self.options, self.need, self.beside, self.told = job, options, need, beside, told
         self.objective = job.work.objective
@@ -95,7 +104,9 @@ class _Run:
         tuner = tune.Tuner(
             tune.with_resources(parameters, self.need.of_tune()),
             # Optuna has the space itself.
-            param_space={"number": tune.grid_search(numbers)} if self.job.variants is not None else {},
+            param_space={"number": tune.grid_search(numbers)}
+            if self.job.variants is not None
+            else {},
             tune_config=config,
             run_config=tune.RunConfig(
                 name=time.strftime("%Y%m%d-%H%M%S"),
@@ -110,11 +121,16 @@ class _Run:
         self._conclude(out_of_time=budget is not None and time.monotonic() - started >= budget)
 
     def _numbers(self) -> list[int]:
-        """The trials that have not ended: by number if their parameters are known, else as many as are missing."""
+        """The trials that have not ended: by number if their parameters are known, else as many
+        as are missing."""
         if self.job.variants is not None:
-            return [number for number in range(self.job.trials) if not self._has_ended(f"{number:04d}")]
+            return [
+                number for number in range(self.job.trials) if not self._has_ended(f"{number:04d}")
+            ]
         folder = self.job.directory / TRIALS
-        ended = sum(self._has_ended(each.name) for each in folder.iterdir()) if folder.is_dir() else 0
+        ended = (
+            sum(self._has_ended(each.name) for each in folder.iterdir()) if folder.is_dir() else 0
+        )
         return list(range(max(0, self.job.trials - ended)))
 
     def _has_ended(self, name: str) -> bool:
@@ -123,7 +139,9 @@ class _Run:
     def _begun(self) -> list[Mapping[str, Any]]:
         """Raw parameters of every trial there is a record of."""
         folder = self.job.directory / TRIALS
-        records = [read_record(each) for each in sorted(folder.iterdir())] if folder.is_dir() else []
+        records = (
+            [read_record(each) for each in sorted(folder.iterdir())] if folder.is_dir() else []
+        )
         return [record for record in records if record]
 
     def _scheduler(self) -> Any:
@@ -133,15 +151,20 @@ class _Run:
         given = stated.model_dump(exclude={"type"})
         if stated.type == "fifo":
             return FIFOScheduler()
-        return (MedianStoppingRule if stated.type.startswith("median") else AsyncHyperBandScheduler)(**given)
+        return (
+            MedianStoppingRule if stated.type.startswith("median") else AsyncHyperBandScheduler
+        )(**given)
 
     # -------------------------------------------------------------- what became of a trial
 
     def settle(self, config: Mapping[str, Any], failed: str | None) -> None:
-        """Tune is done with a trial. What the trial did not say itself is said here: it was stopped, or it died."""
+        """Tune is done with a trial. What the trial did not say itself is said here: it was
+        stopped, or it died."""
         raw = self._raw(config)
         name = (
-            f"{config['number']:04d}" if "number" in config else claim(self.job.directory / TRIALS, raw, self.settled)
+            f"{config['number']:04d}"
+            if "number" in config
+            else claim(self.job.directory / TRIALS, raw, self.settled)
         )
         if name in self.settled:
             return
@@ -159,7 +182,11 @@ class _Run:
     def _conclude(self, out_of_time: bool) -> None:
         """Trials that Tune left: stopped with the time, else it was a ctrl-C."""
         folder = self.job.directory / TRIALS
-        left = [each.name for each in folder.iterdir() if not self._has_ended(each.name)] if folder.is_dir() else []
+        left = (
+            [each.name for each in folder.iterdir() if not self._has_ended(each.name)]
+            if folder.is_dir()
+            else []
+        )
         if out_of_time:
             for name in (each for each in left if read_record(self.job.work.folder(each))):
                 end_record(self.job.work.folder(name), "stopped", self.objective)
@@ -205,11 +232,14 @@ def _nodes(backend: Backend) -> list[Node]:
         import ray
 
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return [(float(each.get("CPU", 0)), float(each.get("GPU", 0))) for each in _may_come() or alive]
+        return [
+            (float(each.get("CPU", 0)), float(each.get("GPU", 0))) for each in _may_come() or alive
+        ]
 
 
 def _may_come() -> list[Mapping[str, float]]:
-    """The resources of every node of a cluster that grows, once it has grown; of another one, nothing."""
+    """The resources of every node of a cluster that grows, once it has grown; of another one,
+    nothing."""
     from ray._private.state import state
 
     config = state.get_cluster_config()

@@ -12,12 +12,13 @@ Amount = Annotated[float, Field(ge=0)]
 
 
 class TuneOptions(ExecutorOptions):
-    """`hyperopt.executor: {type: ray}`. What a trial's own workers get is said in `backend.trainer`."""
+    """`hyperopt.executor: {type: ray}`. What a trial's own workers get is said in
+    `backend.trainer`."""
 
     trial_driver_resources: dict[str, Amount] | None = Field(
         None,
-        description="What a trial takes for itself, beside its workers, on the backend ray; default: no CPU. Elsewhere "
-        "the trial is the worker.",
+        description="What a trial takes for itself, beside its workers, on the backend ray; "
+        "default: no CPU. Elsewhere the trial is the worker.",
     )
 
     @field_validator("scheduler", mode="after")
@@ -25,6 +26,7 @@ class TuneOptions(ExecutorOptions):
     def _no_pauses(cls, scheduler: Any) -> Any:
         if scheduler.type == "hyperband":
             raise ValueError(
-                "hyperband pauses trials and takes them up again, which is not carried out on Ray; use async_hyperband"
+                "hyperband pauses trials and takes them up again, which is not carried out on Ray; "
+                "use async_hyperband"
             )
         return scheduler

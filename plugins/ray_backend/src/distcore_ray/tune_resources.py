@@ -1,5 +1,6 @@
-"""What a trial needs of the cluster, and how many fit beside each other: the arithmetic that keeps trials from waiting
-for each other for ever. A worker lies on one node, so it is done node by node."""
+"""What a trial needs of the cluster, and how many fit beside each other: the arithmetic that keeps
+trials from waiting for each other for ever. A worker lies on one node, so it is done node by
+node."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ NOWHERE = 1 << 30
 
 @dataclass(frozen=True)
 class Need:
-    """driver: what the trial itself holds. workers × each: what it asks for besides, while it holds that; 0 if it
-    trains in its own process."""
+    """driver: what the trial itself holds. workers × each: what it asks for besides, while it holds
+    that; 0 if it trains in its own process."""
 
     driver: Node
     workers: int
@@ -58,9 +59,9 @@ def need_of(options: TuneOptions, job: SearchJob, backend: Backend) -> Need:
     for name, amount, kind in (("cpu", stated, 0), ("gpu", options.gpu_resources_per_trial, 1)):
         if amount is not None and amount != job.workers * each[kind]:
             raise UserError(
-                f"hyperopt.executor.{name}_resources_per_trial is {amount:g}, but backend.trainer gives a trial "
-                f"{job.workers} workers × {each[kind]:g} {name.upper()}s. Leave it out, or make "
-                "backend.trainer.num_workers and resources_per_worker say the same."
+                f"hyperopt.executor.{name}_resources_per_trial is {amount:g}, but backend.trainer "
+                f"gives a trial {job.workers} workers × {each[kind]:g} {name.upper()}s. Leave it "
+                "out, or make backend.trainer.num_workers and resources_per_worker say the same."
             )
     driver = options.trial_driver_resources or {}
     return Need((float(driver.get("CPU", 0.0)), float(driver.get("GPU", 0.0))), job.workers, each)
@@ -74,8 +75,9 @@ def at_once(options: TuneOptions, job: SearchJob, nodes: Sequence[Node], need: N
     fit = _fit(nodes, need, most)
     if fit < 1:
         raise UserError(
-            f"A trial needs {_too_much(nodes, need, 1)}: it would wait for ever. "
-            "Lower backend.trainer.num_workers, resources_per_worker or the resources per trial, or add nodes."
+            f"A trial needs {_too_much(nodes, need, 1)}: it would wait for ever. Lower "
+            "backend.trainer.num_workers, resources_per_worker or the resources per trial, or add "
+            "nodes."
         )
     wanted: Any = options.max_concurrent_trials
     if wanted in ("auto", None):
@@ -83,8 +85,9 @@ def at_once(options: TuneOptions, job: SearchJob, nodes: Sequence[Node], need: N
     wanted = min(int(wanted), most)
     if wanted > fit and need.workers:
         raise UserError(
-            f"{_too_much(nodes, need, wanted)}: trials that have begun would wait for workers that others hold. "
-            f"Set hyperopt.executor.max_concurrent_trials to {fit} or auto, or add nodes."
+            f"{_too_much(nodes, need, wanted)}: trials that have begun would wait for workers that "
+            f"others hold. Set hyperopt.executor.max_concurrent_trials to {fit} or auto, or add "
+            "nodes."
         )
     return min(wanted, fit)
 
@@ -93,29 +96,37 @@ def _fit(nodes: Sequence[Node], need: Need, most: int) -> int:
     """The most trials, up to `most`, that have room at once."""
     if not need.workers:
         return min(most, sum(times(node, need.driver, most) for node in nodes))
-    crowd = bisect_left(range(1, most + 1), True, key=lambda count: _room(nodes, need, count) < count * need.workers)
+    crowd = bisect_left(
+        range(1, most + 1), True, key=lambda count: _room(nodes, need, count) < count * need.workers
+    )
     return crowd  # one less than the first number of trials that have not
 
 
 def _room(nodes: Sequence[Node], need: Need, trials: int) -> int:
-    """Workers that the nodes hold once so many trials hold what they do for themselves, where that lies worst;
-    -1 if the nodes do not hold even that."""
+    """Workers that the nodes hold once so many trials hold what they do for themselves, where that
+    lies worst; -1 if the nodes do not hold even that."""
     many = trials * need.workers
     if not any(need.driver):
         return sum(times(node, need.each, many) for node in nodes)
     worst = [0] + [NOWHERE] * trials  # by how many trials lie on the nodes so far
     for node in nodes:
         most = times(node, need.driver, trials)
-        here = [times(_less(node, need.driver, count), need.each, many) for count in range(most + 1)]
+        here = [
+            times(_less(node, need.driver, count), need.each, many) for count in range(most + 1)
+        ]
         worst = [
-            min(worst[lie - count] + here[count] for count in range(min(lie, most) + 1)) for lie in range(trials + 1)
+            min(worst[lie - count] + here[count] for count in range(min(lie, most) + 1))
+            for lie in range(trials + 1)
         ]
     return worst[trials] if worst[trials] < NOWHERE else -1
 
 
 def times(node: Node, each: Node, most: int) -> int:
     """How often `each` fits on the node, up to `most`."""
-    return min((int(has / amount + 1e-9) for has, amount in zip(node, each, strict=True) if amount), default=most)
+    return min(
+        (int(has / amount + 1e-9) for has, amount in zip(node, each, strict=True) if amount),
+        default=most,
+    )
 
 
 def _less(node: Node, each: Node, count: int) -> Node:
@@ -127,20 +138,32 @@ def _too_much(nodes: Sequence[Node], need: Need, trials: int) -> str:
     for kind, unit in enumerate(UNITS):
         asked, has = trials * need.total(kind), sum(node[kind] for node in nodes)
         if asked > has + 1e-9:
-            return f"{_together(need.sum(kind), kind, need, trials)}{asked:g} {unit}, but the Ray cluster has {has:g}"
+            return (
+                f"{_together(need.sum(kind), kind, need, trials)}{asked:g} {unit}, but the Ray "
+                f"cluster has {has:g}"
+            )
     kind = 1 if need.each[1] or need.driver[1] else 0
     shapes = ", ".join(f"{node[kind]:g}" for node in nodes)
     if not need.workers:
-        return f"{need.driver[kind]:g} {UNITS[kind]} on one node, but the Ray cluster's nodes have {shapes}"
-    held = f", beside {trials} × {need.driver[kind]:g} for the trials themselves," if any(need.driver) else ""
+        return (
+            f"{need.driver[kind]:g} {UNITS[kind]} on one node, but the Ray cluster's nodes have "
+            f"{shapes}"
+        )
+    held = (
+        f", beside {trials} × {need.driver[kind]:g} for the trials themselves,"
+        if any(need.driver)
+        else ""
+    )
     return (
-        f"{trials * need.workers} workers with {need.each[kind]:g} {UNITS[kind]} on one node each{held} but the Ray "
-        f"cluster's nodes have {shapes}: room for {max(0, _room(nodes, need, trials))} such workers"
+        f"{trials * need.workers} workers with {need.each[kind]:g} {UNITS[kind]} on one node "
+        f"each{held} but the Ray cluster's nodes have {shapes}: room for "
+        f"{max(0, _room(nodes, need, trials))} such workers"
     )
 
 
 def _together(each: str, kind: int, need: Need, trials: int) -> str:
-    """`3 trials at once × (0 for itself + 2 workers × 1 CPUs) = `; nothing if the sum says it all."""
+    """`3 trials at once × (0 for itself + 2 workers × 1 CPUs) = `; nothing if the sum says it
+    all."""
     if trials > 1:
         return f"{trials} trials at once × ({each} {UNITS[kind]}) = "
     return f"{each} = " if need.workers else ""

@@ -23,7 +23,8 @@ def _space(job: SearchJob) -> dict[str, Any]:
 
 
 def _domain(axis: Axis) -> Any:
-    """An axis as Tune has it. Its upper ends are outside for whole numbers, unless there are steps."""
+    """An axis as Tune has it. Its upper ends are outside for whole numbers, unless there are
+    steps."""
     from ray import tune
 
     if axis.kind == "choice":
@@ -45,16 +46,25 @@ def optuna_search() -> Any:
         from ray.tune.search.optuna import OptunaSearch
     except ImportError as error:
         raise UserError(
-            f"hyperopt.search_alg: optuna is not installed ({error}): pip install optuna, or use variant_generator."
+            f"hyperopt.search_alg: optuna is not installed ({error}): pip install optuna, or use "
+            "variant_generator."
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return OptunaSearch
 
 
 def searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
-    """Optuna, or chance; asked first for the trials that were begun before, and told of those that ended."""
+    """Optuna, or chance; asked first for the trials that were begun before, and told of those
+    that ended."""
     going_on = [dict(each["raw"]) for each in begun if each["state"] not in ENDED]
-    points = [*going_on, *(_whole(job, each, number) for number, each in enumerate(job.points) if number >= len(begun))]
+    points = [
+        *going_on,
+        *(
+            _whole(job, each, number)
+            for number, each in enumerate(job.points)
+            if number >= len(begun)
+        ),
+    ]
     kind, seed = optuna_search(), (job.seed + len(begun)) % (1 << 32)
     search = kind(
         space=kind.convert_search_space(_space(job)),
@@ -71,4 +81,7 @@ def searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
 
 def _whole(job: SearchJob, point: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A point with the parameters that it leaves out drawn: Tune's Optuna takes whole ones only."""
-    return {name: point.get(name, axis.at(draw(job.seed, number, name))) for name, axis in job.axes.items()}
+    return {
+        name: point.get(name, axis.at(draw(job.seed, number, name)))
+        for name, axis in job.axes.items()
+    }

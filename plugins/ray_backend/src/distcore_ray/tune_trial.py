@@ -1,4 +1,5 @@
-"""One trial in a process of the cluster: the run in a thread, its rounds reported to Tune as they come."""
+"""One trial in a process of the cluster: the run in a thread, its rounds reported to Tune as
+they come."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class TrialFailed(Exception):
 
 
 def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
-    """What Tune calls. Tune ends this process if the trial is to stop; the folder holds all there is to know."""
+    """What Tune calls. Tune ends this process if the trial is to stop; the folder holds all
+    there is to know."""
     from ray import tune
 
     place.enter()
@@ -42,7 +44,9 @@ def trainable(config: dict[str, Any], job: SearchJob, place: Place) -> None:
     for _ in follower.new():
         continue  # of an attempt before this one
     failed: list[BaseException] = []
-    thread = threading.Thread(target=_run, args=(job, name, raw, failed), name="distcore-trial", daemon=True)
+    thread = threading.Thread(
+        target=_run, args=(job, name, raw, failed), name="distcore-trial", daemon=True
+    )
     thread.start()
     alive = True
     while alive:
@@ -66,7 +70,8 @@ def _run(job: SearchJob, name: str, raw: Mapping[str, Any], failed: list[BaseExc
 
 
 def claim(folder: Path, raw: Mapping[str, Any], but: Collection[str] = ()) -> str:
-    """The name of a trial whose parameters were only now chosen: of one that has them, else the next number.
+    """The name of a trial whose parameters were only now chosen: of one that has them, else the
+    next number.
 
     but: names that cannot be it."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""A Ray Train worker's part in a group: it starts a process, passes on its words, and tells how it ended."""
+"""A Ray Train worker's part in a group: it starts a process, passes on its words, and tells how
+it ended."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ TELL_SECONDS = 0.5
 """How often a worker asks the coordinator whether to go on, and hands over what its rank said."""
 
 LATER_SECONDS = 1.0
-"""How long a rank that raised waits before it says so: mostly another one died, and it lost the connection to it."""
+"""How long a rank that raised waits before it says so: mostly another one died, and it lost the
+connection to it."""
 
 
 class RankFailed(Exception):
@@ -35,17 +37,22 @@ class RankFailed(Exception):
 
 
 def run(config: dict[str, Any]) -> None:
-    """The training function of Ray Train. config: `coordinator`, `place`, `payload`, `threads`, `level`."""
+    """The training function of Ray Train. config: `coordinator`, `place`, `payload`, `threads`,
+    `level`."""
     rank, environment = _who(config["threads"])
     with temporary_folder("heartbeat") as folder:
         listener = Listener(folder / "rank")
         _run(config, rank, {**environment, FILE: str(listener.path)}, listener)
 
 
-def _run(config: dict[str, Any], rank: Rank, environment: dict[str, str], listener: Listener) -> None:
+def _run(
+    config: dict[str, Any], rank: Rank, environment: dict[str, str], listener: Listener
+) -> None:
     coordinator = config["coordinator"]
     process, connection = _started(environment)
-    watch = Watch([Watched(rank.index, process.pid, listener)], config["hang_seconds"], world=rank.world)
+    watch = Watch(
+        [Watched(rank.index, process.pid, listener)], config["hang_seconds"], world=rank.world
+    )
     seat = Seat(
         _group(),
         rank.index,
@@ -78,11 +85,17 @@ def _who(threads: int) -> tuple[Rank, dict[str, str]]:
     from ray.train import get_context
 
     context = get_context()
-    rank = Rank(index=context.get_world_rank(), world=context.get_world_size(), local_rank=context.get_local_rank())
+    rank = Rank(
+        index=context.get_world_rank(),
+        world=context.get_world_size(),
+        local_rank=context.get_local_rank(),
+    )
     local_world = context.get_local_world_size()
     node = ray.get_runtime_context().get_node_id()
     if not threads:
-        there = next((each["Resources"].get("CPU", 1) for each in ray.nodes() if each["NodeID"] == node), 1)
+        there = next(
+            (each["Resources"].get("CPU", 1) for each in ray.nodes() if each["NodeID"] == node), 1
+        )
         threads = max(1, int(min(there, os.cpu_count() or 1)) // local_world)
     return rank, {
         **os.environ,
@@ -105,7 +118,11 @@ def _started(environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Conn
 
 
 def _watch(
-    coordinator: Any, seat: Seat, process: subprocess.Popen[bytes], connection: Connection, watch: Watch
+    coordinator: Any,
+    seat: Seat,
+    process: subprocess.Popen[bytes],
+    connection: Connection,
+    watch: Watch,
 ) -> None:
     """Pass on what the rank says until it ends. Raises RankFailed if that was not well."""
     numbers, logs, ending, told = None, list[tuple[Any, ...]](), None, 0.0
@@ -142,7 +159,9 @@ def _watch(
     _ended(coordinator, seat, process, ending)
 
 
-def _ended(coordinator: Any, seat: Seat, process: subprocess.Popen[bytes], ending: tuple[Any, ...]) -> None:
+def _ended(
+    coordinator: Any, seat: Seat, process: subprocess.Popen[bytes], ending: tuple[Any, ...]
+) -> None:
     what, *rest = ending
     if what in ("result", "stopped"):
         ray.get(coordinator.done.remote(seat, rest[0] if rest else None, what == "stopped"))

@@ -1,4 +1,5 @@
-"""A worker group on the cluster: Ray Train starts its ranks together, ends them together and starts them again."""
+"""A worker group on the cluster: Ray Train starts its ranks together, ends them together and
+starts them again."""
 
 from __future__ import annotations
 
@@ -28,13 +29,15 @@ LOOK_SECONDS = 0.25
 """How often the driver looks at its worker group."""
 
 ANSWER_SECONDS = 120.0
-"""How long the cluster may take to answer the driver (on a very busy machine) before it is given up for dead."""
+"""How long the cluster may take to answer the driver (on a very busy machine) before it is given
+up for dead."""
 
 NODES_SECONDS = 3.0
 """How often it asks whether the nodes of its ranks are alive."""
 
 ROOM_TOLD_SECONDS, START_TOLD_SECONDS = 20.0, 90.0
-"""How long ranks may wait before that is said: for nodes that are not there, and to be started if there is room."""
+"""How long ranks may wait before that is said: for nodes that are not there, and to be started
+if there is room."""
 
 log = logging.getLogger("distcore")
 
@@ -43,8 +46,9 @@ def run(group: WorkerGroup, coordinator: Any, patience: float) -> list[Any]:
     """Run the worker group to its end; results in rank order.
 
     patience: seconds without room for the ranks after which to give up.
-    Raises what a rank raised if that is one of distcore's errors, else TrainingError naming rank, node and exit;
-    Stopped after a ctrl-C or SIGTERM, once the ranks have saved a checkpoint (a second signal does not wait)."""
+    Raises what a rank raised if that is one of distcore's errors, else TrainingError naming rank,
+    node and exit; Stopped after a ctrl-C or SIGTERM, once the ranks have saved a checkpoint (a
+    second signal does not wait)."""
     refuse_impossible(group, ray.nodes())
     with temporary_folder("ray") as folder:
         attempt = _Fit(_trainer(group, coordinator, str(folder)))
@@ -59,7 +63,8 @@ def run(group: WorkerGroup, coordinator: Any, patience: float) -> list[Any]:
 
 
 class _Fit(threading.Thread):
-    """`trainer.fit()`, which blocks, in a thread: in the main one Ray Train would take ctrl-C for itself."""
+    """`trainer.fit()`, which blocks, in a thread: in the main one Ray Train would take ctrl-C
+    for itself."""
 
     def __init__(self, trainer: Any) -> None:
         super().__init__(name="distcore-fit", daemon=True)
@@ -74,7 +79,8 @@ class _Fit(threading.Thread):
 
 
 def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
-    # By its own module: `ray.train.torch` would bring torch into a driver that may have no use for it.
+    # By its own module: `ray.train.torch` would bring torch into a driver that may have no use for
+    # it.
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
     train: Any = ray.train  # to type checkers its names are those of Train V1
@@ -101,7 +107,8 @@ def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
             storage_path=folder,
             failure_config=train.FailureConfig(
                 max_failures=group.max_retries,
-                # A node that is taken away (spot) is no fault of the run, unless the user wants no retry at all.
+                # A node that is taken away (spot) is no fault of the run, unless the user wants no
+                # retry at all.
                 max_preemption_failures=-1 if group.max_retries else 0,
             ),
         ),
@@ -109,17 +116,22 @@ def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
 
 
 def resources_of_rank(group: WorkerGroup) -> dict[str, float]:
-    """What each rank reserves: a CPU, and a GPU if they are used, unless the config says otherwise."""
+    """What each rank reserves: a CPU, and a GPU if they are used, unless the config says
+    otherwise."""
     base: dict[str, float] = {"CPU": 1}
     if group.use_gpu:
         base["GPU"] = 1
-    return {name: amount for name, amount in {**base, **group.resources_per_worker}.items() if amount}
+    return {
+        name: amount for name, amount in {**base, **group.resources_per_worker}.items() if amount
+    }
 
 
 def refuse_impossible(group: WorkerGroup, nodes: list[dict[str, Any]]) -> None:
-    """Raise UserError, with the arithmetic, for a worker group that will never find room on these nodes.
+    """Raise UserError, with the arithmetic, for a worker group that will never find room on these
+    nodes.
 
-    A cluster that can grow (an autoscaler, recognised by what it says it can have) is asked all the same."""
+    A cluster that can grow (an autoscaler, recognised by what it says it can have) is asked all
+    the same."""
     from ray._private.state import state
 
     if state.get_max_resources_from_cluster_config():
@@ -131,18 +143,21 @@ def refuse_impossible(group: WorkerGroup, nodes: list[dict[str, Any]]) -> None:
         return
     asked = ", ".join(f"{name}: {amount:g}" for name, amount in each.items())
     has = "; ".join(
-        f"{node['NodeManagerAddress']} has " + ", ".join(f"{name}: {node['Resources'].get(name, 0):g}" for name in each)
+        f"{node['NodeManagerAddress']} has "
+        + ", ".join(f"{name}: {node['Resources'].get(name, 0):g}" for name in each)
         for node in nodes
         if node["Alive"]
     )
     raise UserError(
-        f"{needed} workers of {{{asked}}} each do not fit on the Ray cluster, where {fits} do ({has}). "
-        "Lower backend.trainer.num_workers or resources_per_worker, or add nodes."
+        f"{needed} workers of {{{asked}}} each do not fit on the Ray cluster, where {fits} do "
+        f"({has}). Lower backend.trainer.num_workers or resources_per_worker, or add nodes."
     )
 
 
 def _times(each: dict[str, float], has: dict[str, float]) -> int:
-    return min((int(has.get(name, 0) / amount + 1e-9) for name, amount in each.items()), default=1 << 30)
+    return min(
+        (int(has.get(name, 0) / amount + 1e-9) for name, amount in each.items()), default=1 << 30
+    )
 
 
 @dataclass
@@ -186,8 +201,8 @@ class _Watch:
             news: News = ray.get(self.coordinator.news.remote(), timeout=ANSWER_SECONDS)
         except RayError as error:
             raise TrainingError(
-                f"The Ray cluster does not answer any more ({_first_line(error)}). Look at its head and at this node's "
-                "manager (raylet)."
+                f"The Ray cluster does not answer any more ({_first_line(error)}). Look at its "
+                "head and at this node's manager (raylet)."
             ) from error
         return news
 
@@ -198,10 +213,14 @@ class _Watch:
         self.asked_to_stop = True
         self.coordinator.stop.remote()
         if interrupt.signal == signal.SIGINT:
-            log.warning("Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for it.")
+            log.warning(
+                "Stopping: the workers save a checkpoint first. Press ctrl-C again not to wait for "
+                "it."
+            )
         else:
             log.warning(
-                "Stopping after %s: the workers save a checkpoint first, within %g s (trainer.grace_seconds).",
+                "Stopping after %s: the workers save a checkpoint first, within %g s "
+                "(trainer.grace_seconds).",
                 *(signal.Signals(interrupt.signal).name, self.group.grace_seconds),
             )
 
@@ -221,15 +240,19 @@ class _Watch:
         waited = now - self.waiting_since
         if waited > self.patience:
             raise TrainingError(
-                f"The Ray cluster had no room for {self._asked()} within {self.patience:.0f} s. {self._room()} "
-                "Add nodes, lower num_workers or resources_per_worker, or raise backend.patience."
+                f"The Ray cluster had no room for {self._asked()} within {self.patience:.0f} s. "
+                f"{self._room()} Add nodes, lower num_workers or resources_per_worker, or raise "
+                "backend.patience."
             )
-        if not self.told_of_room and waited > (START_TOLD_SECONDS if self._fits() else ROOM_TOLD_SECONDS):
+        if not self.told_of_room and waited > (
+            START_TOLD_SECONDS if self._fits() else ROOM_TOLD_SECONDS
+        ):
             self.told_of_room = True
             log.warning("Waiting for %s on the Ray cluster. %s", self._asked(), self._room())
 
     def _lost_a_node(self, news: News, now: float) -> bool:
-        """Whether a node of the last group is gone, so that another group is waited for although no rank said so."""
+        """Whether a node of the last group is gone, so that another group is waited for although
+        no rank said so."""
         if news.results is not None or now - self.looked_at_nodes < NODES_SECONDS:
             return False
         used = {each.node for each in news.seats if each.group == self.groups[-1]}
@@ -238,8 +261,14 @@ class _Watch:
         return lost
 
     def _asked(self) -> str:
-        ranks = f"{self.group.min_ranks} to {self.group.ranks}" if self.group.min_ranks else f"{self.group.ranks}"
-        each = ", ".join(f"{name}: {amount:g}" for name, amount in resources_of_rank(self.group).items())
+        ranks = (
+            f"{self.group.min_ranks} to {self.group.ranks}"
+            if self.group.min_ranks
+            else f"{self.group.ranks}"
+        )
+        each = ", ".join(
+            f"{name}: {amount:g}" for name, amount in resources_of_rank(self.group).items()
+        )
         return f"{ranks} workers of {{{each}}} each"
 
     def _room(self) -> str:
@@ -255,7 +284,8 @@ class _Watch:
     def _tell_of_restart(self, news: News, world: int) -> None:
         cause = first_cause(self.groups[-1], news.seats, news.failures, ray.nodes())
         log.warning(
-            "%s%s. All ranks were started again (%d of at most %d times%s); they go on from the last checkpoint.",
+            "%s%s. All ranks were started again (%d of at most %d times%s); they go on from the "
+            "last checkpoint.",
             *(cause[0].upper(), cause[1:], len(self.groups), self.group.max_retries),
             f", now {world} of them" if self.group.min_ranks else "",
         )
@@ -265,7 +295,8 @@ class _Watch:
         often = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts > 0 else ""
         if not self.groups:
             return (
-                f"Training did not start on the Ray cluster: {_first_line(error)}. Look at its state with `ray status`."
+                f"Training did not start on the Ray cluster: {_first_line(error)}. Look at its "
+                "state with `ray status`."
             )
         cause = first_cause(self.groups[-1], news.seats, news.failures, ray.nodes())
         return f"Training stopped{often}: {cause}."

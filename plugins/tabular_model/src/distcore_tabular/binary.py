@@ -25,15 +25,18 @@ FALSE_WORDS = frozenset({"no", "n", "false", "f", "0", "0.0", "-1", "-1.0"})
 
 
 class BinaryFeature(TabularFeature):
-    """The data half. Metadata: kind, bool2str (the label of false and of true), str2bool (each spelling seen: 0 or 1),
-    counts (rows that are false and true, after filling), fill (what a missing value becomes).
+    """The data half. Metadata: kind, bool2str (the label of false and of true), str2bool (each
+    spelling seen: 0 or 1), counts (rows that are false and true, after filling), fill (what a
+    missing value becomes).
 
     kind says how values are read, by Ludwig's order:
-    - "number": all are numbers; 1, or what is not 0, or the larger one is true. Labels are False and True.
+    - "number": all are numbers; 1, or what is not 0, or the larger one is true. Labels are False
+      and True.
     - "bool": all are true or false, in any case. Labels are False and True.
-    - "word": all are words such as yes, n, T, 0, in any case. A label is its most frequent spelling.
-    - "label": two strings; true is fallback_true_label, or the one of them that is such a word says, or the first in
-      code point order, as in Ludwig.
+    - "word": all are words such as yes, n, T, 0, in any case. A label is its most frequent
+      spelling.
+    - "label": two strings; true is fallback_true_label, or the one of them that is such a word
+      says, or the first in code point order, as in Ludwig.
     """
 
     kind = "binary"
@@ -47,7 +50,8 @@ class BinaryFeature(TabularFeature):
         return left.merge(right)
 
     def finish(self, state: Counts) -> JSON:
-        """Raises DataError if there is no value, more than two, or an output has one class alone."""
+        """Raises DataError if there is no value, more than two, or an output has one class
+        alone."""
         ranked, rows = state.ranked()
         if len(ranked) > 1000:
             raise self._too_many(ranked.slice(0, 3).to_pylist(), len(ranked))
@@ -60,11 +64,13 @@ class BinaryFeature(TabularFeature):
         kind = kind_of(found)
         str2bool = self._meaning(found, kind)
         labels = _labels(found, kind, str2bool)
-        counts = [sum(each for label, each in found.items() if str2bool[label] == code) for code in (0, 1)]
+        counts = [
+            sum(each for label, each in found.items() if str2bool[label] == code) for code in (0, 1)
+        ]
         if self.role == "output" and 0 in counts:
             raise DataError(
-                f"Column {self.name!r} has one class only, {next(iter(found))!r}, and an output needs two. "
-                "Give data with both classes, or predict another column."
+                f"Column {self.name!r} has one class only, {next(iter(found))!r}, and an output "
+                "needs two. Give data with both classes, or predict another column."
             )
         seen = {canonical(label, kind): code for label, code in str2bool.items()}
         metadata: JSON = {"kind": kind, "bool2str": labels, "str2bool": dict(sorted(seen.items()))}
@@ -77,11 +83,16 @@ class BinaryFeature(TabularFeature):
         return Column(name=self.name, dtype="float32")
 
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
-        """0 or 1: float32 [n]. A value that means neither is filled like a missing one; in an output, a DataError."""
+        """0 or 1: float32 [n]. A value that means neither is filled like a missing one; in an
+        output, a DataError."""
         values = as_dictionary(values)
         labels = clean(values.dictionary).to_pylist()
         meanings = [None if label is None else meaning(label, metadata) for label in labels]
-        foreign = [label for label, code in zip(labels, meanings, strict=True) if code is None and label is not None]
+        foreign = [
+            label
+            for label, code in zip(labels, meanings, strict=True)
+            if code is None and label is not None
+        ]
         if foreign and self.role == "output":
             self._refuse(values, meanings, labels, metadata)
         table = [metadata["fill"] if code is None else code for code in meanings]
@@ -116,15 +127,17 @@ class BinaryFeature(TabularFeature):
         true = _true_label(words, fallback)
         if true is None:
             raise DataError(
-                f"Column {self.name!r} holds {' and '.join(map(repr, words))}, and fallback_true_label is "
-                f"{fallback!r}. Set preprocessing.fallback_true_label to the one that is true."
+                f"Column {self.name!r} holds {' and '.join(map(repr, words))}, and "
+                f"fallback_true_label is {fallback!r}. Set preprocessing.fallback_true_label to "
+                "the one that is true."
             )
         return {label: int(label == true) for label in found}
 
     def _too_many(self, some: list[str], count: int) -> DataError:
         return DataError(
-            f"Column {self.name!r} holds {count} different values, such as {', '.join(map(repr, some))}, and a binary "
-            "feature takes two. Declare the column category or number, or correct the values."
+            f"Column {self.name!r} holds {count} different values, such as "
+            f"{', '.join(map(repr, some))}, and a binary feature takes two. Declare the column "
+            "category or number, or correct the values."
         )
 
     def _fill(self, metadata: JSON, counts: list[int]) -> int:
@@ -136,23 +149,32 @@ class BinaryFeature(TabularFeature):
             code = meaning(str(constant), metadata)
             if code is None:
                 raise DataError(
-                    f"Column {self.name!r} holds {' and '.join(map(repr, metadata['str2bool']))}, and "
-                    f"preprocessing.fill_value is {constant!r}, which is neither. Set it to one of them."
+                    f"Column {self.name!r} holds {' and '.join(map(repr, metadata['str2bool']))}, "
+                    f"and preprocessing.fill_value is {constant!r}, which is neither. Set it to "
+                    "one of them."
                 )
             return code
         return int(self.missing == "fill_with_true")
 
     def _refuse(
-        self, values: pa.DictionaryArray, meanings: list[int | None], labels: list[str | None], metadata: JSON
+        self,
+        values: pa.DictionaryArray,
+        meanings: list[int | None],
+        labels: list[str | None],
+        metadata: JSON,
     ) -> None:
-        """Raise DataError for the first row whose value means neither (a dictionary may hold values of no row)."""
-        strange = [code is None and label is not None for code, label in zip(meanings, labels, strict=True)]
+        """Raise DataError for the first row whose value means neither (a dictionary may hold
+        values of no row)."""
+        strange = [
+            code is None and label is not None for code, label in zip(meanings, labels, strict=True)
+        ]
         rows = np.flatnonzero(plain(gather(values, np.array([*strange, False], np.int8))))
         if len(rows):
             known = " and ".join(map(repr, metadata["bool2str"]))
             raise DataError(
-                f"Column {self.name!r}: {labels[values.indices[int(rows[0])].as_py()]!r} is neither of the two values "
-                f"that the model knows, {known}. Correct the value, or leave it empty."
+                f"Column {self.name!r}: {labels[values.indices[int(rows[0])].as_py()]!r} is "
+                f"neither of the two values that the model knows, {known}. Correct the value, or "
+                "leave it empty."
             )
 
 
@@ -249,7 +271,8 @@ class BinaryNetwork(MemberNetwork):
         return logits.float().sigmoid()
 
     def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
-        """Predicted value, probability of false and of true, and the probability of the predicted one."""
+        """Predicted value, probability of false and of true, and the probability of the
+        predicted one."""
         name = self.feature.name
         false, true = metadata["bool2str"]
         truth = output >= self.feature.options.threshold

@@ -1,4 +1,5 @@
-"""The plugin's own encoders, decoders, losses, metrics, combiners and tokenizers, by entry point."""
+"""The plugin's own encoders, decoders, losses, metrics, combiners and tokenizers, by entry
+point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Feature `category`: one of many values, as a code in a vocabulary; as an output, a probability for each class."""
+"""Feature `category`: one of many values, as a code in a vocabulary; as an output, a probability
+for each class."""
 
 from __future__ import annotations
 
@@ -22,16 +23,19 @@ if TYPE_CHECKING:
     import torch
 
 NO_CLASS = -1
-"""Code of a target that is none of the classes; its row counts neither in the loss nor in the metrics."""
+"""Code of a target that is none of the classes; its row counts neither in the loss nor in the
+metrics."""
 
 
 class CategoryFeature(TabularFeature):
-    """The data half. Metadata: idx2str (the label of each code), counts (rows of each, after filling), vocab_size,
-    unknown and missing (the codes of values never seen at fit time, and of missing ones).
+    """The data half. Metadata: idx2str (the label of each code), counts (rows of each, after
+    filling), vocab_size, unknown and missing (the codes of values never seen at fit time, and of
+    missing ones).
 
-    The most frequent value has the lowest code; equally frequent ones are in code point order. `<UNK>` is code 0:
-    always for an input, and, as in Ludwig, for an output if `most_common` left values out or missing values became
-    `<UNK>`. A target that is no class and has no `<UNK>` to go to is NO_CLASS.
+    The most frequent value has the lowest code; equally frequent ones are in code point order.
+    `<UNK>` is code 0: always for an input, and, as in Ludwig, for an output if `most_common` left
+    values out or missing values became `<UNK>`. A target that is no class and has no `<UNK>` to go
+    to is NO_CLASS.
     """
 
     kind = "category"
@@ -49,7 +53,8 @@ class CategoryFeature(TabularFeature):
         return left.merge(right)
 
     def finish(self, state: Counts) -> JSON:
-        """The vocabulary. Raises DataError if there is no value, or an output has one class alone."""
+        """The vocabulary. Raises DataError if there is no value, or an output has one class
+        alone."""
         ranked, counts = state.ranked()
         if not len(ranked):
             raise DataError(
@@ -110,7 +115,8 @@ class CategoryFeature(TabularFeature):
         return label
 
     def _select(self, found: dict[str, int]) -> tuple[list[str], list[int]]:
-        """Labels by code and their counts: at most `most_common`, and `<UNK>` before them if there is to be one."""
+        """Labels by code and their counts: at most `most_common`, and `<UNK>` before them if
+        there is to be one."""
         has_unknown, unknown = UNKNOWN in found, found.pop(UNKNOWN, 0)
         ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
         kept = ranked[: self.options.preprocessing.most_common]
@@ -126,11 +132,15 @@ class CategoryFeature(TabularFeature):
         return kept[1]
 
 
-def class_weights(name: str, weights: Any, labels: list[str], counts: list[int]) -> list[float] | None:
-    """The weight of each class, scaled so that the mean over the rows the vocabulary was made of is 1.
+def class_weights(
+    name: str, weights: Any, labels: list[str], counts: list[int]
+) -> list[float] | None:
+    """The weight of each class, scaled so that the mean over the rows the vocabulary was made of is
+    1.
 
-    torch divides a batch's weighted loss by the batch's weights; with the mean weight of all rows instead, a row's loss
-    does not depend on its batch. Raises ConfigError if the weights do not fit the classes.
+    torch divides a batch's weighted loss by the batch's weights; with the mean weight of all rows
+    instead, a row's loss does not depend on its batch. Raises ConfigError if the weights do not fit
+    the classes.
     """
     if not weights:
         return None
@@ -140,16 +150,29 @@ def class_weights(name: str, weights: Any, labels: list[str], counts: list[int])
         if set(weights) != set(labels):
             missing = [label for label in labels if label not in weights][:5]
             foreign = [label for label in weights if label not in labels][:5]
-            said = [f"has none for {missing}"] * bool(missing) + [f"names {foreign}, which is no class"] * bool(foreign)
-            raise ConfigError([ConfigIssue(0, where, f"{' and '.join(said)}; give a weight for each of {shown}")])
+            said = [f"has none for {missing}"] * bool(missing) + [
+                f"names {foreign}, which is no class"
+            ] * bool(foreign)
+            raise ConfigError(
+                [ConfigIssue(0, where, f"{' and '.join(said)}; give a weight for each of {shown}")]
+            )
         weights = [weights[label] for label in labels]
     if len(weights) != len(labels):
-        message = f"has {len(weights)} weights for {len(labels)} classes; give one for each of {shown}, in this order"
+        message = (
+            f"has {len(weights)} weights for {len(labels)} classes; give one for each of {shown}, "
+            "in this order"
+        )
         raise ConfigError([ConfigIssue(0, where, message)])
-    mean = sum(weight * count for weight, count in zip(weights, counts, strict=True)) / max(1, sum(counts))
+    mean = sum(weight * count for weight, count in zip(weights, counts, strict=True)) / max(
+        1, sum(counts)
+    )
     if mean <= 0:
         raise ConfigError(
-            [ConfigIssue(0, where, "gives no row any weight; give a class that occurs a positive weight")]
+            [
+                ConfigIssue(
+                    0, where, "gives no row any weight; give a class that occurs a positive weight"
+                )
+            ]
         )
     return [weight / mean for weight in weights]
 
@@ -161,8 +184,8 @@ class CategoryNetwork(MemberNetwork):
         self.feature = feature
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
-        """accuracy (mean over classes, as in Ludwig), accuracy_micro, hits_at_k, roc_auc (one against the rest)
-        and loss."""
+        """accuracy (mean over classes, as in Ludwig), accuracy_micro, hits_at_k, roc_auc (one
+        against the rest) and loss."""
 
         def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             return self.loss(output.clamp_min(1e-30).log(), target, metadata)

@@ -1,6 +1,8 @@
-"""Arrow columns as numpy vectors with their nulls apart, and truth values as Arrow; none imports pandas.
+"""Arrow columns as numpy vectors with their nulls apart, and truth values as Arrow; none imports
+pandas.
 
-`pyarrow.array`, `fill_null` and `to_numpy` import pandas wherever it is installed (see distcore_data.arrow).
+`pyarrow.array`, `fill_null` and `to_numpy` import pandas wherever it is installed (see
+distcore_data.arrow).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Decoders: from the combiner's output to logits, through fully connected layers if the config asks for them."""
+"""Decoders: from the combiner's output to logits, through fully connected layers if the config
+asks for them."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from distcore_tabular.options_network import FCStackOptions
 class Decoder(nn.Module):
     """[B, input_size] → [B, outputs], or [B] if `squeeze` is set (outputs is then 1).
 
-    options: fc_layers, num_fc_layers and the fc_… defaults of the layers; use_bias, weights_initializer and
-    bias_initializer of the last, linear one.
+    options: fc_layers, num_fc_layers and the fc_… defaults of the layers; use_bias,
+    weights_initializer and bias_initializer of the last, linear one.
     """
 
     def __init__(self, input_size: int, outputs: int, options: Any, squeeze: bool = False) -> None:

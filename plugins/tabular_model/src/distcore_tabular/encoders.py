@@ -1,7 +1,8 @@
-"""Encoders of numbers, binaries and categories: from a column of a batch to [B, output_size], float32.
+"""Encoders of numbers, binaries and categories: from a column of a batch to [B, output_size],
+float32.
 
-Each is a module with `.output_size` that takes the batch's value: [B] (or [B, width]) float32, or [B] int32 codes.
-Encoders of tokens and sets are in text_encoders.py.
+Each is a module with `.output_size` that takes the batch's value: [B] (or [B, width]) float32, or
+[B] int32 codes. Encoders of tokens and sets are in text_encoders.py.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from torch.nn import functional as F
 from distcore_tabular.layers import FCStack, fc_stack, initialize
 
 INITIAL = 0.05
-"""Range of a trained embedding's first values. Ludwig starts in ±1: a value that few rows have then stays noise to the
-layers above. On 200,000 rows with a column of 5,000 values, ±0.05 reached a validation ROC AUC of 0.832 where ±1
-reached 0.808 (docs/log.md)."""
+"""Range of a trained embedding's first values. Ludwig starts in ±1: a value that few rows have then
+stays noise to the layers above. On 200,000 rows with a column of 5,000 values, ±0.05 reached a
+validation ROC AUC of 0.832 where ±1 reached 0.808 (docs/log.md)."""
 
 INITIAL_FROZEN = 1.0
 """The same of an embedding that is not trained, whose scale nothing can change later."""
 
 
 def lookup(table: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-    """Rows of a table, [rows, D]: codes of any shape → [*codes.shape, D]. The same bits as torch's embedding.
+    """Rows of a table, [rows, D]: codes of any shape → [*codes.shape, D]. The same bits as torch's
+    embedding.
 
-    On a CPU the gradient of index_select is a vectorised index_add, more than twice as fast as embedding's; on a GPU
-    it would add in a random order, and embedding does not."""
+    On a CPU the gradient of index_select is a vectorised index_add, more than twice as fast as
+    embedding's; on a GPU it would add in a random order, and embedding does not."""
     if table.device.type != "cpu":
         return F.embedding(codes, table)
     return table.index_select(0, codes.long().reshape(-1)).unflatten(0, codes.shape)
@@ -58,10 +60,11 @@ class Dense(nn.Module):
 
 
 class CategoryEmbed(nn.Module):
-    """A learned vector for each category: [B] int32 codes in [0, num_classes) → [B, embedding_size].
+    """A learned vector for each category: [B] int32 codes in [0, num_classes) → [B,
+    embedding_size].
 
-    The size is at most num_classes, as in Ludwig. Initialised uniformly in ±INITIAL (±INITIAL_FROZEN if it is not
-    trained) unless told otherwise.
+    The size is at most num_classes, as in Ludwig. Initialised uniformly in ±INITIAL
+    (±INITIAL_FROZEN if it is not trained) unless told otherwise.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class CategoryEmbed(nn.Module):
         super().__init__()
         self.output_size = min(embedding_size, num_classes)
         self.dropout = dropout
-        self.weight = nn.Parameter(torch.empty(num_classes, self.output_size), requires_grad=trainable)
+        self.weight = nn.Parameter(
+            torch.empty(num_classes, self.output_size), requires_grad=trainable
+        )
         bound = INITIAL if trainable else INITIAL_FROZEN
         initialize(self.weight.data, initializer or {"type": "uniform", "a": -bound, "b": bound})
 
@@ -85,7 +90,8 @@ class CategoryEmbed(nn.Module):
 
 
 class OneHot(nn.Module):
-    """A one for the category and zeros elsewhere: [B] int32 codes in [0, num_classes) → [B, num_classes]."""
+    """A one for the category and zeros elsewhere: [B] int32 codes in [0, num_classes) → [B,
+    num_classes]."""
 
     def __init__(self, num_classes: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -98,20 +104,22 @@ class OneHot(nn.Module):
 
 
 def passthrough(width: int = 1) -> nn.Module:
-    """Encoder `passthrough` of numbers, binaries and categories (whose code then is read as a number)."""
+    """Encoder `passthrough` of numbers, binaries and categories (whose code then is read as a
+    number)."""
     return Passthrough(width)
 
 
 def dense(input_size: int, options: Any) -> nn.Module:
     """Encoder `dense` of numbers and binaries.
 
-    options: num_layers, fc_layers, output_size, use_bias, weights_initializer, bias_initializer, norm, norm_params,
-    activation, dropout."""
+    options: num_layers, fc_layers, output_size, use_bias, weights_initializer, bias_initializer,
+    norm, norm_params, activation, dropout."""
     return Dense(input_size, fc_stack(input_size, options, options.num_layers))
 
 
 def category_embed(num_classes: int, options: Any) -> nn.Module:
-    """Encoder `dense` of categories. options: embedding_size, embedding_initializer, embeddings_trainable, dropout."""
+    """Encoder `dense` of categories. options: embedding_size, embedding_initializer,
+    embeddings_trainable, dropout."""
     return CategoryEmbed(
         num_classes,
         options.embedding_size,
@@ -124,7 +132,8 @@ def category_embed(num_classes: int, options: Any) -> nn.Module:
 def category_sparse(num_classes: int, options: Any = None) -> nn.Module:
     """Encoders `sparse` and `onehot` of categories.
 
-    options: embeddings_trainable (then a table that starts as the identity is learned), dropout; both optional."""
+    options: embeddings_trainable (then a table that starts as the identity is learned), dropout;
+        both optional."""
     dropout = getattr(options, "dropout", 0.0)
     if getattr(options, "embeddings_trainable", False):
         return CategoryEmbed(num_classes, num_classes, "identity", True, dropout)

@@ -1,4 +1,5 @@
-"""What all features of this plugin have in common: what an output's options and metadata say of it."""
+"""What all features of this plugin have in common: what an output's options and metadata say of
+it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from distcore_tabular.roles import DECODER, ENCODER, LOSS, METRIC
 
 _ERRORS = ("mean_squared_error", "mean_absolute_error", "root_mean_squared_error")
 METRICS = {
-    "number": ("loss", *_ERRORS, "root_mean_squared_percentage_error", "mean_absolute_percentage_error", "r2"),
+    "number": (
+        "loss",
+        *_ERRORS,
+        "root_mean_squared_percentage_error",
+        "mean_absolute_percentage_error",
+        "r2",
+    ),
     "binary": ("loss", "accuracy", "precision", "recall", "specificity", "roc_auc"),
     "category": ("loss", "accuracy", "accuracy_micro", "roc_auc", "hits_at_k"),
 }
@@ -25,7 +32,8 @@ def metric_name(given: Any) -> str:
 
 
 class TabularFeature(FeatureBase):
-    """A feature with Ludwig's options (role "output": with a loss) and Ludwig's names in its metadata.
+    """A feature with Ludwig's options (role "output": with a loss) and Ludwig's names in its
+    metadata.
 
     kind: its type. block: plugins that its members must not be of."""
 
@@ -58,14 +66,19 @@ class TabularFeature(FeatureBase):
             environment_plugins(self.block),
             {"metadata": metadata, "feature": self.options, "loss": loss},
         )
-        sections = {metric_name(each): None if isinstance(each, str) else each for each in self.options.metrics}
+        sections = {
+            metric_name(each): None if isinstance(each, str) else each
+            for each in self.options.metrics
+        }
         return {
             name: make_named(plugins, METRIC, f"{self.kind}.{name}", sections.get(name), **context)
             for name in dict.fromkeys((*names, *sections))
         }
 
     def _member(self, role: Role[Any], options: Any, **context: Any) -> Any:
-        return make_named(environment_plugins(self.block), role, f"{self.kind}.{options.type}", options, **context)
+        return make_named(
+            environment_plugins(self.block), role, f"{self.kind}.{options.type}", options, **context
+        )
 
     @property
     def loss_weight(self) -> float:  # type: ignore[override]  # read-only here

@@ -1,4 +1,5 @@
-"""The features of this plugin by type; a type's module is imported when a feature of that type is made."""
+"""The features of this plugin by type; a type's module is imported when a feature of that type
+is made."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ CLASSES = {
 
 
 def make(name: str, column: str, role: str, options: Any, block: tuple[str, ...] = ()) -> Any:
-    """The feature of type `name` for the column; None for a type that is not ours. role: "input" or "output".
+    """The feature of type `name` for the column; None for a type that is not ours. role: "input" or
+    "output".
 
     block: plugins that its encoder and loss must not be of."""
     if name not in CLASSES:

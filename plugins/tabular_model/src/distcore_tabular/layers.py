@@ -1,7 +1,8 @@
-"""Building blocks of the network: initializers, activations, norms and stacks of fully connected layers.
+"""Building blocks of the network: initializers, activations, norms and stacks of fully connected
+layers.
 
-Names, defaults and the order of operations are Ludwig's: a stack first normalises and drops out its input (if `norm`
-or `dropout` is set), then each layer is linear, norm, activation, dropout.
+Names, defaults and the order of operations are Ludwig's: a stack first normalises and drops out its
+input (if `norm` or `dropout` is set), then each layer is linear, norm, activation, dropout.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ ACTIVATIONS: dict[str | None, Callable[[], nn.Module]] = {
     "celu": nn.CELU,
     None: nn.Identity,
 }
-"""Ludwig's activations by name; those that change the width (swiglu, …) are refused by the options."""
+"""Ludwig's activations by name; those that change the width (swiglu, …) are refused by the
+options."""
 
 INITIALIZERS: dict[str, Callable[..., torch.Tensor]] = {
     "uniform": nn.init.uniform_,
@@ -56,51 +58,63 @@ INITIALIZERS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def initialize(tensor: torch.Tensor, initializer: str | Mapping[str, Any]) -> None:
-    """Fill the tensor in place. initializer: a name, or {"type": name, …arguments of the torch.nn.init function}.
+    """Fill the tensor in place. initializer: a name, or {"type": name, …arguments of the
+    torch.nn.init function}.
 
-    Raises ValueError naming the initializer if it does not fit (`constant` without `val`, `eye` on a bias)."""
+    Raises ValueError naming the initializer if it does not fit (`constant` without `val`, `eye`
+    on a bias)."""
     arguments = {"type": initializer} if isinstance(initializer, str) else dict(initializer)
     name = arguments.pop("type")
     try:
         INITIALIZERS[name](tensor, **arguments)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"Initializer {initializer!r} cannot fill a tensor of shape {tuple(tensor.shape)}: {error}. "
-            "Give its arguments as {type: …, argument: value}, or choose another."
+            f"Initializer {initializer!r} cannot fill a tensor of shape {tuple(tensor.shape)}: "
+            f"{error}. Give its arguments as {{type: …, argument: value}}, or choose another."
         ) from error
 
 
 class BatchNorm(nn.BatchNorm1d):
     """Batch norm over [B, features] that also takes a batch of one row, or of none.
 
-    While it trains, fewer than two rows have no variance; they are normalised by the running statistics instead, so
-    that its weights always get a gradient (DDP waits for every gradient).
+    While it trains, fewer than two rows have no variance; they are normalised by the running
+    statistics instead, so that its weights always get a gradient (DDP waits for every gradient).
     Statistics are those of this worker's rows: nothing is sent to other workers.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if self.training and input.shape[0] < 2 and self.running_mean is not None:
             return F.batch_norm(
-                input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+                input,
+                self.running_mean,
+                self.running_var,
+                self.weight,
+                self.bias,
+                False,
+                0.0,
+                self.eps,
             )
         return super().forward(input)
 
 
 def make_norm(norm: str, size: int, params: Mapping[str, Any] | None = None) -> nn.Module:
-    """The norm `batch` or `layer` over [B, size]. params: arguments of torch's BatchNorm1d or LayerNorm."""
+    """The norm `batch` or `layer` over [B, size]. params: arguments of torch's BatchNorm1d or
+    LayerNorm."""
     kind: Callable[..., nn.Module] = {"batch": BatchNorm, "layer": nn.LayerNorm}[norm]
     return kind(size, **(params or {}))
 
 
 class Linear(nn.Linear):
-    """A linear layer whose values whoever makes it gives. (`torch.nn.utils.skip_init` imports sympy: half a second.)"""
+    """A linear layer whose values whoever makes it gives. (`torch.nn.utils.skip_init` imports
+    sympy: half a second.)"""
 
     def reset_parameters(self) -> None:
         """Leave them as they are."""
 
 
 class FCLayer(nn.Module):
-    """One fully connected layer, [B, input_size] → [B, output_size]: linear, norm, activation, dropout."""
+    """One fully connected layer, [B, input_size] → [B, output_size]: linear, norm, activation,
+    dropout."""
 
     def __init__(
         self,
@@ -122,8 +136,11 @@ class FCLayer(nn.Module):
             initialize(self.linear.bias, bias_initializer)
         after: list[nn.Module] = [] if norm is None else [make_norm(norm, output_size, norm_params)]
         if activation is not None:
-            # What a ReLU was given is not needed again: in place it saves an allocation, a few percent of a step.
-            after.append(nn.ReLU(inplace=True) if activation == "relu" else ACTIVATIONS[activation]())
+            # What a ReLU was given is not needed again: in place it saves an allocation, a few
+            # percent of a step.
+            after.append(
+                nn.ReLU(inplace=True) if activation == "relu" else ACTIVATIONS[activation]()
+            )
         if dropout > 0:
             after.append(nn.Dropout(dropout))
         self.after = nn.Sequential(*after)
@@ -135,8 +152,9 @@ class FCLayer(nn.Module):
 class FCStack(nn.Module):
     """Fully connected layers one behind the other, [B, input_size] → [B, output_size].
 
-    layers: what differs from the defaults, a mapping for each layer (arguments of FCLayer); None: num_layers layers of
-    the defaults. No layers at all leaves the input as it is, but for the norm and the dropout of the input.
+    layers: what differs from the defaults, a mapping for each layer (arguments of FCLayer); None:
+    num_layers layers of the defaults. No layers at all leaves the input as it is, but for the norm
+    and the dropout of the input.
     residual: add a layer's input to its output wherever both are of one size.
     """
 
@@ -187,11 +205,16 @@ STACK_OPTIONS = (
 
 
 def fc_stack(input_size: int, options: Any, num_layers: int, residual: bool = False) -> FCStack:
-    """The stack that an options object declares: its `fc_layers`, or num_layers layers of its defaults.
+    """The stack that an options object declares: its `fc_layers`, or num_layers layers of its
+    defaults.
 
-    options: any object with the attributes STACK_OPTIONS and `fc_layers` (mappings, or models with what was set)."""
+    options: any object with the attributes STACK_OPTIONS and `fc_layers` (mappings, or models
+        with what was set)."""
     layers = options.fc_layers
     if layers is not None:
-        layers = [layer.model_dump(exclude_unset=True) if hasattr(layer, "model_dump") else layer for layer in layers]
+        layers = [
+            layer.model_dump(exclude_unset=True) if hasattr(layer, "model_dump") else layer
+            for layer in layers
+        ]
     defaults = {name: getattr(options, name) for name in STACK_OPTIONS}
     return FCStack(input_size, layers, num_layers, residual=residual, **defaults)

@@ -20,11 +20,13 @@ TINY = 1e-12
 """Keeps the square root of an error of zero differentiable."""
 
 
-def number(prediction: torch.Tensor, target: torch.Tensor, options: Any, metadata: JSON) -> torch.Tensor:
+def number(
+    prediction: torch.Tensor, target: torch.Tensor, options: Any, metadata: JSON
+) -> torch.Tensor:
     """Losses of numbers, [B]. prediction, target: [B] in standard deviations from the mean.
 
-    A root (root_mean_…) is of a batch, not of a row: a row's loss is then its squared error over the batch's root, so
-    that the rows' mean, and its gradient, are those of the root.
+    A root (root_mean_…) is of a batch, not of a row: a row's loss is then its squared error over
+    the batch's root, so that the rows' mean, and its gradient, are those of the root.
     """
     rows = number_errors(prediction, target, options, metadata)
     if is_root(options):
@@ -32,10 +34,13 @@ def number(prediction: torch.Tensor, target: torch.Tensor, options: Any, metadat
     return rows
 
 
-def number_errors(prediction: torch.Tensor, target: torch.Tensor, options: Any, metadata: JSON) -> torch.Tensor:
+def number_errors(
+    prediction: torch.Tensor, target: torch.Tensor, options: Any, metadata: JSON
+) -> torch.Tensor:
     """Errors of numbers, [B], before a root is taken; the mean over any rows is meaningful.
 
-    Percentages are of the target's own values, and delta of huber is in encoded units, as in Ludwig.
+    Percentages are of the target's own values, and delta of huber is in encoded units, as in
+    Ludwig.
     """
     prediction, target = prediction.float(), target.float()
     kind = options.type
@@ -59,17 +64,22 @@ def _percentage_errors(prediction: torch.Tensor, target: torch.Tensor, kind: str
 
 
 def is_root(options: Any) -> bool:
-    """Whether the loss is the square root of a mean over rows: one of our own whose name says so."""
+    """Whether the loss is the square root of a mean over rows: one of our own whose name says
+    so."""
     return isinstance(options, NumberLossOptions) and options.type.startswith("root_")
 
 
-def binary(logits: torch.Tensor, target: torch.Tensor, options: Any, metadata: JSON | None = None) -> torch.Tensor:
+def binary(
+    logits: torch.Tensor, target: torch.Tensor, options: Any, metadata: JSON | None = None
+) -> torch.Tensor:
     """Losses of a binary, [B]. logits: [B]; target: [B] of 0 and 1. metadata is not needed."""
     if options.type != "focal":
         return binary_weighted_cross_entropy(logits, target, options)
     target = target.float()
     rows = F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none")
-    return (options.alpha * target + (1.0 - options.alpha) * (1.0 - target)) * _focal(rows, options.gamma)
+    return (options.alpha * target + (1.0 - options.alpha) * (1.0 - target)) * _focal(
+        rows, options.gamma
+    )
 
 
 def category(
@@ -80,11 +90,17 @@ def category(
         return softmax_cross_entropy(logits, target, options, weights)
     target = target.long()
     rows = F.cross_entropy(logits.float(), target.clamp_min(0), reduction="none")
-    rows = _focal(rows, options.gamma) if options.type == "focal" else rows + options.epsilon * (1.0 - (-rows).exp())
+    rows = (
+        _focal(rows, options.gamma)
+        if options.type == "focal"
+        else rows + options.epsilon * (1.0 - (-rows).exp())
+    )
     return rows * (target >= 0)
 
 
-def binary_weighted_cross_entropy(logits: torch.Tensor, target: torch.Tensor, options: Any) -> torch.Tensor:
+def binary_weighted_cross_entropy(
+    logits: torch.Tensor, target: torch.Tensor, options: Any
+) -> torch.Tensor:
     """Cross entropy of a binary, [B]. logits: [B]; target: [B] of 0 and 1.
 
     The confidence penalty is a row's own, a (log 2 - entropy) / log 2, as Ludwig documents it."""
@@ -118,7 +134,8 @@ def softmax_cross_entropy(
 
 
 def _focal(rows: torch.Tensor, gamma: float) -> torch.Tensor:
-    """(1 - p)^gamma times the cross entropy -log p. The base is kept above 0, where a root has no gradient."""
+    """(1 - p)^gamma times the cross entropy -log p. The base is kept above 0, where a root has
+    no gradient."""
     return (1.0 - (-rows).exp()).clamp_min(TINY) ** gamma * rows
 
 
@@ -128,7 +145,8 @@ def _robust(rows: torch.Tensor, robust_lambda: float, classes: int) -> torch.Ten
 
 
 class CategoryLoss:
-    """The losses of a category, (logits, target, metadata) → [B], with the metadata's weights of the classes."""
+    """The losses of a category, (logits, target, metadata) → [B], with the metadata's weights of
+    the classes."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -143,6 +161,8 @@ class CategoryLoss:
             return None
         kept = self._weights
         if kept is None or kept[0] is not metadata or kept[1].device != logits.device:
-            weights = torch.tensor(metadata["class_weights"], dtype=torch.float32, device=logits.device)
+            weights = torch.tensor(
+                metadata["class_weights"], dtype=torch.float32, device=logits.device
+            )
             kept = self._weights = (metadata, weights)
         return kept[1]

@@ -1,6 +1,8 @@
-"""Ludwig's older spellings, turned into today's before a config is read; each leaves a note, none is silent.
+"""Ludwig's older spellings, turned into today's before a config is read; each leaves a note, none
+is silent.
 
-What Ludwig's own backward_compatibility.py upgrades for tables and text, and the few words that its examples still use.
+What Ludwig's own backward_compatibility.py upgrades for tables and text, and the few words that its
+examples still use.
 """
 
 from __future__ import annotations
@@ -12,7 +14,19 @@ from distcore_core.config.document import Document, KeyPath
 from distcore_core.config.upgrade import Upgrade, words
 
 LUDWIG_TYPES = (
-    *("number", "binary", "category", "text", "set", "bag", "sequence", "timeseries", "vector", "image", "audio"),
+    *(
+        "number",
+        "binary",
+        "category",
+        "text",
+        "set",
+        "bag",
+        "sequence",
+        "timeseries",
+        "vector",
+        "image",
+        "audio",
+    ),
     *("date", "h3", "anomaly", "category_distribution"),
 )
 """Every feature type that Ludwig has, installed here or not."""
@@ -20,7 +34,15 @@ LUDWIG_TYPES = (
 _SECTIONS = {
     **dict.fromkeys(
         (
-            *("base_model", "adapter", "adapters", "prompt", "generation", "quantization", "model_parameters"),
+            *(
+                "base_model",
+                "adapter",
+                "adapters",
+                "prompt",
+                "generation",
+                "quantization",
+                "model_parameters",
+            ),
             "is_multimodal",
         ),
         "is for Ludwig's language models, which are not carried out here; remove it",
@@ -53,12 +75,15 @@ _TEXT = {
     "char_vocab_file": "vocab_file",
 }
 _ANYWHERE = {"bias": "use_bias", "fc_size": "output_size"}
-_DECODER = {name: f"fc_{name}" for name in ("output_size", "norm", "norm_params", "activation", "dropout")}
+_DECODER = {
+    name: f"fc_{name}" for name in ("output_size", "norm", "norm_params", "activation", "dropout")
+}
 """What Ludwig's own examples give a decoder without the `fc_` that its schema has."""
 
 
 def upgrade(document: Document) -> list[str]:
-    """Change the document's values to today's spellings, in place; returns one note for each kind of change."""
+    """Change the document's values to today's spellings, in place; returns one note for each
+    kind of change."""
     work = _Ludwig(document)
     work.left_empty()
     work.move(("training",), ("trainer",))
@@ -130,14 +155,19 @@ class _Ludwig(Upgrade):
         for path, feature in self._features():
             if feature.get("type") == "numerical":
                 feature["type"] = "number"
-                self.note((*path, "type"), "the feature type `numerical` is an older spelling of `number`")
+                self.note(
+                    (*path, "type"), "the feature type `numerical` is an older spelling of `number`"
+                )
             for name in ("encoder", "decoder", "loss"):
                 self.wrap((*path, name))
             if feature.get("type") in ("text", "sequence"):
                 self._text((*path, "preprocessing"))
             # Ludwig passes over both since its 0.6.
             if feature.get("type") == "text":
-                self.drop((*path, "level"), "preprocessing.tokenizer says whether words or characters are read")
+                self.drop(
+                    (*path, "level"),
+                    "preprocessing.tokenizer says whether words or characters are read",
+                )
             if feature.get("type") == "category":
                 self.drop((*path, "representation"), "encoder.type says it")
             weights = self.section((*path, "loss")).get("class_weights")
@@ -216,7 +246,8 @@ class _Ludwig(Upgrade):
             self.move((*path, old), (*path, new))
 
     def _rename(self, section: dict[str, Any], path: KeyPath) -> None:
-        """The words of `_ANYWHERE` in a section, its encoder and decoder, and their lists of layers."""
+        """The words of `_ANYWHERE` in a section, its encoder and decoder, and their lists of
+        layers."""
         for old, new in _ANYWHERE.items():
             self.move((*path, old), (*path, new))
         for name in ("encoder", "decoder"):
@@ -232,4 +263,7 @@ class _Ludwig(Upgrade):
         if old in layer:
             layer.setdefault(new, layer.pop(old))
             self.document.source_map.follow(layer[new], (*path, old), (*path, new))
-            self.note((*path, old), f"`{words((*path, old))}` is an older spelling of `{words((*path, new))}`")
+            self.note(
+                (*path, old),
+                f"`{words((*path, old))}` is an older spelling of `{words((*path, new))}`",
+            )

@@ -1,4 +1,5 @@
-"""What the networks of numbers, binaries and categories share: their parts are members of the plugin's roles."""
+"""What the networks of numbers, binaries and categories share: their parts are members of the
+plugin's roles."""
 
 from __future__ import annotations
 

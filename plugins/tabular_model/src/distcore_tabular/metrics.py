@@ -1,7 +1,8 @@
-"""Metrics by Ludwig's names: torchmetrics, right across workers, whatever share of the rows each worker had.
+"""Metrics by Ludwig's names: torchmetrics, right across workers, whatever share of the rows each
+worker had.
 
-Each takes (output, target): what `FeatureNetwork.output` gives, and the encoded target. Importing this module imports
-torchmetrics (1.5 s), so it is imported when metrics are asked for.
+Each takes (output, target): what `FeatureNetwork.output` gives, and the encoded target. Importing
+this module imports torchmetrics (1.5 s), so it is imported when metrics are asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from torchmetrics import MeanAbsoluteError, MeanAbsolutePercentageError, MeanSquaredError, Metric, R2Score
+from torchmetrics import (
+    MeanAbsoluteError,
+    MeanAbsolutePercentageError,
+    MeanSquaredError,
+    Metric,
+    R2Score,
+)
 from torchmetrics.classification import (
     BinaryAccuracy,
     BinaryAUROC,
@@ -24,14 +31,16 @@ from torchmetrics.classification import (
 
 NO_CLASS = -1
 EXACT_CLASSES = 64
-"""Up to this many classes roc_auc keeps every probability; beyond, it counts them in BINS intervals."""
+"""Up to this many classes roc_auc keeps every probability; beyond, it counts them in BINS
+intervals."""
 BINS = 1024
 
 RowLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class MeanLoss(Metric):
-    """Mean over rows of a loss of (output, target), or the root of it. Rows whose target is NO_CLASS do not count."""
+    """Mean over rows of a loss of (output, target), or the root of it. Rows whose target is
+    NO_CLASS do not count."""
 
     full_state_update = False
     higher_is_better = False
@@ -56,7 +65,8 @@ class MeanLoss(Metric):
 
 
 class _Doubles:
-    """Sums in float64: float32 sums of squares of a million rows far from zero say nothing about their spread."""
+    """Sums in float64: float32 sums of squares of a million rows far from zero say nothing about
+    their spread."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -81,8 +91,8 @@ class MeanAbsolutePercentage(_Doubles, MeanAbsolutePercentageError):
 class R2(_Doubles, R2Score):
     """Coefficient of determination; NaN of fewer than two rows, as in Ludwig.
 
-    mean, std: of the target. Sums of squares of values far from 0 say nothing about their spread, and torchmetrics
-    takes a spread below 1e-4 for none."""
+    mean, std: of the target. Sums of squares of values far from 0 say nothing about their spread,
+    and torchmetrics takes a spread below 1e-4 for none."""
 
     def __init__(self, mean: float = 0.0, std: float = 1.0) -> None:
         super().__init__()
@@ -98,7 +108,8 @@ class R2(_Doubles, R2Score):
 
 
 class _Thresholded:
-    """A metric of predictions that are true from the threshold on, as in Ludwig (torchmetrics: above it)."""
+    """A metric of predictions that are true from the threshold on, as in Ludwig (torchmetrics:
+    above it)."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__(validate_args=False)  # type: ignore[call-arg]
@@ -127,7 +138,8 @@ class Specificity(_Thresholded, BinarySpecificity):
 
 
 class _Gathered:
-    """A metric that keeps every row: a worker without rows still brings states of the right shape to the others."""
+    """A metric that keeps every row: a worker without rows still brings states of the right
+    shape to the others."""
 
     no_rows: torch.Tensor
     preds: Any
@@ -158,9 +170,11 @@ class ClassRocAuc(_Gathered, MulticlassAUROC):
 
 
 class BinnedRocAuc(Metric):
-    """As ClassRocAuc for many classes, in memory that does not grow with the rows: [classes, BINS] counts.
+    """As ClassRocAuc for many classes, in memory that does not grow with the rows: [classes, BINS]
+    counts.
 
-    Probabilities in one of BINS intervals of equal width in log-odds (0.04, from -20 to 20) count as equal."""
+    Probabilities in one of BINS intervals of equal width in log-odds (0.04, from -20 to 20)
+    count as equal."""
 
     full_state_update = False
     higher_is_better = True
@@ -170,7 +184,9 @@ class BinnedRocAuc(Metric):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.classes = classes
-        self.add_state("positive", torch.zeros(classes, BINS, dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state(
+            "positive", torch.zeros(classes, BINS, dtype=torch.long), dist_reduce_fx="sum"
+        )
         self.add_state("all", torch.zeros(classes, BINS, dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
@@ -222,10 +238,16 @@ def binary(threshold: float, loss: RowLoss) -> Makers:
 
 
 def category(classes: int, top_k: int, loss: RowLoss) -> Makers:
-    """Metrics of a category; hits_at_k of more than k classes only. loss: of rows, from probabilities.
+    """Metrics of a category; hits_at_k of more than k classes only. loss: of rows, from
+    probabilities.
 
-    accuracy and hits_at_k are means over classes, as in Ludwig; accuracy_micro is the share of rows."""
-    common: dict[str, Any] = {"num_classes": classes, "ignore_index": NO_CLASS, "validate_args": False}
+    accuracy and hits_at_k are means over classes, as in Ludwig; accuracy_micro is the share of
+    rows."""
+    common: dict[str, Any] = {
+        "num_classes": classes,
+        "ignore_index": NO_CLASS,
+        "validate_args": False,
+    }
     return {
         "loss": partial(MeanLoss, loss, skip_negative=True),
         "accuracy": partial(MulticlassAccuracy, **common),

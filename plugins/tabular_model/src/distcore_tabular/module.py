@@ -5,10 +5,11 @@
         def forward(self, batch):                     # batch["age"]: [B]; batch["words"]: a Ragged
             return {"income": logits}                 # or the tensor alone, if there is one output
 
-Logits of a binary are log-odds, those of a category one for each class; a number's are standard deviations from the
-mean of the target, so that a network learns targets of any size alike.
+Logits of a binary are log-odds, those of a category one for each class; a number's are standard
+deviations from the mean of the target, so that a network learns targets of any size alike.
 
-Saved are the class's import path, the options and the weights; nothing is pickled. Weights keep the class's own names.
+Saved are the class's import path, the options and the weights; nothing is pickled. Weights keep the
+class's own names.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class ModuleModel(ModelBase):
     def check_trust(self, trust: bool) -> None:
         """Raise ArtifactError unless the user trusts the class or an installed plugin brought it.
 
-        Called before a saved model is built: building it runs the class. A module of an installed plugin is imported,
-        for a class counts where it was defined, and not under which names others have it."""
+        Called before a saved model is built: building it runs the class. A module of an installed
+        plugin is imported, for a class counts where it was defined, and not under which names
+        others have it."""
         path = self.options.class_
         if trust:
             return
@@ -54,12 +56,14 @@ class ModuleModel(ModelBase):
                 return
             path = f"{path} ({home})"
         raise ArtifactError(
-            f"The model is of class {path}, which no installed distcore plugin brings; opening it would run that "
-            "code. If you trust the model and where you have it from, say so with --trust."
+            f"The model is of class {path}, which no installed distcore plugin brings; opening it "
+            "would run that code. If you trust the model and where you have it from, say so with "
+            "--trust."
         )
 
     def build(self, features: FeatureSet) -> nn.Module:
-        """The user's module, its output checked and named. Raises ConfigError if class or options are wrong."""
+        """The user's module, its output checked and named. Raises ConfigError if class or
+        options are wrong."""
         kind = resolve(self.options.class_)
         arguments = dict(self.options.options)
         parameters = inspect.signature(kind).parameters
@@ -75,14 +79,18 @@ class ModuleModel(ModelBase):
         try:
             net = kind(**arguments)
         except Exception as error:  # the user's code may raise anything; it is chained
-            message = f"making {self.options.class_} failed: {type(error).__name__}: {error}; correct its __init__"
+            message = (
+                f"making {self.options.class_} failed: {type(error).__name__}: {error}; correct "
+                "its __init__"
+            )
             raise ConfigError([ConfigIssue(0, "model", message)]) from error
         net.register_forward_hook(NamedOutputs(self.options.class_, expected_shapes(features)))
         return net
 
 
 class NamedOutputs:
-    """A forward hook: whatever the module returns becomes {output feature: logits}, of the shapes that are needed.
+    """A forward hook: whatever the module returns becomes {output feature: logits}, of the shapes
+    that are needed.
 
     [B, 1] is taken for [B]; anything else that does not fit is a UserError.
 
@@ -93,17 +101,23 @@ class NamedOutputs:
         self.class_path = class_path
         self.shapes = dict(shapes)
 
-    def __call__(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> dict[str, torch.Tensor]:
+    def __call__(
+        self, module: nn.Module, arguments: tuple[Any, ...], output: Any
+    ) -> dict[str, torch.Tensor]:
         rows = arguments[0].rows
         if isinstance(output, torch.Tensor) and len(self.shapes) == 1:
             output = {next(iter(self.shapes)): output}
         if not isinstance(output, Mapping) or set(output) != set(self.shapes):
             got = sorted(map(str, output)) if isinstance(output, Mapping) else type(output).__name__
             raise UserError(
-                f"forward of {self.class_path} returned {got}, but logits for {sorted(self.shapes)} are needed. "
-                "Return a dict with a tensor for each output feature (or, if there is one output, the tensor)."
+                f"forward of {self.class_path} returned {got}, but logits for "
+                f"{sorted(self.shapes)} are needed. Return a dict with a tensor for each output "
+                "feature (or, if there is one output, the tensor)."
             )
-        return {name: self._fitted(name, output[name], (rows, *shape)) for name, shape in self.shapes.items()}
+        return {
+            name: self._fitted(name, output[name], (rows, *shape))
+            for name, shape in self.shapes.items()
+        }
 
     def _fitted(self, name: str, logits: Any, shape: tuple[int, ...]) -> torch.Tensor:
         if isinstance(logits, torch.Tensor) and logits.is_floating_point():
@@ -111,15 +125,21 @@ class NamedOutputs:
                 return logits
             if len(shape) == 1 and logits.shape == (*shape, 1):
                 return logits.squeeze(1)
-        got = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
+        got = (
+            f"{logits.dtype} {tuple(logits.shape)}"
+            if isinstance(logits, torch.Tensor)
+            else type(logits).__name__
+        )
         raise UserError(
-            f"forward of {self.class_path} returned {got} for output {name!r}, but floating point {shape} is needed: "
-            "a value for each row, and for each class if there are classes. Change what it returns."
+            f"forward of {self.class_path} returned {got} for output {name!r}, but floating point "
+            f"{shape} is needed: a value for each row, and for each class if there are classes. "
+            "Change what it returns."
         )
 
 
 def expected_shapes(features: FeatureSet) -> dict[str, tuple[int, ...]]:
-    """What follows B in the logits of each output feature, as its own decoder gives them. Draws no random number."""
+    """What follows B in the logits of each output feature, as its own decoder gives them. Draws
+    no random number."""
     shapes = {}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         for feature in features.outputs:
@@ -129,8 +149,8 @@ def expected_shapes(features: FeatureSet) -> dict[str, tuple[int, ...]]:
 
 
 def resolve(class_path: str) -> type[nn.Module]:
-    """Import the class. class_path: "package.module:Net", or "package.module:Outer.Net" for a class in a class. A
-    module in the working directory is found too.
+    """Import the class. class_path: "package.module:Net", or "package.module:Outer.Net" for a class
+    in a class. A module in the working directory is found too.
 
     Raises ConfigError saying which part is wrong."""
     module_name, _, name = class_path.partition(":")
@@ -145,40 +165,56 @@ def resolve(class_path: str) -> type[nn.Module]:
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # the user's module may raise anything; it is chained
-        message = f"importing {module_name} failed: {type(error).__name__}: {error}; install it, or start where it lies"
+        message = (
+            f"importing {module_name} failed: {type(error).__name__}: {error}; install it, or "
+            "start where it lies"
+        )
         raise _issue(message) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise _issue(f"{module_name} has no {name}; its classes are: {', '.join(_modules_in(found)) or 'none'}")
+            raise _issue(
+                f"{module_name} has no {name}; its classes are: "
+                f"{', '.join(_modules_in(found)) or 'none'}"
+            )
         found = getattr(found, part)
         if not isinstance(found, type):
             kind = type(found).__name__
-            raise _issue(f"{class_path} is no subclass of torch.nn.Module: {part} is a {kind}; name the class itself")
+            raise _issue(
+                f"{class_path} is no subclass of torch.nn.Module: {part} is a {kind}; name the "
+                "class itself"
+            )
     if not issubclass(found, nn.Module):
         raise _issue(f"{class_path} is no subclass of torch.nn.Module; name the class itself")
     return found
 
 
-def describe(model: type[nn.Module] | nn.Module, saved: bool = True) -> tuple[JSON, dict[str, torch.Tensor] | None]:
-    """What a Python call that was given a class or an instance puts into the config, and the weights to start from.
+def describe(
+    model: type[nn.Module] | nn.Module, saved: bool = True
+) -> tuple[JSON, dict[str, torch.Tensor] | None]:
+    """What a Python call that was given a class or an instance puts into the config, and the
+    weights to start from.
 
-    An instance is made again in each worker and when the model is loaded, so its class must need no arguments, or it
-    keeps them as `options`. Raises UserError if the class could not be found again: one made inside a function, or,
-    if the model is to be saved, one of a script or notebook."""
+    An instance is made again in each worker and when the model is loaded, so its class must need no
+    arguments, or it keeps them as `options`. Raises UserError if the class could not be found
+    again: one made inside a function, or, if the model is to be saved, one of a script or
+        notebook."""
     kind = model if isinstance(model, type) else type(model)
     path = f"{kind.__module__}:{kind.__qualname__}"
     if "<" in kind.__qualname__:
         raise UserError(
-            f"Class {path} was made inside a function, so no worker and no saved model could find it again. "
-            "Move it to the top level of a module."
+            f"Class {path} was made inside a function, so no worker and no saved model could find "
+            "it again. Move it to the top level of a module."
         )
     if saved and kind.__module__ == "__main__":
         raise UserError(
-            f"Class {kind.__qualname__} is defined in this script or notebook, so a saved model could not find it "
-            "again. Move it into a module (a file beside it will do) and import it, or train with skip_save_model."
+            f"Class {kind.__qualname__} is defined in this script or notebook, so a saved model "
+            "could not find it again. Move it into a module (a file beside it will do) and import "
+            "it, or train with skip_save_model."
         )
     if resolve(path) is not kind:
-        raise UserError(f"{path} is another class than the one given. Give the class that its module holds.")
+        raise UserError(
+            f"{path} is another class than the one given. Give the class that its module holds."
+        )
     if isinstance(model, type):
         return {"type": "module", "class": path, "options": {}}, None
     options = getattr(model, "options", None)
@@ -192,26 +228,36 @@ def describe(model: type[nn.Module] | nn.Module, saved: bool = True) -> tuple[JS
     ]
     if required:
         raise UserError(
-            f"A {path} cannot be made again without {', '.join(required)}. Keep the arguments in it as `options` "
-            "(a dict), or give the class and its options: {'type': 'module', 'class': …, 'options': {…}}."
+            f"A {path} cannot be made again without {', '.join(required)}. Keep the arguments in "
+            "it as `options` (a dict), or give the class and its options: {'type': 'module', "
+            "'class': …, 'options': {…}}."
         )
     return {"type": "module", "class": path, "options": options}, model.state_dict()
 
 
 def is_trusted(class_path: str) -> bool:
-    """Whether the class's package was installed by distributions all of which register a distcore plugin.
+    """Whether the class's package was installed by distributions all of which register a distcore
+    plugin.
 
     Looks at metadata alone and imports nothing."""
     package = class_path.partition(":")[0].partition(".")[0]
     found: dict[str, list[str]] = {}
     for distribution in metadata.distributions():
-        values = [entry.value for entry in distribution.entry_points if entry.group.startswith("distcore.")]
+        values = [
+            entry.value
+            for entry in distribution.entry_points
+            if entry.group.startswith("distcore.")
+        ]
         if values:
             found[distribution.name] = values
     providers = set(metadata.packages_distributions().get(package, ()))
     if not providers:
         # An editable install may list no packages; where its plugin lies tells one.
-        return any(value.partition(":")[0].partition(".")[0] == package for each in found.values() for value in each)
+        return any(
+            value.partition(":")[0].partition(".")[0] == package
+            for each in found.values()
+            for value in each
+        )
     return providers <= set(found)
 
 
@@ -225,7 +271,9 @@ def _found_at(class_path: str, kind: type) -> bool:
 
 def _modules_in(found: Any) -> list[str]:
     return sorted(
-        name for name, value in vars(found).items() if isinstance(value, type) and issubclass(value, nn.Module)
+        name
+        for name, value in vars(found).items()
+        if isinstance(value, type) and issubclass(value, nn.Module)
     )
 
 

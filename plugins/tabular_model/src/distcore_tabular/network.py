@@ -1,7 +1,9 @@
-"""The network that the features declare: encoders side by side, a combiner, a decoder for each output.
+"""The network that the features declare: encoders side by side, a combiner, a decoder for each
+output.
 
-What makes it fast: columns that pass through are read as one strided view, and embeddings of one size lie in one table,
-so that many small lookups become one. Weights are still saved by feature, whatever shares a table.
+What makes it fast: columns that pass through are read as one strided view, and embeddings of one
+size lie in one table, so that many small lookups become one. Weights are still saved by feature,
+whatever shares a table.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def module_key(name: str) -> str:
-    """A feature's name as a key that torch takes: no dot in it, and no clash with a module's own attributes."""
+    """A feature's name as a key that torch takes: no dot in it, and no clash with a module's own
+    attributes."""
     return "feature_" + name.replace("%", "%25").replace(".", "%2E")
 
 
@@ -46,16 +49,20 @@ class TabularModel(ModelBase):
             if getattr(feature.options, "dependencies", None):
                 path = f"output_features[{index}].dependencies"
                 message = (
-                    "known in Ludwig, but not carried out here; every output reads the combiner's output. Remove it"
+                    "known in Ludwig, but not carried out here; every output reads the combiner's "
+                    "output. Remove it"
                 )
                 raise ConfigError([ConfigIssue(0, path, message)])
         encoders = {
-            feature.name: feature.network().encoder(features.metadata[feature.name]) for feature in features.inputs
+            feature.name: feature.network().encoder(features.metadata[feature.name])
+            for feature in features.inputs
         }
         inputs = Inputs(encoders, {name: features.columns[name] for name in encoders})
         combiner = self._combiner(inputs)
         decoders = {
-            feature.name: feature.network().decoder(features.metadata[feature.name], combiner.output_size)
+            feature.name: feature.network().decoder(
+                features.metadata[feature.name], combiner.output_size
+            )
             for feature in features.outputs
         }
         return TabularNetwork(inputs, combiner, decoders)
@@ -69,16 +76,23 @@ class TabularModel(ModelBase):
 class TabularNetwork(nn.Module):
     """forward(batch) → {output feature: logits, [B] or [B, classes]}."""
 
-    def __init__(self, encoders: Inputs, combiner: nn.Module, decoders: Mapping[str, nn.Module]) -> None:
+    def __init__(
+        self, encoders: Inputs, combiner: nn.Module, decoders: Mapping[str, nn.Module]
+    ) -> None:
         super().__init__()
         self.encoders = encoders
         self.combiner = combiner
-        self.decoders = nn.ModuleDict({module_key(name): decoder for name, decoder in decoders.items()})
+        self.decoders = nn.ModuleDict(
+            {module_key(name): decoder for name, decoder in decoders.items()}
+        )
         self.outputs = tuple(decoders)
 
     def forward(self, batch: Batch) -> dict[str, torch.Tensor]:
         hidden = self.combiner(self.encoders(batch))
-        return {name: decoder(hidden) for name, decoder in zip(self.outputs, self.decoders.values(), strict=True)}
+        return {
+            name: decoder(hidden)
+            for name, decoder in zip(self.outputs, self.decoders.values(), strict=True)
+        }
 
 
 class Inputs(nn.Module):
@@ -88,7 +102,8 @@ class Inputs(nn.Module):
     - columns of one dtype that pass through are one strided view of the batch;
     - embeddings of one size are one table, a feature's rows behind another's, read with one lookup.
 
-    state_dict is by feature all the same (`feature_<name>.weight`): how tables are shared is no part of an artifact.
+    state_dict is by feature all the same (`feature_<name>.weight`): how tables are shared is no
+    part of an artifact.
 
     encoders: by feature name, in the order of the config. columns: their encoded columns.
     """
@@ -107,7 +122,9 @@ class Inputs(nn.Module):
             if group[0] == "passthrough":
                 self.plan.append(("block", batch_names, None))
             elif group[0] == "table" and len(names) > 1:
-                table = self._share(names, cast("list[CategoryEmbed]", [encoders[name] for name in names]))
+                table = self._share(
+                    names, cast("list[CategoryEmbed]", [encoders[name] for name in names])
+                )
                 self.plan.append(("table", batch_names, table))
             else:
                 for name in names:
@@ -118,7 +135,9 @@ class Inputs(nn.Module):
         """Lay the embeddings into one table; returns its index and the dropout."""
         index = len(self.shared)
         weight = torch.cat([encoder.weight.detach() for encoder in encoders])
-        self.register_parameter(f"table_{index}", nn.Parameter(weight, encoders[0].weight.requires_grad))
+        self.register_parameter(
+            f"table_{index}", nn.Parameter(weight, encoders[0].weight.requires_grad)
+        )
         rows, start = [], 0
         for name, encoder in zip(names, encoders, strict=True):
             rows.append((f"{module_key(name)}.weight", start, start + encoder.weight.shape[0]))
@@ -146,7 +165,9 @@ class Inputs(nn.Module):
                 parts.append(getattr(self, detail)(batch[names[0]]))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for table, rows in self.shared:
             weight = destination.pop(prefix + table)
@@ -170,7 +191,10 @@ class Inputs(nn.Module):
                 if piece is None:
                     missing_keys.append(prefix + name)
                 elif piece.shape != weight[start:stop].shape:
-                    shapes = f"{tuple(piece.shape)} was saved, {tuple(weight[start:stop].shape)} is needed"
+                    shapes = (
+                        f"{tuple(piece.shape)} was saved, {tuple(weight[start:stop].shape)} is "
+                        "needed"
+                    )
                     error_msgs.append(f"size mismatch for {prefix}{name}: {shapes}.")
                 else:
                     weight[start:stop] = piece
@@ -180,7 +204,9 @@ class Inputs(nn.Module):
         )
 
 
-def _groups(encoders: Mapping[str, nn.Module], columns: Mapping[str, Column]) -> dict[tuple[Any, ...], list[str]]:
+def _groups(
+    encoders: Mapping[str, nn.Module], columns: Mapping[str, Column]
+) -> dict[tuple[Any, ...], list[str]]:
     """Names of features that are read together, each group at the place of its first feature."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name, encoder in encoders.items():

@@ -1,4 +1,5 @@
-"""Feature `number`: a finite number, filled if missing and normalised; as an output, a regression."""
+"""Feature `number`: a finite number, filled if missing and normalised; as an output, a
+regression."""
 
 from __future__ import annotations
 
@@ -32,13 +33,14 @@ CHUNK = 1 << 14
 
 
 class NumberFeature(TabularFeature):
-    """The data half. Metadata: normalization, shift and scale (a value x is encoded as (x - shift) / scale, or as
-    log1p(x)), fill (what a missing value becomes, in original units), and what was found: count, missing, mean, std
-    (n - 1), min, max, and q1, q2, q3 if they were needed; with an outlier_strategy also outlier: {low, high, fill};
-    of an output also standard: {mean, std} of its codes.
+    """The data half. Metadata: normalization, shift and scale (a value x is encoded as (x - shift)
+    / scale, or as log1p(x)), fill (what a missing value becomes, in original units), and what was
+    found: count, missing, mean, std (n - 1), min, max, and q1, q2, q3 if they were needed; with an
+    outlier_strategy also outlier: {low, high, fill}; of an output also standard: {mean, std} of its
+    codes.
 
-    As in Ludwig, statistics are of the column as it is after filling with a constant, the mean or the mode; values that
-    come from neighbours (bfill, ffill) are not counted twice.
+    As in Ludwig, statistics are of the column as it is after filling with a constant, the mean or
+    the mode; values that come from neighbours (bfill, ffill) are not counted twice.
     """
 
     kind = "number"
@@ -76,7 +78,8 @@ class NumberFeature(TabularFeature):
             "std": std if math.isfinite(std) else 0.0,
             "min": filled.low,
             "max": filled.high,
-            # If neighbours fill or rows are dropped none is left to fill, but for a column without any neighbour.
+            # If neighbours fill or rows are dropped none is left to fill, but for a column without
+            # any neighbour.
             "fill": mean if fill is None else fill,
         }
         target = self.role == "output"
@@ -126,10 +129,14 @@ class NumberFeature(TabularFeature):
         bad = np.flatnonzero(~np.isfinite(out))
         if len(bad):
             value = float(plain[bad[0]])
-            why = "log1p is defined above -1 alone" if value <= -1.0 and math.isfinite(value) else "it is out of range"
+            why = (
+                "log1p is defined above -1 alone"
+                if value <= -1.0 and math.isfinite(value)
+                else "it is out of range"
+            )
             raise DataError(
-                f"Column {self.name!r}: {value!r} cannot be encoded; {why}. Correct the value, leave it empty, or "
-                "choose another preprocessing.normalization."
+                f"Column {self.name!r}: {value!r} cannot be encoded; {why}. Correct the value, "
+                "leave it empty, or choose another preprocessing.normalization."
             )
 
 
@@ -181,7 +188,10 @@ class NumberNetwork(MemberNetwork):
             return losses.number_errors(*pair, options, metadata)
 
         found = self.feature.metrics(METRICS["number"], metadata, errors)
-        return {name: metric if name == "loss" else in_own_units(metric, metadata) for name, metric in found.items()}
+        return {
+            name: metric if name == "loss" else in_own_units(metric, metadata)
+            for name, metric in found.items()
+        }
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
         """Values [B] in encoded units, clipped if the config says so (in original units)."""
@@ -197,4 +207,6 @@ class NumberNetwork(MemberNetwork):
 
     def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
         """`<name>_predictions` in original units, float64."""
-        return pa.record_batch({f"{self.feature.name}_predictions": self.feature.decode(output, metadata)})
+        return pa.record_batch(
+            {f"{self.feature.name}_predictions": self.feature.decode(output, metadata)}
+        )

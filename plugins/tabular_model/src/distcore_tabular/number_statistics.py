@@ -1,8 +1,10 @@
-"""Statistics of a number column that merge to the same bits in any order: exact moments, extremes and quantiles.
+"""Statistics of a number column that merge to the same bits in any order: exact moments, extremes
+and quantiles.
 
-Moments are a few integers whatever the number of rows. Quartiles and the mode need the distinct values with their
-counts, 16 bytes each; they are kept if normalization is iq or a strategy is fill_with_mode, and nowhere else. So
-memory does not grow with the rows, but for those, where it grows with the distinct values.
+Moments are a few integers whatever the number of rows. Quartiles and the mode need the distinct
+values with their counts, 16 bytes each; they are kept if normalization is iq or a strategy is
+fill_with_mode, and nowhere else. So memory does not grow with the rows, but for those, where it
+grows with the distinct values.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class NumberStatistics:
     logs: Moments | None = None
 
     @classmethod
-    def of(cls, values: pa.Array, ranks: bool, name: str, *, logs: bool = False) -> NumberStatistics:
+    def of(
+        cls, values: pa.Array, ranks: bool, name: str, *, logs: bool = False
+    ) -> NumberStatistics:
         """Statistics of a float64 array; NaN is missing. ranks: keep the distinct values;
         logs: the moments of log1p too.
 
@@ -53,21 +57,24 @@ class NumberStatistics:
         except ValueError:
             if np.isinf(numbers if null is None else numbers[~null]).any():
                 raise DataError(
-                    f"Column {name!r} holds an infinite value, and a number feature needs finite ones. "
-                    "Correct the value, or leave it empty to have it treated as missing."
+                    f"Column {name!r} holds an infinite value, and a number feature needs finite "
+                    "ones. Correct the value, or leave it empty to have it treated as missing."
                 ) from None
             nan = np.isnan(numbers)
             return cls._of(numbers, nan if null is None else nan | null, ranks, logs)
 
     @classmethod
-    def _of(cls, numbers: np.ndarray, null: np.ndarray | None, ranks: bool, logs: bool) -> NumberStatistics:
+    def _of(
+        cls, numbers: np.ndarray, null: np.ndarray | None, ranks: bool, logs: bool
+    ) -> NumberStatistics:
         """Raises ValueError for NaN and infinity."""
         missing = 0 if null is None else int(np.count_nonzero(null))
         if missing == len(numbers):
             distinct = _counted(numbers[:0]) if ranks else None
             return cls(missing=missing, distinct=distinct, logs=Moments() if logs else None)
         if null is not None and missing:
-            # A value that is there stands in for the missing ones, and is taken out of the sums again.
+            # A value that is there stands in for the missing ones, and is taken out of the sums
+            # again.
             stand_in = numbers[np.argmin(null)]
             present = numbers[~null] if ranks or logs else numbers
             numbers = np.where(null, stand_in, numbers)
@@ -126,12 +133,16 @@ class NumberStatistics:
         place = share * (self.moments.count - 1)
         below = math.floor(place)
         ends = np.cumsum(counts)
-        low, high = (float(values[np.searchsorted(ends, min(at, ends[-1] - 1), "right")]) for at in (below, below + 1))
+        low, high = (
+            float(values[np.searchsorted(ends, min(at, ends[-1] - 1), "right")])
+            for at in (below, below + 1)
+        )
         return low + (high - low) * float(place - below)
 
 
 def fill_of(strategy: str, constant: float, state: NumberStatistics) -> float | None:
-    """What a strategy fills with, in original units; None if neighbours fill, or the row is dropped."""
+    """What a strategy fills with, in original units; None if neighbours fill, or the row is
+    dropped."""
     if strategy == "fill_with_const":
         return float(constant)
     if strategy == "fill_with_mean":
@@ -154,7 +165,8 @@ def scaling(
     None: a target that lies so far from 0 that float32 would lose its differences is shifted by
     its mean. zscore: mean and standard deviation (n - 1); minmax: minimum and range; iq: median and
     interquartile range. A
-    constant column has the scale 1, so that it is encoded as 0. Raises DataError if the values do not allow it."""
+    constant column has the scale 1, so that it is encoded as 0. Raises DataError if the values
+    do not allow it."""
     shift, scale, quartiles = 0.0, 1.0, {}
     if normalization == "zscore":
         shift, scale = metadata["mean"], metadata["std"] or 1.0
@@ -165,25 +177,28 @@ def scaling(
         shift, scale, quartiles = q2, q3 - q1, {"q1": q1, "q2": q2, "q3": q3}
         if scale == 0.0:
             raise DataError(
-                f"Column {name!r}: half of the values are {q2!r}, so the interquartile range is 0 and iq cannot "
-                "divide by it. Choose another preprocessing.normalization, such as zscore."
+                f"Column {name!r}: half of the values are {q2!r}, so the interquartile range is 0 "
+                "and iq cannot divide by it. Choose another preprocessing.normalization, such as "
+                "zscore."
             )
     elif normalization is None and target and abs(metadata["mean"]) > FAR * metadata["std"]:
         shift = metadata["mean"]
     elif normalization == "log1p" and metadata["min"] <= -1.0:
         raise DataError(
-            f"Column {name!r}: the smallest value is {metadata['min']!r}, and log1p is defined above -1 alone. "
-            "Choose another preprocessing.normalization, such as zscore."
+            f"Column {name!r}: the smallest value is {metadata['min']!r}, and log1p is defined "
+            "above -1 alone. Choose another preprocessing.normalization, such as zscore."
         )
     if not math.isfinite(scale) or not math.isfinite(shift):
         raise DataError(
-            f"Column {name!r}: the values spread over more than a double can hold. Scale the column, or remove it."
+            f"Column {name!r}: the values spread over more than a double can hold. Scale the "
+            "column, or remove it."
         )
     return {"shift": shift, "scale": scale, **quartiles}
 
 
 def doubles(values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
-    """The values as doubles [n] without a copy, and which of them are null (None: none); anything may lie there."""
+    """The values as doubles [n] without a copy, and which of them are null (None: none);
+    anything may lie there."""
     if values.type != pa.float64():
         values = values.cast(pa.float64())
     return plain(values), null_mask(values)
@@ -213,7 +228,11 @@ def _log_moments(present: np.ndarray) -> Moments:
 def _plus(moments: Moments, value: float, times: int) -> Moments:
     """The moments with a value added so many times, or taken out of them if `times` is negative."""
     one = Moments.of(np.array([value]))
-    return Moments(moments.count + times, moments.total + times * one.total, moments.squares + times * one.squares)
+    return Moments(
+        moments.count + times,
+        moments.total + times * one.total,
+        moments.squares + times * one.squares,
+    )
 
 
 def _counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -221,7 +240,9 @@ def _counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return distinct, counts.astype(np.int64)
 
 
-def _merged(left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _merged(
+    left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
     """Two sorted runs of distinct values with counts as one."""
     values = np.concatenate([left[0], right[0]])
     counts = np.concatenate([left[1], right[1]])

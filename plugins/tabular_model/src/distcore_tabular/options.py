@@ -1,7 +1,7 @@
 """Options of the features number, binary and category.
 
-Names and defaults are Ludwig's; what Ludwig knows and we do not carry out is refused by name, unless it is left at
-Ludwig's default.
+Names and defaults are Ludwig's; what Ludwig knows and we do not carry out is refused by name,
+unless it is left at Ludwig's default.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def _as_value(value: Any) -> Any:
 
 def _old_spelling(value: Any) -> Any:
     """Ludwig before 0.6 wrote pandas' names."""
-    return {"backfill": "bfill", "pad": "ffill"}.get(value, value) if isinstance(value, str) else value
+    return (
+        {"backfill": "bfill", "pad": "ffill"}.get(value, value) if isinstance(value, str) else value
+    )
 
 
 def _none_word(value: Any) -> Any:
@@ -55,7 +57,21 @@ def _none_word(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(_as_text)]
-Reduce = Literal["last", "sum", "mean", "avg", "max", "concat", "attention", "attention_pooling", "none", "None"] | None
+Reduce = (
+    Literal[
+        "last",
+        "sum",
+        "mean",
+        "avg",
+        "max",
+        "concat",
+        "attention",
+        "attention_pooling",
+        "none",
+        "None",
+    ]
+    | None
+)
 NEIGHBOURS = ("bfill", "ffill", "drop_row")
 OldSpelling = BeforeValidator(_old_spelling)
 
@@ -66,19 +82,28 @@ class NumberPreprocessing(Options):
     """`preprocessing` of a number input."""
 
     missing_value_strategy: Annotated[
-        Literal["fill_with_const", "fill_with_mode", "fill_with_mean", "bfill", "ffill", "drop_row"], OldSpelling
+        Literal[
+            "fill_with_const", "fill_with_mode", "fill_with_mean", "bfill", "ffill", "drop_row"
+        ],
+        OldSpelling,
     ] = Field("fill_with_const", description="What a missing value becomes.")
     fill_value: Finite = Field(0.0, description="The constant of fill_with_const.")
     computed_fill_value: Any = Field(0.0, description=COMPUTED)
-    normalization: Annotated[Literal["zscore", "minmax", "log1p", "iq"] | None, BeforeValidator(_none_word)] = Field(
-        "zscore", description="zscore: (x - mean) / std; minmax: to [0, 1]; log1p: log(1 + x); iq: by quartiles."
+    normalization: Annotated[
+        Literal["zscore", "minmax", "log1p", "iq"] | None, BeforeValidator(_none_word)
+    ] = Field(
+        "zscore",
+        description="zscore: (x - mean) / std; minmax: to [0, 1]; log1p: log(1 + x); iq: by "
+        "quartiles.",
     )
     outlier_strategy: Annotated[
         Literal["fill_with_const", "fill_with_mode", "fill_with_mean"] | None,
         refuse(NEIGHBOURS, ("fill_with_const", "fill_with_mode", "fill_with_mean")),
         OldSpelling,
     ] = Field(None, description="What a value far from the mean becomes; null: it stays.")
-    outlier_threshold: float = Field(3.0, ge=0, description="Standard deviations from the mean that are far.")
+    outlier_threshold: float = Field(
+        3.0, ge=0, description="Standard deviations from the mean that are far."
+    )
     computed_outlier_fill_value: Any = Field(0.0, description=COMPUTED)
 
 
@@ -86,12 +111,17 @@ class NumberOutputPreprocessing(NumberPreprocessing):
     """`preprocessing` of a number output."""
 
     missing_value_strategy: Annotated[
-        Literal["fill_with_const", "fill_with_mode", "fill_with_mean", "bfill", "ffill", "drop_row"], OldSpelling
+        Literal[
+            "fill_with_const", "fill_with_mode", "fill_with_mean", "bfill", "ffill", "drop_row"
+        ],
+        OldSpelling,
     ] = Field("drop_row", description="What a missing value becomes.")
-    normalization: Annotated[Literal["zscore", "minmax", "log1p", "iq"] | None, BeforeValidator(_none_word)] = Field(
+    normalization: Annotated[
+        Literal["zscore", "minmax", "log1p", "iq"] | None, BeforeValidator(_none_word)
+    ] = Field(
         None,
-        description="As for an input. Metrics and predictions are in the target's own units whatever it is, the loss "
-        "in standard deviations of what it gives.",
+        description="As for an input. Metrics and predictions are in the target's own units "
+        "whatever it is, the loss in standard deviations of what it gives.",
     )
 
 
@@ -99,13 +129,25 @@ class BinaryPreprocessing(Options):
     """`preprocessing` of a binary input."""
 
     missing_value_strategy: Annotated[
-        Literal["fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const", "bfill", "ffill", "drop_row"],
+        Literal[
+            "fill_with_false",
+            "fill_with_true",
+            "fill_with_mode",
+            "fill_with_const",
+            "bfill",
+            "ffill",
+            "drop_row",
+        ],
         OldSpelling,
     ] = Field("fill_with_false", description="What a missing value becomes.")
     fallback_true_label: Annotated[str | None, BeforeValidator(_as_value)] = Field(
-        None, description="The value that is true if the two values are not ones like yes and no, or 1 and 0."
+        None,
+        description="The value that is true if the two values are not ones like yes and no, or 1 "
+        "and 0.",
     )
-    fill_value: bool | float | str | None = Field(None, description="The constant of fill_with_const.")
+    fill_value: bool | float | str | None = Field(
+        None, description="The constant of fill_with_const."
+    )
     computed_fill_value: Any = Field(None, description=COMPUTED)
 
     @model_validator(mode="after")
@@ -119,7 +161,15 @@ class BinaryOutputPreprocessing(BinaryPreprocessing):
     """`preprocessing` of a binary output."""
 
     missing_value_strategy: Annotated[
-        Literal["fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const", "bfill", "ffill", "drop_row"],
+        Literal[
+            "fill_with_false",
+            "fill_with_true",
+            "fill_with_mode",
+            "fill_with_const",
+            "bfill",
+            "ffill",
+            "drop_row",
+        ],
         OldSpelling,
     ] = Field("drop_row", description="What a missing value becomes.")
 
@@ -132,9 +182,15 @@ class CategoryPreprocessing(Options):
     ] = Field("fill_with_const", description="What a missing value becomes.")
     fill_value: Text = Field(UNKNOWN, description="The constant of fill_with_const.")
     computed_fill_value: Any = Field(UNKNOWN, description=COMPUTED)
-    lowercase: bool = Field(False, description="Whether values are made lower case before they are told apart.")
-    most_common: int | None = Field(10000, ge=1, description="Values that get a code of their own; null: all.")
-    cache_encoder_embeddings: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
+    lowercase: bool = Field(
+        False, description="Whether values are made lower case before they are told apart."
+    )
+    most_common: int | None = Field(
+        10000, ge=1, description="Values that get a code of their own; null: all."
+    )
+    cache_encoder_embeddings: Annotated[bool, only(False)] = Field(
+        False, description="Not carried out: only false."
+    )
 
 
 class CategoryOutputPreprocessing(CategoryPreprocessing):
@@ -160,11 +216,16 @@ class OutputOptions(Options):
 
     metrics: list[str | dict[str, Any]] = Field(
         [],
-        description="Other plugins' metrics, beside the type's own: names, or sections with a type and its options.",
+        description="Other plugins' metrics, beside the type's own: names, or sections with a type "
+        "and its options.",
     )
-    dependencies: Annotated[list[str], only([])] = Field([], description="Not carried out: only an empty list.")
+    dependencies: Annotated[list[str], only([])] = Field(
+        [], description="Not carried out: only an empty list."
+    )
     reduce_dependencies: Reduce = Field("sum", description="Read with dependencies alone.")
-    reduce_input: Reduce = Field("sum", description="Accepted; the combiner gives a vector, so nothing is reduced.")
+    reduce_input: Reduce = Field(
+        "sum", description="Accepted; the combiner gives a vector, so nothing is reduced."
+    )
     active: Annotated[bool, only(True)] = Field(True, description="Not carried out: only true.")
     input_size: Any = Field(None, description=COMPUTED)
     num_classes: Any = Field(None, description=COMPUTED)
@@ -183,7 +244,9 @@ class NumberOutputOptions(OutputOptions):
     preprocessing: NumberOutputPreprocessing = NumberOutputPreprocessing.model_validate({})
     decoder: Regressor = RegressorOptions.model_validate({})
     loss: NumberLoss = NumberLossOptions.model_validate({})
-    clip: tuple[Finite, Finite] | None = Field(None, description="Predictions are clipped to [low, high].")
+    clip: tuple[Finite, Finite] | None = Field(
+        None, description="Predictions are clipped to [low, high]."
+    )
     default_validation_metric: Literal["mean_squared_error"] = "mean_squared_error"
 
     @model_validator(mode="after")
@@ -206,8 +269,12 @@ class BinaryOutputOptions(OutputOptions):
     preprocessing: BinaryOutputPreprocessing = BinaryOutputPreprocessing.model_validate({})
     decoder: BinaryRegressor = RegressorOptions.model_validate({})
     loss: BinaryLoss = BinaryLossOptions.model_validate({})
-    threshold: float = Field(0.5, ge=0, le=1, description="Probabilities of at least this are predicted as true.")
-    calibration: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
+    threshold: float = Field(
+        0.5, ge=0, le=1, description="Probabilities of at least this are predicted as true."
+    )
+    calibration: Annotated[bool, only(False)] = Field(
+        False, description="Not carried out: only false."
+    )
     default_validation_metric: Literal["roc_auc"] = "roc_auc"
 
 
@@ -224,8 +291,12 @@ class CategoryOutputOptions(OutputOptions):
     preprocessing: CategoryOutputPreprocessing = CategoryOutputPreprocessing.model_validate({})
     decoder: Classifier = ClassifierOptions.model_validate({})
     loss: CategoryLoss = CategoryLossOptions.model_validate({})
-    top_k: int = Field(3, ge=1, description="hits_at_k counts a row whose class is among the k likeliest.")
-    calibration: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
+    top_k: int = Field(
+        3, ge=1, description="hits_at_k counts a row whose class is among the k likeliest."
+    )
+    calibration: Annotated[bool, only(False)] = Field(
+        False, description="Not carried out: only false."
+    )
     default_validation_metric: Literal["accuracy"] = "accuracy"
 
 

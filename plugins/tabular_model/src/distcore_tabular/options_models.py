@@ -37,8 +37,14 @@ CATEGORY_ENCODERS: Table = {
     "sparse": parts.CategorySparseOptions,
     "onehot": parts.OneHotOptions,
 }
-NUMBER_LOSSES: Table = {**dict.fromkeys(parts.NUMBER_LOSSES, parts.NumberLossOptions), "huber": parts.HuberOptions}
-BINARY_LOSSES: Table = {"binary_weighted_cross_entropy": parts.BinaryLossOptions, "focal": parts.FocalOptions}
+NUMBER_LOSSES: Table = {
+    **dict.fromkeys(parts.NUMBER_LOSSES, parts.NumberLossOptions),
+    "huber": parts.HuberOptions,
+}
+BINARY_LOSSES: Table = {
+    "binary_weighted_cross_entropy": parts.BinaryLossOptions,
+    "focal": parts.FocalOptions,
+}
 CATEGORY_LOSSES: Table = {
     "softmax_cross_entropy": parts.CategoryLossOptions,
     "focal": parts.FocalOptions,
@@ -71,7 +77,8 @@ SECTIONS: Mapping[tuple[str, str], tuple[Section, ...]] = {
 
 
 def prefix_of(name: str, role: str) -> str:
-    """What the names of members have before those in the config: of a feature, which has a role, its type."""
+    """What the names of members have before those in the config: of a feature, which has a role,
+    its type."""
     return f"{name}." if role else ""
 
 
@@ -93,13 +100,22 @@ def model_of(kind: str, name: str, role: str = "") -> type[BaseModel] | None:
     return MODELS.get((kind, name, role))
 
 
-def with_members_of(model: type[BaseModel], name: str, role: str, given: Any, plugins: Plugins) -> type[BaseModel]:
-    """The options of a feature, whose encoder, decoder and loss may be of other plugins; or of the model `tabular`,
-    whose combiner may be."""
+def with_members_of(
+    model: type[BaseModel], name: str, role: str, given: Any, plugins: Plugins
+) -> type[BaseModel]:
+    """The options of a feature, whose encoder, decoder and loss may be of other plugins; or of the
+    model `tabular`, whose combiner may be."""
     for each in SECTIONS.get((name, role), ()):
         known, prefix = each.builtin, prefix_of(name, role)
         model = with_members(
-            model, each.field, given, each.role, plugins, builtin=known, shared=each.shared, prefix=prefix
+            model,
+            each.field,
+            given,
+            each.role,
+            plugins,
+            builtin=known,
+            shared=each.shared,
+            prefix=prefix,
         )
     if (name, role) in (("text", "input"), ("set", "input")):
         model = _with_tokenizers(model, given, plugins)
@@ -110,7 +126,13 @@ def with_members_of(model: type[BaseModel], name: str, role: str, given: Any, pl
 
 def _with_tokenizers(model: type[BaseModel], given: Any, plugins: Plugins) -> type[BaseModel]:
     """The options, whose `preprocessing.tokenizer` may be of another plugin."""
-    inside = None if given is None else given.get("preprocessing", {}) if isinstance(given, Mapping) else {}
+    inside = (
+        None
+        if given is None
+        else given.get("preprocessing", {})
+        if isinstance(given, Mapping)
+        else {}
+    )
     info = model.model_fields["preprocessing"]
     known: Any = info.annotation
     changed = with_members(
@@ -128,8 +150,11 @@ def _with_tokenizers(model: type[BaseModel], given: Any, plugins: Plugins) -> ty
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
-def _with_metrics(model: type[BaseModel], given: Any, type_: str, plugins: Plugins) -> type[BaseModel]:
-    """The options, whose metrics are names of those that are installed, or sections of those from outside."""
+def _with_metrics(
+    model: type[BaseModel], given: Any, type_: str, plugins: Plugins
+) -> type[BaseModel]:
+    """The options, whose metrics are names of those that are installed, or sections of those
+    from outside."""
     builtin, prefix = METRICS[type_], prefix_of(type_, "output")
     installed = [name for name in plugins.names(METRIC.kind) if name.startswith(prefix)]
     known: Any = Literal[tuple(name.removeprefix(prefix) for name in installed)]
@@ -137,9 +162,20 @@ def _with_metrics(model: type[BaseModel], given: Any, type_: str, plugins: Plugi
     for each in given if isinstance(given, list) else []:
         holder = create_model("Metric", metric=(known, ...))
         changed = with_members(
-            holder, "metric", {"metric": each}, METRIC, plugins, builtin=builtin, shared=Options, prefix=prefix
+            holder,
+            "metric",
+            {"metric": each},
+            METRIC,
+            plugins,
+            builtin=builtin,
+            shared=Options,
+            prefix=prefix,
         )
-        if isinstance(each, Mapping) and prefix + str(each.get("type")) in installed and changed is not holder:
+        if (
+            isinstance(each, Mapping)
+            and prefix + str(each.get("type")) in installed
+            and changed is not holder
+        ):
             sections[each["type"]] = changed.model_fields["metric"].annotation
     info = model.model_fields["metrics"]
     names: Any = Annotated[list[_metric(known, sections)], AfterValidator(_each_once)]  # type: ignore[misc]
@@ -156,7 +192,9 @@ def _metric(known: Any, sections: Mapping[str, Any]) -> Any:
         name = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
         return name if isinstance(name, str) and name in sections else "a name"
 
-    branches = tuple(Annotated[each, Tag(name)] for name, each in {"a name": known, **sections}.items())
+    branches = tuple(
+        Annotated[each, Tag(name)] for name, each in {"a name": known, **sections}.items()
+    )
     return Annotated[Union[branches], Discriminator(branch)]  # noqa: UP007
 
 
@@ -164,5 +202,7 @@ def _each_once(metrics: list[Any]) -> list[Any]:
     names = [metric_name(each) for each in metrics]
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
-        raise ValueError(f"the metric {twice!r} is named twice; scores have one value of each, so keep one")
+        raise ValueError(
+            f"the metric {twice!r} is named twice; scores have one value of each, so keep one"
+        )
     return metrics

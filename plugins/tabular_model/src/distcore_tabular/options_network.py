@@ -79,7 +79,8 @@ INITIALIZER_ARGUMENTS: dict[str | None, tuple[str, ...]] = {
     "orthogonal": ("gain",),
     "sparse": ("sparsity", "std"),
 }
-"""Arguments of the functions of torch.nn.init; others take none. Here, because options are checked without torch."""
+"""Arguments of the functions of torch.nn.init; others take none. Here, because options are
+checked without torch."""
 
 NORM_ARGUMENTS = {
     "batch": ("eps", "momentum", "affine", "track_running_stats"),
@@ -89,27 +90,37 @@ NORM_ARGUMENTS = {
 
 
 def refuse(known: tuple[str, ...], carried_out: tuple[str, ...], why: str = "") -> BeforeValidator:
-    """A validator that tells a word Ludwig knows from a mistyped one: it says what is carried out instead."""
+    """A validator that tells a word Ludwig knows from a mistyped one: it says what is carried
+    out instead."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in known and value not in carried_out:
             reason = f" ({why})" if why else ""
             options = ", ".join(carried_out)
-            raise ValueError(f"{value!r} is known in Ludwig, but not carried out here{reason}; what is: {options}")
+            raise ValueError(
+                f"{value!r} is known in Ludwig, but not carried out here{reason}; what is: "
+                f"{options}"
+            )
         return value
 
     return BeforeValidator(check)
 
 
 def _check_initializer(value: Any) -> Any:
-    """An initializer's name, or a mapping with `type` and the arguments of the torch.nn.init function."""
+    """An initializer's name, or a mapping with `type` and the arguments of the torch.nn.init
+    function."""
     if isinstance(value, dict) and "type" not in value:
-        raise ValueError("an initializer given as a mapping needs `type`, such as {type: normal, mean: 0, std: 1}")
+        raise ValueError(
+            "an initializer given as a mapping needs `type`, such as {type: normal, mean: 0, std: "
+            "1}"
+        )
     name = value["type"] if isinstance(value, dict) else value
     if name is not None and name not in get_args(InitializerName):
         raise ValueError(f"unknown initializer; known: {', '.join(get_args(InitializerName))}")
     if isinstance(value, dict):
-        _check_arguments(f"initializer {name}", value.keys() - {"type"}, INITIALIZER_ARGUMENTS.get(name, ()))
+        _check_arguments(
+            f"initializer {name}", value.keys() - {"type"}, INITIALIZER_ARGUMENTS.get(name, ())
+        )
     return value
 
 
@@ -122,7 +133,11 @@ def _check_arguments(of: str, given: Iterable[str], known: Iterable[str]) -> Non
 
 def _check_norm_params(value: Any) -> Any:
     if isinstance(value, dict):
-        _check_arguments("a norm", value, dict.fromkeys(each for names in NORM_ARGUMENTS.values() for each in names))
+        _check_arguments(
+            "a norm",
+            value,
+            dict.fromkeys(each for names in NORM_ARGUMENTS.values() for each in names),
+        )
     return value
 
 
@@ -148,7 +163,10 @@ class Options(BaseModel):
     @model_validator(mode="after")
     def _norm_takes_its_params(self) -> Self:
         for prefix in ("", "fc_"):
-            norm, params = getattr(self, f"{prefix}norm", None), getattr(self, f"{prefix}norm_params", None)
+            norm, params = (
+                getattr(self, f"{prefix}norm", None),
+                getattr(self, f"{prefix}norm_params", None),
+            )
             if norm is not None and params:
                 _check_arguments(f"norm {norm}", params, NORM_ARGUMENTS[norm])
         return self
@@ -170,31 +188,52 @@ class FCLayerOptions(Options):
 class FCStackOptions(Options):
     """Fully connected layers: of each layer, unless `fc_layers` says otherwise."""
 
-    fc_layers: list[FCLayerOptions] | None = Field(None, description="The layers one by one, each with what differs.")
+    fc_layers: list[FCLayerOptions] | None = Field(
+        None, description="The layers one by one, each with what differs."
+    )
     output_size: int = Field(256, ge=1, description="Output size of a fully connected layer.")
     use_bias: bool = Field(True, description="Whether layers have a bias.")
-    weights_initializer: Initializer = Field("xavier_uniform", description="A name, or {type: name, argument: value}.")
-    bias_initializer: Initializer = Field("zeros", description="A name, or {type: name, argument: value}.")
-    norm: Norm = Field(None, description="batch (over a worker's own rows) or layer; also of the stack's input.")
-    norm_params: NormParams = Field(None, description="Arguments of torch's BatchNorm1d or LayerNorm.")
+    weights_initializer: Initializer = Field(
+        "xavier_uniform", description="A name, or {type: name, argument: value}."
+    )
+    bias_initializer: Initializer = Field(
+        "zeros", description="A name, or {type: name, argument: value}."
+    )
+    norm: Norm = Field(
+        None, description="batch (over a worker's own rows) or layer; also of the stack's input."
+    )
+    norm_params: NormParams = Field(
+        None, description="Arguments of torch's BatchNorm1d or LayerNorm."
+    )
     activation: Activation = Field("relu", description="Activation of each layer; null: none.")
-    dropout: Dropout = Field(0.0, description="Probability of dropping a value; also applied to the stack's input.")
+    dropout: Dropout = Field(
+        0.0, description="Probability of dropping a value; also applied to the stack's input."
+    )
 
 
 class ConcatOptions(FCStackOptions):
-    """`combiner: {type: concat}`: the encoders' outputs side by side, then fully connected layers."""
+    """`combiner: {type: concat}`: the encoders' outputs side by side, then fully connected
+    layers."""
 
     type: Annotated[Literal["concat"], refuse(COMBINERS, ("concat",))] = "concat"
-    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, if `fc_layers` is not given.")
-    residual: bool = Field(False, description="Add a layer's input to its output if both are of one size.")
-    flatten_inputs: bool = Field(False, description="Accepted; every encoder gives a vector here, so nothing changes.")
+    num_fc_layers: int = Field(
+        0, ge=0, description="Fully connected layers, if `fc_layers` is not given."
+    )
+    residual: bool = Field(
+        False, description="Add a layer's input to its output if both are of one size."
+    )
+    flatten_inputs: bool = Field(
+        False, description="Accepted; every encoder gives a vector here, so nothing changes."
+    )
     batch_ensemble: bool = Field(False, description="Not carried out: only false.")
     num_ensemble_members: int = Field(4, ge=1, description="Read by batch_ensemble alone.")
 
     @model_validator(mode="after")
     def _no_ensemble(self) -> ConcatOptions:
         if self.batch_ensemble:
-            raise ValueError("batch_ensemble is known in Ludwig, but not carried out here; remove it")
+            raise ValueError(
+                "batch_ensemble is known in Ludwig, but not carried out here; remove it"
+            )
         return self
 
 
@@ -203,7 +242,8 @@ class TabularOptions(Options):
 
     combiner: ConcatOptions = Field(
         ConcatOptions.model_validate({"type": "concat", "num_fc_layers": 2, "output_size": 256}),
-        description="Default: two layers of 256. `{type: concat}` alone has none, as in Ludwig: a linear model.",
+        description="Default: two layers of 256. `{type: concat}` alone has none, as in Ludwig: a "
+        "linear model.",
     )
 
 
@@ -211,7 +251,9 @@ class ModuleOptions(Options):
     """`model: {type: module}`: the user's own torch.nn.Module."""
 
     class_: str = Field(alias="class", description="Where the class is: package.module:Net.")
-    options: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the class.")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments of the class."
+    )
 
 
 MODELS: dict[tuple[str, str, str], type[BaseModel]] = {

@@ -1,4 +1,5 @@
-"""Options of encoders, decoders and losses of number, binary and category: Ludwig's names and defaults.
+"""Options of encoders, decoders and losses of number, binary and category: Ludwig's names and
+defaults.
 
 What Ludwig knows and we do not carry out is refused by name, unless it is left at Ludwig's default.
 """
@@ -26,21 +27,25 @@ from distcore_tabular.options_network import (
 
 
 def only(default: Any) -> AfterValidator:
-    """A validator for an option that Ludwig has and we do not carry out: it accepts Ludwig's default alone."""
+    """A validator for an option that Ludwig has and we do not carry out: it accepts Ludwig's
+    default alone."""
 
     def check(value: Any) -> Any:
         if value != default:
             raise ValueError(
-                f"known in Ludwig, but not carried out here; leave it out (only {json.dumps(default)} is accepted)"
+                "known in Ludwig, but not carried out here; leave it out (only "
+                f"{json.dumps(default)} is accepted)"
             )
         return value
 
     return AfterValidator(check)
 
 
-def by_type(default: str, carried_out: tuple[str, ...], known: tuple[str, ...] = ()) -> BeforeValidator:
-    """A validator that lets `encoder: dense` stand for `encoder: {type: dense}`, fills in the default type, and tells a
-    type that Ludwig knows from a mistyped one."""
+def by_type(
+    default: str, carried_out: tuple[str, ...], known: tuple[str, ...] = ()
+) -> BeforeValidator:
+    """A validator that lets `encoder: dense` stand for `encoder: {type: dense}`, fills in the
+    default type, and tells a type that Ludwig knows from a mistyped one."""
 
     def check(value: Any) -> Any:
         if value is None:
@@ -52,7 +57,8 @@ def by_type(default: str, carried_out: tuple[str, ...], known: tuple[str, ...] =
             if value["type"] in known:
                 options = ", ".join(carried_out)
                 raise ValueError(
-                    f"type {value['type']!r} is known in Ludwig, but not carried out here; what is: {options}"
+                    f"type {value['type']!r} is known in Ludwig, but not carried out here; what "
+                    f"is: {options}"
                 )
         return value
 
@@ -81,7 +87,9 @@ class EncoderOptions(Options):
     """What every encoder of Ludwig's has beside its type, as in a config that Ludwig wrote out."""
 
     skip: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
-    adapter: Annotated[dict[str, Any] | None, only(None)] = Field(None, description="Not carried out: only null.")
+    adapter: Annotated[dict[str, Any] | None, only(None)] = Field(
+        None, description="Not carried out: only null."
+    )
 
 
 class PassthroughOptions(EncoderOptions):
@@ -94,7 +102,9 @@ class DenseOptions(EncoderOptions, FCStackOptions):
     """`encoder: {type: dense}` of a number or a binary: fully connected layers."""
 
     type: Literal["dense"] = "dense"
-    num_layers: int = Field(1, ge=1, description="Fully connected layers, if `fc_layers` is not given.")
+    num_layers: int = Field(
+        1, ge=1, description="Fully connected layers, if `fc_layers` is not given."
+    )
     input_size: Any = Field(None, description=COMPUTED)
 
 
@@ -104,25 +114,37 @@ class EmbeddingOptions(EncoderOptions):
     vocab: Any = Field(None, description=COMPUTED)
     dropout: Dropout = Field(0.0, description="Probability of dropping a value of the vector.")
     embedding_initializer: Initializer | None = Field(
-        None, description="Default: uniform in ±0.05 (±1 if not trained). Ludwig's: {type: uniform, a: -1, b: 1}."
+        None,
+        description="Default: uniform in ±0.05 (±1 if not trained). Ludwig's: {type: uniform, a: "
+        "-1, b: 1}.",
     )
-    embeddings_on_cpu: Annotated[bool, only(False)] = Field(False, description="Not carried out: only false.")
-    pretrained_embeddings: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
+    embeddings_on_cpu: Annotated[bool, only(False)] = Field(
+        False, description="Not carried out: only false."
+    )
+    pretrained_embeddings: Annotated[str | None, only(None)] = Field(
+        None, description="Not carried out: only null."
+    )
 
 
 class CategoryDenseOptions(EmbeddingOptions):
     """`encoder: {type: dense}` of a category: a learned vector for each value."""
 
     type: Literal["dense"] = "dense"
-    embedding_size: int = Field(50, ge=1, description="Length of the vector; at most the number of values is used.")
-    embeddings_trainable: bool = Field(True, description="false: the vectors stay as they were initialised.")
+    embedding_size: int = Field(
+        50, ge=1, description="Length of the vector; at most the number of values is used."
+    )
+    embeddings_trainable: bool = Field(
+        True, description="false: the vectors stay as they were initialised."
+    )
 
 
 class CategorySparseOptions(EmbeddingOptions):
     """`encoder: {type: sparse}` of a category: a one at the value's place."""
 
     type: Literal["sparse"] = "sparse"
-    embeddings_trainable: bool = Field(False, description="true: a square table that starts as the identity.")
+    embeddings_trainable: bool = Field(
+        False, description="true: a square table that starts as the identity."
+    )
 
 
 class OneHotOptions(EncoderOptions):
@@ -138,7 +160,9 @@ NumberEncoder = Annotated[
     by_type("passthrough", ("passthrough", "dense"), ("ple", "periodic", "bins")),
 ]
 BinaryEncoder = Annotated[
-    PassthroughOptions | DenseOptions, Discriminator("type"), by_type("passthrough", ("passthrough", "dense"))
+    PassthroughOptions | DenseOptions,
+    Discriminator("type"),
+    by_type("passthrough", ("passthrough", "dense")),
 ]
 CategoryEncoder = Annotated[
     PassthroughOptions | CategoryDenseOptions | CategorySparseOptions | OneHotOptions,
@@ -156,8 +180,12 @@ class OwnDecoderOptions(Options):
 class DecoderOptions(Options):
     """Fully connected layers between the combiner and the last, linear layer; and that layer."""
 
-    fc_layers: list[FCLayerOptions] | None = Field(None, description="The layers one by one, each with what differs.")
-    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, if `fc_layers` is not given.")
+    fc_layers: list[FCLayerOptions] | None = Field(
+        None, description="The layers one by one, each with what differs."
+    )
+    num_fc_layers: int = Field(
+        0, ge=0, description="Fully connected layers, if `fc_layers` is not given."
+    )
     fc_output_size: int = Field(256, ge=1, description="Output size of a fully connected layer.")
     fc_use_bias: bool = True
     fc_weights_initializer: Initializer = "xavier_uniform"
@@ -183,14 +211,19 @@ class ClassifierOptions(DecoderOptions):
 
     type: Literal["classifier"] = "classifier"
     num_classes: Any = Field(None, description=COMPUTED)
-    calibration: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
+    calibration: Annotated[str | None, only(None)] = Field(
+        None, description="Not carried out: only null."
+    )
     mc_dropout_samples: Annotated[int, only(0)] = Field(0, description="Not carried out: only 0.")
 
 
 Regressor = Annotated[RegressorOptions, by_type("regressor", ("regressor",), ("passthrough",))]
-BinaryRegressor = Annotated[RegressorOptions, by_type("regressor", ("regressor",), ("mlp_classifier",))]
+BinaryRegressor = Annotated[
+    RegressorOptions, by_type("regressor", ("regressor",), ("mlp_classifier",))
+]
 Classifier = Annotated[
-    ClassifierOptions, by_type("classifier", ("classifier",), ("mlp_classifier", "category_extractor"))
+    ClassifierOptions,
+    by_type("classifier", ("classifier",), ("mlp_classifier", "category_extractor")),
 ]
 
 # ------------------------------------------------------------------ losses
@@ -199,7 +232,9 @@ Classifier = Annotated[
 class LossOptions(Options):
     """What every loss has."""
 
-    weight: Weight = Field(1.0, description="Weight of this output's loss in the sum that is trained on.")
+    weight: Weight = Field(
+        1.0, description="Weight of this output's loss in the sum that is trained on."
+    )
 
 
 class NumberLossOptions(LossOptions):
@@ -218,48 +253,68 @@ class HuberOptions(LossOptions):
     """`loss: {type: huber}`: squared near zero, absolute beyond `delta`."""
 
     type: Literal["huber"] = "huber"
-    delta: float = Field(1.0, gt=0, description="Where the squared loss goes over into the absolute one.")
+    delta: float = Field(
+        1.0, gt=0, description="Where the squared loss goes over into the absolute one."
+    )
 
 
 class BinaryLossOptions(LossOptions):
     """`loss: {type: binary_weighted_cross_entropy}`."""
 
     type: Literal["binary_weighted_cross_entropy"] = "binary_weighted_cross_entropy"
-    positive_class_weight: Weight | None = Field(None, description="Multiplies the loss of rows that are true.")
+    positive_class_weight: Weight | None = Field(
+        None, description="Multiplies the loss of rows that are true."
+    )
     robust_lambda: float = Field(
         0.0, ge=0, le=1, description="Loss becomes (1 - robust_lambda) loss + robust_lambda / 2."
     )
-    confidence_penalty: Weight = Field(0.0, description="Adds this times (max_entropy - entropy) / max_entropy.")
+    confidence_penalty: Weight = Field(
+        0.0, description="Adds this times (max_entropy - entropy) / max_entropy."
+    )
 
 
 class CategoryLossOptions(LossOptions):
     """`loss: {type: softmax_cross_entropy}`."""
 
     type: Literal["softmax_cross_entropy"] = "softmax_cross_entropy"
-    class_weights: Annotated[list[float] | dict[str, float] | None, AfterValidator(_all_weights)] = Field(
+    class_weights: Annotated[
+        list[float] | dict[str, float] | None, AfterValidator(_all_weights)
+    ] = Field(
         None, description="{class: weight}, or a list in the order of the metadata's idx2str."
     )
     robust_lambda: float = Field(
         0.0, ge=0, le=1, description="Loss becomes (1 - robust_lambda) loss + robust_lambda / c."
     )
-    confidence_penalty: Weight = Field(0.0, description="Adds this times (max_entropy - entropy) / max_entropy.")
-    class_similarities: Annotated[list[Any] | None, only(None)] = Field(None, description="Not carried out: only null.")
-    class_similarities_temperature: Annotated[float, only(0)] = Field(0, description="Not carried out: only 0.")
+    confidence_penalty: Weight = Field(
+        0.0, description="Adds this times (max_entropy - entropy) / max_entropy."
+    )
+    class_similarities: Annotated[list[Any] | None, only(None)] = Field(
+        None, description="Not carried out: only null."
+    )
+    class_similarities_temperature: Annotated[float, only(0)] = Field(
+        0, description="Not carried out: only 0."
+    )
 
 
 class FocalOptions(LossOptions):
-    """`loss: {type: focal}` of a binary or a category (Lin et al., 2017): rows that are easy count less."""
+    """`loss: {type: focal}` of a binary or a category (Lin et al., 2017): rows that are easy
+    count less."""
 
     type: Literal["focal"] = "focal"
-    alpha: float = Field(0.25, ge=0, le=1, description="Weight of true rows, 1 - alpha of false ones; binary only.")
+    alpha: float = Field(
+        0.25, ge=0, le=1, description="Weight of true rows, 1 - alpha of false ones; binary only."
+    )
     gamma: Weight = Field(2.0, description="How fast easy rows lose weight; 0: not at all.")
 
 
 class PolyOptions(LossOptions):
-    """`loss: {type: poly}` of a category (Leng et al., 2022): the cross entropy and epsilon (1 - p)."""
+    """`loss: {type: poly}` of a category (Leng et al., 2022): the cross entropy and epsilon (1 -
+    p)."""
 
     type: Literal["poly"] = "poly"
-    epsilon: Weight = Field(1.0, description="Weight of 1 - p, where p is the probability of the row's class.")
+    epsilon: Weight = Field(
+        1.0, description="Weight of 1 - p, where p is the probability of the row's class."
+    )
 
 
 NUMBER_LOSSES = (
@@ -272,12 +327,16 @@ NUMBER_LOSSES = (
 )
 OTHER_LOSSES = ("corn", "entropic_open_set", "objectosphere", "sparsemax", "entmax15")
 NumberLoss = Annotated[
-    NumberLossOptions | HuberOptions, Discriminator("type"), by_type("mean_squared_error", NUMBER_LOSSES)
+    NumberLossOptions | HuberOptions,
+    Discriminator("type"),
+    by_type("mean_squared_error", NUMBER_LOSSES),
 ]
 BinaryLoss = Annotated[
     BinaryLossOptions | FocalOptions,
     Discriminator("type"),
-    by_type("binary_weighted_cross_entropy", ("binary_weighted_cross_entropy", "focal"), OTHER_LOSSES),
+    by_type(
+        "binary_weighted_cross_entropy", ("binary_weighted_cross_entropy", "focal"), OTHER_LOSSES
+    ),
 ]
 CategoryLoss = Annotated[
     CategoryLossOptions | FocalOptions | PolyOptions,

@@ -1,13 +1,22 @@
 """Options of text and set inputs: Ludwig's names and defaults.
 
-What Ludwig knows and we do not carry out is refused by name, with the reason, unless it is left at Ludwig's default.
+What Ludwig knows and we do not carry out is refused by name, with the reason, unless it is left at
+Ludwig's default.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from distcore_tabular.options import UNKNOWN, InputOptions, OldSpelling
 from distcore_tabular.options_network import (
@@ -23,7 +32,10 @@ from distcore_tabular.options_network import (
 
 PADDING, START, STOP = "<PAD>", "<SOS>", "<EOS>"
 
-LANGUAGES = "english italian spanish german french portuguese dutch greek norwegian lithuanian danish polish romanian "
+LANGUAGES = (
+    "english italian spanish german french portuguese dutch greek norwegian lithuanian danish "
+    "polish romanian "
+)
 LANGUAGES += "japanese chinese multi"
 FOREIGN_TOKENIZERS = (
     *(f"{language}_{what}" for language in LANGUAGES.split() for what in ("tokenize", "lemmatize")),
@@ -35,19 +47,53 @@ FOREIGN_TOKENIZERS = (
     ),
     *("sentencepiece", "clip", "gpt2bpe", "bert", "hf_tokenizer", "ngram", "json"),
 )
-"""Ludwig's tokenizers that are not carried out here: they need spaCy, a pretrained model, or more than a split."""
+"""Ludwig's tokenizers that are not carried out here: they need spaCy, a pretrained model, or
+more than a split."""
 
 PRETRAINED_ENCODERS = (
-    *("albert", "auto_transformer", "bert", "camembert", "ctrl", "deberta", "distilbert", "electra", "flaubert"),
-    *("gpt", "gpt2", "llm", "longformer", "modernbert", "mt5", "roberta", "t5", "transformer_xl", "xlm", "xlmroberta"),
+    *(
+        "albert",
+        "auto_transformer",
+        "bert",
+        "camembert",
+        "ctrl",
+        "deberta",
+        "distilbert",
+        "electra",
+        "flaubert",
+    ),
+    *(
+        "gpt",
+        "gpt2",
+        "llm",
+        "longformer",
+        "modernbert",
+        "mt5",
+        "roberta",
+        "t5",
+        "transformer_xl",
+        "xlm",
+        "xlmroberta",
+    ),
     "xlnet",
 )
 SEQUENCE_ENCODERS = (
-    *("stacked_cnn", "stacked_parallel_cnn", "rnn", "cnnrnn", "transformer", "mamba", "mamba2", "jamba"),
+    *(
+        "stacked_cnn",
+        "stacked_parallel_cnn",
+        "rnn",
+        "cnnrnn",
+        "transformer",
+        "mamba",
+        "mamba2",
+        "jamba",
+    ),
     *("tf_idf", "passthrough"),
 )
 
-TokenizerName = Literal["space", "space_punct", "characters", "underscore", "comma", "untokenized", "stripped"]
+TokenizerName = Literal[
+    "space", "space_punct", "characters", "underscore", "comma", "untokenized", "stripped"
+]
 Tokenizer = Annotated[
     TokenizerName,
     refuse(
@@ -56,7 +102,9 @@ Tokenizer = Annotated[
         "it needs spaCy, a pretrained model, or more than a split",
     ),
 ]
-MissingValues = Annotated[Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"], OldSpelling]
+MissingValues = Annotated[
+    Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"], OldSpelling
+]
 
 
 class LudwigOptions(Options):
@@ -98,19 +146,36 @@ class TextPreprocessing(LudwigOptions):
 
     tokenizer: Tokenizer = Field("space_punct", description="How a text is taken apart.")
     lowercase: bool = Field(False, description="Lower the text first.")
-    most_common: int = Field(20000, ge=1, description="Words of the vocabulary at most; others become <UNK>.")
-    max_sequence_length: int | None = Field(
-        256, ge=1, description="Tokens of a text at most, with <SOS> and <EOS>; what is behind is cut. null: no limit."
+    most_common: int = Field(
+        20000, ge=1, description="Words of the vocabulary at most; others become <UNK>."
     )
-    sequence_length: int | None = Field(None, ge=1, description="The same, and also if the data are shorter.")
-    missing_value_strategy: MissingValues = Field("fill_with_const", description="What stands in for a missing text.")
-    fill_value: str = Field(UNKNOWN, description="The text for fill_with_const; <UNK>: the one token <UNK>.")
-    padding: Literal["left", "right"] = Field("right", description="Where short texts are filled up.")
+    max_sequence_length: int | None = Field(
+        256,
+        ge=1,
+        description="Tokens of a text at most, with <SOS> and <EOS>; what is behind is cut. null: "
+        "no limit.",
+    )
+    sequence_length: int | None = Field(
+        None, ge=1, description="The same, and also if the data are shorter."
+    )
+    missing_value_strategy: MissingValues = Field(
+        "fill_with_const", description="What stands in for a missing text."
+    )
+    fill_value: str = Field(
+        UNKNOWN, description="The text for fill_with_const; <UNK>: the one token <UNK>."
+    )
+    padding: Literal["left", "right"] = Field(
+        "right", description="Where short texts are filled up."
+    )
     padding_symbol: str = Field(PADDING, description="The vocabulary's word for no token.")
-    unknown_symbol: str = Field(UNKNOWN, description="The vocabulary's word for a token that is not in it.")
+    unknown_symbol: str = Field(
+        UNKNOWN, description="The vocabulary's word for a token that is not in it."
+    )
     pretrained_model_name_or_path: str | None = None
     vocab_file: str | None = None
-    computed_fill_value: Any = Field(UNKNOWN, description="Found from the data; what is given is not read.")
+    computed_fill_value: Any = Field(
+        UNKNOWN, description="Found from the data; what is given is not read."
+    )
     ngram_size: int = 2
     cache_encoder_embeddings: bool = False
     compute_idf: bool = False
@@ -122,10 +187,18 @@ class SetPreprocessing(LudwigOptions):
 
     tokenizer: Tokenizer = Field("space", description="How a text is taken apart into members.")
     lowercase: bool = Field(False, description="Lower the text first.")
-    most_common: int | None = Field(10000, ge=1, description="Members at most; others become <UNK>. null: no limit.")
-    missing_value_strategy: MissingValues = Field("fill_with_const", description="What stands in for a missing set.")
-    fill_value: str = Field(UNKNOWN, description="The text for fill_with_const; <UNK>: the one member <UNK>.")
-    computed_fill_value: Any = Field(UNKNOWN, description="Found from the data; what is given is not read.")
+    most_common: int | None = Field(
+        10000, ge=1, description="Members at most; others become <UNK>. null: no limit."
+    )
+    missing_value_strategy: MissingValues = Field(
+        "fill_with_const", description="What stands in for a missing set."
+    )
+    fill_value: str = Field(
+        UNKNOWN, description="The text for fill_with_const; <UNK>: the one member <UNK>."
+    )
+    computed_fill_value: Any = Field(
+        UNKNOWN, description="Found from the data; what is given is not read."
+    )
 
 
 class EmbeddingOptions(LudwigOptions):
@@ -138,8 +211,12 @@ class EmbeddingOptions(LudwigOptions):
         "embeddings_on_cpu": (False, "embeddings lie where the model lies"),
     }
 
-    representation: Literal["dense", "sparse"] = Field("dense", description="Learned vectors, or one-hot.")
-    embedding_size: int = Field(256, ge=1, description="Size of a token's vector, at most the vocabulary's.")
+    representation: Literal["dense", "sparse"] = Field(
+        "dense", description="Learned vectors, or one-hot."
+    )
+    embedding_size: int = Field(
+        256, ge=1, description="Size of a token's vector, at most the vocabulary's."
+    )
     embeddings_trainable: bool = Field(True, description="Whether the vectors are learned.")
     dropout: Dropout = Field(0.0, description="Probability of dropping a value.")
     vocab: Any = Field(None, description=COMPUTED)
@@ -164,7 +241,9 @@ class TextEmbed(EmbeddingOptions):
 
     type: Literal["embed"] = "embed"
     weights_initializer: Initializer = Field("uniform", description="Of the tokens' vectors.")
-    reduce_output: Reduction = Field("sum", description="How the tokens' vectors become one; padding does not count.")
+    reduce_output: Reduction = Field(
+        "sum", description="How the tokens' vectors become one; padding does not count."
+    )
     max_sequence_length: Any = Field(None, description=COMPUTED)
 
 
@@ -180,13 +259,20 @@ class ConvLayer(Options):
 
 
 class ParallelCNN(EmbeddingOptions):
-    """Encoder `parallel_cnn`, Ludwig's default for text: convolutions of several widths side by side, reduced."""
+    """Encoder `parallel_cnn`, Ludwig's default for text: convolutions of several widths side by
+    side, reduced."""
 
     not_carried_out: ClassVar[dict[str, tuple[Any, str]]] = {
         **EmbeddingOptions.not_carried_out,
-        "representation": ("dense", "one-hot vectors of a whole vocabulary do not go into convolutions here"),
+        "representation": (
+            "dense",
+            "one-hot vectors of a whole vocabulary do not go into convolutions here",
+        ),
         "should_embed": (True, "tokens are always embedded"),
-        "norm": (None, "padding would count in a norm over positions; give it to fc_layers or to the combiner"),
+        "norm": (
+            None,
+            "padding would count in a norm over positions; give it to fc_layers or to the combiner",
+        ),
         "norm_params": (None, "there is no norm"),
     }
 
@@ -194,17 +280,31 @@ class ParallelCNN(EmbeddingOptions):
     conv_layers: list[ConvLayer] | None = Field(
         None, description="The convolutions one by one; default: widths 2 to 5."
     )
-    num_conv_layers: int | None = Field(None, ge=1, description="How many convolutions of filter_size, instead.")
+    num_conv_layers: int | None = Field(
+        None, ge=1, description="How many convolutions of filter_size, instead."
+    )
     num_filters: int = Field(256, ge=1, description="Output channels of a convolution.")
     filter_size: int = Field(3, ge=1, description="Tokens that a convolution sees at once.")
-    pool_function: Literal["max", "average", "avg", "mean"] = Field("max", description="How neighbours are pooled.")
-    pool_size: int | None = Field(None, ge=1, description="How many positions are pooled; null: none.")
-    reduce_output: Reduction = Field("sum", description="How positions become one vector; padding does not count.")
-    fc_layers: list[FCLayerOptions] | None = Field(None, description="Layers behind; default: sizes 512 and 256.")
-    num_fc_layers: int | None = Field(None, ge=1, description="How many layers of output_size, instead.")
+    pool_function: Literal["max", "average", "avg", "mean"] = Field(
+        "max", description="How neighbours are pooled."
+    )
+    pool_size: int | None = Field(
+        None, ge=1, description="How many positions are pooled; null: none."
+    )
+    reduce_output: Reduction = Field(
+        "sum", description="How positions become one vector; padding does not count."
+    )
+    fc_layers: list[FCLayerOptions] | None = Field(
+        None, description="Layers behind; default: sizes 512 and 256."
+    )
+    num_fc_layers: int | None = Field(
+        None, ge=1, description="How many layers of output_size, instead."
+    )
     output_size: int = Field(256, ge=1, description="Output size of a fully connected layer.")
     use_bias: bool = Field(True, description="Whether the layers have a bias.")
-    weights_initializer: Initializer = Field("xavier_uniform", description="Of the tokens' vectors and the layers.")
+    weights_initializer: Initializer = Field(
+        "xavier_uniform", description="Of the tokens' vectors and the layers."
+    )
     bias_initializer: Initializer = Field("zeros", description="Of the fully connected layers.")
     activation: Activation = Field("relu", description="Activation of each layer.")
     norm: Norm = None
@@ -219,7 +319,9 @@ class ParallelCNN(EmbeddingOptions):
                 raise ValueError(f"give either {given} or {number}, not both")
         layers = [each.model_dump(exclude_unset=True) for each in self.conv_layers or []]
         if len({each.get("pool_size", self.pool_size) for each in layers}) > 1:
-            raise ValueError("conv_layers lie side by side, so they need one and the same pool_size")
+            raise ValueError(
+                "conv_layers lie side by side, so they need one and the same pool_size"
+            )
         return self
 
 
@@ -227,20 +329,33 @@ class SetEmbed(EmbeddingOptions):
     """Encoder `embed` of sets: the sum of the members' vectors, then fully connected layers."""
 
     type: Literal["embed"] = "embed"
-    embedding_size: int = Field(50, ge=1, description="Size of a member's vector, at most the vocabulary's.")
-    fc_layers: list[FCLayerOptions] | None = Field(None, description="The layers one by one, each with what differs.")
-    num_fc_layers: int = Field(0, ge=0, description="Fully connected layers, if `fc_layers` is not given.")
+    embedding_size: int = Field(
+        50, ge=1, description="Size of a member's vector, at most the vocabulary's."
+    )
+    fc_layers: list[FCLayerOptions] | None = Field(
+        None, description="The layers one by one, each with what differs."
+    )
+    num_fc_layers: int = Field(
+        0, ge=0, description="Fully connected layers, if `fc_layers` is not given."
+    )
     output_size: int = Field(10, ge=1, description="Output size of a fully connected layer.")
     use_bias: bool = Field(True, description="Whether layers have a bias.")
-    weights_initializer: Initializer = Field("xavier_uniform", description="Of the members' vectors and the layers.")
+    weights_initializer: Initializer = Field(
+        "xavier_uniform", description="Of the members' vectors and the layers."
+    )
     bias_initializer: Initializer = Field("zeros", description="Of the layers.")
-    norm: Norm = Field(None, description="batch (over a worker's own rows) or layer; also of the layers' input.")
-    norm_params: dict[str, Any] | None = Field(None, description="Arguments of torch's BatchNorm1d or LayerNorm.")
+    norm: Norm = Field(
+        None, description="batch (over a worker's own rows) or layer; also of the layers' input."
+    )
+    norm_params: dict[str, Any] | None = Field(
+        None, description="Arguments of torch's BatchNorm1d or LayerNorm."
+    )
     activation: Activation = Field("relu", description="Activation of each layer; null: none.")
 
 
 def _of_type(default: str, carried_out: tuple[str, ...]) -> BeforeValidator:
-    """Fill in the encoder's default type; tell Ludwig's other encoders from mistyped ones. A bare name is a type."""
+    """Fill in the encoder's default type; tell Ludwig's other encoders from mistyped ones. A
+    bare name is a type."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str):
@@ -252,9 +367,13 @@ def _of_type(default: str, carried_out: tuple[str, ...]) -> BeforeValidator:
         kind = value.get("type", default)
         what = f"what is: {', '.join(carried_out)}"
         if kind in PRETRAINED_ENCODERS:
-            raise ValueError(f"encoder {kind!r} is not supported, because it needs a pretrained model; {what}")
+            raise ValueError(
+                f"encoder {kind!r} is not supported, because it needs a pretrained model; {what}"
+            )
         if kind in SEQUENCE_ENCODERS and kind not in carried_out:
-            raise ValueError(f"encoder {kind!r} is known in Ludwig, but not carried out here; {what}")
+            raise ValueError(
+                f"encoder {kind!r} is known in Ludwig, but not carried out here; {what}"
+            )
         return {"type": default, **value}
 
     return BeforeValidator(check)
@@ -290,7 +409,8 @@ class NoOutput(BaseModel):
     @classmethod
     def _refuse(cls, values: Any) -> Any:
         raise ValueError(
-            "text and set outputs are known in Ludwig, but not carried out here; outputs are number, binary, category"
+            "text and set outputs are known in Ludwig, but not carried out here; outputs are "
+            "number, binary, category"
         )
 
 

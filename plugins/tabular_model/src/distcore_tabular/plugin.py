@@ -1,4 +1,5 @@
-"""What distcore-tabular offers: features for tables and text, the network they declare, and the user's own module."""
+"""What distcore-tabular offers: features for tables and text, the network they declare, and the
+user's own module."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from distcore_core.plugin import hookimpl
 DISTCORE_API = (1, 0)
 
 DATA_VERSION = 3
-"""Raised whenever these features encode the same rows otherwise: caches and models of another are then refused."""
+"""Raised whenever these features encode the same rows otherwise: caches and models of another
+are then refused."""
 
 
 @hookimpl
@@ -41,7 +43,9 @@ def distcore_make_model(name: str, options: Any, plugins: Any) -> Any:
 
 
 @hookimpl
-def distcore_options_model(kind: str, name: str, role: str, given: Any, plugins: Any) -> type | None:
+def distcore_options_model(
+    kind: str, name: str, role: str, given: Any, plugins: Any
+) -> type | None:
     from distcore_tabular.options_models import model_of, with_members_of
 
     found = model_of(kind, name, role)
@@ -52,7 +56,9 @@ def distcore_options_model(kind: str, name: str, role: str, given: Any, plugins:
 def distcore_describe_model(model: Any, saved: bool) -> Any:
     from torch import nn
 
-    if not isinstance(model, nn.Module) and not (isinstance(model, type) and issubclass(model, nn.Module)):
+    if not isinstance(model, nn.Module) and not (
+        isinstance(model, type) and issubclass(model, nn.Module)
+    ):
         return None
     from distcore_tabular.module import describe
 

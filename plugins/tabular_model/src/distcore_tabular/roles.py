@@ -1,5 +1,5 @@
-"""The roles that the tabular model declares: what its features are made of, by `<feature type>.<name>`,
-and combiners."""
+"""The roles that the tabular model declares: what its features are made of, by
+`<feature type>.<name>`, and combiners."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from typing import Any
 from distcore_core.contracts import MEMBER_HOOK, Role
 
 ENCODER: Role[Any] = Role("tabular.encoders", MEMBER_HOOK, "encoder", object)
-"""Context: metadata. A torch.nn.Module from the column of a batch to [B, output_size], with `output_size`."""
+"""Context: metadata. A torch.nn.Module from the column of a batch to [B, output_size], with
+`output_size`."""
 
 DECODER: Role[Any] = Role("tabular.decoders", MEMBER_HOOK, "decoder", object)
-"""Context: metadata, input_size. A torch.nn.Module from [B, input_size] to logits, [B] or [B, classes]."""
+"""Context: metadata, input_size. A torch.nn.Module from [B, input_size] to logits, [B] or [B,
+classes]."""
 
 LOSS: Role[Any] = Role("tabular.losses", MEMBER_HOOK, "loss", object)
 """Context: none. (logits, target, metadata) → the loss of each row, [B]."""
 
 COMBINER: Role[Any] = Role("tabular.combiners", MEMBER_HOOK, "combiner", object)
-"""Context: input_size, sizes. A torch.nn.Module from [B, input_size] to [B, output_size], with `output_size`.
+"""Context: input_size, sizes. A torch.nn.Module from [B, input_size] to [B, output_size], with
+`output_size`.
 
 sizes: {input feature: how many columns its encoder gives}, in the order of the columns."""
 
 TOKENIZER: Role[Any] = Role("tabular.tokenizers", MEMBER_HOOK, "tokenizer", object)
 """Context: none. (texts) → their tokens.
 
-texts: a pyarrow.LargeStringArray without nulls, lowered already if the config says so. Tokens: a list array of strings
-with a row for each text, whose empty strings count for nothing; or `tokenizers.Tokens`, as the built-in ones give.
-Row by row: the tokens of a text depend on that text alone. Texts and sets have one and the same tokenizers."""
+texts: a pyarrow.LargeStringArray without nulls, lowered already if the config says so. Tokens: a
+list array of strings with a row for each text, whose empty strings count for nothing; or
+`tokenizers.Tokens`, as the built-in ones give. Row by row: the tokens of a text depend on that
+text alone. Texts and sets have one and the same tokenizers."""
 
 METRIC: Role[Any] = Role("tabular.metrics", MEMBER_HOOK, "metric", object)
-"""Context: metadata, feature, loss. A fresh torchmetrics.Metric of (output, target), as `FeatureNetwork.metrics` gives.
+"""Context: metadata, feature, loss. A fresh torchmetrics.Metric of (output, target), as
+`FeatureNetwork.metrics` gives.
 
 feature: options of the output feature. loss: (output, target) → its loss of each row, [B]."""

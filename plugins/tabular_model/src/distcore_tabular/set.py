@@ -1,8 +1,8 @@
 """Set inputs: the members a text names, whatever their order and number.
 
-The vocabulary begins with <UNK>, then come the members, most frequent first (and by their bytes if equally
-frequent). A row is the sorted codes of its distinct members. Ludwig weighs each member's vector by its code; here every
-member counts once.
+The vocabulary begins with <UNK>, then come the members, most frequent first (and by their bytes if
+equally frequent). A row is the sorted codes of its distinct members. Ludwig weighs each member's
+vector by its code; here every member counts once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class SetFeature(TokenizedFeature):
     kind = "set"
 
     def finish(self, state: TextState) -> JSON:
-        """{"idx2str": every member in the order of its code, "max_set_size": tokens of the longest text, "fill": codes
-        of a missing set, "rows", "missing"}. Raises DataError if every set is missing."""
+        """{"idx2str": every member in the order of its code, "max_set_size": tokens of the longest
+        text, "fill": codes of a missing set, "rows", "missing"}. Raises DataError if every set
+        is missing."""
         state, fill = self.filled(state, UNKNOWN)
         members = tokenizers.most_common(state.counts, self.options.preprocessing.most_common)
         vocabulary = [UNKNOWN, *(member for member in members if member != UNKNOWN)]
@@ -48,7 +49,9 @@ class SetFeature(TokenizedFeature):
         codes, lengths = self.codes(values, metadata, UNKNOWN_CODE)
         size = len(metadata["idx2str"])
         members = np.unique(np.repeat(np.arange(len(lengths)), lengths) * size + codes)
-        return lists((members % size).astype(np.int32), np.bincount(members // size, minlength=len(lengths)))
+        return lists(
+            (members % size).astype(np.int32), np.bincount(members // size, minlength=len(lengths))
+        )
 
     def network(self) -> EncoderNetwork:
         return EncoderNetwork(self)

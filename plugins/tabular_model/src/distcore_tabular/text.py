@@ -1,8 +1,9 @@
 """Text inputs: a vocabulary from the data, then each text as the codes of its tokens.
 
-As in Ludwig the vocabulary begins with <EOS>, <SOS>, <PAD>, <UNK>, then come the tokens, most frequent first (and by
-their bytes if equally frequent), and every text is framed by <SOS> and <EOS> before it is cut.
-One difference: a missing text, filled with <UNK>, is the one token <UNK>; Ludwig takes `<UNK>` apart like any text.
+As in Ludwig the vocabulary begins with <EOS>, <SOS>, <PAD>, <UNK>, then come the tokens, most
+frequent first (and by their bytes if equally frequent), and every text is framed by <SOS> and <EOS>
+before it is cut. One difference: a missing text, filled with <UNK>, is the one token <UNK>; Ludwig
+takes `<UNK>` apart like any text.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ STOP_CODE, START_CODE, PADDING_CODE, UNKNOWN_CODE = range(4)
 class TextState(NamedTuple):
     """Mergeable statistics of some texts.
 
-    counts: of tokens; longest: tokens of the longest text; rows, missing: how many texts, and how many of them missing;
+    counts: of tokens; longest: tokens of the longest text; rows, missing: how many texts, and how
+        many of them missing;
     texts: counts of whole texts, if fill_with_mode needs them."""
 
     counts: tokenizers.Counts
@@ -41,7 +43,8 @@ class TextState(NamedTuple):
 
 
 class TokenizedFeature(TabularFeature):
-    """What texts and sets have in common: counting tokens, and what stands in for a missing value."""
+    """What texts and sets have in common: counting tokens, and what stands in for a missing
+    value."""
 
     raw: Literal["number", "category", "string"] = "string"
 
@@ -54,7 +57,9 @@ class TokenizedFeature(TabularFeature):
             int(tokens.lengths.max(initial=0)),
             len(values),
             values.null_count,
-            tokenizers.count(tokenizers.tokenize(values, tokenizers.untokenized)) if by_mode else None,
+            tokenizers.count(tokenizers.tokenize(values, tokenizers.untokenized))
+            if by_mode
+            else None,
         )
 
     def merge(self, left: TextState, right: TextState) -> TextState:
@@ -87,12 +92,13 @@ class TokenizedFeature(TabularFeature):
         return ((TOKENIZER.kind, self.tokenizer),)
 
     def filled(self, state: TextState, unknown: str) -> tuple[TextState, list[str]]:
-        """The state with missing values counted as what stands in for them, and the tokens of that: [unknown] where
-        that is the unknown symbol itself, or if neighbours or dropping leave nothing else."""
+        """The state with missing values counted as what stands in for them, and the tokens of that:
+        [unknown] where that is the unknown symbol itself, or if neighbours or dropping leave
+        nothing else."""
         if state.rows and state.missing == state.rows:
             raise DataError(
-                f"Column {self.name!r}: all {state.rows} values are missing, so there is nothing to learn from it. "
-                "Remove the feature, or give it a column with values."
+                f"Column {self.name!r}: all {state.rows} values are missing, so there is nothing "
+                "to learn from it. Remove the feature, or give it a column with values."
             )
         options = self.options.preprocessing
         fill = unknown
@@ -110,8 +116,11 @@ class TokenizedFeature(TabularFeature):
             state = state._replace(counts=tokenizers.merge(state.counts, added), longest=longest)
         return state, tokens.words.take(pa.array(tokens.places)).to_pylist()
 
-    def codes(self, values: pa.Array, metadata: JSON, unknown: int) -> tuple[np.ndarray, np.ndarray]:
-        """The codes of all tokens of some texts, int32, and how many each text has, int64; missing ones filled."""
+    def codes(
+        self, values: pa.Array, metadata: JSON, unknown: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The codes of all tokens of some texts, int32, and how many each text has, int64;
+        missing ones filled."""
         tokens = self.tokens(values)
         codes = tokenizers.codes_of(tokens, metadata["idx2str"], unknown)
         if values.null_count == 0:
@@ -135,8 +144,8 @@ class TextFeature(TokenizedFeature):
     kind = "text"
 
     def finish(self, state: TextState) -> JSON:
-        """{"idx2str": every word in the order of its code, "max_sequence_length", "fill": codes of a missing text,
-        "padding", "rows", "missing"}. Raises DataError if every text is missing."""
+        """{"idx2str": every word in the order of its code, "max_sequence_length", "fill": codes of
+        a missing text, "padding", "rows", "missing"}. Raises DataError if every text is missing."""
         options = self.options.preprocessing
         state, fill = self.filled(state, options.unknown_symbol)
         special = [STOP, START, options.padding_symbol, options.unknown_symbol]
@@ -155,7 +164,8 @@ class TextFeature(TokenizedFeature):
         }
 
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
-        """Some texts as List<int32>: <SOS>, the codes of the tokens, <EOS>, cut at max_sequence_length."""
+        """Some texts as List<int32>: <SOS>, the codes of the tokens, <EOS>, cut at
+        max_sequence_length."""
         codes, lengths = self.codes(values, metadata, UNKNOWN_CODE)
         lengths = lengths + 2
         ends = np.cumsum(lengths)

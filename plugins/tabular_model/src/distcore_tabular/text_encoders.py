@@ -1,8 +1,9 @@
 """Encoders of texts and sets: from a ragged column of codes to [B, output_size], float32.
 
-Ludwig fills every text up to one length with <PAD> and lets the padding count like words. Here padding counts nowhere:
-its vector is zero, convolutions see zeros beyond the ends, and reductions run over a text's own tokens. What is
-computed for a text therefore does not depend on the batch it is in.
+Ludwig fills every text up to one length with <PAD> and lets the padding count like words. Here
+padding counts nowhere: its vector is zero, convolutions see zeros beyond the ends, and reductions
+run over a text's own tokens. What is computed for a text therefore does not depend on the batch it
+is in.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ DEFAULT_WIDTHS = (2, 3, 4, 5)
 
 
 def padded(column: Ragged, length: int, left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """A ragged column as a rectangle: codes [B, length] int64 (0 if nothing is) and which of them are tokens.
+    """A ragged column as a rectangle: codes [B, length] int64 (0 if nothing is) and which of them
+    are tokens.
 
     Rows longer than `length` are cut behind it. left: fill short rows up on their left."""
     starts, lengths = column.offsets[:-1, None], column.offsets.diff()[:, None].clamp(max=length)
@@ -41,13 +43,18 @@ def longest(column: Ragged, limit: int) -> int:
     """Tokens of the longest row, at least 1 and at most `limit`.
 
     On a GPU, and if the graph is compiled, it is the limit: asking would wait for the device."""
-    if column.values.device.type != "cpu" or torch.compiler.is_compiling() or column.offsets.shape[0] < 2:
+    if (
+        column.values.device.type != "cpu"
+        or torch.compiler.is_compiling()
+        or column.offsets.shape[0] < 2
+    ):
         return limit
     return max(1, min(limit, int(column.offsets.diff().max())))
 
 
 def reduce_sequence(hidden: torch.Tensor, is_token: torch.Tensor, how: str) -> torch.Tensor:
-    """[B, L, D] and [B, L] → [B, D] (or [B, L·D] for concat) over a row's tokens; zeros if a row has none.
+    """[B, L, D] and [B, L] → [B, D] (or [B, L·D] for concat) over a row's tokens; zeros if a row
+    has none.
 
     how: sum, mean (avg), max, last, concat."""
     mask = is_token.unsqueeze(-1)
@@ -74,15 +81,20 @@ class MultiHot(nn.Module):
     def forward(self, column: Ragged) -> torch.Tensor:
         rows = column.offsets.shape[0] - 1
         row_of = torch.repeat_interleave(
-            torch.arange(rows, device=column.values.device), column.offsets.diff(), output_size=column.values.shape[0]
+            torch.arange(rows, device=column.values.device),
+            column.offsets.diff(),
+            output_size=column.values.shape[0],
         )
         hot = torch.zeros(rows, self.output_size, device=column.values.device)
-        hot.index_put_((row_of, column.values.long()), torch.ones((), device=hot.device), accumulate=True)
+        hot.index_put_(
+            (row_of, column.values.long()), torch.ones((), device=hot.device), accumulate=True
+        )
         return F.dropout(hot, self.dropout, self.training) if self.dropout else hot
 
 
 class BagEmbed(nn.Module):
-    """The vectors of a row's codes reduced to one without an intermediate rectangle: sum, mean or max."""
+    """The vectors of a row's codes reduced to one without an intermediate rectangle: sum, mean
+    or max."""
 
     def __init__(self, table: CategoryEmbed, how: str) -> None:
         super().__init__()
@@ -92,9 +104,15 @@ class BagEmbed(nn.Module):
 
     def forward(self, column: Ragged) -> torch.Tensor:
         hidden = F.embedding_bag(
-            column.values.long(), self.table.weight, column.offsets, mode=self.mode, include_last_offset=True
+            column.values.long(),
+            self.table.weight,
+            column.offsets,
+            mode=self.mode,
+            include_last_offset=True,
         )
-        return F.dropout(hidden, self.table.dropout, self.training) if self.table.dropout else hidden
+        return (
+            F.dropout(hidden, self.table.dropout, self.training) if self.table.dropout else hidden
+        )
 
 
 class SequenceEmbed(nn.Module):
@@ -112,9 +130,11 @@ class SequenceEmbed(nn.Module):
 
 
 class Convolution(nn.Module):
-    """One convolution over positions: [B, L, in] → [B, L', out], and which positions stand for tokens.
+    """One convolution over positions: [B, L, in] → [B, L', out], and which positions stand for
+    tokens.
 
-    `same` padding, then activation, dropout and, if pool_size is given, pooling of neighbouring tokens.
+    `same` padding, then activation, dropout and, if pool_size is given, pooling of neighbouring
+    tokens.
     """
 
     def __init__(self, input_size: int, layer: Mapping[str, Any]) -> None:
@@ -127,14 +147,18 @@ class Convolution(nn.Module):
         self.pool_size, self.average = layer["pool_size"], layer["pool_function"] != "max"
         self.output_size: int = layer["num_filters"]
 
-    def forward(self, hidden: torch.Tensor, is_token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, hidden: torch.Tensor, is_token: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = self.conv(F.pad(hidden.transpose(1, 2), self.reach))
         hidden = self.dropout(self.activation(hidden.transpose(1, 2)).transpose(1, 2))
         if self.pool_size is None:
             return hidden.transpose(1, 2), is_token
         return self._pooled(hidden, is_token)
 
-    def _pooled(self, hidden: torch.Tensor, is_token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pooled(
+        self, hidden: torch.Tensor, is_token: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         size = self.pool_size
         mask = is_token.unsqueeze(1)
         short = -hidden.shape[2] % size
@@ -144,12 +168,15 @@ class Convolution(nn.Module):
             share = F.avg_pool1d(mask.to(hidden.dtype), size)
             hidden = F.avg_pool1d(hidden * mask, size) / share.clamp(min=1 / (2 * size))
         else:
-            hidden = torch.where(kept, F.max_pool1d(hidden.masked_fill(~mask, float("-inf")), size), 0.0)
+            hidden = torch.where(
+                kept, F.max_pool1d(hidden.masked_fill(~mask, float("-inf")), size), 0.0
+            )
         return hidden.transpose(1, 2), kept.squeeze(1)
 
 
 class ParallelCNN(nn.Module):
-    """Token vectors → convolutions of several widths side by side → one vector → fully connected layers.
+    """Token vectors → convolutions of several widths side by side → one vector → fully connected
+    layers.
 
     Kim (2014), https://arxiv.org/abs/1408.5882, with Ludwig's layers and defaults.
     """
@@ -182,12 +209,17 @@ class ParallelCNN(nn.Module):
 
 
 def embed(vocab_size: int, options: Any, length: int, left: bool = False) -> nn.Module:
-    """Encoder `embed` of texts. length: most tokens of a text; left: where padding goes (for `concat`)."""
+    """Encoder `embed` of texts. length: most tokens of a text; left: where padding goes (for
+    `concat`)."""
     how = options.reduce_output
     if options.representation == "sparse" and how == "sum":
         return MultiHot(vocab_size, options.dropout)
     table = _table(vocab_size, options)
-    return BagEmbed(table, how) if how in ("sum", "mean", "avg", "max") else SequenceEmbed(table, how, length, left)
+    return (
+        BagEmbed(table, how)
+        if how in ("sum", "mean", "avg", "max")
+        else SequenceEmbed(table, how, length, left)
+    )
 
 
 def parallel_cnn(vocab_size: int, options: Any, length: int, left: bool = False) -> nn.Module:
@@ -195,7 +227,9 @@ def parallel_cnn(vocab_size: int, options: Any, length: int, left: bool = False)
     names = ("num_filters", "filter_size", "activation", "dropout", "pool_function", "pool_size")
     defaults = {name: getattr(options, name) for name in names}
     if options.conv_layers is not None:
-        layers = [{**defaults, **layer.model_dump(exclude_unset=True)} for layer in options.conv_layers]
+        layers = [
+            {**defaults, **layer.model_dump(exclude_unset=True)} for layer in options.conv_layers
+        ]
     elif options.num_conv_layers is not None:
         layers = [defaults] * options.num_conv_layers
     else:
@@ -204,7 +238,9 @@ def parallel_cnn(vocab_size: int, options: Any, length: int, left: bool = False)
 
     def stack(size: int) -> FCStack:
         if options.fc_layers is None and options.num_fc_layers is None:
-            options_of_two = options.model_copy(update={"fc_layers": [{"output_size": 512}, {"output_size": 256}]})
+            options_of_two = options.model_copy(
+                update={"fc_layers": [{"output_size": 512}, {"output_size": 256}]}
+            )
             return fc_stack(size, options_of_two, 2)
         return fc_stack(size, options, options.num_fc_layers or 0)
 
@@ -225,7 +261,10 @@ class SetEmbed(nn.Module):
 def set_embed(vocab_size: int, options: Any) -> nn.Module:
     """Encoder `embed` of sets."""
     if options.representation == "sparse":
-        return SetEmbed(MultiHot(vocab_size, options.dropout), fc_stack(vocab_size, options, options.num_fc_layers))
+        return SetEmbed(
+            MultiHot(vocab_size, options.dropout),
+            fc_stack(vocab_size, options, options.num_fc_layers),
+        )
     bag = BagEmbed(_table(vocab_size, options), "sum")
     return SetEmbed(bag, fc_stack(bag.output_size, options, options.num_fc_layers))
 
@@ -235,5 +274,9 @@ def _table(vocab_size: int, options: Any) -> CategoryEmbed:
     if options.representation == "sparse":
         return CategoryEmbed(vocab_size, vocab_size, "identity", False, options.dropout)
     return CategoryEmbed(
-        vocab_size, options.embedding_size, options.weights_initializer, options.embeddings_trainable, options.dropout
+        vocab_size,
+        options.embedding_size,
+        options.weights_initializer,
+        options.embeddings_trainable,
+        options.dropout,
     )

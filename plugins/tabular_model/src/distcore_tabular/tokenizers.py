@@ -1,11 +1,13 @@
-"""Text to tokens and tokens to codes, whole columns at a time: Ludwig's tokenizers in Arrow's string kernels.
+"""Text to tokens and tokens to codes, whole columns at a time: Ludwig's tokenizers in Arrow's
+string kernels.
 
 Where Arrow and Python differ:
-- Character classes are Python's: letters, numbers and `_` make words in every script, and a space is what
-  str.isspace says; they are spelt out for RE2, whose own \\w and \\s know ASCII alone.
-- Lower case goes code point by code point: one that Python lowers into two (`İ`) or by its place in the word (the
-  final `Σ`) is lowered into one here.
-- Empty tokens (`a,,b`) are dropped; Ludwig's comma and underscore tokenizers keep them as a word of no letters.
+- Character classes are Python's: letters, numbers and `_` make words in every script, and a space
+  is what str.isspace says; they are spelt out for RE2, whose own \\w and \\s know ASCII alone.
+- Lower case goes code point by code point: one that Python lowers into two (`İ`) or by its place in
+  the word (the final `Σ`) is lowered into one here.
+- Empty tokens (`a,,b`) are dropped; Ludwig's comma and underscore tokenizers keep them as a word of
+  no letters.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ import pyarrow.compute as pc
 from distcore_core.errors import PluginBroken
 
 SPACE = r"\p{Z}\x09-\x0d\x1c-\x1f\x{85}"
-"""Inside of an RE2 class: what Python's str.isspace calls a space (bidirectional WS, B, S, and category Z)."""
+"""Inside of an RE2 class: what Python's str.isspace calls a space (bidirectional WS, B, S, and
+category Z)."""
 WORD = r"\p{L}\p{N}_"
 """Inside of an RE2 class: what makes a word, as str.isalnum and `_`."""
 
 
 class Tokens(NamedTuple):
-    """The tokens of n texts: text i has words[places[offsets[i]]], …, words[places[offsets[i + 1] - 1]].
+    """The tokens of n texts: text i has words[places[offsets[i]]], …, words[places[offsets[i + 1] -
+    1]].
 
-    words: distinct large strings, each occurring; places: int32, one a token; offsets: int64 [n + 1]."""
+    words: distinct large strings, each occurring; places: int32, one a token; offsets: int64 [n
+        + 1]."""
 
     words: pa.Array
     places: np.ndarray
@@ -40,7 +45,9 @@ class Tokens(NamedTuple):
         return np.diff(self.offsets)
 
 
-def tokenize(texts: pa.Array, tokenizer: Callable[[pa.Array], Tokens | pa.Array], lowercase: bool = False) -> Tokens:
+def tokenize(
+    texts: pa.Array, tokenizer: Callable[[pa.Array], Tokens | pa.Array], lowercase: bool = False
+) -> Tokens:
     """The tokens of each text; a missing text has none. tokenizer: as `roles.TOKENIZER`."""
     present = texts.drop_null().cast(pa.large_string())
     found = tokenizer(pc.utf8_lower(present) if lowercase else present)
@@ -60,7 +67,8 @@ def _space(texts: pa.Array) -> Tokens:
 def _space_punct(texts: pa.Array) -> Tokens:
     """Words, and every other character that is no space by itself.
 
-    What lies between blanks repeats a lot: it is taken apart once, and put in place wherever it occurs."""
+    What lies between blanks repeats a lot: it is taken apart once, and put in place wherever it
+    occurs."""
     chunks = _of_lists(pc.split_pattern(texts, " "))
     apart = pc.replace_substring_regex(chunks.words, rf"([^{WORD}{SPACE}])", r" \1 ")
     inside = _of_lists(pc.split_pattern_regex(apart, f"[{SPACE}]+"))
@@ -81,16 +89,27 @@ def _underscore(texts: pa.Array) -> Tokens:
 
 def _split_around(texts: pa.Array, separator: str) -> pa.Array:
     """Split at a separator and the white space around it."""
-    return pc.split_pattern_regex(pc.utf8_trim_whitespace(texts), f"[{SPACE}]*{separator}[{SPACE}]*")
+    return pc.split_pattern_regex(
+        pc.utf8_trim_whitespace(texts), f"[{SPACE}]*{separator}[{SPACE}]*"
+    )
 
 
 def _characters(texts: pa.Array) -> Tokens:
-    """Every code point. A UTF-8 byte starts one unless its two high bits are 10; the bytes are shared, not copied."""
+    """Every code point. A UTF-8 byte starts one unless its two high bits are 10; the bytes are
+    shared, not copied."""
     texts = pa.concat_arrays([texts])
     _, offsets_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int64, len(texts) + 1, texts.offset * 8) if len(texts) else np.zeros(1)
+    offsets = (
+        np.frombuffer(offsets_buffer, np.int64, len(texts) + 1, texts.offset * 8)
+        if len(texts)
+        else np.zeros(1)
+    )
     first, last = int(offsets[0]), int(offsets[-1])
-    data = np.frombuffer(data_buffer, np.uint8, last - first, first) if last > first else np.empty(0, np.uint8)
+    data = (
+        np.frombuffer(data_buffer, np.uint8, last - first, first)
+        if last > first
+        else np.empty(0, np.uint8)
+    )
     starts = np.flatnonzero((data & 0xC0) != 0x80)
     bounds = np.append(starts, last - first) + first
     characters = pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(bounds), data_buffer)
@@ -121,11 +140,13 @@ TOKENIZERS: dict[str, Callable[[pa.Array], Tokens]] = {
 def _checked(lists: object, texts: int) -> pa.Array:
     """What a tokenizer from outside gave, as lists of large strings without nulls."""
     lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
-    if not isinstance(lists, pa.Array) or not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
+    if not isinstance(lists, pa.Array) or not (
+        pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)
+    ):
         given = lists.type if isinstance(lists, pa.Array) else type(lists).__name__
         raise PluginBroken(
-            f"A tokenizer gave {given} for texts; it should give a list array of strings, a row for "
-            "each text. Report this to its authors."
+            f"A tokenizer gave {given} for texts; it should give a list array of strings, a row "
+            "for each text. Report this to its authors."
         )
     if len(lists) != texts or lists.null_count or lists.flatten().null_count:
         raise PluginBroken(
@@ -150,7 +171,8 @@ def _encoded(values: pa.Array, offsets: np.ndarray) -> Tokens:
 
 
 class Counts(NamedTuple):
-    """How often each token occurs. tokens: distinct large strings, sorted by their bytes; counts: int64.
+    """How often each token occurs. tokens: distinct large strings, sorted by their bytes; counts:
+    int64.
 
     The same tokens give the same Counts, whatever was counted and merged in which order."""
 

@@ -1,7 +1,9 @@
-"""The three units of a number target: standard deviations (logits), codes (the cache), its own (people).
+"""The three units of a number target: standard deviations (logits), codes (the cache), its own
+(people).
 
-All is elementwise, so a row's bits do not depend on the rows beside it, nor on the number of workers. Whole values are
-moved in float64: in float32 a target far from 0 would lose its last digits.
+All is elementwise, so a row's bits do not depend on the rows beside it, nor on the number of
+workers. Whole values are moved in float64: in float32 a target far from 0 would lose its last
+digits.
 """
 
 from __future__ import annotations

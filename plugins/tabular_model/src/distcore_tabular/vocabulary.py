@@ -1,7 +1,8 @@
-"""Counts of distinct strings that merge in any order, and the gather that turns dictionary codes into encoded values.
+"""Counts of distinct strings that merge in any order, and the gather that turns dictionary codes
+into encoded values.
 
-A column of categories arrives as a dictionary and int32 codes, so all work on strings is once per distinct value of a
-block; the rows are counted with one bincount and encoded with one gather.
+A column of categories arrives as a dictionary and int32 codes, so all work on strings is once per
+distinct value of a block; the rows are counted with one bincount and encoded with one gather.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ COMPACT_AT = 1 << 16
 class Counts:
     """How often each string occurs. Holds at most 2 * distinct + COMPACT_AT strings.
 
-    pieces: (strings [k], int64 counts [k]) of blocks; a string may be in several. missing: null rows.
+    pieces: (strings [k], int64 counts [k]) of blocks; a string may be in several. missing: null
+        rows.
     compacted: entries at the last compaction.
     """
 
@@ -35,7 +37,9 @@ class Counts:
     def of(cls, values: pa.Array, lowercase: bool = False) -> Counts:
         """Counts of some rows, stripped of white space as Ludwig does, and lowercased if asked."""
         values = as_dictionary(values)
-        found = np.bincount(filled(values.indices, len(values.dictionary)), minlength=len(values.dictionary) + 1)
+        found = np.bincount(
+            filled(values.indices, len(values.dictionary)), minlength=len(values.dictionary) + 1
+        )
         missing = int(found[-1])
         used = found[:-1] > 0
         labels, counts = clean(values.dictionary, lowercase), found[:-1]
@@ -58,7 +62,8 @@ class Counts:
         return Counts(((labels, counts),), merged.missing, len(labels))
 
     def ranked(self) -> tuple[pa.Array, np.ndarray]:
-        """Distinct strings and their counts, the most frequent first, equally frequent ones in code point order."""
+        """Distinct strings and their counts, the most frequent first, equally frequent ones in
+        code point order."""
         labels, counts = self._distinct()
         order = pc.sort_indices(
             pa.table({"label": labels, "count": from_numpy(counts)}),
@@ -71,7 +76,9 @@ class Counts:
             return strings([]), np.zeros(0, np.int64)
         labels = pa.concat_arrays([labels for labels, _ in self.pieces]).dictionary_encode()
         # Sums of counts are whole numbers far below 2**53, which doubles hold exactly.
-        counts = np.bincount(plain(labels.indices), np.concatenate([counts for _, counts in self.pieces]))
+        counts = np.bincount(
+            plain(labels.indices), np.concatenate([counts for _, counts in self.pieces])
+        )
         return labels.dictionary, counts.astype(np.int64)
 
 
@@ -102,19 +109,22 @@ def gather(values: pa.DictionaryArray, table: np.ndarray) -> pa.Array:
 
 
 def find(labels: pa.Array, vocabulary: pa.Array, unknown: int) -> np.ndarray:
-    """`positions`; of labels that are not there, those of the same whole number: a frame has 3.0 where a file has 3,
-    as soon as one row of the column has no value."""
+    """`positions`; of labels that are not there, those of the same whole number: a frame has 3.0
+    where a file has 3, as soon as one row of the column has no value."""
     found = positions(labels, vocabulary, unknown)
     rest = np.flatnonzero(found == unknown)
     if len(rest):
         left = labels.take(from_numpy(rest))
         whole = pc.match_substring_regex(left, r"^-?[0-9]+$")
         longer = pc.binary_join_element_wise(left, ".0", "")
-        other = pc.if_else(whole, longer, pc.replace_substring_regex(left, r"^(-?[0-9]+)\.0$", r"\1"))
+        other = pc.if_else(
+            whole, longer, pc.replace_substring_regex(left, r"^(-?[0-9]+)\.0$", r"\1")
+        )
         found[rest] = positions(other, vocabulary, unknown)
     return found
 
 
 def positions(labels: pa.Array, vocabulary: pa.Array, unknown: int) -> np.ndarray:
-    """Each label's position in the vocabulary, `unknown` if it is not in it: int32 [len(labels)]."""
+    """Each label's position in the vocabulary, `unknown` if it is not in it: int32
+    [len(labels)]."""
     return filled(pc.index_in(labels, value_set=vocabulary), unknown)

@@ -1,7 +1,7 @@
 """Rows to records and back, a block of rows at once, every crc made and checked.
 
-A record is the length of its data (8 bytes, little-endian), the masked crc32c of these (4), the data, and the masked
-crc32c of the data (4).
+A record is the length of its data (8 bytes, little-endian), the masked crc32c of these (4), the
+data, and the masked crc32c of the data (4).
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ LENGTH = struct.Struct("<Q").unpack_from
 
 
 def masked(crcs: np.ndarray) -> np.ndarray:
-    """TFRecord's disguise of a crc, so that a crc of data that holds crcs is still a good one. uint32 to uint32."""
+    """TFRecord's disguise of a crc, so that a crc of data that holds crcs is still a good one.
+    uint32 to uint32."""
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + CRC_DELTA
 
 
 def framed(data: bytes) -> bytes:
     """One record."""
     length = np.array([len(data)], "<u8")
-    ends = masked(np.array([google_crc32c.value(length.tobytes()), google_crc32c.value(data)], "<u4"))
+    ends = masked(
+        np.array([google_crc32c.value(length.tobytes()), google_crc32c.value(data)], "<u4")
+    )
     return length.tobytes() + ends[:1].tobytes() + data + ends[1:].tobytes()
 
 
@@ -44,7 +47,9 @@ def encode(layout: Layout, columns: Sequence[Values]) -> np.ndarray:
     at = starts[:-1]
     for number, segment in enumerate(layout.segments):
         whole = len(layout.segments) == 1
-        matrix = out.reshape(rows, -1) if whole else np.empty((rows, len(segment.template)), np.uint8)
+        matrix = (
+            out.reshape(rows, -1) if whole else np.empty((rows, len(segment.template)), np.uint8)
+        )
         _fill(matrix, segment, layout, columns, packed)
         if number == 0:
             matrix[:, :8] = _as_bytes(lengths.astype("<u8"))
@@ -62,13 +67,16 @@ def encode(layout: Layout, columns: Sequence[Values]) -> np.ndarray:
 
 
 def decode(layout: Layout, data: bytes, rows: int, wanted: Collection[int]) -> list[Values]:
-    """The wanted columns (numbers in `layout.specs`) of a block of so many rows, in the layout's order.
+    """The wanted columns (numbers in `layout.specs`) of a block of so many rows, in the layout's
+    order.
 
     Raises ValueError for a wrong crc, and for a record that is not built by the layout."""
     buffer = np.frombuffer(data, np.uint8)
     starts = _starts(layout, data, rows)
     lengths = np.diff(starts) - FRAME
-    if not np.array_equal(_windows(buffer, TAIL)[starts[1:] - TAIL], _as_bytes(_crcs(data, starts))):
+    if not np.array_equal(
+        _windows(buffer, TAIL)[starts[1:] - TAIL], _as_bytes(_crcs(data, starts))
+    ):
         raise ValueError("the crc of a record is wrong")
     at, packed, found = starts[:-1], {}, []
     for number, segment in enumerate(layout.segments):
@@ -78,11 +86,14 @@ def decode(layout: Layout, data: bytes, rows: int, wanted: Collection[int]) -> l
             raise ValueError("a record ends before its columns do")
         matrix = buffer.reshape(rows, -1) if whole else _windows(buffer, size)[at]
         if number == 0 and not np.array_equal(
-            matrix[:, :HEAD], np.hstack([_as_bytes(lengths.astype("<u8")), _as_bytes(_crcs_of_lengths(lengths))])
+            matrix[:, :HEAD],
+            np.hstack([_as_bytes(lengths.astype("<u8")), _as_bytes(_crcs_of_lengths(lengths))]),
         ):
             raise ValueError("the crc of a record's length is wrong")
         _check(matrix, segment)
-        found += [_read(matrix, place, layout) for place in segment.fields if place.column in wanted]
+        found += [
+            _read(matrix, place, layout) for place in segment.fields if place.column in wanted
+        ]
         at = at + size
         if number < len(layout.ragged):
             column = layout.ragged[number]
@@ -101,7 +112,9 @@ def _starts(layout: Layout, data: bytes, rows: int) -> np.ndarray:
     """Where each record begins, and the end: int64 [rows + 1]."""
     if not layout.ragged:
         if len(data) != rows * layout.fixed:
-            raise ValueError(f"{rows} records of {layout.fixed} bytes were expected in {len(data)} bytes")
+            raise ValueError(
+                f"{rows} records of {layout.fixed} bytes were expected in {len(data)} bytes"
+            )
         return np.arange(rows + 1, dtype=np.int64) * layout.fixed
     starts, at, last = [0], 0, len(data) - layout.fixed
     for _ in range(rows):
@@ -117,7 +130,11 @@ def _starts(layout: Layout, data: bytes, rows: int) -> np.ndarray:
 
 def _crcs(data: bytes, starts: np.ndarray) -> np.ndarray:
     """Masked crc32c of each record's data, as it is spelt in the file."""
-    begins, ends, value = (starts[:-1] + HEAD).tolist(), (starts[1:] - TAIL).tolist(), google_crc32c.value
+    begins, ends, value = (
+        (starts[:-1] + HEAD).tolist(),
+        (starts[1:] - TAIL).tolist(),
+        google_crc32c.value,
+    )
     crcs = [value(data[begin:end]) for begin, end in zip(begins, ends, strict=True)]
     return masked(np.array(crcs, np.uint32)).astype("<u4")
 
@@ -155,7 +172,9 @@ def _fill(
         else:
             spec, values = layout.specs[place.column], columns[place.column].values
             if spec.is_float:
-                matrix[:, place.at : place.at + 4 * place.count] = _as_bytes(values.astype("<f4", copy=False))
+                matrix[:, place.at : place.at + 4 * place.count] = _as_bytes(
+                    values.astype("<f4", copy=False)
+                )
                 continue
             parts = bytes_of(values.reshape(len(values), place.count), place.bytes)
         for k, part in enumerate(parts):
@@ -163,13 +182,19 @@ def _fill(
 
 
 def _check(matrix: np.ndarray, segment: Segment) -> None:
-    template, mask = np.frombuffer(segment.template, np.uint8), np.frombuffer(segment.mask, np.uint8)
+    template, mask = (
+        np.frombuffer(segment.template, np.uint8),
+        np.frombuffer(segment.mask, np.uint8),
+    )
     if ((matrix ^ template) & mask).any():
         raise ValueError("a record is not built like the others")
 
 
 def _parts(matrix: np.ndarray, place: Field) -> list[np.ndarray]:
-    return [matrix[:, place.at + k : place.at + place.bytes * place.count : place.bytes] for k in range(place.bytes)]
+    return [
+        matrix[:, place.at + k : place.at + place.bytes * place.count : place.bytes]
+        for k in range(place.bytes)
+    ]
 
 
 def _read(matrix: np.ndarray, place: Field, layout: Layout) -> Values:
@@ -184,11 +209,14 @@ def _read(matrix: np.ndarray, place: Field, layout: Layout) -> Values:
 
 
 def _packed_length(matrix: np.ndarray, segment: Segment) -> np.ndarray:
-    """What the last length of a segment says: bytes of the ragged values that follow. int64 [rows]."""
+    """What the last length of a segment says: bytes of the ragged values that follow. int64
+    [rows]."""
     return values_of(_parts(matrix, segment.fields[-1]), np.dtype(np.int64))[:, 0]
 
 
-def _check_lengths(layout: Layout, buffer: np.ndarray, starts: np.ndarray, packed: dict[int, np.ndarray]) -> None:
+def _check_lengths(
+    layout: Layout, buffer: np.ndarray, starts: np.ndarray, packed: dict[int, np.ndarray]
+) -> None:
     """Every length of a record says the same, down to the length of the record."""
     if not np.array_equal(layout.fixed + sum(packed.values(), 0 * starts[1:]), np.diff(starts)):
         raise ValueError("the lengths within a record contradict each other")
@@ -219,7 +247,12 @@ def _spread(out: np.ndarray, at: np.ndarray, column: Values, layout: Layout, num
 
 
 def _gather(
-    buffer: np.ndarray, at: np.ndarray, packed: np.ndarray, starts: np.ndarray, layout: Layout, number: int
+    buffer: np.ndarray,
+    at: np.ndarray,
+    packed: np.ndarray,
+    starts: np.ndarray,
+    layout: Layout,
+    number: int,
 ) -> Values:
     spec = layout.specs[number]
     if (packed < 0).any() or (packed % spec.bytes).any() or (at + packed > starts[1:]).any():
@@ -237,9 +270,12 @@ def _gather(
 
 
 def _places(at: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
-    """Where the first byte of each value is: rows begin at `at`, and hold so many values of `size` bytes. int64."""
+    """Where the first byte of each value is: rows begin at `at`, and hold so many values of
+    `size` bytes. int64."""
     before = np.cumsum(counts) - counts
-    return np.repeat(at - before * size, counts) + np.arange(int(counts.sum()), dtype=np.int64) * size
+    return (
+        np.repeat(at - before * size, counts) + np.arange(int(counts.sum()), dtype=np.int64) * size
+    )
 
 
 # ------------------------------------------------------------------ views
@@ -247,7 +283,11 @@ def _places(at: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:
     """Rows of numbers as rows of their bytes."""
-    return np.ascontiguousarray(values).reshape(len(values), values.size // max(1, len(values))).view(np.uint8)
+    return (
+        np.ascontiguousarray(values)
+        .reshape(len(values), values.size // max(1, len(values)))
+        .view(np.uint8)
+    )
 
 
 def _windows(buffer: np.ndarray, size: int) -> np.ndarray:

@@ -1,8 +1,9 @@
-"""Encoded columns as TFRecord files of `tf.train.Example`, one feature a column, without TensorFlow.
+"""Encoded columns as TFRecord files of `tf.train.Example`, one feature a column, without
+TensorFlow.
 
-The first row's record has one more feature, INDEX: JSON of the columns, of the number of rows, and of the bytes of each
-block of the rows after it. Parsers that ask for features by name never see it. With gzip, the first record is a gzip
-member and each block another; gzip readers join them.
+The first row's record has one more feature, INDEX: JSON of the columns, of the number of rows, and
+of the bytes of each block of the rows after it. Parsers that ask for features by name never see it.
+With gzip, the first record is a gzip member and each block another; gzip readers join them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class TFRecordFormat:
             self.suffix = ".tfrecord.gz"
 
     def write(self, target: BinaryIO, table: pa.Table) -> None:
-        """Write a table of float32, int32, int8, fixed-size list or list columns without missing values.
+        """Write a table of float32, int32, int8, fixed-size list or list columns without missing
+        values.
 
         The bytes depend on the values, the options and (with gzip) the version of zlib alone."""
         columns = columns_of(table)
@@ -56,7 +58,10 @@ class TFRecordFormat:
             members = [_packed(block, level) for block in made]
             if sum(sizes) > limit(sum(map(len, members))) // 2:
                 level = 0
-                members = [_packed(encode(layout, _slice(columns, *block)).tobytes(), level) for block in blocks]
+                members = [
+                    _packed(encode(layout, _slice(columns, *block)).tobytes(), level)
+                    for block in blocks
+                ]
         lengths = tuple(map(len, members))
         index = Index(layout.specs, layout.length_bytes, rows, block_rows, tuple(sizes), lengths)
         first = encode(layout, _slice(columns, 0, 1)).tobytes()[HEAD:-TAIL] if rows else b""
@@ -70,7 +75,8 @@ class TFRecordFormat:
 
 
 class TFRecordShard:
-    """An open shard. Keeps the block that it decoded last, so that small reads in order decode each once.
+    """An open shard. Keeps the block that it decoded last, so that small reads in order decode each
+    once.
 
     Used by one thread at a time."""
 
@@ -81,7 +87,9 @@ class TFRecordShard:
         self._numbers = {spec.name: number for number, spec in enumerate(self._index.layout.specs)}
         self._last: tuple[tuple[int, frozenset[int]], list[Values]] | None = None
 
-    def read(self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def read(
+        self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         """Rows [start, stop) of the columns, in the order they are asked for."""
         start, stop = row_range(start, stop, self.rows)
         names = list(self._numbers) if columns is None else list(columns)
@@ -106,13 +114,25 @@ class TFRecordShard:
                 found = decode(layout, self._first, 1, wanted)
             else:
                 begin = 1 + number * rows
-                found = decode(layout, self._index.block(self._source, number), min(rows, self.rows - begin), wanted)
-            self._last = ((number, wanted), sorted(found, key=lambda column: self._numbers[column.name]))
+                found = decode(
+                    layout,
+                    self._index.block(self._source, number),
+                    min(rows, self.rows - begin),
+                    wanted,
+                )
+            self._last = (
+                (number, wanted),
+                sorted(found, key=lambda column: self._numbers[column.name]),
+            )
         return self._last[1]
 
     def _joined(self, pieces: list[list[Values]], wanted: frozenset[int]) -> list[Values]:
         if not pieces:
-            return [spec.empty() for number, spec in enumerate(self._index.layout.specs) if number in wanted]
+            return [
+                spec.empty()
+                for number, spec in enumerate(self._index.layout.specs)
+                if number in wanted
+            ]
         return [_concatenated(each) for each in zip(*pieces, strict=True)]
 
 
@@ -158,7 +178,9 @@ def _concatenated(pieces: Sequence[Values]) -> Values:
     values = np.concatenate([piece.values for piece in pieces])
     if pieces[0].offsets is None:
         return Values(pieces[0].name, values)
-    counts = np.concatenate([np.diff(piece.offsets) for piece in pieces if piece.offsets is not None])
+    counts = np.concatenate(
+        [np.diff(piece.offsets) for piece in pieces if piece.offsets is not None]
+    )
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     if offsets[-1] > np.iinfo(np.int32).max:

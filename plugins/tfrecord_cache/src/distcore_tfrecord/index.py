@@ -1,7 +1,8 @@
-"""What the first record of a shard tells about the rest: columns, rows, and where each block of rows lies.
+"""What the first record of a shard tells about the rest: columns, rows, and where each block of
+rows lies.
 
-Every number is checked against the file before it is believed, and nothing is inflated beyond what the index says, so
-no claim of a file makes anyone allocate more than it can fill.
+Every number is checked against the file before it is believed, and nothing is inflated beyond what
+the index says, so no claim of a file makes anyone allocate more than it can fill.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ INDEX = "distcore:index"
 """The name of the feature that holds the index."""
 
 FLOOR_BYTES, MOST_RATIO = 1 << 28, 64
-"""Records may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more: gzip alone lets a file
-of 10 MB claim 10 GB. The writer stores a shard beyond it without compressing."""
+"""Records may hold at most MOST_RATIO times the file's bytes, or FLOOR_BYTES if that is more: gzip
+alone lets a file of 10 MB claim 10 GB. The writer stores a shard beyond it without compressing."""
 
 STEP = 1 << 16
 """Bytes that are inflated at once while the end of the first record is not known."""
@@ -37,8 +38,10 @@ GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class Index:
-    """rows: of the shard. sizes: bytes of the records of each block of `block_rows` rows, after the first row.
-    members: compressed bytes of each block; none without gzip. head: bytes of the file before the first block."""
+    """rows: of the shard. sizes: bytes of the records of each block of `block_rows` rows, after the
+    first row.
+    members: compressed bytes of each block; none without gzip. head: bytes of the file before
+        the first block."""
 
     specs: tuple[Spec, ...]
     length_bytes: int
@@ -57,11 +60,14 @@ class Index:
         return list(accumulate(self.members or self.sizes, initial=self.head))
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """(first row, row after the last, number) of the blocks that rows [start, stop) touch; -1: the first row."""
+        """(first row, row after the last, number) of the blocks that rows [start, stop) touch;
+        -1: the first row."""
         if start == 0 < stop:
             yield 0, 1, -1
         if start < stop:
-            for number in range(max(start - 1, 0) // self.block_rows, -(-(stop - 1) // self.block_rows)):
+            for number in range(
+                max(start - 1, 0) // self.block_rows, -(-(stop - 1) // self.block_rows)
+            ):
                 first = 1 + number * self.block_rows
                 yield first, min(first + self.block_rows, self.rows), number
 
@@ -76,7 +82,9 @@ class Index:
             if not inflate.eof:
                 raise ValueError(f"block {number} does not inflate to {self.sizes[number]} bytes")
         if len(found) != self.sizes[number]:
-            raise ValueError(f"block {number} should have {self.sizes[number]} bytes, but has {len(found)}")
+            raise ValueError(
+                f"block {number} should have {self.sizes[number]} bytes, but has {len(found)}"
+            )
         return found
 
 
@@ -86,10 +94,14 @@ def limit(file_bytes: int) -> int:
 
 
 def suffix_of(index: Index) -> bytes:
-    """The index as a second `Features` message, which parsers merge with the first; it ends the first record."""
+    """The index as a second `Features` message, which parsers merge with the first; it ends the
+    first record."""
     listed = {
         "columns": [asdict(spec) for spec in index.specs],
-        **{name: getattr(index, name) for name in ("length_bytes", "rows", "block_rows", "sizes", "members")},
+        **{
+            name: getattr(index, name)
+            for name in ("length_bytes", "rows", "block_rows", "sizes", "members")
+        },
     }
     text = json.dumps(listed, separators=(",", ":")).encode()
     feature = _message(b"\x0a", _message(b"\x0a", text))
@@ -98,7 +110,8 @@ def suffix_of(index: Index) -> bytes:
 
 
 def head_of(source: BinaryIO) -> tuple[Index, bytes]:
-    """The index of a shard, and the record of its first row without it. Raises ValueError for any other file."""
+    """The index of a shard, and the record of its first row without it. Raises ValueError for
+    any other file."""
     size = source.seek(0, 2)
     source.seek(0)
     packed = source.read(2) == GZIP
@@ -173,7 +186,9 @@ def _first_member(source: BinaryIO, size: int) -> tuple[bytes, int]:
         if expected is None and len(found) >= HEAD:
             expected = _length(bytes(found[:HEAD])) + HEAD + TAIL
         if len(found) > min(limit(size), STEP if expected is None else expected):
-            raise ValueError(f"its first record does not end where it should, after {expected} bytes")
+            raise ValueError(
+                f"its first record does not end where it should, after {expected} bytes"
+            )
     return bytes(found), fed - len(inflate.unused_data)
 
 
@@ -193,7 +208,8 @@ def _parse(text: bytes, head: int) -> Index:
 
 
 def _check(index: Index, size: int, first: int, packed: bool) -> None:
-    """Every number is one, and blocks and first row fill the file. first: bytes of the first row's data."""
+    """Every number is one, and blocks and first row fill the file. first: bytes of the first
+    row's data."""
     numbers = (index.rows, index.block_rows, index.length_bytes, *index.sizes, *index.members)
     if any(type(number) is not int or number < 0 for number in numbers) or not (
         index.block_rows and 0 < index.length_bytes <= NEGATIVE_BYTES
@@ -201,7 +217,9 @@ def _check(index: Index, size: int, first: int, packed: bool) -> None:
         raise ValueError("the numbers of its index make no sense")
     blocks = -(-(index.rows - 1) // index.block_rows) if index.rows else 0
     if len(index.sizes) != blocks or len(index.members) != (blocks if packed else 0):
-        raise ValueError(f"its index lists {len(index.sizes)} blocks, but {index.rows} rows are {blocks}")
+        raise ValueError(
+            f"its index lists {len(index.sizes)} blocks, but {index.rows} rows are {blocks}"
+        )
     end = index.head + sum(index.members or index.sizes)
     if end != size:
         raise ValueError(f"it should have {end} bytes, but has {size}")
@@ -209,4 +227,6 @@ def _check(index: Index, size: int, first: int, packed: bool) -> None:
         raise ValueError("two of its columns have one name")
     held, least = first + sum(index.sizes), Layout.least(index.specs)
     if held > limit(size) or (index.rows and (least > first or (index.rows - 1) * least > held)):
-        raise ValueError(f"its {index.rows} rows claim {max(held, least)} bytes, which cannot come from {size}")
+        raise ValueError(
+            f"its {index.rows} rows claim {max(held, least)} bytes, which cannot come from {size}"
+        )

@@ -1,11 +1,14 @@
-"""How a row lies in its record: one `tf.train.Example`, every record of a shard built by the same plan.
+"""How a row lies in its record: one `tf.train.Example`, every record of a shard built by the same
+plan.
 
-    Example  features = 1 ─► Features  feature = 1 ─► entry  key = 1, value = 2 ─► Feature  float_list = 2 or
+    Example  features = 1 ─► Features  feature = 1 ─► entry  key = 1, value = 2 ─► Feature
+             float_list = 2 or
     int64_list = 3 ─► value = 1, packed
 
-Whole numbers are varints of as many bytes as the shard's largest in that column needs, so all that differs between two
-rows is at the same place of both. A ragged column is the exception: what stands before it is one segment, what stands
-after it the next. Segments are then matrices of bytes, filled and read a column at a time.
+Whole numbers are varints of as many bytes as the shard's largest in that column needs, so all that
+differs between two rows is at the same place of both. A ragged column is the exception: what stands
+before it is one segment, what stands after it the next. Segments are then matrices of bytes, filled
+and read a column at a time.
 """
 
 from __future__ import annotations
@@ -40,16 +43,25 @@ class Spec:
     def of(cls, column: Values) -> Spec:
         values = column.values
         width = None if column.offsets is not None else 0 if values.ndim == 1 else values.shape[1]
-        return cls(column.name, values.dtype.name, width, 4 if values.dtype.kind == "f" else width_of(values))
+        return cls(
+            column.name,
+            values.dtype.name,
+            width,
+            4 if values.dtype.kind == "f" else width_of(values),
+        )
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Spec:
         """From JSON. Raises ValueError, KeyError or TypeError for what is no column."""
         spec = cls(document["name"], document["dtype"], document["width"], document["bytes"])
         known = type(spec.bytes) is int and (
-            spec.bytes == 4 if spec.is_float else 0 < spec.bytes <= NEGATIVE_BYTES and spec.dtype in DTYPES
+            spec.bytes == 4
+            if spec.is_float
+            else 0 < spec.bytes <= NEGATIVE_BYTES and spec.dtype in DTYPES
         )
-        if not (isinstance(spec.name, str) and known and (spec.width is None or _is_count(spec.width))):
+        if not (
+            isinstance(spec.name, str) and known and (spec.width is None or _is_count(spec.width))
+        ):
             raise ValueError(f"{document} is no column")
         return spec
 
@@ -72,7 +84,8 @@ class Spec:
 class Field:
     """A place in a segment: `count` values of `bytes` bytes each, from byte `at` on.
 
-    column: whose values they are; None for a length: `add` bytes, and those of the ragged columns `of` in this row."""
+    column: whose values they are; None for a length: `add` bytes, and those of the ragged
+        columns `of` in this row."""
 
     at: int
     bytes: int
@@ -84,7 +97,8 @@ class Field:
 
 @dataclass
 class Segment:
-    """Bytes that lie together in every record. template: those that never change; mask: which bits these are."""
+    """Bytes that lie together in every record. template: those that never change; mask: which
+    bits these are."""
 
     template: bytearray = field(default_factory=bytearray)
     mask: bytearray = field(default_factory=bytearray)
@@ -113,8 +127,8 @@ class Layout:
     """The plan of a shard's records.
 
     length_bytes: bytes of every length that depends on a ragged column.
-    segments: one more than there are `ragged` columns, which stand between them. fixed: bytes of a record without
-    the values of ragged columns."""
+    segments: one more than there are `ragged` columns, which stand between them. fixed: bytes of a
+    record without the values of ragged columns."""
 
     def __init__(self, specs: Sequence[Spec], length_bytes: int) -> None:
         self.specs = tuple(specs)

@@ -14,10 +14,14 @@ class TFRecordOptions(BaseModel):
 
     compression: Literal["none", "gzip"] = Field(
         default="none",
-        description="gzip: smaller files, which TensorFlow reads with `compression_type='GZIP'`; none: faster.",
+        description="gzip: smaller files, which TensorFlow reads with `compression_type='GZIP'`; "
+        "none: faster.",
     )
     compression_level: int | None = Field(
-        default=None, ge=1, le=9, description="Of gzip: 1 is the fastest and the default, 9 makes the smallest files."
+        default=None,
+        ge=1,
+        le=9,
+        description="Of gzip: 1 is the fastest and the default, 9 makes the smallest files.",
     )
 
     @model_validator(mode="after")

@@ -1,8 +1,9 @@
-"""Protobuf's varints, many at once: numbers of 7 bits a byte, the least significant first, the high bit set on all but
-the last byte.
+"""Protobuf's varints, many at once: numbers of 7 bits a byte, the least significant first, the high
+bit set on all but the last byte.
 
-Padded to a fixed number of bytes (`81 80 00` is 1, as `01` is), which every protobuf parser takes, so that records of
-one layout are equally long. A negative number is its two's complement in 64 bits: ten bytes.
+Padded to a fixed number of bytes (`81 80 00` is 1, as `01` is), which every protobuf parser takes,
+so that records of one layout are equally long. A negative number is its two's complement in 64
+bits: ten bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def bytes_of(values: np.ndarray, width: int) -> list[np.ndarray]:
         return [values.astype(np.uint8)]
     wide = values.astype(np.int64) if width > 4 else values.astype(np.int32)
     found = [((wide >> 7 * k) & 127 | 128).astype(np.uint8) for k in range(width - 1)]
-    return [*found, ((wide >> 7 * (width - 1)) & (1 if width == NEGATIVE_BYTES else 127)).astype(np.uint8)]
+    return [
+        *found,
+        ((wide >> 7 * (width - 1)) & (1 if width == NEGATIVE_BYTES else 127)).astype(np.uint8),
+    ]
 
 
 def values_of(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:

@@ -1,9 +1,11 @@
-"""Predict and evaluate by pieces of the dataset, as tasks of a backend that runs them on other machines.
+"""Predict and evaluate by pieces of the dataset, as tasks of a backend that runs them on other
+machines.
 
-The driver cuts the dataset into partitions, as it would to read them itself, and some neighbouring ones make a piece:
-where the cuts are depends on the dataset alone. Tasks (task.py) answer pieces in any order and on any machine; what
-they found (packed.py) comes back in row order and is kept on disk (store.py). Once all is there, it is written in the
-rows' order. So the bytes are those of a run in one process, and a driver that was killed goes on where it stood.
+The driver cuts the dataset into partitions, as it would to read them itself, and some neighbouring
+ones make a piece: where the cuts are depends on the dataset alone. Tasks (task.py) answer pieces in
+any order and on any machine; what they found (packed.py) comes back in row order and is kept on
+disk (store.py). Once all is there, it is written in the rows' order. So the bytes are those of a
+run in one process, and a driver that was killed goes on where it stood.
 """
 
 from __future__ import annotations
@@ -37,22 +39,30 @@ log = logging.getLogger("distcore")
 def answered_in_pieces(
     session: ModelSession, request: Request, evaluation: Evaluation | None
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Every row of the dataset through the model on the session's backend; gives the predictions in row order.
+    """Every row of the dataset through the model on the session's backend; gives the predictions in
+    row order.
 
-    evaluation: what scores are added to while the predictions are read. Inside, what was found lies in the session's
-    directory; it is removed when the block ends well, or when the input turns out to be wrong, and is kept for the next
-    run after anything else."""
+    evaluation: what scores are added to while the predictions are read. Inside, what was found lies
+    in the session's directory; it is removed when the block ends well, or when the input turns out
+    to be wrong, and is kept for the next run after anything else."""
     from distcore_data.dataset import Data
     from distcore_data.encoding.stream import TARGET_BYTES
     from distcore_torch.prediction import checked
 
     assert session.directory is not None
     artifact = session.artifact
-    answer = Answer(Model.of(artifact, session.trust), evaluation is not None, request.decode, request.rows)
-    data, raw = Data(request.dataset, format=request.data_format), artifact.features.raw(answer.roles)
+    answer = Answer(
+        Model.of(artifact, session.trust), evaluation is not None, request.decode, request.rows
+    )
+    data, raw = (
+        Data(request.dataset, format=request.data_format),
+        artifact.features.raw(answer.roles),
+    )
     with data.open(raw, artifact.delimited(), artifact.plugins) as source:
         partitions = source.partitions(TARGET_BYTES)
-        readers = [f"{each.distribution} {each.data}" for each in data.readers(artifact.plugins).values()]
+        readers = [
+            f"{each.distribution} {each.data}" for each in data.readers(artifact.plugins).values()
+        ]
         key = _key(answer, source, request.data_format, partitions, readers)
         bucket = session.mirror.store if session.mirror is not None else None
         with opened_store(session.directory, bucket, key) as store:
@@ -70,9 +80,14 @@ def answered_in_pieces(
 
 
 def _key(
-    answer: Answer, source: Source, data_format: str | None, partitions: Sequence[Partition], readers: Sequence[str]
+    answer: Answer,
+    source: Source,
+    data_format: str | None,
+    partitions: Sequence[Partition],
+    readers: Sequence[str],
 ) -> str:
-    """Of all that decides what is found about the pieces. readers: of the data, if these are not our own."""
+    """Of all that decides what is found about the pieces. readers: of the data, if these are not
+    our own."""
     from importlib import metadata
 
     return key_of(
@@ -90,7 +105,9 @@ def _tasks(session: ModelSession, answer: Answer, partitions: Sequence[Partition
     from distcore_torch.prediction import partitions_together
 
     together = partitions_together(len(partitions))
-    tasks = [Task(tuple(partitions[at : at + together])) for at in range(0, len(partitions), together)]
+    tasks = [
+        Task(tuple(partitions[at : at + together])) for at in range(0, len(partitions), together)
+    ]
     columns = columns_to_survey(session.artifact.features, answer.roles)
     if not columns:
         return tasks
@@ -102,8 +119,11 @@ def _tasks(session: ModelSession, answer: Answer, partitions: Sequence[Partition
     ]
 
 
-def _answer_missing(session: ModelSession, answer: Answer, tasks: Sequence[Task], store: Store, source: Source) -> None:
-    """Have every piece answered that is not in the store. What is kept there is of the data that were digested."""
+def _answer_missing(
+    session: ModelSession, answer: Answer, tasks: Sequence[Task], store: Store, source: Source
+) -> None:
+    """Have every piece answered that is not in the store. What is kept there is of the data that
+    were digested."""
     there = store.there()
     missing = [index for index in range(len(tasks)) if store.name(index) not in there]
     store.done = len(tasks) - len(missing)
@@ -137,7 +157,10 @@ def _say_how_to_go_on(store: Store, error: BaseException) -> None:
     """Say that what is done is kept. Raises Stopped with that text if a signal stopped the work."""
     if not store.done:
         return
-    kept = f"{store.done} pieces are done and kept in {store.place}: run the same command again to go on from there."
+    kept = (
+        f"{store.done} pieces are done and kept in {store.place}: run the same command again to go "
+        "on from there."
+    )
     if isinstance(error, KeyboardInterrupt):
         raise Stopped(kept, signal_of(error)) from None
     log.warning("%s", kept)

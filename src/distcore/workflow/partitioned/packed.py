@@ -1,8 +1,9 @@
-"""What a task found about its piece of the rows, as bytes that travel and lie on disk: digested, and without a pickle.
+"""What a task found about its piece of the rows, as bytes that travel and lie on disk: digested,
+and without a pickle.
 
 xxh3 (128 bits, hex) of all that follows, and a newline
-a line of JSON: rows, rows left out, lengths of the two parts, and the evaluation with numbers in place of arrays
-the predictions as an Arrow stream, their batches as the model gave them
+a line of JSON: rows, rows left out, lengths of the two parts, and the evaluation with numbers in
+place of arrays the predictions as an Arrow stream, their batches as the model gave them
 the evaluation's arrays as safetensors
 """
 
@@ -34,7 +35,8 @@ HEX = 32
 class Found:
     """What was found about a piece.
 
-    rows: read. left_out: how many of them miss a value of a drop_row column; first: place of the first of these, or -1.
+    rows: read. left_out: how many of them miss a value of a drop_row column; first: place of the
+        first of these, or -1.
     batches: decoded predictions, in order. evaluation: None for a prediction.
     """
 
@@ -65,7 +67,9 @@ def unpacked(content: bytes) -> Found:
     """The other way round. Raises DistcoreError if these are not the bytes that `packed` gave."""
     body = memoryview(content)[HEX + 1 :]
     if not body or xxhash.xxh3_128_hexdigest(body).encode() != content[:HEX]:
-        raise DistcoreError("What a task found about a piece is damaged. Run the same command again.")
+        raise DistcoreError(
+            "What a task found about a piece is damaged. Run the same command again."
+        )
     end = content.index(b"\n", HEX + 1)
     header = parse_json(content[HEX + 1 : end], finite=False)
     middle = end + 1 + header["predictions"]
@@ -106,8 +110,12 @@ def _evaluation(written: JSON | None, arrays: bytes) -> EvaluationState | None:
     from distcore_torch.training.scores import ScoresState
 
     tensors = load(arrays)
-    rows, (scored, outputs), drawings = _together(written, [tensors[str(number)] for number in range(len(tensors))])
-    return EvaluationState(rows, ScoresState(scored, [(loss, metrics) for loss, metrics in outputs]), drawings)
+    rows, (scored, outputs), drawings = _together(
+        written, [tensors[str(number)] for number in range(len(tensors))]
+    )
+    return EvaluationState(
+        rows, ScoresState(scored, [(loss, metrics) for loss, metrics in outputs]), drawings
+    )
 
 
 def _tensor_bytes(tensors: Sequence[torch.Tensor]) -> bytes:

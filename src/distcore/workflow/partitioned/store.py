@@ -1,11 +1,13 @@
-"""Finished pieces, kept as whole objects beside the output until that is written: a killed run goes on with them.
+"""Finished pieces, kept as whole objects beside the output until that is written: a killed run goes
+on with them.
 
 <output>/predictions.parts/
-  <key>-000012.piece     what was found about piece 12; key: of the model, the dataset, and what was asked
+  <key>-000012.piece     what was found about piece 12; key: of the model, the dataset, and what was
+                         asked
   lock                   in a folder: held by the process that works here
 
-In a bucket nothing is locked. Two processes of one key put the same bytes; if one clears away what the other still
-wants to read, that one answers those pieces again by itself.
+In a bucket nothing is locked. Two processes of one key put the same bytes; if one clears away what
+the other still wants to read, that one answers those pieces again by itself.
 """
 
 from __future__ import annotations
@@ -45,7 +47,11 @@ class Store:
 
     def there(self) -> set[str]:
         """Names of the pieces that are kept."""
-        return {each for each in self.files.list(f"{FOLDER}/") if each.startswith(f"{FOLDER}/{self.key}-")}
+        return {
+            each
+            for each in self.files.list(f"{FOLDER}/")
+            if each.startswith(f"{FOLDER}/{self.key}-")
+        }
 
     def get(self, index: int) -> Found | None:
         """What was found about a piece; None if it is not here, or is damaged."""
@@ -56,11 +62,15 @@ class Store:
         except StoreError:
             raise
         except DistcoreError:
-            log.warning("%s is damaged, so this piece is worked on again.", self.files.where(self.name(index)))
+            log.warning(
+                "%s is damaged, so this piece is worked on again.",
+                self.files.where(self.name(index)),
+            )
             return None
 
     def put(self, index: int, content: bytes) -> Found:
-        """Keep what `packed` gave. Raises TrainingError if the disk is full, DistcoreError for damaged bytes."""
+        """Keep what `packed` gave. Raises TrainingError if the disk is full, DistcoreError for
+        damaged bytes."""
         found = unpacked(content)
         advice = "choose another folder with --output_directory"
         with explained(self.place, "the predictions", TrainingError, advice=advice):
@@ -75,10 +85,11 @@ class Store:
 
 @contextmanager
 def opened_store(output: Path, bucket: stores.Store | None, key: str) -> Iterator[Store]:
-    """The store beside an output: in the bucket that this goes to, if it goes to one, else in its folder.
+    """The store beside an output: in the bucket that this goes to, if it goes to one, else in its
+    folder.
 
-    There it is for this process alone, and folders that it made are gone if nothing is left in them.
-    Raises UserError if another process works there."""
+    There it is for this process alone, and folders that it made are gone if nothing is left in
+    them. Raises UserError if another process works there."""
     if bucket is not None:
         store = Store(bucket, key)
         _tell_of_others(store)
@@ -86,13 +97,19 @@ def opened_store(output: Path, bucket: stores.Store | None, key: str) -> Iterato
         return
     folder = output / FOLDER
     made = [each for each in (folder, *folder.parents) if not each.exists()]
-    with explained(output, "the predictions", TrainingError, advice="choose another folder with --output_directory"):
+    with explained(
+        output,
+        "the predictions",
+        TrainingError,
+        advice="choose another folder with --output_directory",
+    ):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked_if_free(folder / "lock") as mine:
             if not mine:
                 raise UserError(
-                    f"Another process is predicting into {output}. Wait for it, or give another --output_directory."
+                    f"Another process is predicting into {output}. Wait for it, or give another "
+                    "--output_directory."
                 )
             for path in folder.glob(".*.piece.*.tmp"):  # what a killed process was writing
                 path.unlink(missing_ok=True)
@@ -111,5 +128,7 @@ def _tell_of_others(store: Store) -> None:
     others = len(pieces) - len(store.there())
     if others:
         log.info(
-            "%s: %d pieces are of other rows, or another model; remove them if you want none.", store.place, others
+            "%s: %d pieces are of other rows, or another model; remove them if you want none.",
+            store.place,
+            others,
         )

@@ -1,8 +1,10 @@
-"""What a task does, on whatever machine it runs: open the model once a process, and answer one piece of the rows.
+"""What a task does, on whatever machine it runs: open the model once a process, and answer one
+piece of the rows.
 
-A worker may be on another machine, so a task brings the model with it: its files, if they are few bytes, beside the
-folder's path, if the worker may find the same model by its digest. The data it does not bring: a dataset that is too
-large for one machine must lie where all of them can read it (or be a frame, whose rows travel with their partitions).
+A worker may be on another machine, so a task brings the model with it: its files, if they are few
+bytes, beside the folder's path, if the worker may find the same model by its digest. The data it
+does not bring: a dataset that is too large for one machine must lie where all of them can read it
+(or be a frame, whose rows travel with their partitions).
 """
 
 from __future__ import annotations
@@ -33,17 +35,20 @@ SHIPPED_BYTES = 64 << 20
 """A model of more bytes is not brought along: it must lie where every machine can read it."""
 
 _opened: dict[str, Artifact] = {}
-"""The model that this process answered with last, by the digest of its model.json: one at a time, models are large."""
+"""The model that this process answered with last, by the digest of its model.json: one at a
+time, models are large."""
 
 _opening = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Model:
-    """A saved model for other processes. digest: sha256 of model.json, which holds those of the other files.
+    """A saved model for other processes. digest: sha256 of model.json, which holds those of the
+    other files.
 
-    place: its absolute folder, or the bucket that every process copies it from. files: {name: content}, or None if
-    they are too large to travel, or need not. block: names of plugins not to be used."""
+    place: its absolute folder, or the bucket that every process copies it from. files: {name:
+    content}, or None if they are too large to travel, or need not. block: names of plugins not
+    to be used."""
 
     place: Path | ResultsStore
     digest: str
@@ -80,16 +85,18 @@ class Model:
         if not isinstance(self.place, Path):
             found = open_artifact(self.place, plugins=plugins, trust=self.trust)
             if found.digest != self.digest:
-                raise ArtifactError(f"The model in {self.place.url} was replaced meanwhile. Run the command again.")
+                raise ArtifactError(
+                    f"The model in {self.place.url} was replaced meanwhile. Run the command again."
+                )
             return found
         path = self.place / NAME
         if path.is_file() and digest_file(path).sha256 == self.digest:
             return open_artifact(self.place, plugins=plugins, trust=self.trust)
         if self.files is None:
             raise ArtifactError(
-                f"The model {self.place} cannot be seen from {socket.gethostname()}, and is too large to travel "
-                f"with every task (more than {SHIPPED_BYTES >> 20} MiB). Put it where every machine of the cluster "
-                "can read it, or give --backend local."
+                f"The model {self.place} cannot be seen from {socket.gethostname()}, and is too "
+                f"large to travel with every task (more than {SHIPPED_BYTES >> 20} MiB). Put it "
+                "where every machine of the cluster can read it, or give --backend local."
             )
         with temporary_folder("model") as folder:
             for name, content in self.files.items():
@@ -99,7 +106,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Task:
-    """Some neighbouring partitions of a dataset. around: what lies around each, if values are filled from there."""
+    """Some neighbouring partitions of a dataset. around: what lies around each, if values are
+    filled from there."""
 
     partitions: Sequence[Partition]
     around: Sequence[Mapping[str, Neighbours]] = ()
@@ -109,7 +117,8 @@ class Task:
 class Answer:
     """Called with a task: its rows through the model, as `packed` bytes.
 
-    score: the rows hold targets, and are scored. decode: predictions are wanted. rows: of a forward pass."""
+    score: the rows hold targets, and are scored. decode: predictions are wanted. rows: of a
+        forward pass."""
 
     model: Model
     score: bool
@@ -122,14 +131,22 @@ class Answer:
 
     def name(self) -> JSON:
         """All that decides the answers to a task, but for the task."""
-        return {"model": self.model.digest, "score": self.score, "decode": self.decode, "rows": self.rows}
+        return {
+            "model": self.model.digest,
+            "score": self.score,
+            "decode": self.decode,
+            "rows": self.rows,
+        }
 
     def __call__(self, task: Task) -> bytes:
         from distcore_data.encoding.stream import EncodedStream
 
         artifact = self.model.open()
-        # One thread reads ahead of the model; there are as many tasks at once as the machine has CPUs.
-        stream = EncodedStream(task.partitions, artifact.features, self.roles, task.around, threads=1)
+        # One thread reads ahead of the model; there are as many tasks at once as the machine has
+        # CPUs.
+        stream = EncodedStream(
+            task.partitions, artifact.features, self.roles, task.around, threads=1
+        )
         try:
             return packed(self._found(artifact, stream))
         except FileNotFoundError as error:
@@ -143,7 +160,9 @@ class Answer:
         state = None
         if self.score:
             evaluation = Evaluation(artifact.features)
-            batches += evaluation.run(scored_batches(artifact, stream, self.rows), Progress(), self.decode)
+            batches += evaluation.run(
+                scored_batches(artifact, stream, self.rows), Progress(), self.decode
+            )
             state = evaluation.state()
         else:
             for parts, _ in predicted(artifact, stream, self.rows):
@@ -175,7 +194,7 @@ def key_of(name: JSON) -> str:
 
 def _unseen(error: FileNotFoundError) -> DataError:
     return DataError(
-        f"{error.filename or error} cannot be seen from {socket.gethostname()}, a machine of the cluster. Put the "
-        "dataset where every machine can read it under the same path, give it as a frame from Python, or give "
-        "--backend local."
+        f"{error.filename or error} cannot be seen from {socket.gethostname()}, a machine of the "
+        "cluster. Put the dataset where every machine can read it under the same path, give it "
+        "as a frame from Python, or give --backend local."
     )

@@ -1,6 +1,8 @@
-"""What processors, cache formats and trainers are made with: sources, datasets, encoding, caches, stores.
+"""What processors, cache formats and trainers are made with: sources, datasets, encoding, caches,
+stores.
 
-What is public is exported here, and imported when it is first used; `distcore_core.plugin` has the roles.
+What is public is exported here, and imported when it is first used; `distcore_core.plugin` has the
+roles.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""The model folder: what a trainer saved, and model.json that says what it is and checks every byte of it.
+"""The model folder: what a trainer saved, and model.json that says what it is and checks every byte
+of it.
 
     model/
-      model.json             its own digest; features with their metadata, model and trainer by name, seed, digest of
-                             each file below
+      model.json             its own digest; features with their metadata, model and trainer by
+                             name, seed, digest of each file below
       weights.safetensors    or whatever else the trainer saved
 
-Nothing in it is code and nothing is unpickled. A model of the user's own class is named by its import path; opening it
-imports that class, so a class from outside the installed plugins needs `trust`.
+Nothing in it is code and nothing is unpickled. A model of the user's own class is named by its
+import path; opening it imports that class, so a class from outside the installed plugins needs
+`trust`.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ RESTORE = "Take the model from a backup, or train again."
 class Artifact:
     """An open model. manifest: model.json.
 
-    place: its folder, or the bucket that it was copied from. digest: sha256 of model.json, which holds those of the
-    other files."""
+    place: its folder, or the bucket that it was copied from. digest: sha256 of model.json, which
+    holds those of the other files."""
 
     place: Path | ResultsStore
     digest: str
@@ -73,7 +75,8 @@ def write_artifact(
     files: Mapping[str, bytes | Callable[[BinaryIO], None]],
     extra: JSON | None = None,
 ) -> Path:
-    """Write a model folder whole, replacing the one that is there; if the job's results lie in a bucket, there too.
+    """Write a model folder whole, replacing the one that is there; if the job's results lie in a
+    bucket, there too.
 
     Args:
         files: What the trainer saves, by file name: bytes, or a function that writes them.
@@ -85,7 +88,10 @@ def write_artifact(
     Raises:
         TrainingError: The disk is full; an older model is as it was.
     """
-    with explained(directory, "the model", TrainingError), DirectoryBuilder(directory, replace=True) as folder:
+    with (
+        explained(directory, "the model", TrainingError),
+        DirectoryBuilder(directory, replace=True) as folder,
+    ):
         digests = {name: write_new_file(folder / name, content) for name, content in files.items()}
         manifest = {
             "version": VERSION,
@@ -95,17 +101,24 @@ def write_artifact(
             "preprocessing": job.config["preprocessing"],
             "random_seed": job.seed,
             "cache_key": job.cache.key,
-            # `rounds` tells a search of its trial, in the search's own folder: nothing for those who open the model.
-            "extensions": [each for each in job.config.get("extensions") or [] if each["type"] != "rounds"],
+            # `rounds` tells a search of its trial, in the search's own folder: nothing for those
+            # who open the model.
+            "extensions": [
+                each for each in job.config.get("extensions") or [] if each["type"] != "rounds"
+            ],
             "plugins": list(job.plugins),
             **features.as_json(),
-            "files": {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()},
+            "files": {
+                name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()
+            },
             "extra": extra or {},
         }
         try:
             content = sealed(manifest, most_bytes=MOST_BYTES)
         except (TypeError, ValueError) as error:
-            raise TrainingError(f"{NAME} cannot be written: {error}. Give options that are plain JSON.") from error
+            raise TrainingError(
+                f"{NAME} cannot be written: {error}. Give options that are plain JSON."
+            ) from error
         write_new_file(folder / NAME, content)
     if job.mirror is not None:
         job.mirror.put_folder(directory.name, directory, NAME)
@@ -122,7 +135,8 @@ def open_artifact(
     """Check and open a model folder, or the experiment's folder around it: here or in a bucket.
 
     credentials: of the bucket; None: what the environment gives.
-    Raises ArtifactError if a file is missing, cut, swapped or foreign, or names a class that is not trusted."""
+    Raises ArtifactError if a file is missing, cut, swapped or foreign, or names a class that is
+    not trusted."""
     patient_threads()
     plugins, place = plugins or Plugins(), model_place(path, credentials)
     with model_here(place) as found:
@@ -132,12 +146,20 @@ def open_artifact(
         features = Features.from_json(manifest, plugins)
         trainer = plugins.make(TRAINER, manifest["trainer"]["type"], manifest["trainer"]["options"])
         predictor = trainer.load(directory, features, trust=trust)
-    return Artifact(directory if isinstance(place, Path) else place, digest, manifest, features, predictor, plugins)
+    return Artifact(
+        directory if isinstance(place, Path) else place,
+        digest,
+        manifest,
+        features,
+        predictor,
+        plugins,
+    )
 
 
 @contextmanager
 def model_here(place: Path | ResultsStore) -> Iterator[Path]:
-    """A model's folder, or the experiment's around it, on this machine: what is in a bucket is copied for the block.
+    """A model's folder, or the experiment's around it, on this machine: what is in a bucket is
+    copied for the block.
 
     What is said of the copy is said of what was copied."""
     if isinstance(place, Path):
@@ -154,8 +176,11 @@ def model_here(place: Path | ResultsStore) -> Iterator[Path]:
             raise ArtifactError(str(error).replace(str(folder), place.url)) from error
 
 
-def model_place(path: str | Path | ResultsStore, credentials: Credentials | None = None) -> Path | ResultsStore:
-    """Where a model lies: a folder of this machine, or one in a bucket. Arguments: see `open_artifact`."""
+def model_place(
+    path: str | Path | ResultsStore, credentials: Credentials | None = None
+) -> Path | ResultsStore:
+    """Where a model lies: a folder of this machine, or one in a bucket. Arguments: see
+    `open_artifact`."""
     if not isinstance(path, str | Path):
         return path
     place = folder_or_address(path, "The model's path")
@@ -174,7 +199,8 @@ def find_model(path: Path) -> Path:
 
 
 def read_manifest(directory: Path) -> JSON:
-    """model.json, checked by its own digest, with every file it lists checked by length and sha256."""
+    """model.json, checked by its own digest, with every file it lists checked by length and
+    sha256."""
     path = directory / NAME
     try:
         content = read_bounded(path, MOST_BYTES)
@@ -190,12 +216,16 @@ def read_manifest(directory: Path) -> JSON:
     if version != VERSION:
         raise ArtifactError(
             f"{directory / NAME} has version {version!r}; this distcore reads version {VERSION}. "
-            f"It was written by distcore {manifest.get('distcore', '?')}: install that version, or train again."
+            f"It was written by distcore {manifest.get('distcore', '?')}: install that version, or "
+            "train again."
         )
     _check_parts(path, manifest)
     for name, expected in files.items():
         if Path(name).name != name or name in ("", ".", ".."):
-            raise ArtifactError(f"{directory / NAME} names a file outside its folder: {name!r}. Do not use this model.")
+            raise ArtifactError(
+                f"{directory / NAME} names a file outside its folder: {name!r}. Do not use this "
+                "model."
+            )
         _check(directory / name, expected)
     return manifest
 
@@ -217,12 +247,25 @@ def _check_parts(path: Path, manifest: JSON) -> None:
     """Raise ArtifactError if a part is missing or none of ours: a seal can be made by anybody."""
     wrong = [name for name, kind in PARTS.items() if not isinstance(manifest.get(name), kind)]
     if not wrong:
-        named = [("trainer", manifest["trainer"]), *(("extensions", each) for each in manifest["extensions"])]
+        named = [
+            ("trainer", manifest["trainer"]),
+            *(("extensions", each) for each in manifest["extensions"]),
+        ]
         wrong += [where for where, each in named if not _is_reference(each)]
-        wrong += ["features" for each in manifest["features"] if not (_is_reference(each) and "name" in each)]
-        wrong += [name for name in ("model", "weights") if not isinstance(manifest["extra"].get(name, {}), dict)]
+        wrong += [
+            "features"
+            for each in manifest["features"]
+            if not (_is_reference(each) and "name" in each)
+        ]
+        wrong += [
+            name
+            for name in ("model", "weights")
+            if not isinstance(manifest["extra"].get(name, {}), dict)
+        ]
     if wrong:
-        raise ArtifactError(f"{path} is none that distcore wrote: {wrong[0]} is not what it should be. {RESTORE}")
+        raise ArtifactError(
+            f"{path} is none that distcore wrote: {wrong[0]} is not what it should be. {RESTORE}"
+        )
 
 
 def _is_reference(part: Any) -> bool:

@@ -1,7 +1,7 @@
 """Small SVG charts: text in, text out, nothing to load, so that one HTML file is enough.
 
-A chart library would draw these too, but costs half a second to import (matplotlib) or megabytes of script in every
-report (plotly); a run that takes four seconds should not wait for its picture.
+A chart library would draw these too, but costs half a second to import (matplotlib) or megabytes of
+script in every report (plotly); a run that takes four seconds should not wait for its picture.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Point = tuple[float, float]
 
 
 class Frame:
-    """Maps data to the drawing area; draws axes with round ticks. x and y: (lowest, highest) of the data."""
+    """Maps data to the drawing area; draws axes with round ticks. x and y: (lowest, highest) of
+    the data."""
 
     def __init__(self, x: Point, y: Point, x_label: str, y_label: str = "") -> None:
         self.x_ticks = ticks(*x)
@@ -30,20 +31,32 @@ class Frame:
         """Pixel position of a data point."""
         across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
         up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (
+            HEIGHT - TOP - BOTTOM
+        )
 
     def svg(self, marks: Sequence[str], title: str) -> str:
         """The whole chart: grid, axes, then the marks."""
         parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
         for value in self.y_ticks:
             y = self.at(self.x[0], value)[1]
-            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>')
+            parts.append(
+                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            )
+            parts.append(
+                f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
+            )
         for value in self.x_ticks:
             x = self.at(value, self.y[0])[0]
-            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{number(value)}</text>')
+            parts.append(
+                f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" '
+                f'text-anchor="middle">{number(value)}</text>'
+            )
         middle = (LEFT + WIDTH - RIGHT) / 2
-        parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{escape(self.labels[0])}</text>')
+        parts.append(
+            f'<text x="{middle}" y="{HEIGHT - 4}" '
+            f'text-anchor="middle">{escape(self.labels[0])}</text>'
+        )
         if self.labels[1]:
             parts.append(
                 f'<text transform="translate(12,{HEIGHT / 2}) rotate(-90)" text-anchor="middle">'
@@ -52,9 +65,11 @@ class Frame:
         return "".join([*parts, *marks, "</svg>"])
 
 
-def lines(series: Mapping[str, Sequence[Point]], x_label: str, title: str, y_label: str = "") -> str:
-    """One line with dots a series, each point with its value on hover; a legend below. A series without points keeps
-    its colour."""
+def lines(
+    series: Mapping[str, Sequence[Point]], x_label: str, title: str, y_label: str = ""
+) -> str:
+    """One line with dots a series, each point with its value on hover; a legend below. A series
+    without points keeps its colour."""
     points = [point for each in series.values() for point in each if math.isfinite(point[1])]
     if not points:
         return ""
@@ -70,17 +85,25 @@ def lines(series: Mapping[str, Sequence[Point]], x_label: str, title: str, y_lab
             x, y = frame.at(*point)
             hover = f"{escape(name)}: {number(point[1], 6)} at {number(point[0])}"
             marks.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" style="fill:{colour}"><title>{hover}</title></circle>'
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" '
+                f'style="fill:{colour}"><title>{hover}</title></circle>'
             )
         legend.append(f'<span><i style="background:{colour}"></i>{escape(name)}</span>')
     key = f'<div class="legend">{"".join(legend)}</div>'
-    return f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}{key}</figure>"
+    return (
+        f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}{key}</figure>"
+    )
 
 
 def scatter(
-    series: Mapping[str, Sequence[Point]], x_label: str, title: str, line: Sequence[Point] = (), line_name: str = ""
+    series: Mapping[str, Sequence[Point]],
+    x_label: str,
+    title: str,
+    line: Sequence[Point] = (),
+    line_name: str = "",
 ) -> str:
-    """Dots without lines between them, each with its value on hover; line: one drawn through them."""
+    """Dots without lines between them, each with its value on hover; line: one drawn through
+    them."""
     points = [point for each in (*series.values(), line) for point in each]
     if not points:
         return ""
@@ -89,17 +112,25 @@ def scatter(
     if line:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (frame.at(*point) for point in line))
         marks.append(
-            f'<polyline points="{path}" style="stroke:{COLOURS[1]}"><title>{escape(line_name)}</title></polyline>'
+            f'<polyline points="{path}" '
+            f'style="stroke:{COLOURS[1]}"><title>{escape(line_name)}</title></polyline>'
         )
     for colour, (name, each) in zip(_colours(len(series)), series.items(), strict=True):
         for point in each:
             x, y = frame.at(*point)
             hover = f"{escape(name)}: {number(point[1], 6)} at {number(point[0])}"
             marks.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" style="fill:{colour}"><title>{hover}</title></circle>'
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" '
+                f'style="fill:{colour}"><title>{hover}</title></circle>'
             )
-    key = f'<div class="legend"><span><i style="background:{COLOURS[1]}"></i>{escape(line_name)}</span></div>'
-    return f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}{key if line else ''}</figure>"
+    key = (
+        '<div class="legend"><span><i '
+        f'style="background:{COLOURS[1]}"></i>{escape(line_name)}</span></div>'
+    )
+    return (
+        f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}"
+        f"{key if line else ''}</figure>"
+    )
 
 
 def bars(edges: Sequence[float], counts: Sequence[float], x_label: str, title: str) -> str:
@@ -110,29 +141,38 @@ def bars(edges: Sequence[float], counts: Sequence[float], x_label: str, title: s
         (x0, y0), (x1, y1) = frame.at(left, 0), frame.at(right, count)
         hover = f"{number(left)} to {number(right)}: {count:,} rows"
         marks.append(
-            f'<rect x="{x0:.1f}" y="{y1:.1f}" width="{max(x1 - x0 - 1, 0.5):.1f}" height="{max(y0 - y1, 0):.1f}">'
+            f'<rect x="{x0:.1f}" y="{y1:.1f}" width="{max(x1 - x0 - 1, 0.5):.1f}" '
+            f'height="{max(y0 - y1, 0):.1f}">'
             f"<title>{hover}</title></rect>"
         )
     return f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}</figure>"
 
 
-def calibration(expected: Sequence[float], observed: Sequence[float], counts: Sequence[int], title: str) -> str:
+def calibration(
+    expected: Sequence[float], observed: Sequence[float], counts: Sequence[int], title: str
+) -> str:
     """Observed frequency over predicted probability, beside the diagonal of a calibrated model."""
     series = {
-        "model": [point for point, count in zip(zip(expected, observed, strict=True), counts, strict=True) if count],
+        "model": [
+            point
+            for point, count in zip(zip(expected, observed, strict=True), counts, strict=True)
+            if count
+        ],
         "calibrated": [(0.0, 0.0), (1.0, 1.0)],
     }
     return lines(series, "predicted probability", title, "observed frequency")
 
 
 def heat_table(labels: Sequence[str], counts: Sequence[Sequence[int]], title: str) -> str:
-    """A confusion matrix: rows are truth, columns are predictions, shaded by the share of the row."""
+    """A confusion matrix: rows are truth, columns are predictions, shaded by the share of the
+    row."""
     head = "".join(f"<th>{escape(label)}</th>" for label in labels)
     body = []
     for label, row in zip(labels, counts, strict=True):
         total = sum(row) or 1
         cells = "".join(
-            f'<td style="--share:{count / total:.3f}" title="{count / total:.1%} of {escape(label)}">{count:,}</td>'
+            f'<td style="--share:{count / total:.3f}" title="{count / total:.1%} of '
+            f'{escape(label)}">{count:,}</td>'
             for count in row
         )
         body.append(f"<tr><th>{escape(label)}</th>{cells}</tr>")
@@ -143,7 +183,8 @@ def heat_table(labels: Sequence[str], counts: Sequence[Sequence[int]], title: st
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers that cover [low, high]: steps of 1, 2 or 5 times a power of ten; one value is in the middle."""
+    """Round numbers that cover [low, high]: steps of 1, 2 or 5 times a power of ten; one value
+    is in the middle."""
     if not high > low:
         around = abs(low) / 2 or 0.5
         low, high = low - around, low + around

@@ -1,9 +1,11 @@
-"""What one task of a processor on a cluster does: read a partition, merge statistics, write a shard.
+"""What one task of a processor on a cluster does: read a partition, merge statistics, write a
+shard.
 
-For processors whose engine runs functions in other processes. An engine wraps what a task raises in its own way, and
-retries or cancels as it likes; so here an error is a value, `Failure`, that comes back like a result, and the processor
-raises the one of the first partition in row order: the user is told the same, whatever the engine. A failure also
-leaves a mark in a folder that all tasks see, and later items are then not begun.
+For processors whose engine runs functions in other processes. An engine wraps what a task raises in
+its own way, and retries or cancels as it likes; so here an error is a value, `Failure`, that comes
+back like a result, and the processor raises the one of the first partition in row order: the user
+is told the same, whatever the engine. A failure also leaves a mark in a folder that all tasks see,
+and later items are then not begun.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TARGET_BYTES = 16 << 20
-"""Bytes of a partition at most: a task of it takes some tenths of a second, and one for each CPU is in memory."""
+"""Bytes of a partition at most: a task of it takes some tenths of a second, and one for each CPU
+is in memory."""
 
 SMALLEST_BYTES = 1 << 20
 SHARE = 4
@@ -40,7 +43,8 @@ SHARE = 4
 
 @dataclass(frozen=True)
 class Failure:
-    """What the task of item `index` raised, on `host`; error None: it was not begun, because an earlier one failed."""
+    """What the task of item `index` raised, on `host`; error None: it was not begun, because an
+    earlier one failed."""
 
     index: int
     error: BaseException | None = None
@@ -49,7 +53,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Folded:
-    """The merged statistics of some partitions. kept: (index, rows, file of the rows or None) of each."""
+    """The merged statistics of some partitions. kept: (index, rows, file of the rows or None) of
+    each."""
 
     state: Any
     kept: tuple[tuple[int, int, str | None], ...]
@@ -70,17 +75,21 @@ class Slice:
 
 
 def cut_source(source: Source, cpus: int, parallelism: int | None = None) -> Sequence[Partition]:
-    """Partitions of TARGET_BYTES at most, and as many as `parallelism` (default: SHARE for each CPU) if there is
-    data enough for that."""
+    """Partitions of TARGET_BYTES at most, and as many as `parallelism` (default: SHARE for each
+    CPU) if there is data enough for that."""
     partitions = source.partitions(TARGET_BYTES)
-    found, wanted = len(partitions), parallelism or max(SHARE * cpus, -(-len(partitions) // cpus) * cpus)
+    found, wanted = (
+        len(partitions),
+        parallelism or max(SHARE * cpus, -(-len(partitions) // cpus) * cpus),
+    )
     if 0 < found < wanted:
         partitions = source.partitions(max(TARGET_BYTES * found // wanted, SMALLEST_BYTES))
     return partitions
 
 
 def slices(plan: ShardPlan, starts: Sequence[int]) -> list[Slice]:
-    """The rows of a plan as slices of blocks, in row order. starts: first row of each block, and the number of rows."""
+    """The rows of a plan as slices of blocks, in row order. starts: first row of each block, and
+    the number of rows."""
     found = []
     index = bisect_right(starts, plan.start) - 1
     while index < len(starts) - 1 and starts[index] < plan.stop:
@@ -99,17 +108,28 @@ def read(index: int, partition: Partition, marks: str | None) -> pa.RecordBatch 
     return attempt(index, marks, partition.read)
 
 
-def fold(index: int, table: pa.RecordBatch | Failure, partial: Callable[[Block], Any], marks: str | None) -> Folded:
+def fold(
+    index: int, table: pa.RecordBatch | Failure, partial: Callable[[Block], Any], marks: str | None
+) -> Folded:
     """Task: the statistics of rows that the engine keeps."""
     if isinstance(table, Failure):
         return Folded(None, (), table)
-    return _folded(index, marks, lambda: (partial(Block(index=index, start=None, table=table)), table.num_rows, None))
+    return _folded(
+        index,
+        marks,
+        lambda: (partial(Block(index=index, start=None, table=table)), table.num_rows, None),
+    )
 
 
 def read_and_fold(
-    index: int, partition: Partition, partial: Callable[[Block], Any], folder: str | None, marks: str | None
+    index: int,
+    partition: Partition,
+    partial: Callable[[Block], Any],
+    folder: str | None,
+    marks: str | None,
 ) -> Folded:
-    """Task: the statistics of a partition. folder: where its rows are kept, as an Arrow file; None: they are not."""
+    """Task: the statistics of a partition. folder: where its rows are kept, as an Arrow file;
+    None: they are not."""
 
     def work() -> tuple[Any, int, str | None]:
         table = partition.read()
@@ -138,7 +158,8 @@ def write(
     kept: Sequence[pa.RecordBatch | str | Partition],
     marks: str | None,
 ) -> Any:
-    """Task: write(plan, its rows). kept: of each slice the whole block, its file, or the partition to read again."""
+    """Task: write(plan, its rows). kept: of each slice the whole block, its file, or the
+    partition to read again."""
 
     def work() -> Any:
         blocks = []
@@ -146,11 +167,16 @@ def write(
             table = opened(block)
             if table.num_rows < piece.high:
                 raise CacheError(
-                    f"Partition {piece.index} of the dataset had at least {piece.high} rows when it was read first, "
-                    f"and {table.num_rows} now. Leave the data as they are while they are preprocessed, and run again."
+                    f"Partition {piece.index} of the dataset had at least {piece.high} rows when "
+                    f"it was read first, and {table.num_rows} now. Leave the data as they are "
+                    "while they are preprocessed, and run again."
                 )
             blocks.append(
-                Block(index=piece.index, start=piece.start, table=table.slice(piece.low, piece.high - piece.low))
+                Block(
+                    index=piece.index,
+                    start=piece.start,
+                    table=table.slice(piece.low, piece.high - piece.low),
+                )
             )
         result = write(plan, blocks)
         _release()
@@ -163,8 +189,8 @@ def write(
 
 
 def save(table: pa.RecordBatch, folder: str, index: int) -> str:
-    """Keep rows as an uncompressed Arrow file. Each attempt has a file of its own, so a task that is run twice, or
-    killed half-way, spoils no one's."""
+    """Keep rows as an uncompressed Arrow file. Each attempt has a file of its own, so a task that
+    is run twice, or killed half-way, spoils no one's."""
     import pyarrow as pa
 
     path = os.path.join(folder, f"{index:06d}-{uuid.uuid4().hex}.arrow")
@@ -189,8 +215,8 @@ def opened(block: pa.RecordBatch | str | Partition) -> pa.RecordBatch:
 
 
 def attempt(index: int, marks: str | None, work: Callable[[], Any]) -> Any:
-    """work(), or a Failure: what it raised, or that an item before this one failed already. marks: a folder (see
-    `failed_before`)."""
+    """work(), or a Failure: what it raised, or that an item before this one failed already. marks:
+    a folder (see `failed_before`)."""
     if marks is not None and failed_before(marks, index):
         return Failure(index)
     try:
@@ -218,8 +244,8 @@ def failed_before(marks: str, index: int) -> bool:
 
 
 def portable(error: BaseException) -> BaseException:
-    """The error as it can travel: itself if pickling keeps it as it is, else a plain one with its text. Where it was
-    raised is added as a note, unless it is ours, whose text says all."""
+    """The error as it can travel: itself if pickling keeps it as it is, else a plain one with its
+    text. Where it was raised is added as a note, unless it is ours, whose text says all."""
     if not isinstance(error, DistcoreError):
         error.add_note("".join(traceback.format_exception(error)).rstrip())
     try:
@@ -228,19 +254,25 @@ def portable(error: BaseException) -> BaseException:
             return error
     except Exception:  # noqa: BLE001 whatever its pickling raises
         pass
-    return DistcoreError(str(error)) if isinstance(error, DistcoreError) else RuntimeError(f"{type(error)}: {error}")
+    return (
+        DistcoreError(str(error))
+        if isinstance(error, DistcoreError)
+        else RuntimeError(f"{type(error)}: {error}")
+    )
 
 
 @contextmanager
 def waiting_for(engine: str, marks: str | None) -> Iterator[None]:
-    """Around the call that waits for an engine's tasks. What they raise comes back as values, so an error is its own.
+    """Around the call that waits for an engine's tasks. What they raise comes back as values, so an
+    error is its own.
 
     Args:
         engine: how the user is told of it, such as "on Dask's threads".
         marks: the folder of this pass; a mark then keeps tasks that are not begun from being begun.
 
     Raises:
-        CacheError: the engine failed, with what it said. Errors of ours and interrupts pass as they are.
+        CacheError: the engine failed, with what it said. Errors of ours and interrupts pass as they
+            are.
     """
     try:
         yield
@@ -250,8 +282,9 @@ def waiting_for(engine: str, marks: str | None) -> Iterator[None]:
         if not isinstance(error, Exception) or isinstance(error, DistcoreError):
             raise
         raise CacheError(
-            f"Preprocessing {engine} failed: {type(error).__name__}: {error}. See the log of the worker that it names. "
-            "If one ran out of memory, give workers more, or fewer tasks at a time."
+            f"Preprocessing {engine} failed: {type(error).__name__}: {error}. See the log of the "
+            "worker that it names. If one ran out of memory, give workers more, or fewer tasks "
+            "at a time."
         ) from error
 
 
@@ -276,8 +309,8 @@ def raise_failure(failure: Failure) -> None:
     elsewhere = failure.host != socket.gethostname()
     if missing is not None and elsewhere and os.path.exists(os.path.dirname(missing)):
         raise CacheError(
-            f"{missing} cannot be reached on {failure.host}, where a task ran. Put the dataset and backend.cache_dir "
-            "on storage that every node of the cluster sees under the same path."
+            f"{missing} cannot be reached on {failure.host}, where a task ran. Put the dataset and "
+            "backend.cache_dir on storage that every node of the cluster sees under the same path."
         ) from error
     raise error
 
@@ -285,7 +318,9 @@ def raise_failure(failure: Failure) -> None:
 # ------------------------------------------------------------------ inside
 
 
-def _folded(index: int, marks: str | None, work: Callable[[], tuple[Any, int, str | None]]) -> Folded:
+def _folded(
+    index: int, marks: str | None, work: Callable[[], tuple[Any, int, str | None]]
+) -> Folded:
     found = attempt(index, marks, work)
     if isinstance(found, Failure):
         return Folded(None, (), found)

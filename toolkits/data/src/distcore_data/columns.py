@@ -1,4 +1,5 @@
-"""Encoded columns as numpy vectors and back, for cache formats that lay out the bytes of a file by themselves."""
+"""Encoded columns as numpy vectors and back, for cache formats that lay out the bytes of a file
+by themselves."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ KINDS: tuple[np.dtype, ...] = (np.dtype("float32"), np.dtype("int32"), np.dtype(
 class Values:
     """Some rows of one column, without missing values.
 
-    values: of one of KINDS, C-contiguous: [n] of a plain column, [n, width] of a vector; of a ragged column, the
-        values of all rows one after the other.
-    offsets: int32 [n + 1] of a ragged column, from 0: row i is values[offsets[i]:offsets[i + 1]]; else None.
+    values: of one of KINDS, C-contiguous: [n] of a plain column, [n, width] of a vector; of a
+        ragged column, the values of all rows one after the other.
+    offsets: int32 [n + 1] of a ragged column, from 0: row i is values[offsets[i]:offsets[i + 1]];
+        else None.
     """
 
     name: str
@@ -39,7 +41,10 @@ def columns_of(table: pa.Table) -> list[Values]:
     Raises:
         CacheError: There are missing values, or types that are none of a cache's.
     """
-    return [_values(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
+    return [
+        _values(name, column)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
 
 
 def batch_of(columns: Sequence[Values]) -> pa.RecordBatch:
@@ -49,7 +54,10 @@ def batch_of(columns: Sequence[Values]) -> pa.RecordBatch:
         ValueError: Offsets do not fit the values: Arrow would read beyond them.
     """
     arrays = [_array(column) for column in columns]
-    fields = [pa.field(column.name, array.type, nullable=False) for column, array in zip(columns, arrays, strict=True)]
+    fields = [
+        pa.field(column.name, array.type, nullable=False)
+        for column, array in zip(columns, arrays, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -74,7 +82,11 @@ def row_range(start: int, stop: int | None, rows: int) -> tuple[int, int]:
 
 def _values(name: str, column: pa.ChunkedArray) -> Values:
     # Combining copies even if there is but one chunk.
-    array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
+    array = (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
+    )
     kind, missing, flat, offsets = array.type, array.null_count, array, None
     if pa.types.is_fixed_size_list(kind):
         flat = array.flatten()
@@ -88,10 +100,12 @@ def _values(name: str, column: pa.ChunkedArray) -> Values:
             f"Encoded column {name!r} has {missing} missing values in a shard. "
             "Features must fill them; report this to the feature's authors."
         )
-    if TYPES.get(flat.type) not in KINDS or (pa.types.is_fixed_size_list(kind) and not kind.list_size):
+    if TYPES.get(flat.type) not in KINDS or (
+        pa.types.is_fixed_size_list(kind) and not kind.list_size
+    ):
         raise CacheError(
-            f"Encoded column {name!r} is {kind}, but a cache holds float32, int32 and int8, fixed-size lists of them "
-            "and lists of them. Report this to the feature's authors."
+            f"Encoded column {name!r} is {kind}, but a cache holds float32, int32 and int8, "
+            "fixed-size lists of them and lists of them. Report this to the feature's authors."
         )
     values = to_numpy(flat)
     if pa.types.is_fixed_size_list(kind):
@@ -104,8 +118,15 @@ def _array(column: Values) -> pa.Array:
     element = pa.field("element", flat.type, nullable=False)
     if column.offsets is not None:
         offsets = column.offsets
-        if not len(offsets) or offsets[0] != 0 or offsets[-1] > len(flat) or (offsets[1:] < offsets[:-1]).any():
-            raise ValueError(f"the offsets of column {column.name!r} do not fit its {len(flat)} values")
+        if (
+            not len(offsets)
+            or offsets[0] != 0
+            or offsets[-1] > len(flat)
+            or (offsets[1:] < offsets[:-1]).any()
+        ):
+            raise ValueError(
+                f"the offsets of column {column.name!r} do not fit its {len(flat)} values"
+            )
         return pa.ListArray.from_arrays(from_numpy(offsets), flat, type=pa.list_(element))
     if column.values.ndim == 1:
         return flat

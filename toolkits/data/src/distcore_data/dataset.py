@@ -36,15 +36,22 @@ class Data:
 
     def __post_init__(self) -> None:
         given = self.given()
-        if any(isinstance(each, str) and not each.strip() for each in (self.dataset, *(each for _, each in given))):
+        if any(
+            isinstance(each, str) and not each.strip()
+            for each in (self.dataset, *(each for _, each in given))
+        ):
             raise UserError("The name of a dataset is empty. Give a path, a glob or an address.")
         if self.dataset is None and self.training_set is None:
             missing = "a training set" if given else "a dataset"
             raise UserError(
-                f"No data: give {missing} (--dataset, or --training_set with --validation_set and --test_set)."
+                f"No data: give {missing} (--dataset, or --training_set with --validation_set and "
+                "--test_set)."
             )
         if self.dataset is not None and given:
-            raise UserError("Both a dataset and separate sets were given. Give one dataset to be split, or the sets.")
+            raise UserError(
+                "Both a dataset and separate sets were given. Give one dataset to be split, or the "
+                "sets."
+            )
 
     def absolute(self) -> Data:
         """The same with whole paths, for workers that run in other folders."""
@@ -58,16 +65,20 @@ class Data:
 
     @contextmanager
     def open(
-        self, raw: Mapping[str, str], options: DelimitedOptions | None = None, plugins: Plugins | None = None
+        self,
+        raw: Mapping[str, str],
+        options: DelimitedOptions | None = None,
+        plugins: Plugins | None = None,
     ) -> Iterator[Source]:
         """The source of the declared columns; what it unpacked or downloaded is gone afterwards.
 
         Args:
             plugins: Whose formats are read; default: those of the environment.
 
-        Raises DataError or UserError naming the place. An error of the block becomes one that names the file, if a file
-        is not as it was: what changes while it is read may look like anything. That nothing changed if nothing
-        failed, the block asks by `check_unchanged`, after the last row and before it commits anything."""
+        Raises DataError or UserError naming the place. An error of the block becomes one that names
+        the file, if a file is not as it was: what changes while it is read may look like anything.
+        That nothing changed if nothing failed, the block asks by `check_unchanged`, after the
+        last row and before it commits anything."""
         from distcore_data.sources.registry import open_source
 
         made: list[Source] = []
@@ -76,7 +87,12 @@ class Data:
 
             def opened(dataset: Any) -> Source:
                 source = open_source(
-                    dataset, raw, format=self.format, scratch=scratch, options=options, plugins=plugins
+                    dataset,
+                    raw,
+                    format=self.format,
+                    scratch=scratch,
+                    options=options,
+                    plugins=plugins,
                 )
                 stack.callback(source.close)
                 made.append(source)
@@ -100,11 +116,16 @@ class Data:
         return sorted({format_name(each, self.format, plugins) for each in sets})
 
     def readers(self, plugins: Plugins) -> dict[str, Encoder]:
-        """{"data format NAME": who reads it}, but for the toolkit's own, whose versions CACHE_VERSION tells apart."""
+        """{"data format NAME": who reads it}, but for the toolkit's own, whose versions
+        CACHE_VERSION tells apart."""
         from distcore_data.sources.registry import AUTO
 
-        found = {name: plugins.encoder("sources", name) for name in self.formats(plugins) if name != AUTO}
-        return {f"data format {name}": each for name, each in found.items() if each.distribution != OWN}
+        found = {
+            name: plugins.encoder("sources", name) for name in self.formats(plugins) if name != AUTO
+        }
+        return {
+            f"data format {name}": each for name, each in found.items() if each.distribution != OWN
+        }
 
     def first(self) -> Any:
         """The dataset by which the default cache folder is chosen."""
@@ -165,7 +186,11 @@ class JoinedSource(SourceBase):
 
     def partitions(self, target_bytes: int) -> Sequence[Partition]:
         """The partitions of the first set, then of the next."""
-        each = [(code, partition) for code, source in self.parts for partition in source.partitions(target_bytes)]
+        each = [
+            (code, partition)
+            for code, source in self.parts
+            for partition in source.partitions(target_bytes)
+        ]
         self._splits = [code for code, _ in each]
         return [partition for _, partition in each]
 

@@ -10,7 +10,8 @@ from distcore_core.io.digest import CHUNK
 
 
 class PassingDigest:
-    """xxh3 of a file's bytes as they go by: blocks in order; one that begins at 0 again begins anew."""
+    """xxh3 of a file's bytes as they go by: blocks in order; one that begins at 0 again begins
+    anew."""
 
     def __init__(self) -> None:
         self._xxh3, self._length = xxhash.xxh3_64(), 0

@@ -1,4 +1,5 @@
-"""The features of a run: made from the config, fitted by preprocessing, carried by caches and artifacts as JSON."""
+"""The features of a run: made from the config, fitted by preprocessing, carried by caches and
+artifacts as JSON."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ class Features:
 
     source_columns: {feature name: name of the column in the dataset}.
     specifications: what `from_json` needs to make the same features again.
-    encoders: {type: who encodes it}, and {"kind:name": who offers it} of the members of other distributions that their
-        encoded bytes depend on (`Feature.encoded_by`).
+    encoders: {type: who encodes it}, and {"kind:name": who offers it} of the members of other
+        distributions that their encoded bytes depend on (`Feature.encoded_by`).
     """
 
     inputs: Sequence[Feature]
@@ -69,20 +70,25 @@ class Features:
         """The fitted features that `as_json` wrote.
 
         Raises:
-            ArtifactError: A part is missing, or a plugin that is installed encodes otherwise than the one that fitted
-                them.
+            ArtifactError: A part is missing, or a plugin that is installed encodes otherwise than
+                the one that fitted them.
         """
         try:
             _check_encoders(saved.get("encoders") or {}, plugins)
             return cls._make(saved["features"], plugins).fitted(saved["metadata"])
         except (KeyError, TypeError) as error:
             raise ArtifactError(
-                f"The saved features are incomplete ({error!r}). Write the model or the cache again with this version."
+                f"The saved features are incomplete ({error!r}). Write the model or the cache "
+                "again with this version."
             ) from error
 
     def as_json(self) -> JSON:
         encoders = {name: each.as_json() for name, each in self.encoders.items()}
-        return {"features": list(self.specifications), "metadata": dict(self.metadata), "encoders": encoders}
+        return {
+            "features": list(self.specifications),
+            "metadata": dict(self.metadata),
+            "encoders": encoders,
+        }
 
     def fitted(self, metadata: Mapping[str, JSON]) -> Features:
         """The same features with what preprocessing found.
@@ -103,9 +109,13 @@ class Features:
         return {each["name"]: each["type"] for each in self.specifications}
 
     def raw(self, roles: Sequence[str] = ("input", "output")) -> dict[str, str]:
-        """{dataset column: how to read it}. Raises ConfigError if two features read one column in two ways."""
+        """{dataset column: how to read it}. Raises ConfigError if two features read one column
+        in two ways."""
         wanted: dict[str, str] = {}
-        for feature in (*(self.inputs if "input" in roles else ()), *(self.outputs if "output" in roles else ())):
+        for feature in (
+            *(self.inputs if "input" in roles else ()),
+            *(self.outputs if "output" in roles else ()),
+        ):
             column = self.source_columns[feature.name]
             if wanted.setdefault(column, feature.raw) != feature.raw:
                 raise ConfigError(
@@ -113,8 +123,9 @@ class Features:
                         ConfigIssue(
                             0,
                             feature.name,
-                            f"column {column!r} is read as {wanted[column]} by another feature and as {feature.raw} "
-                            "here; give the dataset a second column, or use types that read alike",
+                            f"column {column!r} is read as {wanted[column]} by another feature and "
+                            f"as {feature.raw} here; give the dataset a second column, or use "
+                            "types that read alike",
                         )
                     ]
                 )
@@ -124,17 +135,27 @@ class Features:
     def _make(cls, specifications: Sequence[JSON], plugins: Plugins) -> Features:
         made: dict[str, list[Feature]] = {"input": [], "output": []}
         for each in specifications:
-            feature = plugins.make(FEATURE, each["type"], each["options"], column=each["name"], role=each["role"])
+            feature = plugins.make(
+                FEATURE, each["type"], each["options"], column=each["name"], role=each["role"]
+            )
             made[each["role"]].append(feature)
         sources = {each["name"]: each["column"] for each in specifications}
-        encoders = {each["type"]: plugins.encoder("features", each["type"]) for each in specifications}
+        encoders = {
+            each["type"]: plugins.encoder("features", each["type"]) for each in specifications
+        }
         own = {(each.distribution, each.data) for each in encoders.values()}
         features = [*made["input"], *made["output"]]
         for kind, name in sorted({pair for each in features for pair in each.encoded_by}):
             encoder = plugins.encoder(kind, name)
             if (encoder.distribution, encoder.data) not in own:  # that version is there already
                 encoders[f"{kind}:{name}"] = encoder
-        return cls(tuple(made["input"]), tuple(made["output"]), sources, list(specifications), encoders=encoders)
+        return cls(
+            tuple(made["input"]),
+            tuple(made["output"]),
+            sources,
+            list(specifications),
+            encoders=encoders,
+        )
 
 
 def _check_encoders(saved: Mapping[str, Mapping[str, str]], plugins: Plugins) -> None:

@@ -14,11 +14,13 @@ BUSY = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 
 @contextmanager
-def locked(path: str | os.PathLike[str], on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def locked(
+    path: str | os.PathLike[str], on_wait: Callable[[], None] | None = None
+) -> Iterator[None]:
     """Hold the lock file `path`; made if it is missing, gone afterwards.
 
-    on_wait: called once when another process (or thread) holds it, before waiting; ctrl-C ends the wait.
-    Raises OSError if the file cannot be made.
+    on_wait: called once when another process (or thread) holds it, before waiting; ctrl-C ends the
+    wait. Raises OSError if the file cannot be made.
     """
     handle = _acquire(Path(path), on_wait, wait=True)
     assert handle is not None
@@ -41,7 +43,8 @@ def locked_if_free(path: str | os.PathLike[str]) -> Iterator[bool]:
 
 @contextmanager
 def folder_if_free(folder: str | os.PathLike[str]) -> Iterator[bool]:
-    """Hold a lock on a folder itself, which leaves no file in it, if nobody else does (yields True); else yield False.
+    """Hold a lock on a folder itself, which leaves no file in it, if nobody else does (yields
+    True); else yield False.
 
     If the file system has no locks it is not known who else is there, and this yields True."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -86,7 +89,8 @@ def _acquire(path: Path, on_wait: Callable[[], None] | None, wait: bool) -> int 
         except BaseException:
             os.close(handle)
             raise
-        # The holder we waited for removed the file: whoever comes now makes another one, so we must hold that.
+        # The holder we waited for removed the file: whoever comes now makes another one, so we must
+        # hold that.
         os.close(handle)
         on_wait = None
 
@@ -119,6 +123,7 @@ def _release(path: Path, handle: int) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError:
-        pass  # an empty lock file that stays does no harm; the work done under it must not fail for it
+        # an empty lock file that stays does no harm; the work done under it must not fail for it
+        pass
     finally:
         os.close(handle)

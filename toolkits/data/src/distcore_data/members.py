@@ -1,5 +1,6 @@
-"""Sections of a config that name a member of a role, such as `encoder: {type: dense}`: the model that also takes one
-from outside, and how the member is made. Only the member that a config names is loaded."""
+"""Sections of a config that name a member of a role, such as `encoder: {type: dense}`: the model
+that also takes one from outside, and how the member is made. Only the member that a config names
+is loaded."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ R = TypeVar("R")
 
 
 def make_named(plugins: Plugins, role: Role[R], name: str, section: Any, /, **context: Any) -> R:
-    """The member that a section of a config names, made with the section as its options if it takes any.
+    """The member that a section of a config names, made with the section as its options if it takes
+    any.
 
     Args:
         name: As an entry point offers it.
@@ -49,15 +51,18 @@ def with_members(
     prefix: str = "",
     tag: str = "type",
 ) -> type[M]:
-    """The model, whose section `field` takes the member from outside that the config names; else the model itself.
+    """The model, whose section `field` takes the member from outside that the config names; else
+    the model itself.
 
     Args:
-        given: What the config gives to the model; its section is a name, or a mapping with a `type`. None: the section
-            takes every member that is installed and can be loaded, for a schema.
+        given: What the config gives to the model; its section is a name, or a mapping with a
+            `type`. None: the section takes every member that is installed and can be loaded, for a
+            schema.
         builtin: Names of the members that the model knows itself.
         shared: The options that every member has beside its own.
         prefix: What the names of entry points have before those in the config (`number.`).
-        tag: The option that holds the name. Only for `type` does the bare name stand for the section.
+        tag: The option that holds the name. Only for `type` does the bare name stand for the
+            section.
 
     Raises:
         PluginError: Two distributions offer the name, or the one that does cannot be loaded.
@@ -74,7 +79,9 @@ def with_members(
         outside = members.outside(builtin)
         if not outside:
             return model
-        return members.taken_by(model, field, members.told(model, field, name, [*builtin, *outside]))
+        return members.taken_by(
+            model, field, members.told(model, field, name, [*builtin, *outside])
+        )
     plugins.find(role.kind, prefix + name)
     if name in builtin:
         return model
@@ -98,12 +105,16 @@ class _Members:
         fields: dict[str, Any] = {self.tag: (Literal[name], name)}
         bases = (self.shared,) if own is None else (own, self.shared)
         made: type[BaseModel] = create_model(
-            f"{self.role.kind}.{self.prefix}{name}", __base__=bases, __doc__=(own or self.shared).__doc__, **fields
+            f"{self.role.kind}.{self.prefix}{name}",
+            __base__=bases,
+            __doc__=(own or self.shared).__doc__,
+            **fields,
         )
         return made
 
     def loadable(self, builtin: Collection[str]) -> Iterator[type[BaseModel]]:
-        """The sections of all members from outside but those that are broken, which `distcore plugins` tells."""
+        """The sections of all members from outside but those that are broken, which
+        `distcore plugins` tells."""
         for name in self.outside(builtin):
             with suppress(PluginError):
                 yield self.section(name)
@@ -115,8 +126,13 @@ class _Members:
         return [name for name in found if name not in builtin]
 
     def told(self, model: type[M], field: str, name: str, known: list[str]) -> Any:
-        """The annotation of a section that names nobody: what is wrong is told with the names from outside, too."""
-        tags = {"discriminator": f"'{self.tag}'", "tag": name, "expected_tags": ", ".join(map(repr, known))}
+        """The annotation of a section that names nobody: what is wrong is told with the names
+        from outside, too."""
+        tags = {
+            "discriminator": f"'{self.tag}'",
+            "tag": name,
+            "expected_tags": ", ".join(map(repr, known)),
+        }
 
         def check(value: Any, handler: Any) -> Any:
             try:
@@ -132,7 +148,8 @@ class _Members:
         return Annotated[info.rebuild_annotation(), union, WrapValidator(check)]
 
     def taken_by(self, model: type[M], field: str, annotation: Any) -> type[M]:
-        """The model with another annotation of one field. `encoder: name` stands for `encoder: {type: name}`."""
+        """The model with another annotation of one field. `encoder: name` stands for
+        `encoder: {type: name}`."""
         info = model.model_fields[field]
         changed = FieldInfo.from_annotated_attribute(annotation, info.default)
         changed.description, changed.default_factory = info.description, info.default_factory

@@ -1,4 +1,5 @@
-"""What distcore-data offers: formats of datasets, stores, splitters, and the section `preprocessing`."""
+"""What distcore-data offers: formats of datasets, stores, splitters, and the section
+`preprocessing`."""
 
 from __future__ import annotations
 
@@ -35,4 +36,6 @@ def distcore_config_section(name: str, given: Any, plugins: Any) -> type | None:
     from distcore_data.preprocess_options import SPLITS, Preprocessing, SplitShares
     from distcore_data.roles import SPLITTER
 
-    return with_members(Preprocessing, "split", given, SPLITTER, plugins, builtin=SPLITS, shared=SplitShares)
+    return with_members(
+        Preprocessing, "split", given, SPLITTER, plugins, builtin=SPLITS, shared=SplitShares
+    )

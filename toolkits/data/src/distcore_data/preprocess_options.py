@@ -1,4 +1,5 @@
-"""The `preprocessing` section: splits, sampling, and how delimited text is read; Ludwig's names and defaults."""
+"""The `preprocessing` section: splits, sampling, and how delimited text is read; Ludwig's names
+and defaults."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ class SplitShares(Options):
         (0.7, 0.1, 0.2), description="Shares of train, validation and test; they sum to 1."
     )
     column: str | None = Field(
-        None, validate_default=True, description="Column that decides; default of a fixed split: `split`."
+        None,
+        validate_default=True,
+        description="Column that decides; default of a fixed split: `split`.",
     )
 
     @field_validator("probabilities")
@@ -47,8 +50,9 @@ class Split(SplitShares):
 
     type: Literal["random", "stratify", "fixed", "datetime", "hash"] = Field(
         "random",
-        description="random: by (seed, row number); stratify: the same shares in every class of the column; fixed: the "
-        "column says 0, 1 or 2; datetime: the earliest rows train, the latest test; hash: by the column's value.",
+        description="random: by (seed, row number); stratify: the same shares in every class of "
+        "the column; fixed: the column says 0, 1 or 2; datetime: the earliest rows "
+        "train, the latest test; hash: by the column's value.",
     )
 
     @model_validator(mode="before")
@@ -57,25 +61,36 @@ class Split(SplitShares):
         """`split: random`, and the default column of a fixed split."""
         if isinstance(values, str):
             values = {"type": values}
-        if isinstance(values, Mapping) and values.get("type") == "fixed" and values.get("column") is None:
+        if (
+            isinstance(values, Mapping)
+            and values.get("type") == "fixed"
+            and values.get("column") is None
+        ):
             values = {**values, "column": "split"}
         return values
 
     @model_validator(mode="after")
     def _has_a_column(self) -> Split:
         if self.type in NEEDS_COLUMN and self.column is None:
-            raise ValueError(f"a {self.type} split needs `column`, the name of the column that decides")
+            raise ValueError(
+                f"a {self.type} split needs `column`, the name of the column that decides"
+            )
         return self
 
 
 class Delimited(Options):
-    """`preprocessing.csv`: how delimited text is read; what is not given is found by looking at the data."""
+    """`preprocessing.csv`: how delimited text is read; what is not given is found by looking at
+    the data."""
 
     delimiter: str | None = Field(None, min_length=1, max_length=1, description="One character.")
-    quote: str | None = Field(None, max_length=1, description='One character; "": quotes are ordinary characters.')
+    quote: str | None = Field(
+        None, max_length=1, description='One character; "": quotes are ordinary characters.'
+    )
     encoding: str | None = Field(None, description="A codec of Python's, such as latin-1.")
     null_values: tuple[str, ...] | None = Field(
-        None, description='Texts that mean "missing", whatever the format; default: those of pandas.read_csv.'
+        None,
+        description='Texts that mean "missing", whatever the format; default: those of '
+        "pandas.read_csv.",
     )
 
     @field_validator("encoding")
@@ -95,7 +110,8 @@ class Delimited(Options):
 
 
 class Preprocessing(Options):
-    """The `preprocessing` section, but for options of single feature types, which live in `defaults`."""
+    """The `preprocessing` section, but for options of single feature types, which live in
+    `defaults`."""
 
     ludwig_only: ClassVar[Mapping[str, Any]] = {
         "oversample_minority": None,
@@ -103,11 +119,15 @@ class Preprocessing(Options):
         "global_max_sequence_length": None,
     }
 
-    split: Split = Field(Split.model_validate({}), description="Which rows train, validate and test.")
+    split: Split = Field(
+        Split.model_validate({}), description="Which rows train, validate and test."
+    )
     sample_ratio: Annotated[float, Field(gt=0, le=1), NotBoolean] = Field(
         1.0, description="Share of the rows that is used, by (seed, row number)."
     )
-    sample_size: Count | None = Field(None, description="About how many rows are used, by (seed, row number).")
+    sample_size: Count | None = Field(
+        None, description="About how many rows are used, by (seed, row number)."
+    )
     csv: Delimited = Field(Delimited.model_validate({}), description="How delimited text is read.")
 
     @field_validator("split", "csv", mode="before")

@@ -17,4 +17,6 @@ OWN = "distcore-data"
 
 SOURCE = Role("sources", MEMBER_HOOK, "data format", DataFormat)  # type: ignore[type-abstract]
 STORE = Role("stores", MEMBER_HOOK, "store", Store)  # type: ignore[type-abstract]
-SPLITTER = Role("splitters", MEMBER_HOOK, "splitter", cast("type[Splitter]", object))  # a class that needs NumPy
+SPLITTER = Role(
+    "splitters", MEMBER_HOOK, "splitter", cast("type[Splitter]", object)
+)  # a class that needs NumPy

@@ -1,7 +1,8 @@
-"""Temporary folders and files in the system's temporary folder, and removing what killed processes left of a run.
+"""Temporary folders and files in the system's temporary folder, and removing what killed processes
+left of a run.
 
-Their names are `distcore-<what>-<32 hex digits>`; the lock on each says whether anybody still works on it, as for those
-of `distcore_core.io.temporaries`.
+Their names are `distcore-<what>-<32 hex digits>`; the lock on each says whether anybody still works
+on it, as for those of `distcore_core.io.temporaries`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from distcore_data.locks import BUSY, locked_if_free
 
 IN_SYSTEM = re.compile(rf"distcore-[a-z]+-{RANDOM}")
 
-BESIDE = re.compile(rf"\.(.+)\.{RANDOM}\.tmp|(.+)(?:{re.escape(BUILDING)}|{re.escape(REMOVING)}){RANDOM}", re.DOTALL)
+BESIDE = re.compile(
+    rf"\.(.+)\.{RANDOM}\.tmp|(.+)(?:{re.escape(BUILDING)}|{re.escape(REMOVING)}){RANDOM}", re.DOTALL
+)
 """Names of what is on its way to another name, or from it."""
 
 LOCK = ".lock"
@@ -106,7 +109,8 @@ def sweep_system() -> None:
 
 
 def sweep(folder: Path, name: str | None = None) -> None:
-    """Remove what killed processes left half done in a folder: only what is ours, and what nobody holds.
+    """Remove what killed processes left half done in a folder: only what is ours, and what nobody
+    holds.
 
     Args:
         folder: Where to look; not in the folders there. It need not exist.

@@ -1,7 +1,8 @@
-"""Caches that the fault tests build, kill and starve: importable by name from this folder, which they put on sys.path.
+"""Caches that the fault tests build, kill and starve: importable by name from this folder, which
+they put on sys.path.
 
-Run as a script, it builds one: `faulty_builds.py ROOT [FORMAT] [ROWS] [SIGNS]`. With a folder of SIGNS it says there
-that it builds (`building-<pid>`), and goes on when `go` appears.
+Run as a script, it builds one: `faulty_builds.py ROOT [FORMAT] [ROWS] [SIGNS]`. With a folder of
+SIGNS it says there that it builds (`building-<pid>`), and goes on when `go` appears.
 """
 
 import io
@@ -32,7 +33,8 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Build:
-    """What fills a cache of one shard a split, of noise, so that it takes space; one row in four is dropped."""
+    """What fills a cache of one shard a split, of noise, so that it takes space; one row in four
+    is dropped."""
 
     name: str = "parquet"
     rows: int = 6000
@@ -78,11 +80,15 @@ class Build:
         return True
 
     def assert_recovers(self, cache, whole):
-        """The next run hits or builds, and the next build removes whatever is left, of this key or another."""
+        """The next run hits or builds, and the next build removes whatever is left, of this key
+        or another."""
         self.ensure(cache.directory)
         self.assert_whole(cache)
         other = ensure_cache(
-            cache.directory, OTHER_KEY, self.format, lambda b: b.finish([], {}, {"digest": "", "rows": 0})
+            cache.directory,
+            OTHER_KEY,
+            self.format,
+            lambda b: b.finish([], {}, {"digest": "", "rows": 0}),
         )
         shutil.rmtree(other.folder)
         assert listing(cache.directory) == listing(whole.directory)
@@ -121,10 +127,12 @@ EVERY = (*ROOM, "rename", "replace", "unlink", "rmdir")
 
 
 def count_down(number, then, calls):
-    """Let `then` happen instead of the number-th of these calls (1 is the first), in whatever thread.
+    """Let `then` happen instead of the number-th of these calls (1 is the first), in whatever
+    thread.
 
-    Of a write, half of the bytes come before it. Making a folder that is there already does not count. Everything that a
-    cache's files hold goes through `digests.HashingFile`. Returns what puts all back."""
+    Of a write, half of the bytes come before it. Making a folder that is there already does not
+    count. Everything that a cache's files hold goes through `digests.HashingFile`. Returns what
+    puts all back."""
     numbers = itertools.count(1)  # next() is atomic
     before = {name: getattr(os, name) for name in calls if name != "write"}
 
@@ -158,7 +166,8 @@ def count_down(number, then, calls):
 
 
 def killed_at(number, root, build, calls=EVERY):
-    """Build in a forked process that is killed at its number-th call of these; True if it got to its end before."""
+    """Build in a forked process that is killed at its number-th call of these; True if it got to
+    its end before."""
 
     def work():
         count_down(number, lambda: os.kill(os.getpid(), signal.SIGKILL), calls)

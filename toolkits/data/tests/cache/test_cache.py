@@ -1,4 +1,5 @@
-"""The cache: keyed by content, read back exactly, identical for any order of writing, and damage is never read."""
+"""The cache: keyed by content, read back exactly, identical for any order of writing, and damage
+is never read."""
 
 import os
 import pickle
@@ -37,15 +38,22 @@ ROWS = SHARD_ROWS + 3000
 
 @once
 def encoded():
-    """Encoded rows of every kind of column, and the split of each: some dropped, no test rows in the second shard."""
+    """Encoded rows of every kind of column, and the split of each: some dropped, no test rows in
+    the second shard."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=ROWS).astype(np.float32)
     x[:3] = [np.nan, -0.0, np.inf]
     lengths = generator.integers(0, 2, ROWS)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    tokens = pa.ListArray.from_arrays(offsets, generator.integers(0, 99, offsets[-1]).astype(np.int32))
-    vector = pa.FixedSizeListArray.from_arrays(generator.normal(size=2 * ROWS).astype(np.float32), 2)
-    table = pa.table({"x": x, "code": np.arange(ROWS, dtype=np.int32), "tokens": tokens, "v": vector})
+    tokens = pa.ListArray.from_arrays(
+        offsets, generator.integers(0, 99, offsets[-1]).astype(np.int32)
+    )
+    vector = pa.FixedSizeListArray.from_arrays(
+        generator.normal(size=2 * ROWS).astype(np.float32), 2
+    )
+    table = pa.table(
+        {"x": x, "code": np.arange(ROWS, dtype=np.int32), "tokens": tokens, "v": vector}
+    )
     splits = generator.choice(np.array([0, 1, 2, -1], np.int8), ROWS, p=[0.1, 0.05, 0.05, 0.8])
     splits[SHARD_ROWS:][splits[SHARD_ROWS:] == 2] = 0
     return table, splits
@@ -57,13 +65,21 @@ def pieces():
     for index in range(2):
         part = slice(index * SHARD_ROWS, (index + 1) * SHARD_ROWS)
         for code, split in enumerate(SPLITS):
-            yield split, index, table.take(pa.array(np.flatnonzero(splits[part] == code) + part.start))
+            yield (
+                split,
+                index,
+                table.take(pa.array(np.flatnonzero(splits[part] == code) + part.start)),
+            )
         yield "rows", index, splits[part]
 
 
 def write(builder, piece):
     split, index, rows = piece
-    return builder.write_split_map(index, rows) if split == "rows" else builder.write_shard(split, index, rows)
+    return (
+        builder.write_split_map(index, rows)
+        if split == "rows"
+        else builder.write_shard(split, index, rows)
+    )
 
 
 def finish(builder):
@@ -83,7 +99,11 @@ def refuse(builder):
 
 
 def content(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +133,8 @@ def key_arguments():
 
 
 def test_the_key_is_the_same_on_every_machine():
-    """A change here makes every user's cache a miss: raise CACHE_VERSION knowingly, then put the new key here."""
+    """A change here makes every user's cache a miss: raise CACHE_VERSION knowingly, then put the
+    new key here."""
     assert cache_key(**key_arguments()) == "180bc298123775690b9ff7f0bb22d3c53fbe29a3"
 
 
@@ -155,10 +176,20 @@ def test_a_second_call_hits_and_touches_nothing(cache):
 
 
 def test_only_the_cache_is_left(cache):
-    """No lock, no scratch, no temporary; and no file for the empty test split of the second shard."""
+    """No lock, no scratch, no temporary; and no file for the empty test split of the second
+    shard."""
     assert os.listdir(cache.directory) == [KEY]
-    names = {"train/00000", "train/00001", "validation/00000", "validation/00001", "test/00000", "rows/00000"}
-    assert set(content(cache.folder)) == {f"{name}.parquet" for name in names | {"rows/00001"}} | {"manifest.json"}
+    names = {
+        "train/00000",
+        "train/00001",
+        "validation/00000",
+        "validation/00001",
+        "test/00000",
+        "rows/00000",
+    }
+    assert set(content(cache.folder)) == {f"{name}.parquet" for name in names | {"rows/00001"}} | {
+        "manifest.json"
+    }
 
 
 def test_the_cache_travels_to_other_processes(cache):
@@ -176,7 +207,8 @@ def test_any_order_threads_and_processes_give_the_same_bytes(cache, tmp_path):
         finish(builder)
 
     def elsewhere(builder):
-        """A pickled copy writes; its entries are recorded, and a task that ran twice does no harm."""
+        """A pickled copy writes; its entries are recorded, and a task that ran twice does no
+        harm."""
         for piece in pieces():
             copy = pickle.loads(pickle.dumps(builder))  # noqa: S301 - what a worker is sent
             for _ in range(2):
@@ -192,7 +224,12 @@ def test_any_order_threads_and_processes_give_the_same_bytes(cache, tmp_path):
 def test_a_writer_thread_that_fails_stops_the_build_and_leaves_nothing(tmp_path):
     def broken(builder):
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda piece: write(builder, piece), [*pieces(), ("train", 2, pa.table({"x": [None, 1.0]}))]))
+            list(
+                pool.map(
+                    lambda piece: write(builder, piece),
+                    [*pieces(), ("train", 2, pa.table({"x": [None, 1.0]}))],
+                )
+            )
 
     with pytest.raises(CacheError, match="'x' has 1 missing"):
         ensure_cache(tmp_path / "new" / "deep", KEY, FORMAT, broken)
@@ -234,11 +271,18 @@ def test_a_build_that_does_not_finish_is_refused(tmp_path):
 def test_metadata_that_is_no_json_is_refused(tmp_path):
     for bad in ({"x": float("nan")}, {"x": {1, 2}}):
         with pytest.raises(CacheError, match="not plain JSON"):
-            ensure_cache(tmp_path, KEY, FORMAT, lambda b, bad=bad: b.finish([], {"f": bad}, {"digest": "d", "rows": 0}))
+            ensure_cache(
+                tmp_path,
+                KEY,
+                FORMAT,
+                lambda b, bad=bad: b.finish([], {"f": bad}, {"digest": "d", "rows": 0}),
+            )
 
 
 def test_an_empty_source_makes_an_empty_cache(tmp_path):
-    made = ensure_cache(tmp_path, KEY, FORMAT, lambda b: b.finish(COLUMNS, {}, {"digest": "d", "rows": 0}))
+    made = ensure_cache(
+        tmp_path, KEY, FORMAT, lambda b: b.finish(COLUMNS, {}, {"digest": "d", "rows": 0})
+    )
     reader = open_cache(made)
     assert [reader.rows(split) for split in SPLITS] == [0, 0, 0]
     assert reader.read("test", 0, 0).schema.names == ["x", "code", "tokens", "v"]
@@ -271,7 +315,11 @@ def test_any_range_of_any_columns(cache, data):
     names = data.draw(st.permutations(["x", "code", "tokens", "v"]))[: data.draw(st.integers(1, 4))]
     reader = reader_of(cache)
     start = data.draw(st.integers(0, reader.rows(split)))
-    stop = data.draw(st.integers(start, min(reader.rows(split), start + data.draw(st.sampled_from([1, 300, 10**6])))))
+    stop = data.draw(
+        st.integers(
+            start, min(reader.rows(split), start + data.draw(st.sampled_from([1, 300, 10**6])))
+        )
+    )
     expected = encoded()[0].select(names).take(pa.array(reader.row_numbers(split)[start:stop]))
     found = reader.read(split, start, stop, names)
     assert found.schema.names == names
@@ -370,7 +418,9 @@ FILES = ["train/00000", "train/00001", "validation/00000", "test/00000", "rows/0
 
 
 @pytest.mark.parametrize("name", [*(f"{name}.parquet" for name in FILES), "manifest.json"])
-@pytest.mark.parametrize("cut", ["nothing", "a third", "all but the last byte", "one byte more", "gone"])
+@pytest.mark.parametrize(
+    "cut", ["nothing", "a third", "all but the last byte", "one byte more", "gone"]
+)
 def test_a_cut_file_is_never_read_and_is_built_again(copy, cache, caplog, name, cut):
     path = copy.folder / name
     whole = path.read_bytes()
@@ -440,7 +490,9 @@ def read_part(cache, path):
 def test_a_shard_is_hashed_once_a_process(copy, monkeypatch):
     hashed = []
     real = cache_files.fast_digest
-    monkeypatch.setattr(cache_files, "fast_digest", lambda file: hashed.append(file.name) or real(file))
+    monkeypatch.setattr(
+        cache_files, "fast_digest", lambda file: hashed.append(file.name) or real(file)
+    )
     for _ in range(2):
         reader = open_cache(copy)
         reader.read("train", 0, 5)
@@ -450,7 +502,8 @@ def test_a_shard_is_hashed_once_a_process(copy, monkeypatch):
 
 
 def test_damage_that_keeps_the_size_is_a_hit_but_not_read(copy, cache):
-    """Hits look at sizes only (a large cache would take long to hash); the bytes are hashed before they are used."""
+    """Hits look at sizes only (a large cache would take long to hash); the bytes are hashed
+    before they are used."""
     path = copy.folder / "train" / "00000.parquet"
     whole = bytearray(path.read_bytes())
     whole[len(whole) // 2] ^= 1
@@ -458,7 +511,9 @@ def test_damage_that_keeps_the_size_is_a_hit_but_not_read(copy, cache):
     ensure_cache(copy.directory, KEY, FORMAT, refuse)
     with pytest.raises(CacheError, match=r"xxh3 should be [0-9a-f]{16}, but is") as caught:
         open_cache(copy).read("train", 0, 1)
-    assert str(caught.value).endswith(f"what is damaged is made again. Or delete the folder {copy.folder}.")
+    assert str(caught.value).endswith(
+        f"what is damaged is made again. Or delete the folder {copy.folder}."
+    )
     shutil.rmtree(copy.folder)
     ensure_cache(copy.directory, KEY, FORMAT, build_from(cache))
     assert content(copy.folder) == content(cache.folder)
@@ -481,7 +536,9 @@ def test_a_reader_that_is_open_keeps_its_cache_while_it_is_replaced(copy, cache)
     expected = reader.read("train", 0, 100)
     (copy.folder / "test" / "00000.parquet").unlink()
     ensure_cache(copy.directory, KEY, FORMAT, build_from(cache))
-    assert reader.read("train", 0, 100).equals(expected) or np.isnan(expected.column("x")[0].as_py())
+    assert reader.read("train", 0, 100).equals(expected) or np.isnan(
+        expected.column("x")[0].as_py()
+    )
 
 
 # ------------------------------------------------------------------ hostile manifests
@@ -567,7 +624,17 @@ def test_a_manifest_that_makes_no_sense_is_refused(copy, change):
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"[]", b"null", b"\x80\x04]q\x00.", b'{"digest": "x", "digest": "y"}', b"[" * 100_000, b"\xff"]
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\x80\x04]q\x00.",
+        b'{"digest": "x", "digest": "y"}',
+        b"[" * 100_000,
+        b"\xff",
+    ],
 )
 def test_a_manifest_that_is_no_manifest_is_refused(copy, text):
     (copy.folder / "manifest.json").write_bytes(text)

@@ -1,4 +1,5 @@
-"""Faults while a cache is built: files forced to disk too late, a full disk, a read-only folder, several runs at once.
+"""Faults while a cache is built: files forced to disk too late, a full disk, a read-only folder,
+several runs at once.
 
 All real. Builds that are killed at every call are in test_cache_kills.py."""
 
@@ -18,7 +19,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import faulty_builds
-from faulty_builds import FORMATS, KEY, PATIENCE, Build, ended, forked, listing, shard, signed, until
+from faulty_builds import (
+    FORMATS,
+    KEY,
+    PATIENCE,
+    Build,
+    ended,
+    forked,
+    listing,
+    shard,
+    signed,
+    until,
+)
 
 from distcore_core.errors import CacheError, DistcoreError, UserError
 from distcore_data.arrow import from_numpy
@@ -40,7 +52,8 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_every_file_is_on_disk_before_the_manifest_is_written(tmp_path, monkeypatch, copied):
-    """Also if disks are slow. A copy of the builder in another process waits for each file that it writes."""
+    """Also if disks are slow. A copy of the builder in another process waits for each file that
+    it writes."""
     done, real = [], os.fsync
 
     def slow(handle):
@@ -53,7 +66,9 @@ def test_every_file_is_on_disk_before_the_manifest_is_written(tmp_path, monkeypa
         copy = pickle.loads(pickle.dumps(builder))  # noqa: S301
         if copied:
             values, _ = build.encoded()
-            entry = copy.write_shard("test", 0, pa.Table.from_arrays([from_numpy(values[:10])], names=["x"]))
+            entry = copy.write_shard(
+                "test", 0, pa.Table.from_arrays([from_numpy(values[:10])], names=["x"])
+            )
             assert [os.path.basename(name) for name in done] == [os.path.basename(entry.file)]
             (builder.folder / entry.file).unlink()
             (builder.folder / "test").rmdir()
@@ -81,7 +96,7 @@ def test_a_disk_that_fails_behind_the_writer_stops_the_build(tmp_path, monkeypat
     assert listing(tmp_path) == []
 
 
-# ------------------------------------------------------------------ a disk of its own, full or read-only
+# ------------------------------------------------------------- a disk of its own, full or read-only
 
 MOUNTED = """
 set -e
@@ -106,13 +121,20 @@ def namespace():
 
 
 def on_a_disk(tmp_path, mode, size="64m", below="", there="", builds=build):
-    """Build in a folder of a small disk; what was there before and after, the exit status, and what was said."""
+    """Build in a folder of a small disk; what was there before and after, the exit status, and
+    what was said."""
     command = namespace()
     if command is None:
         pytest.skip(
-            "no mount namespace is allowed here; calls that find no room were enumerated in test_cache_kills.py"
+            "no mount namespace is allowed here; calls that find no room were enumerated in "
+            "test_cache_kills.py"
         )
-    names = {"size": size, "mode": mode, "below": f"{below} {builds.name} {builds.rows}", "there": there}
+    names = {
+        "size": size,
+        "mode": mode,
+        "below": f"{below} {builds.name} {builds.rows}",
+        "there": there,
+    }
     disk = tmp_path / "disk"
     disk.mkdir()
     script = MOUNTED.format(disk=disk, python=sys.executable, script=SCRIPT, **names)
@@ -126,7 +148,9 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def room(folder):
     """Bytes that the files take on a disk in memory."""
-    return sum(-(-path.stat().st_size // PAGE) * PAGE for path in folder.rglob("*") if path.is_file())
+    return sum(
+        -(-path.stat().st_size // PAGE) * PAGE for path in folder.rglob("*") if path.is_file()
+    )
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -141,7 +165,9 @@ def test_a_disk_that_is_full_after_a_part_of_the_cache_is_as_it_was(tmp_path, la
     """Of a hundred percent it needs the last page: only that is enough."""
     builds, cache = large
     size = room(cache.folder) * percent // 100 // PAGE * PAGE
-    before, after, status, said = on_a_disk(tmp_path, "rw", size, below="/deep/cache", builds=builds)
+    before, after, status, said = on_a_disk(
+        tmp_path, "rw", size, below="/deep/cache", builds=builds
+    )
     if percent == 100:
         assert (status, said) == (0, "built\n")
         return
@@ -178,7 +204,10 @@ def test_a_cache_in_a_read_only_folder_is_a_hit(tmp_path, whole):
     assert (after, status, said) == (before, 0, "hit\n")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user; then no folder is out of its reach")
+@pytest.mark.skipif(
+    os.geteuid() != 0,
+    reason="only root can become another user; then no folder is out of its reach",
+)
 def test_a_folder_of_another_user_is_told_and_nothing_is_left(tmp_path):
     (tmp_path / "theirs").mkdir(mode=0o755)
     report = tmp_path / "report"
@@ -329,13 +358,25 @@ def test_ctrl_c_ends_the_wait(tmp_path, signs):
 def test_leftovers_of_other_keys_go_when_their_owner_is_dead(tmp_path):
     """And nothing that is not ours: the default folder lies beside the dataset."""
     dead, live, tail = "dead" * 10, "11fe" * 10, "0" * 32
-    for name in (f"{dead}.building-{tail}", f"{dead}.removing-{tail}", f"{live}.building-{tail}", "my.building-1"):
+    for name in (
+        f"{dead}.building-{tail}",
+        f"{dead}.removing-{tail}",
+        f"{live}.building-{tail}",
+        "my.building-1",
+    ):
         (tmp_path / name).mkdir()
     for name in (f"{dead}.lock", "poetry.lock", f"{dead}.csv"):
         (tmp_path / name).write_bytes(b"")
     with locked(tmp_path / f"{live}.lock"):
         build.ensure(tmp_path)
-        expected = {KEY, f"{live}.building-{tail}", f"{live}.lock", "my.building-1", "poetry.lock", f"{dead}.csv"}
+        expected = {
+            KEY,
+            f"{live}.building-{tail}",
+            f"{live}.lock",
+            "my.building-1",
+            "poetry.lock",
+            f"{dead}.csv",
+        }
         assert set(os.listdir(tmp_path)) == expected
 
 

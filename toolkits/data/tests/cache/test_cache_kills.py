@@ -1,4 +1,5 @@
-"""A build killed, or out of room, at every call it makes of the system, in every format: all or nothing, and never both."""
+"""A build killed, or out of room, at every call it makes of the system, in every format: all or
+nothing, and never both."""
 
 import errno
 import os
@@ -33,14 +34,17 @@ def whole(tmp_path_factory, build):
 @pytest.fixture
 def root(tmp_path):
     """In memory if that is possible: forcing to disk is counted all the same, and takes no time."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    ) as folder:
         yield Path(folder, "root")
 
 
 @pytest.mark.parametrize("state", ["nothing", "damaged"])
 def test_killed_at_any_call_leaves_no_half_cache_that_is_read(root, build, whole, state):
-    """Enumerated: every write (half of it done), fsync, rename, mkdir, unlink and rmdir of a build, until one gets to its
-    end. Syncing happens in threads, so their order varies; the number of calls does not."""
+    """Enumerated: every write (half of it done), fsync, rename, mkdir, unlink and rmdir of a build,
+    until one gets to its end. Syncing happens in threads, so their order varies; the number of
+    calls does not."""
     cache, number, finished = Cache(directory=str(root), key=faulty_builds.KEY), 0, False
     while not finished:
         number += 1
@@ -62,11 +66,13 @@ SYSTEM = (
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed; the forked enumeration above ran")
+@pytest.mark.skipif(
+    not shutil.which("strace"), reason="strace is not installed; the forked enumeration above ran"
+)
 @pytest.mark.parametrize("call", [each for group in SYSTEM for each in group])
 def test_killed_by_strace_at_any_call_leaves_no_half_cache_that_is_read(root, build, whole, call):
-    """The same with the system's own calls, so that nothing goes around Python. strace counts them thread by thread, so
-    there is one."""
+    """The same with the system's own calls, so that nothing goes around Python. strace counts them
+    thread by thread, so there is one."""
     cache, number, status = Cache(directory=str(root), key=faulty_builds.KEY), 0, None
     while status != 0:
         number += 1
@@ -84,7 +90,8 @@ def test_killed_by_strace_at_any_call_leaves_no_half_cache_that_is_read(root, bu
 
 @pytest.mark.parametrize("state", ["nothing", "damaged"])
 def test_any_call_that_fails_for_want_of_room_leaves_all_as_it_was(root, build, whole, state):
-    """Enumerated: ENOSPC from every write (half of it done), fsync and mkdir of a build, until it has all that it wants."""
+    """Enumerated: ENOSPC from every write (half of it done), fsync and mkdir of a build, until
+    it has all that it wants."""
     number, full = 0, True
 
     def no_room():

@@ -1,4 +1,5 @@
-"""Looking after caches: what is listed, who uses it, and that only what is ours and unused is ever removed."""
+"""Looking after caches: what is listed, who uses it, and that only what is ours and unused is
+ever removed."""
 
 import os
 import signal
@@ -36,7 +37,11 @@ ALL = Rules(unused=True)
 @pytest.fixture(params=["folder", "bucket"])
 def place(request, tmp_path):
     """Three caches, used one, two and three hours ago, where the place is a folder."""
-    root = str(tmp_path / "caches") if request.param == "folder" else f"memory://{tmp_path.name}/caches"
+    root = (
+        str(tmp_path / "caches")
+        if request.param == "folder"
+        else f"memory://{tmp_path.name}/caches"
+    )
     for number, key in enumerate(KEYS):
         cache = ensure_cache(root, key, build.format, build)
         if request.param == "folder":
@@ -164,7 +169,9 @@ def test_who_comes_while_a_cache_is_removed_finds_none(tmp_path, monkeypatch):
     real, comers = pruning.remove_directory, []
 
     def slow(path):
-        comer = subprocess.Popen([sys.executable, "-c", COMES, tmp_path, KEYS[0]], stdout=subprocess.PIPE, text=True)
+        comer = subprocess.Popen(
+            [sys.executable, "-c", COMES, tmp_path, KEYS[0]], stdout=subprocess.PIPE, text=True
+        )
         comers.append(comer)
         assert comer.stdout.readline() == "comes\n"
         time.sleep(0.3)
@@ -229,13 +236,18 @@ def test_a_use_in_a_bucket_beats_and_expires(monkeypatch):
 def test_rules(tmp_path, rules, going, dry_run):
     place = tmp_path
     for number, key in enumerate(KEYS):
-        cache, ago = ensure_cache(place, key, build.format, build), time.time() - (3 - number) * HOUR
+        cache, ago = (
+            ensure_cache(place, key, build.format, build),
+            time.time() - (3 - number) * HOUR,
+        )
         for path in (cache.folder / "manifest.json", cache.folder):
             os.utime(path, (ago, ago))
     found = decided(prune(place, rules, dry_run=dry_run))
     said = "would be removed" if dry_run else "removed"
     assert found == {key[0]: said if key[0] in going else "kept" for key in KEYS}
-    assert "".join(sorted(states(place))) == ("abc" if dry_run else "".join(sorted(set("abc") - set(going))))
+    assert "".join(sorted(states(place))) == (
+        "abc" if dry_run else "".join(sorted(set("abc") - set(going)))
+    )
 
 
 def test_keeping_a_size_lets_go_of_what_was_used_longest_ago(place):
@@ -284,7 +296,8 @@ def test_left_overs_in_a_bucket_go_after_a_day(monkeypatch):
 
 
 def test_what_is_not_ours_is_never_touched(tmp_path):
-    """The default folder lies beside the user's data, and a folder of ours may hold a file of theirs."""
+    """The default folder lies beside the user's data, and a folder of ours may hold a file of
+    theirs."""
     mixed = ensure_cache(tmp_path, KEYS[0], build.format, build).folder
     (mixed / "train" / "notes.txt").write_text("mine")
     linked = ensure_cache(tmp_path, KEYS[1], build.format, build).folder
@@ -299,7 +312,9 @@ def test_what_is_not_ours_is_never_touched(tmp_path):
     found = {entry.key[0]: entry for entry in list_caches(tmp_path)}
     assert {key: entry.state for key, entry in found.items()} == dict.fromkeys("abf", "foreign")
     assert "notes.txt" in found["a"].why
-    assert set(decided(prune(tmp_path, Rules(older_than=0, keep=0, unused=True))).values()) == {"kept"}
+    assert set(decided(prune(tmp_path, Rules(older_than=0, keep=0, unused=True))).values()) == {
+        "kept"
+    }
     assert listing(tmp_path) == before
 
 
@@ -343,7 +358,9 @@ def test_a_bucket_over_http(s3, monkeypatch):
 
     def make(builder, manifest, shards):
         values, splits = build.encoded()
-        builder.record([builder.write_shard("test", 0, pa.table({"x": from_numpy(values[splits == 2])}))])
+        builder.record(
+            [builder.write_shard("test", 0, pa.table({"x": from_numpy(values[splits == 2])}))]
+        )
 
     assert repair(cache, make) == 1
     assert store.read(name) == content
@@ -358,7 +375,9 @@ def test_a_bucket_over_http(s3, monkeypatch):
 def test_who_may_only_read_is_not_seen_and_reads(s3):
     proxy, _ = s3
     place = f"s3://{BUCKET}/caches"
-    cache = ensure_cache(place, KEYS[0], build.format, build, credentials=Credentials(proxy.options()))
+    cache = ensure_cache(
+        place, KEYS[0], build.format, build, credentials=Credentials(proxy.options())
+    )
     proxy.expect(Fault("denied", "PUT", "reading-"))
     use = begin_use(cache)
     build.assert_whole(cache)

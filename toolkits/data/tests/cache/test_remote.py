@@ -1,6 +1,8 @@
-"""Caches in a bucket: the same bytes as on a disk, committed by one put, whoever is killed, slow, second or refused.
+"""Caches in a bucket: the same bytes as on a disk, committed by one put, whoever is killed, slow,
+second or refused.
 
-Run as a script, this file builds one small cache: `test_remote.py ADDRESS`, the credentials as JSON on stdin.
+Run as a script, this file builds one small cache: `test_remote.py ADDRESS`, the credentials as JSON
+on stdin.
 """
 
 import json
@@ -23,7 +25,16 @@ from distcore_core.contracts import Column, PluginRef
 from distcore_core.errors import CacheError, StoreError, UserError
 from distcore_core.io.seals import sealed, unsealed
 from distcore_data.arrow import from_numpy
-from distcore_data.cache import SHARD_ROWS, Cache, Credentials, ensure_cache, open_cache, remote, remove, verify
+from distcore_data.cache import (
+    SHARD_ROWS,
+    Cache,
+    Credentials,
+    ensure_cache,
+    open_cache,
+    remote,
+    remove,
+    verify,
+)
 from distcore_data.cache import fetching as cache_fetching
 from distcore_data.stores import bucket, open_store
 from distcore_data.stores import lease as cache_lease
@@ -34,9 +45,12 @@ FORMAT = PluginRef(kind="caches", name="parquet", options={})
 ROWS = SHARD_ROWS + 50
 PLACE = f"s3://{BUCKET}/some/caches"
 PATIENCE = 60.0
-FILES = {"rows/00000.parquet", "rows/00001.parquet", "train/00000.parquet", "train/00001.parquet"} | {
-    *("validation/00000.parquet", "validation/00001.parquet")
-}
+FILES = {
+    "rows/00000.parquet",
+    "rows/00001.parquet",
+    "train/00000.parquet",
+    "train/00001.parquet",
+} | {*("validation/00000.parquet", "validation/00001.parquet")}
 
 
 def encoded(rows=ROWS):
@@ -52,7 +66,9 @@ def build(builder, through=lambda builder: builder, rows=ROWS):
         writer = through(builder)
         for code, split in enumerate(("train", "validation")):
             kept = from_numpy(values[part][splits[part] == code])
-            builder.record([writer.write_shard(split, index, pa.Table.from_arrays([kept], names=["x"]))])
+            builder.record(
+                [writer.write_shard(split, index, pa.Table.from_arrays([kept], names=["x"]))]
+            )
         builder.record([writer.write_split_map(index, splits[part])])
     builder.finish([Column(name="x", dtype="int32")], {}, {"digest": "d", "rows": rows})
 
@@ -66,7 +82,11 @@ def assert_whole(cache, rows=ROWS):
     values, splits = encoded(rows)
     with open_cache(cache) as reader:
         for code, split in enumerate(("train", "validation")):
-            assert reader.read(split, 0, reader.rows(split)).column(0).equals(from_numpy(values[splits == code]))
+            assert (
+                reader.read(split, 0, reader.rows(split))
+                .column(0)
+                .equals(from_numpy(values[splits == code]))
+            )
             assert reader.row_numbers(split).tolist() == np.flatnonzero(splits == code).tolist()
 
 
@@ -95,7 +115,9 @@ def objects(client):
     found = client.list_objects_v2(Bucket=BUCKET).get("Contents", ())
     keys = [each["Key"] for each in found]
     return {
-        key.removeprefix(f"some/caches/{KEY}/"): client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        key.removeprefix(f"some/caches/{KEY}/"): client.get_object(Bucket=BUCKET, Key=key)[
+            "Body"
+        ].read()
         for key in keys
     }
 
@@ -113,15 +135,23 @@ def assert_nothing_but(client, files=FILES):
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_the_files_are_those_of_a_disk(s3, ensure, tmp_path, copied):
-    """Also when workers on other machines write them: each put comes from a pickled copy of the builder."""
+    """Also when workers on other machines write them: each put comes from a pickled copy of the
+    builder."""
     proxy, client = s3
-    through = (lambda builder: pickle.loads(pickle.dumps(builder))) if copied else (lambda builder: builder)  # noqa: S301
+    through = (
+        (lambda builder: pickle.loads(pickle.dumps(builder)))  # noqa: S301
+        if copied
+        else (lambda builder: builder)
+    )
     cache = ensure(lambda builder: build(builder, through))
     assert_whole(cache)
     assert_nothing_but(client)
     here = ensure_cache(tmp_path, KEY, FORMAT, build)
     found = objects(client)
-    manifest, expected = unsealed(found["manifest.json"]), unsealed((here.folder / "manifest.json").read_bytes())
+    manifest, expected = (
+        unsealed(found["manifest.json"]),
+        unsealed((here.folder / "manifest.json").read_bytes()),
+    )
     version = manifest.pop("folder")
     assert manifest == expected
     for name in FILES:
@@ -164,7 +194,9 @@ def test_a_cache_that_was_copied_from_a_disk_is_read(s3, ensure, tmp_path):
     _, client = s3
     here = ensure_cache(tmp_path, KEY, FORMAT, build)
     for name in (*FILES, "manifest.json"):
-        client.put_object(Bucket=BUCKET, Key=f"some/caches/{KEY}/{name}", Body=(here.folder / name).read_bytes())
+        client.put_object(
+            Bucket=BUCKET, Key=f"some/caches/{KEY}/{name}", Body=(here.folder / name).read_bytes()
+        )
     assert_whole(ensure(refuse))
 
 
@@ -186,9 +218,13 @@ def test_damage_that_a_listing_shows_is_built_again(s3, ensure, damage, caplog):
     found = objects(client)
     victim = next(name for name in found if name.endswith("train/00000.parquet"))
     victim = "manifest.json" if damage == "manifest" else victim
-    content = {"cut": found[victim][:-1], "longer": found[victim] + b"1", "manifest": b"{}"}.get(damage)
+    content = {"cut": found[victim][:-1], "longer": found[victim] + b"1", "manifest": b"{}"}.get(
+        damage
+    )
     where = {"Bucket": BUCKET, "Key": f"some/caches/{KEY}/{victim}"}
-    client.put_object(**where, Body=content) if content is not None else client.delete_object(**where)
+    client.put_object(**where, Body=content) if content is not None else client.delete_object(
+        **where
+    )
     with caplog.at_level(logging.WARNING):
         assert_whole(ensure())
     assert victim in caplog.text
@@ -207,7 +243,9 @@ def test_a_changed_byte_is_never_read(s3, ensure, piece, monkeypatch):
     client.put_object(Bucket=BUCKET, Key=f"some/caches/{KEY}/{victim}", Body=bytes(content))
     with (
         open_cache(cache) as reader,
-        pytest.raises(CacheError, match=rf"{PLACE}/{KEY}/{victim} .*xxh3.*what is damaged is made again"),
+        pytest.raises(
+            CacheError, match=rf"{PLACE}/{KEY}/{victim} .*xxh3.*what is damaged is made again"
+        ),
     ):
         reader.read("train", 0, reader.rows("train"))
     with pytest.raises(CacheError, match=victim):
@@ -238,7 +276,9 @@ def test_a_build_and_a_read_through_faults_of_every_kind(s3, ensure):
     cache = ensure()
     assert_nothing_but(client)
     proxy.expect(
-        Fault("503", "GET", "train", times=2), Fault("reset", "GET", "train", times=2), Fault("lost", "GET", "rows")
+        Fault("503", "GET", "train", times=2),
+        Fault("reset", "GET", "train", times=2),
+        Fault("lost", "GET", "rows"),
     )
     assert_whole(cache)
     assert all(fault.times == 0 for fault in proxy.faults)
@@ -255,7 +295,9 @@ def test_a_put_of_the_manifest_that_was_never_answered_is_looked_at(s3, ensure):
 def test_a_store_that_stays_down_ends_the_build_and_nothing_is_left(s3, ensure, part):
     proxy, client = s3
     proxy.expect(Fault("503", "PUT", part, times=99))
-    with pytest.raises(StoreError, match=rf"{part}.* could not be (written|created) in 6 attempts \(SlowDown"):
+    with pytest.raises(
+        StoreError, match=rf"{part}.* could not be (written|created) in 6 attempts \(SlowDown"
+    ):
         ensure()
     assert objects(client) == {}
 
@@ -272,7 +314,8 @@ def test_a_token_that_expires_is_told_and_the_next_run_builds(s3, ensure):
         build(builder)
 
     with pytest.raises(
-        StoreError, match=r"train/00000\.parquet could not be written \(ExpiredToken.*cache_credentials"
+        StoreError,
+        match=r"train/00000\.parquet could not be written \(ExpiredToken.*cache_credentials",
     ):
         ensure(expire)
     assert "manifest.json" not in objects(client)
@@ -291,7 +334,9 @@ def test_a_store_that_ignores_conditions_is_refused(s3, ensure):
 
 def test_a_bucket_that_is_not_there(s3):
     with pytest.raises(StoreError, match="NoSuchBucket"):
-        ensure_cache("s3://nobody-has-this/a", KEY, FORMAT, build, credentials=Credentials(s3[0].options()))
+        ensure_cache(
+            "s3://nobody-has-this/a", KEY, FORMAT, build, credentials=Credentials(s3[0].options())
+        )
 
 
 def test_an_object_that_vanished_is_noticed_before_the_commit(s3, ensure):
@@ -299,7 +344,9 @@ def test_an_object_that_vanished_is_noticed_before_the_commit(s3, ensure):
 
     def robbed(builder):
         build(builder)
-        client.delete_object(Bucket=BUCKET, Key=f"some/caches/{KEY}/{builder.version}/train/00000.parquet")
+        client.delete_object(
+            Bucket=BUCKET, Key=f"some/caches/{KEY}/{builder.version}/train/00000.parquet"
+        )
 
     with pytest.raises(CacheError, match=r"train/00000\.parquet was put with .* is not there"):
         ensure(robbed)
@@ -315,10 +362,15 @@ def test_a_reader_fetches_only_what_it_reads(s3, ensure):
     proxy.expect()
     with open_cache(cache) as reader:
         reader.read("train", 0, 10)
-    assert [path.rpartition("/")[2] for method, path in proxy.seen] == ["manifest.json", "00000.parquet"]
+    assert [path.rpartition("/")[2] for method, path in proxy.seen] == [
+        "manifest.json",
+        "00000.parquet",
+    ]
 
 
-def test_what_is_expected_is_fetched_ahead_and_no_more_than_there_is_room_for(s3, ensure, monkeypatch, tmp_path):
+def test_what_is_expected_is_fetched_ahead_and_no_more_than_there_is_room_for(
+    s3, ensure, monkeypatch, tmp_path
+):
     proxy, _ = s3
     cache = ensure()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -337,9 +389,13 @@ def test_what_is_expected_is_fetched_ahead_and_no_more_than_there_is_room_for(s3
         reader.expect("validation", 0, 1)
         reader.read("train", 0, reader.rows("train"))
         assert proxy.count("GET", "train/00000") == 1
-    threads = [each.name for each in threading.enumerate() if each.name.startswith("distcore-ahead")]
+    threads = [
+        each.name for each in threading.enumerate() if each.name.startswith("distcore-ahead")
+    ]
     assert threads == []
-    assert len(os.listdir("/proc/self/fd")) <= handles + 4  # connections that are kept for the next request
+    assert (
+        len(os.listdir("/proc/self/fd")) <= handles + 4
+    )  # connections that are kept for the next request
     assert list(tmp_path.iterdir()) == []
 
 
@@ -360,7 +416,9 @@ def test_an_error_while_fetching_ahead_is_told_to_who_reads(s3, ensure):
     with open_cache(cache) as reader:
         proxy.expect(Fault("denied", "GET", "train/00000", times=9))
         reader.expect("train", 0, reader.rows("train"))
-        with pytest.raises(StoreError, match=r"train/00000\.parquet could not be read \(AccessDenied"):
+        with pytest.raises(
+            StoreError, match=r"train/00000\.parquet could not be read \(AccessDenied"
+        ):
             reader.read("train", 0, 1)
 
 
@@ -414,7 +472,10 @@ def test_who_waits_says_so_and_hits(s3, ensure):
 def test_eight_processes_build_one_cache(s3, tmp_path):
     proxy, client = s3
     command = [sys.executable, __file__, PLACE]
-    runs = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    runs = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(8)
+    ]
     for run in runs:
         run.stdin.write(json.dumps(proxy.options()))
         run.stdin.close()
@@ -436,8 +497,8 @@ def small(builder):
 
 
 def killed_at(number, before, proxy, ensure):
-    """Build in a forked process that is killed when its number-th request that changes the bucket is about to reach the
-    store, or was carried out there. True if it got to its end before."""
+    """Build in a forked process that is killed when its number-th request that changes the bucket
+    is about to reach the store, or was carried out there. True if it got to its end before."""
     changes = []
     born = threading.Event()
     child = os.fork()
@@ -467,11 +528,19 @@ def killed_at(number, before, proxy, ensure):
 
 @pytest.mark.parametrize("state", ["nothing", pytest.param("damaged", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_killed_at_any_change_of_the_bucket_the_next_run_reads_or_builds(s3, ensure, state, before, monkeypatch):
+def test_killed_at_any_change_of_the_bucket_the_next_run_reads_or_builds(
+    s3, ensure, state, before, monkeypatch
+):
     """Enumerated: every put and delete of a build, until one gets to its end."""
     proxy, client = s3
-    monkeypatch.setattr(cache_lease, "BEAT", 60.0)  # so that the changes of a build are the same ones each time
-    cache, number, hits = Cache(directory=PLACE, key=KEY, credentials=Credentials(proxy.options())), 0, 0
+    monkeypatch.setattr(
+        cache_lease, "BEAT", 60.0
+    )  # so that the changes of a build are the same ones each time
+    cache, number, hits = (
+        Cache(directory=PLACE, key=KEY, credentials=Credentials(proxy.options())),
+        0,
+        0,
+    )
     while True:
         number += 1
         for name in objects(client):
@@ -493,7 +562,8 @@ def test_killed_at_any_change_of_the_bucket_the_next_run_reads_or_builds(s3, ens
             assert_nothing_but(client, FEW_FILES)
     # At least the lease and its proof, the files, the manifest, and the end of the lease.
     assert number - 1 >= 2 + len(FEW_FILES) + 1 + 1 + (state == "damaged")
-    # Once the manifest is there it is a hit, while the rest of a damaged version and the lease are deleted.
+    # Once the manifest is there it is a hit, while the rest of a damaged version and the lease are
+    # deleted.
     assert hits == (1 if before else 2) + (len(FEW_FILES) - 1 if state == "damaged" else 0)
     assert_nothing_but(client, FEW_FILES)
 
@@ -506,7 +576,14 @@ def main():
         build(builder)
 
     credentials = Credentials(json.load(sys.stdin))
-    ensure_cache(sys.argv[1], KEY, FORMAT, signed, credentials=credentials, on_hit=lambda _: outcome.append("hit"))
+    ensure_cache(
+        sys.argv[1],
+        KEY,
+        FORMAT,
+        signed,
+        credentials=credentials,
+        on_hit=lambda _: outcome.append("hit"),
+    )
     print(*outcome)
 
 

@@ -1,4 +1,5 @@
-"""Damaged files of a cache are made again, and only those: the same bytes in the same place, whatever stops it."""
+"""Damaged files of a cache are made again, and only those: the same bytes in the same place,
+whatever stops it."""
 
 import os
 import shutil
@@ -39,19 +40,24 @@ def root(request):
     if request.param == "bucket":
         yield f"memory://{os.urandom(8).hex()}/caches"
         return
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    ) as folder:
         yield f"{folder}/caches"
 
 
 def maker(build, made=None):
-    """What prepares a cache of `build` again, from its source; `made` keeps the files that were asked for."""
+    """What prepares a cache of `build` again, from its source; `made` keeps the files that were
+    asked for."""
 
     def make(builder, manifest, shards):
         if made is not None:
             made.append((sorted(builder.damaged), sorted(shards)))
         values, splits = build.encoded()
         for code, split in enumerate(SPLITS):
-            builder.record([builder.write_shard(split, 0, pa.table({"x": from_numpy(values[splits == code])}))])
+            builder.record(
+                [builder.write_shard(split, 0, pa.table({"x": from_numpy(values[splits == code])}))]
+            )
         builder.record([builder.write_split_map(0, splits)])
 
     return make
@@ -60,7 +66,11 @@ def maker(build, made=None):
 def names(cache):
     """The objects of the shards, by the manifest's names for them."""
     found = cache.store().list(f"{cache.key}/")
-    return {"/".join(name.split("/")[-2:]): name for name in found if name.split("/")[-2] in (*SPLITS, "rows")}
+    return {
+        "/".join(name.split("/")[-2:]): name
+        for name in found
+        if name.split("/")[-2] in (*SPLITS, "rows")
+    }
 
 
 def damage(cache, part, how):
@@ -150,7 +160,9 @@ def test_a_large_cache_is_looked_at_where_a_reader_found_damage(tmp_path, monkey
     assert contents(cache) == before
 
 
-@pytest.mark.parametrize("noted", [b"", b"{}", b"[1, null]", b'["../../secret", "train/99999.parquet"]', b"\xff" * 9])
+@pytest.mark.parametrize(
+    "noted", [b"", b"{}", b"[1, null]", b'["../../secret", "train/99999.parquet"]', b"\xff" * 9]
+)
 def test_what_is_noted_as_damaged_is_not_believed(tmp_path, monkeypatch, noted):
     monkeypatch.setattr(repairs, "CHECKED_BYTES", 0)
     cache, made = Build().ensure(tmp_path), []
@@ -167,7 +179,10 @@ def test_bytes_that_come_out_otherwise_mean_a_new_cache(root, caplog):
     document = unsealed(store.read(f"{KEY}/manifest.json"))
     document["splits"]["train"]["shards"][0]["sha256"] = "0" * 64
     document["splits"]["train"]["shards"][0]["xxh3"] = "0" * 16
-    store.write(f"{KEY}/manifest.json", sealed({name: each for name, each in document.items() if name != "digest"}))
+    store.write(
+        f"{KEY}/manifest.json",
+        sealed({name: each for name, each in document.items() if name != "digest"}),
+    )
     noticed(cache)
     assert repair(cache, maker(build)) == 0
     assert "made again with other bytes" in caplog.text
@@ -194,7 +209,9 @@ def test_what_lies_in_the_way_of_a_file_means_a_new_cache(tmp_path, name, where,
     build = Build(name)
     cache = build.ensure(tmp_path)
     place = next(
-        each for each in sorted(cache.folder.rglob("*")) if str(each.relative_to(cache.folder)).startswith(where)
+        each
+        for each in sorted(cache.folder.rglob("*"))
+        if str(each.relative_to(cache.folder)).startswith(where)
     )
     if place.is_dir():
         shutil.rmtree(place)
@@ -226,7 +243,9 @@ def test_what_stops_a_repair_leaves_the_rest(tmp_path):
 def test_killed_at_any_call_of_a_repair(tmp_path, name):
     """Enumerated: each file is damaged or right, and the next run goes on."""
     build, number, finished = Build(name, 3000), 0, False
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    ) as folder:
         cache = build.ensure(folder)
         before = contents(cache)
         while not finished:

@@ -1,4 +1,5 @@
-"""Exact sums: the integers that fractions.Fraction gives, for any partition and any order of merging."""
+"""Exact sums: the integers that fractions.Fraction gives, for any partition and any order of
+merging."""
 
 import math
 import pickle
@@ -14,7 +15,11 @@ from distcore_data.encoding.exactsum import CHUNK, ROW, ExactSum, Moments, momen
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 LISTS = st.lists(
-    st.one_of(FINITE, st.floats(-1e3, 1e3), st.sampled_from([0.0, -0.0, 5e-324, -5e-324, 1.7976931348623157e308]))
+    st.one_of(
+        FINITE,
+        st.floats(-1e3, 1e3),
+        st.sampled_from([0.0, -0.0, 5e-324, -5e-324, 1.7976931348623157e308]),
+    )
 )
 
 
@@ -38,15 +43,23 @@ def test_sum_and_squares_are_those_of_rational_arithmetic(values):
 @given(LISTS, st.lists(st.integers(0, 50), max_size=5), st.randoms())
 def test_any_partition_and_merge_order_gives_the_same_state(values, cuts, random):
     array = np.array(values, np.float64)
-    parts = [Moments.of(part) for part in np.split(array, sorted(min(cut, len(array)) for cut in cuts))]
+    parts = [
+        Moments.of(part) for part in np.split(array, sorted(min(cut, len(array)) for cut in cuts))
+    ]
     random.shuffle(parts)
     assert reduce(Moments.merge, parts) == Moments.of(array)
-    sums = [ExactSum.of(part) for part in np.split(array, 2)] if len(array) % 2 == 0 else [ExactSum.of(array)]
+    sums = (
+        [ExactSum.of(part) for part in np.split(array, 2)]
+        if len(array) % 2 == 0
+        else [ExactSum.of(array)]
+    )
     assert reduce(ExactSum.merge, reversed(sums)) == ExactSum.of(array)
 
 
 @pytest.mark.parametrize("count", [ROW - 1, ROW + 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
-@pytest.mark.parametrize("kind", ["normal", "lognormal", "integers", "wide", "zeros", "tiny", "huge"])
+@pytest.mark.parametrize(
+    "kind", ["normal", "lognormal", "integers", "wide", "zeros", "tiny", "huge"]
+)
 def test_large_arrays_of_each_shape_are_exact(kind, count):
     rng = np.random.default_rng(count)
     values = {

@@ -1,4 +1,5 @@
-"""Fit and encode: the same bytes whatever the partitions, threads and format; what was fitted, split and filled."""
+"""Fit and encode: the same bytes whatever the partitions, threads and format; what was fitted,
+split and filled."""
 
 import hashlib
 import json
@@ -66,7 +67,8 @@ USUAL = [
 
 
 class Cut(SourceBase):
-    """A source whose partitions are cut at given rows: what engines with partitions of their own do."""
+    """A source whose partitions are cut at given rows: what engines with partitions of their own
+    do."""
 
     def __init__(self, table, raw, cuts):
         self.source = open_source(table, raw)
@@ -77,7 +79,10 @@ class Cut(SourceBase):
         return self.source.digest()
 
     def partitions(self, target_bytes):
-        return [Piece(self.whole.slice(low, high - low)) for low, high in zip(self.cuts, self.cuts[1:], strict=False)]
+        return [
+            Piece(self.whole.slice(low, high - low))
+            for low, high in zip(self.cuts, self.cuts[1:], strict=False)
+        ]
 
     def check_unchanged(self, content=True):
         pass
@@ -108,14 +113,28 @@ def build(folder, source, specifications=USUAL, split=None, threads=2, splitter=
     builder = CacheBuilder(folder, "key", PARQUET, PLUGINS)
     fitted = fit_and_encode(source, processor, features, splitter, builder, seed=42, **options)
     assert not list(builder.scratch.iterdir())
-    builder.finish(fitted.columns.values(), fitted.metadata, {"digest": "d", "rows": fitted.source_rows}, fitted.rows)
+    builder.finish(
+        fitted.columns.values(),
+        fitted.metadata,
+        {"digest": "d", "rows": fitted.source_rows},
+        fitted.rows,
+    )
     files = CacheFiles(LocalStore(folder), "")
-    return fitted, CacheReader(files, files.manifest("key"), PLUGINS.make(CACHE_FORMAT, "parquet", {}))
+    return fitted, CacheReader(
+        files, files.manifest("key"), PLUGINS.make(CACHE_FORMAT, "parquet", {})
+    )
 
 
 def digests(folder):
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    ]
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +163,9 @@ def test_any_partitions_and_threads_give_the_same_bytes_and_statistics(
 @pytest.mark.parametrize("split", ["stratify", "datetime", "fixed", "hash"])
 def test_every_split_is_the_same_for_any_partitions(split, table, tmp_path):
     days = pa.array([f"2024-{1 + row * 7 % 12:02d}-{1 + row % 28:02d}" for row in range(3000)])
-    table = table.append_column("day", days).append_column("part", pa.array([str(row % 3) for row in range(3000)]))
+    table = table.append_column("day", days).append_column(
+        "part", pa.array([str(row % 3) for row in range(3000)])
+    )
     column = {"stratify": "colour", "datetime": "day", "fixed": "part", "hash": "colour"}[split]
     options = {"type": split, "column": column}
     raw = {**Features._make(USUAL, PLUGINS).raw(), column: "category"}
@@ -181,7 +202,10 @@ def test_shards_hold_the_rows_in_order_and_the_map_says_where_each_is(table, tmp
 
 def test_rows_that_miss_a_target_are_dropped_but_count_in_other_columns(tmp_path, caplog):
     rows = {"x": [1.0, 2.0, 3.0, 100.0, None] * 300, "t": [1.0, 2.0, 3.0, None, 4.0] * 300}
-    spec = [feature("x", "number", missing_value_strategy="fill_with_mean"), feature("t", "number", "output")]
+    spec = [
+        feature("x", "number", missing_value_strategy="fill_with_mean"),
+        feature("t", "number", "output"),
+    ]
     with caplog.at_level(logging.WARNING):
         fitted, reader = build(tmp_path / "cache", rows, spec)
     assert sum(fitted.rows.values()) == 1200
@@ -189,7 +213,12 @@ def test_rows_that_miss_a_target_are_dropped_but_count_in_other_columns(tmp_path
     assert fitted.metadata["x"]["mean"] == 26.5
     numbers = np.concatenate([reader.row_numbers(split) for split in SPLITS])
     assert not (numbers % 5 == 3).any()
-    assert set(reader.read("train", 0, fitted.rows["train"]).column("t").to_pylist()) == {1.0, 2.0, 3.0, 4.0}
+    assert set(reader.read("train", 0, fitted.rows["train"]).column("t").to_pylist()) == {
+        1.0,
+        2.0,
+        3.0,
+        4.0,
+    }
 
 
 def test_neighbours_fill_across_shards_and_statistics_are_of_the_filled_column(tmp_path):
@@ -198,7 +227,9 @@ def test_neighbours_fill_across_shards_and_statistics_are_of_the_filled_column(t
         feature("x", "number", missing_value_strategy="ffill", normalization=None),
         feature("t", "number", "output"),
     ]
-    fitted, reader = build(tmp_path / "cache", {"x": column, "t": list(map(float, range(3001)))}, spec)
+    fitted, reader = build(
+        tmp_path / "cache", {"x": column, "t": list(map(float, range(3001)))}, spec
+    )
     assert fitted.metadata["x"]["count"] == 3001
     for split in SPLITS:
         found = reader.read(split, 0, fitted.rows[split]).column("x").to_pylist()
@@ -221,7 +252,9 @@ def test_given_sets_stay_what_they_are(table, tmp_path):
     raw = Features._make(USUAL, PLUGINS).raw()
     parts = [(0, open_source(table.slice(0, 2000), raw)), (2, open_source(table.slice(2000), raw))]
     source = JoinedSource(parts)
-    fitted, reader = build(tmp_path / "cache", source, splitter=GivenSplitter(source.partition_splits))
+    fitted, reader = build(
+        tmp_path / "cache", source, splitter=GivenSplitter(source.partition_splits)
+    )
     assert fitted.rows == {"train": 2000, "validation": 0, "test": 1000}
     assert reader.row_numbers("test").tolist() == list(range(2000, 3000))
 
@@ -252,13 +285,18 @@ def test_a_target_of_one_class_names_dataset_and_column(tmp_path):
 
 def test_a_dataset_where_every_row_is_dropped_says_so(tmp_path):
     rows = {"x": [1.0, None] * 5, "t": [None, 1.0] * 5}
-    spec = [feature("x", "number", missing_value_strategy="drop_row"), feature("t", "number", "output")]
+    spec = [
+        feature("x", "number", missing_value_strategy="drop_row"),
+        feature("t", "number", "output"),
+    ]
     with pytest.raises(DataError, match=r"No row of people\.csv is left.*drop_row"):
         build(tmp_path / "cache", rows, spec, dataset="people.csv")
 
 
 def test_a_split_that_leaves_nothing_to_train_on_says_so(table, tmp_path):
-    with pytest.raises(UserError, match=r"no row of the dataset for training \(0 train, \d+ validation, \d+ test\)"):
+    with pytest.raises(
+        UserError, match=r"no row of the dataset for training \(0 train, \d+ validation, \d+ test\)"
+    ):
         build(tmp_path / "cache", table, split={"type": "random", "probabilities": [0, 0.5, 0.5]})
 
 
@@ -284,11 +322,16 @@ def test_new_data_is_encoded_like_the_fitted_rows_in_order(table, tmp_path):
         numbers = reader.row_numbers(split)
         stored = reader.read(split, 0, len(numbers))
         for name in stored.schema.names:
-            assert whole[name].take(pa.array(numbers)).to_pylist() == stored.column(name).to_pylist()
+            assert (
+                whole[name].take(pa.array(numbers)).to_pylist() == stored.column(name).to_pylist()
+            )
 
 
 def test_prediction_needs_the_inputs_alone_and_says_which_rows_are_left_out(tmp_path, caplog):
-    spec = [feature("x", "number", missing_value_strategy="drop_row"), feature("t", "number", "output")]
+    spec = [
+        feature("x", "number", missing_value_strategy="drop_row"),
+        feature("t", "number", "output"),
+    ]
     rows = {"x": [1.0, 2.0, None, 3.0] * 5, "t": [1.0, 2.0, 3.0, 4.0] * 5}
     fitted, _ = build(tmp_path / "cache", rows, spec)
     features = Features._make(spec, PLUGINS).fitted(fitted.metadata)
@@ -311,7 +354,14 @@ def test_bfill_in_new_data_looks_ahead_over_partitions(tmp_path):
     features = Features._make(spec, PLUGINS).fitted(fitted.metadata)
     new = {"x": [1.0, None, None, None, 9.0, None], "t": [0.0] * 6}
     stream = encode_stream(Cut(new, {"x": "number", "t": "number"}, [1, 2, 3]), features)
-    assert [value for _, batch in stream for value in batch.column("x").to_pylist()] == [1.0, 9.0, 9.0, 9.0, 9.0, 9.0]
+    assert [value for _, batch in stream for value in batch.column("x").to_pylist()] == [
+        1.0,
+        9.0,
+        9.0,
+        9.0,
+        9.0,
+        9.0,
+    ]
 
 
 def test_the_functions_of_a_shard_pickle(table, tmp_path):

@@ -7,11 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcore_data.encoding.missing import Neighbours, dropped, ends, fill, joined, neighbours, valid
+from distcore_data.encoding.missing import (
+    Neighbours,
+    dropped,
+    ends,
+    fill,
+    joined,
+    neighbours,
+    valid,
+)
 
 COLUMNS = st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "c"])), max_size=40)
 CUTS = st.lists(st.integers(0, 40), max_size=5)
-TYPES = {"category": pa.dictionary(pa.int32(), pa.utf8()), "string": pa.utf8(), "number": pa.float64()}
+TYPES = {
+    "category": pa.dictionary(pa.int32(), pa.utf8()),
+    "string": pa.utf8(),
+    "number": pa.float64(),
+}
 
 
 def column(values, raw, pieces=2):
@@ -19,10 +31,13 @@ def column(values, raw, pieces=2):
     if raw == "number":
         values = [None if value is None else float(ord(value)) for value in values]
     parts = [
-        values[start::1][: len(values) // pieces + 1] for start in range(0, len(values), len(values) // pieces + 1)
+        values[start::1][: len(values) // pieces + 1]
+        for start in range(0, len(values), len(values) // pieces + 1)
     ]
     arrays = [
-        pa.array(part, pa.utf8()).dictionary_encode() if raw == "category" else pa.array(part, TYPES[raw])
+        pa.array(part, pa.utf8()).dictionary_encode()
+        if raw == "category"
+        else pa.array(part, TYPES[raw])
         for part in parts
     ]
     return pa.chunked_array(arrays, TYPES[raw])

@@ -1,4 +1,5 @@
-"""Splits: the same rows whatever the shards, the right proportions, and an error that names what cannot be split."""
+"""Splits: the same rows whatever the shards, the right proportions, and an error that names what
+cannot be split."""
 
 import pickle
 from datetime import datetime, timedelta
@@ -17,7 +18,8 @@ from distcore_data.encoding.splitter import Rows, Splitter, coded
 
 
 def assigned(splitter: Splitter, values, cuts=(), kept=None):
-    """The splits of all rows, the dataset cut into shards at these rows; values: the column, or how many rows."""
+    """The splits of all rows, the dataset cut into shards at these rows; values: the column, or
+    how many rows."""
     count = values if isinstance(values, int) else len(values)
     numbers = np.arange(count, dtype=np.int64)
     if kept is not None:
@@ -28,12 +30,19 @@ def assigned(splitter: Splitter, values, cuts=(), kept=None):
         if not isinstance(values, int):
             # Every shard comes in two pieces with dictionaries of their own, as blocks do.
             own = [values[row] for row in numbers[part]]
-            pieces = [pa.array(piece, pa.utf8()).dictionary_encode() for piece in (own[:3], own[3:])]
+            pieces = [
+                pa.array(piece, pa.utf8()).dictionary_encode() for piece in (own[:3], own[3:])
+            ]
             columns = {splitter.column: pa.chunked_array(pieces)}
         shards.append(Rows(numbers[part], columns))
-    surveys = [splitter.survey(shard) for shard in shards] if splitter.surveys else [None] * len(shards)
+    surveys = (
+        [splitter.survey(shard) for shard in shards] if splitter.surveys else [None] * len(shards)
+    )
     splitter = pickle.loads(pickle.dumps(splitter))  # noqa: S301
-    parts = [splitter.assign(shard, carry) for shard, carry in zip(shards, splitter.carries(surveys), strict=True)]
+    parts = [
+        splitter.assign(shard, carry)
+        for shard, carry in zip(shards, splitter.carries(surveys), strict=True)
+    ]
     found = np.concatenate(parts)
     assert found.dtype == np.int8
     return found
@@ -49,17 +58,23 @@ def test_random_depends_on_seed_and_row_number_alone(seed, cuts):
 
 
 def test_random_has_the_proportions_and_another_seed_is_another_split():
-    splits = assigned(make_splitter({"type": "random", "probabilities": [0.7, 0.1, 0.2]}, 1), 100_000)
+    splits = assigned(
+        make_splitter({"type": "random", "probabilities": [0.7, 0.1, 0.2]}, 1), 100_000
+    )
     assert np.abs(np.bincount(splits) / 100_000 - [0.7, 0.1, 0.2]).max() < 0.005
     other = assigned(make_splitter({"type": "random"}, 2), 100_000)
     assert abs((splits == other).mean() - (0.49 + 0.01 + 0.04)) < 0.01
 
 
-@pytest.mark.parametrize("shares", [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.5, 0.5, 0], [0.9, 0, 0.1], [0, 0.5, 0.5]])
+@pytest.mark.parametrize(
+    "shares", [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.5, 0.5, 0], [0.9, 0, 0.1], [0, 0.5, 0.5]]
+)
 @pytest.mark.parametrize("kind", ["random", "stratify", "hash"])
 def test_a_share_of_nothing_gets_nothing(kind, shares):
     values = [str(row % 997) for row in range(4000)]
-    splits = assigned(make_splitter({"type": kind, "column": "c", "probabilities": shares}, 3), values)
+    splits = assigned(
+        make_splitter({"type": kind, "column": "c", "probabilities": shares}, 3), values
+    )
     counts = np.bincount(splits, minlength=3)
     assert [count > 0 for count in counts] == [share > 0 for share in shares]
 
@@ -70,7 +85,9 @@ CLASSES = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=
 @settings(max_examples=60)
 @given(CLASSES, st.lists(st.integers(0, 400), max_size=4), st.integers(0, 99))
 def test_stratify_gives_every_class_its_proportions_whatever_the_shards(values, cuts, seed):
-    splitter = make_splitter({"type": "stratify", "column": "c", "probabilities": [0.6, 0.2, 0.2]}, seed)
+    splitter = make_splitter(
+        {"type": "stratify", "column": "c", "probabilities": [0.6, 0.2, 0.2]}, seed
+    )
     splits = assigned(splitter, values)
     for each in set(values):
         rows = [split for split, value in zip(splits, values, strict=True) if value == each]
@@ -94,7 +111,10 @@ def test_stratify_over_groups_shards_and_dropped_rows():
     numbers = np.flatnonzero(kept)
     for each in ("x", "y", "rare"):
         rows = whole[[values[row] == each for row in numbers]]
-        assert np.abs(np.bincount(rows, minlength=3) - np.array([0.7, 0.1, 0.2]) * len(rows)).max() <= 2
+        assert (
+            np.abs(np.bincount(rows, minlength=3) - np.array([0.7, 0.1, 0.2]) * len(rows)).max()
+            <= 2
+        )
     # Not by position: the first tenth of a class is split like the rest.
     first = whole[:1500]
     assert abs((first == 0).mean() - 0.7) < 0.05
@@ -120,11 +140,16 @@ def test_every_beginning_of_the_spread_sequence_has_its_proportions(shares, dith
 
 
 @settings(max_examples=60)
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=300), st.lists(st.integers(0, 300), max_size=4))
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=300),
+    st.lists(st.integers(0, 300), max_size=4),
+)
 def test_datetime_takes_the_earliest_rows_for_training_ties_by_row_number(days, cuts):
     start = datetime(2020, 1, 1)
     values = [str(start + timedelta(days=day)) for day in days]
-    splitter = make_splitter({"type": "datetime", "column": "c", "probabilities": [0.6, 0.2, 0.2]}, 0)
+    splitter = make_splitter(
+        {"type": "datetime", "column": "c", "probabilities": [0.6, 0.2, 0.2]}, 0
+    )
     splits = assigned(splitter, values, cuts)
     order = np.lexsort((np.arange(len(days)), days))
     train, known = int(0.6 * len(days) + 0.5), int(0.8 * len(days) + 0.5)
@@ -135,7 +160,13 @@ def test_datetime_takes_the_earliest_rows_for_training_ties_by_row_number(days, 
 
 
 def test_dates_of_many_spellings_are_read():
-    texts = ["2024-02-29", "2024-02-29T12:00", "2024-02-29 12:00:00.5", "2024-02-29T13:00:00+01:00", "02/29/2024"]
+    texts = [
+        "2024-02-29",
+        "2024-02-29T12:00",
+        "2024-02-29 12:00:00.5",
+        "2024-02-29T13:00:00+01:00",
+        "02/29/2024",
+    ]
     days = np.datetime64("2024-02-29T00:00:00", "ns").astype(np.int64)
     noon = days + 12 * 3600 * 10**9
     assert parse_times(texts) == [days, noon, noon + 5 * 10**8, noon, days]
@@ -153,7 +184,9 @@ def test_dates_of_many_spellings_are_read():
     assert parse_times(["29.02.2024", "13/02/2024x"]) == [None, None]
 
 
-@pytest.mark.parametrize(("value", "said"), [("soon", "'soon' is no date"), (None, "the date is missing")])
+@pytest.mark.parametrize(
+    ("value", "said"), [("soon", "'soon' is no date"), (None, "the date is missing")]
+)
 def test_a_date_that_cannot_be_read_names_row_and_column(value, said):
     splitter = make_splitter({"type": "datetime", "column": "day"}, 0)
     with pytest.raises(DataError, match=rf"Row 5 .*column 'day': {said}.*Write dates"):
@@ -162,15 +195,36 @@ def test_a_date_that_cannot_be_read_names_row_and_column(value, said):
 
 def test_fixed_reads_numbers_and_names():
     values = ["0", "1", "2", "train", "Validation", " test ", "1.0", "training", "val"]
-    assert assigned(make_splitter({"type": "fixed", "column": "s"}, 0), values).tolist() == [0, 1, 2, 0, 1, 2, 1, 0, 1]
-    assert [fixed_value(each) for each in (0.0, 2.0, 3.0, "x", None, True)] == [0, 2, -1, -1, -1, -1]
+    assert assigned(make_splitter({"type": "fixed", "column": "s"}, 0), values).tolist() == [
+        0,
+        1,
+        2,
+        0,
+        1,
+        2,
+        1,
+        0,
+        1,
+    ]
+    assert [fixed_value(each) for each in (0.0, 2.0, 3.0, "x", None, True)] == [
+        0,
+        2,
+        -1,
+        -1,
+        -1,
+        -1,
+    ]
     assert make_splitter({"type": "fixed"}, 0).needs == {"split": "category"}
 
 
-@pytest.mark.parametrize(("value", "said"), [("3", "'3' is no split"), (None, "the value is missing")])
+@pytest.mark.parametrize(
+    ("value", "said"), [("3", "'3' is no split"), (None, "the value is missing")]
+)
 def test_a_fixed_value_that_is_no_split_names_row_and_column(value, said):
     with pytest.raises(DataError, match=rf"Row 4 .*split column 's': {said}.*Write 0 or train"):
-        assigned(make_splitter({"type": "fixed", "column": "s"}, 0), ["0"] * 4 + [value, "1"], cuts=[3])
+        assigned(
+            make_splitter({"type": "fixed", "column": "s"}, 0), ["0"] * 4 + [value, "1"], cuts=[3]
+        )
 
 
 def test_hash_is_ludwigs():
@@ -185,7 +239,9 @@ def test_hash_is_ludwigs():
     values = [f"user_{row % 50}" for row in range(500)]
     splits = assigned(make_splitter({"type": "hash", "column": "id"}, 0), values, cuts=[100, 333])
     assert all(len({splits[row] for row in range(start, 500, 50)}) == 1 for start in range(50))
-    assert np.array_equal(splits, assigned(make_splitter({"type": "hash", "column": "id"}, 9), values))
+    assert np.array_equal(
+        splits, assigned(make_splitter({"type": "hash", "column": "id"}, 9), values)
+    )
 
 
 def test_numbers_and_texts_are_coded_too():
@@ -219,7 +275,8 @@ def test_options_that_make_no_splitter_are_refused(options, said):
 
 
 def test_row_hashes_are_known_and_samples_have_their_proportion():
-    """SplitMix64's published first outputs of seed 0 hold the function in place: changing it would move every split."""
+    """SplitMix64's published first outputs of seed 0 hold the function in place: changing it
+    would move every split."""
     assert [hex(value) for value in row_hashes(0, np.arange(3)).tolist()] == [
         "0xe220a8397b1dcdaf",
         "0x6e789e6aa1b965f4",

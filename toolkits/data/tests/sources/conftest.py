@@ -1,4 +1,5 @@
-"""What the tests of sources share, as fixtures that are functions: read a dataset whole, and its digest."""
+"""What the tests of sources share, as fixtures that are functions: read a dataset whole, and its
+digest."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from distcore_data.sources.registry import open_source
 
 
 def read_whole(dataset, raw, target=1 << 24, **keywords):
-    """Every declared column as Python values, in row order; each partition goes through pickle first."""
+    """Every declared column as Python values, in row order; each partition goes through pickle
+    first."""
     source = open_source(dataset, raw, **keywords)
     try:
         batches = [
@@ -25,8 +27,13 @@ def read_whole(dataset, raw, target=1 << 24, **keywords):
         for column in batch.columns:
             if pa.types.is_dictionary(column.type):
                 used = set(column.indices.drop_null().to_pylist())
-                assert used == set(range(len(column.dictionary))), "a dictionary value that no row has"
-    return {name: [value for batch in batches for value in batch.column(name).to_pylist()] for name in raw}
+                assert used == set(range(len(column.dictionary))), (
+                    "a dictionary value that no row has"
+                )
+    return {
+        name: [value for batch in batches for value in batch.column(name).to_pylist()]
+        for name in raw
+    }
 
 
 def digest_of(dataset, raw, **keywords):

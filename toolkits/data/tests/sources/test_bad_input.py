@@ -25,7 +25,8 @@ ROWS = "".join(f"{row},v\n" for row in range(100))
 
 @pytest.fixture
 def refused(read):
-    """Read in small pieces, so that lines are counted across partitions; returns the error's text."""
+    """Read in small pieces, so that lines are counted across partitions; returns the error's
+    text."""
 
     def refused(dataset, raw=AB, target=64, **keywords):
         with pytest.raises(DataError) as error:
@@ -64,7 +65,9 @@ def test_header_only(refused, put):
     assert "has a header and no rows" in refused(put("a,b"))
 
 
-@pytest.mark.parametrize(("row", "count"), [("7", "1 value "), ("7,v,w", "3 values "), ('"7\n",v,w,z', "4 values ")])
+@pytest.mark.parametrize(
+    ("row", "count"), [("7", "1 value "), ("7,v,w", "3 values "), ('"7\n",v,w,z', "4 values ")]
+)
 def test_ragged_row(refused, put, row, count):
     message = refused(put(f"a,b\n{ROWS}\n{row}\n{ROWS}"))
     assert "data.csv, line 103: " + count in message
@@ -90,8 +93,12 @@ def test_wrong_encoding_far_below_the_head(refused, put):
 def test_wrong_encoding_given(refused, put):
     message = refused(put(b"a,b\n1,x\n2,caf\xe9\n"), options=DelimitedOptions(encoding="utf-8"))
     assert "not UTF-8" in message
-    assert "line 3" in refused(put("a,b\n1,x\n2,é\n"), options=DelimitedOptions(encoding="iso2022_jp"))
-    assert "no encoding is called 'utf-99'" in refused(put("a,b\n1,x\n"), options=DelimitedOptions(encoding="utf-99"))
+    assert "line 3" in refused(
+        put("a,b\n1,x\n2,é\n"), options=DelimitedOptions(encoding="iso2022_jp")
+    )
+    assert "no encoding is called 'utf-99'" in refused(
+        put("a,b\n1,x\n"), options=DelimitedOptions(encoding="utf-99")
+    )
 
 
 def test_duplicate_columns(refused, put):
@@ -114,7 +121,10 @@ def test_text_in_a_number_column(refused, put):
 @pytest.mark.parametrize("value", ["inf", "-Infinity", "1e999"])
 def test_infinity(refused, put, value):
     message = refused(put(f"a,b\n{ROWS}{value},x\ninf,y\n"))
-    assert f"line 102, column 'a': {value.lower()[:3]}" in message.lower() or "line 102, column 'a': inf" in message
+    assert (
+        f"line 102, column 'a': {value.lower()[:3]}" in message.lower()
+        or "line 102, column 'a': inf" in message
+    )
     assert "infinite" in message
 
 
@@ -166,7 +176,9 @@ def test_unknown_format(refused, put):
 
 
 def test_bad_options(refused, put):
-    assert "preprocessing.csv.delimiter" in refused(put("a,b\n1,x\n"), options=DelimitedOptions(delimiter="ab"))
+    assert "preprocessing.csv.delimiter" in refused(
+        put("a,b\n1,x\n"), options=DelimitedOptions(delimiter="ab")
+    )
 
 
 def test_truncated_parquet(refused, tmp_path):
@@ -181,7 +193,9 @@ def test_truncated_parquet(refused, tmp_path):
 
 def test_damaged_parquet_pages(refused, tmp_path):
     path = tmp_path / "data.parquet"
-    pq.write_table(pa.table({"a": [float(x) for x in range(5000)], "b": [str(x) for x in range(5000)]}), path)
+    pq.write_table(
+        pa.table({"a": [float(x) for x in range(5000)], "b": [str(x) for x in range(5000)]}), path
+    )
     content = bytearray(path.read_bytes())
     content[4:400] = b"\xff" * 396
     path.write_bytes(content)
@@ -204,7 +218,11 @@ def test_parquet_column_that_cannot_be_read_as_declared(refused, tmp_path):
 
 def test_parquet_values_that_are_no_numbers(refused, tmp_path):
     path = tmp_path / "data.parquet"
-    pq.write_table(pa.table({"a": ["1", "2", "x"] * 10, "c": [1.0, 2.0, float("inf")] * 10}), path, row_group_size=2)
+    pq.write_table(
+        pa.table({"a": ["1", "2", "x"] * 10, "c": [1.0, 2.0, float("inf")] * 10}),
+        path,
+        row_group_size=2,
+    )
     assert "data.parquet, row 2, column 'a': 'x' is not a number" in refused(path, {"a": "number"})
     assert "data.parquet, row 2, column 'c': inf is infinite" in refused(path, {"c": "number"})
 
@@ -222,7 +240,9 @@ def test_bad_json_line(refused, put):
     lines = '{"a": 1, "b": "x"}\n' * 50
     message = refused(put(lines + '{"a": 1, "b": \n' + lines, "data.jsonl"))
     assert "data.jsonl, line 51: not a JSON object" in message
-    assert "line 2: not a JSON object" in refused(put('{"a": 1}\n[1]\n', "data.jsonl"), {"a": "number"})
+    assert "line 2: not a JSON object" in refused(
+        put('{"a": 1}\n[1]\n', "data.jsonl"), {"a": "number"}
+    )
     assert "line 52, column 'a': 'x' is not a number" in refused(
         put('{"a": "1"}\n' * 50 + '\n{"a": "x"}\n', "data.jsonl"), {"a": "number"}
     )
@@ -297,13 +317,21 @@ def test_open_source_is_what_refuses(put):
 def test_a_missing_value_may_have_blanks_around_it_where_a_number_may(tmp_path):
     text = "a,b\n 1 , x\n NA , NA \n\t,y\n-2,z\n"
     (tmp_path / "data.csv").write_text(text)
-    tables = [{"a": [" 1 ", " NA ", "\t", "-2"], "b": [" x", " NA ", "y", "z"]}, str(tmp_path / "data.csv")]
+    tables = [
+        {"a": [" 1 ", " NA ", "\t", "-2"], "b": [" x", " NA ", "y", "z"]},
+        str(tmp_path / "data.csv"),
+    ]
     for table in tables:
         dataset = table if isinstance(table, str) else pa.table(table)
         [part] = open_source(dataset, {"a": "number", "b": "category"}).partitions(1 << 30)
         found = part.read()
         assert found.column("a").to_pylist() == [1.0, None, None, -2.0]
-        assert found.column("b").to_pylist() == [" x", " NA ", "y", "z"]  # a text with blanks is another text
+        assert found.column("b").to_pylist() == [
+            " x",
+            " NA ",
+            "y",
+            "z",
+        ]  # a text with blanks is another text
 
 
 # ------------------------------------------------------------------ made to harm
@@ -312,7 +340,9 @@ def test_a_missing_value_may_have_blanks_around_it_where_a_number_may(tmp_path):
 def test_a_gzip_that_unpacks_to_much_more_than_rows_do(put, tmp_path, monkeypatch):
     monkeypatch.setattr("distcore_data.sources.fetch.UNSUSPICIOUS", 1 << 20)
     path = put(gzip.compress(b"x,y\n" + b"0,0\n" * (16 << 20)), "bomb.csv.gz")
-    with pytest.raises(DataError, match=r"bomb\.csv\.gz: it unpacks to more than 200 times its size"):
+    with pytest.raises(
+        DataError, match=r"bomb\.csv\.gz: it unpacks to more than 200 times its size"
+    ):
         open_source(path, {"x": "number"}, scratch=tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -320,9 +350,14 @@ def test_a_gzip_that_unpacks_to_much_more_than_rows_do(put, tmp_path, monkeypatc
 def test_unpacking_stops_before_the_disk_is_full(put, tmp_path, monkeypatch):
     total = shutil.disk_usage(tmp_path).total
     monkeypatch.setattr("distcore_data.sources.fetch.KEPT_FREE", total)
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"total": total, "free": total // 20})())
+    monkeypatch.setattr(
+        "shutil.disk_usage",
+        lambda folder: type("Usage", (), {"total": total, "free": total // 20})(),
+    )
     path = put(gzip.compress(b"x\n" + b"1\n" * 100), "data.csv.gz")
-    with pytest.raises(DataError, match=r"data\.csv\.gz: there is no room for it in .* free\. Make room"):
+    with pytest.raises(
+        DataError, match=r"data\.csv\.gz: there is no room for it in .* free\. Make room"
+    ):
         open_source(path, {"x": "number"}, scratch=tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -337,7 +372,15 @@ def test_json_that_is_nested_so_deeply_that_a_parser_would_crash(put, suffix, op
 
 
 def test_depth_without_a_compiler_is_the_same(monkeypatch):
-    texts = [b"", b"1", b'{"a": [1, {"b": "]]}[\\"[[[{"}]}', b']]]{"a":[', b'"[[[', b"[]" * 9, b'{"s": "\\\\"}[[']
+    texts = [
+        b"",
+        b"1",
+        b'{"a": [1, {"b": "]]}[\\"[[[{"}]}',
+        b']]]{"a":[',
+        b'"[[[',
+        b"[]" * 9,
+        b'{"s": "\\\\"}[[',
+    ]
     found = [plaintext.deepest(text) for text in texts]
     monkeypatch.setattr(plaintext, "compiled", None)
     assert [plaintext.deepest(text) for text in texts] == found == [0, 0, 3, 2, 0, 1, 2]
@@ -355,9 +398,14 @@ def test_a_name_that_is_not_utf8(tmp_path, suffix):
     else:
         pa.csv.write_csv(table, sink)
     content = sink.getvalue().to_pybytes()
-    packed = {"csv.gz": gzip.compress, "csv.zst": lambda text: pa.compress(text, "zstd", asbytes=True)}
+    packed = {
+        "csv.gz": gzip.compress,
+        "csv.zst": lambda text: pa.compress(text, "zstd", asbytes=True),
+    }
     with open(path, "wb") as file:
         file.write(packed.get(suffix, bytes)(content))
     source = open_source(path, {"x": "number"})
-    assert [part.read().column("x").to_pylist() for part in source.partitions(1 << 20)] == [[1.0, 2.0]]
+    assert [part.read().column("x").to_pylist() for part in source.partitions(1 << 20)] == [
+        [1.0, 2.0]
+    ]
     source.close()

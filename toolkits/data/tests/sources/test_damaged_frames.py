@@ -1,4 +1,5 @@
-"""Frames in memory whose offsets, codes or texts are unsound: Arrow would read wherever they point."""
+"""Frames in memory whose offsets, codes or texts are unsound: Arrow would read wherever they
+point."""
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,9 @@ def texts(offsets, content):
 
 
 def codes(indices, words):
-    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(words), safe=False)
+    return pa.DictionaryArray.from_arrays(
+        pa.array(indices, pa.int32()), pa.array(words), safe=False
+    )
 
 
 DAMAGED = {

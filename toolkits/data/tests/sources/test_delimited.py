@@ -108,7 +108,10 @@ def test_given_delimiter_and_quote_win(read, tmp_path):
 
 def test_null_values_can_be_chosen(read, tmp_path):
     path = write(tmp_path, "a,b\n?,NA\n1,?\n")
-    assert read(path, AB, options=DelimitedOptions(null_values=("?",))) == {"a": [None, 1.0], "b": ["NA", None]}
+    assert read(path, AB, options=DelimitedOptions(null_values=("?",))) == {
+        "a": [None, 1.0],
+        "b": ["NA", None],
+    }
 
 
 def test_null_values_are_those_of_pandas():
@@ -125,7 +128,9 @@ def test_packed_text_and_scratch_is_cleaned(read, tmp_path, pack, name):
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16-le", "utf-16", "utf-8-sig", "ascii"])
+@pytest.mark.parametrize(
+    "encoding", ["latin-1", "cp1252", "utf-16-le", "utf-16", "utf-8-sig", "ascii"]
+)
 def test_other_encodings(read, tmp_path, encoding):
     word = "cafe" if encoding == "ascii" else "café"
     path = write(tmp_path, f"a,b\n1,{word}\n", encoding=encoding)
@@ -147,10 +152,12 @@ def test_a_line_longer_than_a_block(read, tmp_path):
 
 
 def test_quotes_inside_plain_fields_do_not_shift_the_cuts(read, tmp_path):
-    """5" opens nothing; the rows behind it, with newlines in quotes, are still cut at their ends."""
+    """5" opens nothing; the rows behind it, with newlines in quotes, are still cut at their
+    ends."""
     rows = [('5" pipe', "x"), ("two\nlines", 'q"q'), ('12"', "z"), ("a,b\n\nc", "w")] * 50
     text = "a,b\n" + "".join(
-        (f"{left}," if "\n" not in left else f'"{left}",') + (right + "\n" if '"' not in right else '"q""q"\n')
+        (f"{left}," if "\n" not in left else f'"{left}",')
+        + (right + "\n" if '"' not in right else '"q""q"\n')
         for left, right in rows
     )
     path = write(tmp_path, text)
@@ -165,7 +172,9 @@ FIELD = st.text(st.sampled_from("ab\"',;\n\r\té中 😀"), max_size=8)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     rows=st.lists(st.tuples(FIELD, FIELD, st.none() | FINITE), min_size=1, max_size=30),
     target=st.integers(1, 200),
@@ -173,16 +182,25 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
     end=st.sampled_from(["\n", "\r\n"]),
 )
-def test_any_partition_size_gives_the_original_table(read, tmp_path, monkeypatch, rows, target, stripe, quoting, end):
+def test_any_partition_size_gives_the_original_table(
+    read, tmp_path, monkeypatch, rows, target, stripe, quoting, end
+):
     """Whatever Python's csv module writes comes back, in order, however it is cut."""
     monkeypatch.setattr(ranges, "STRIPE", stripe)
     monkeypatch.setattr(ranges, "SEGMENT", 3)
-    if end == "\n":  # Python's writer leaves a lone \r unquoted then, and every reader ends the line there
-        rows = [(left.replace("\r", ""), right.replace("\r", ""), number) for left, right, number in rows]
+    if (
+        end == "\n"
+    ):  # Python's writer leaves a lone \r unquoted then, and every reader ends the line there
+        rows = [
+            (left.replace("\r", ""), right.replace("\r", ""), number)
+            for left, right, number in rows
+        ]
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=quoting, lineterminator=end)
     writer.writerow(["left", "right", "n"])
-    writer.writerows((left, right, "" if number is None else repr(number)) for left, right, number in rows)
+    writer.writerows(
+        (left, right, "" if number is None else repr(number)) for left, right, number in rows
+    )
     path = write(tmp_path, text.getvalue())
     options = DelimitedOptions(delimiter=",", quote='"', null_values=("",))
     raw = {"n": "number", "left": "string", "right": "category"}
@@ -195,12 +213,17 @@ def test_any_partition_size_gives_the_original_table(read, tmp_path, monkeypatch
     assert read(path, raw, target, options=options) == expected
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    text=st.text(st.sampled_from('ab",\n'), max_size=60), target=st.integers(1, 40), stripe=st.sampled_from([1, 3, 16])
+    text=st.text(st.sampled_from('ab",\n'), max_size=60),
+    target=st.integers(1, 40),
+    stripe=st.sampled_from([1, 3, 16]),
 )
 def test_any_text_is_cut_between_records(tmp_path, monkeypatch, text, target, stripe):
-    """However odd the quotes: either the scan says it cannot tell, or each cut is where a walked record ends."""
+    """However odd the quotes: either the scan says it cannot tell, or each cut is where a walked
+    record ends."""
     monkeypatch.setattr(ranges, "STRIPE", stripe)
     monkeypatch.setattr(ranges, "SEGMENT", 3)
     content = ("a,b\n" + text).encode()
@@ -225,7 +248,9 @@ def test_partitions_are_small_and_read_in_threads(tmp_path):
     assert max(len(pickle.dumps(part)) for part in parts) < 2000
     with ThreadPoolExecutor(4) as pool:
         batches = list(pool.map(lambda part: part.read(), parts))
-    assert [value for batch in batches for value in batch.column("a").to_pylist()] == list(range(50_000))
+    assert [value for batch in batches for value in batch.column("a").to_pylist()] == list(
+        range(50_000)
+    )
 
 
 def test_digest_is_of_the_content(digest, tmp_path):

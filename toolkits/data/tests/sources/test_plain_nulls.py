@@ -1,4 +1,5 @@
-"""The fast way of reading, which expects no null spelling but the empty text, gives what the full one gives."""
+"""The fast way of reading, which expects no null spelling but the empty text, gives what the
+full one gives."""
 
 import dataclasses
 
@@ -14,7 +15,9 @@ ROWS = "".join(f"{row}.5,value {row % 9}\n" for row in range(20_000))
 
 def partition(tmp_path, text, raw=RAW, **options):
     (tmp_path / "data.csv").write_text("x,c\n" + text)
-    [found] = open_source(str(tmp_path / "data.csv"), raw, options=DelimitedOptions(**options)).partitions(1 << 30)
+    [found] = open_source(
+        str(tmp_path / "data.csv"), raw, options=DelimitedOptions(**options)
+    ).partitions(1 << 30)
     return found
 
 
@@ -22,7 +25,9 @@ def slowly(part):
     return dataclasses.replace(part, plain=False).read()
 
 
-@pytest.mark.parametrize("row", ["NA,a", "nan,a", "NaN,NaN", "1,NULL", ",", "1,None", '"","NA"', "n/a,n/a"])
+@pytest.mark.parametrize(
+    "row", ["NA,a", "nan,a", "NaN,NaN", "1,NULL", ",", "1,None", '"","NA"', "n/a,n/a"]
+)
 def test_a_spelling_behind_the_lines_that_were_looked_at_is_missing_all_the_same(tmp_path, row):
     part = partition(tmp_path, ROWS + row + "\n")
     assert part.plain

@@ -19,7 +19,9 @@ from distcore_data.sources.dialect import Dialect
 from distcore_data.sources.registry import open_source
 from distcore_data.sources.values import TYPES
 
-compiled = pytest.mark.skipif(plaintext.compiled is None, reason="distcore was installed without a C compiler")
+compiled = pytest.mark.skipif(
+    plaintext.compiled is None, reason="distcore was installed without a C compiler"
+)
 NOWHERE = DataFile("", "", State(0, 0, 0, 0), "")
 RAW = (("x", "number"), ("c", "category"))
 NAMES = ("skipped", "x", "c")
@@ -33,7 +35,9 @@ def by_arrow(text, raw=RAW, names=NAMES, delimiter=","):
     """The columns as Arrow reads them, empty fields alone being null. Raises ArrowInvalid."""
     dialect = Dialect(delimiter, "", names, 0, 0, b"\n")
     part = DelimitedPartition(NOWHERE, 0, len(text), BLOCK, dialect, raw, ("",))
-    return part.parse(pa.py_buffer(text.encode()), {name: TYPES[kind] for name, kind in raw}, plain=True)
+    return part.parse(
+        pa.py_buffer(text.encode()), {name: TYPES[kind] for name, kind in raw}, plain=True
+    )
 
 
 def numbers(texts):
@@ -102,7 +106,8 @@ def test_any_decimal_is_rounded_to_the_nearest_double(text):
 
 @compiled
 def test_halves_go_to_the_even_double():
-    """Decimals of at most 19 digits that lie exactly between two doubles, or next to such a place."""
+    """Decimals of at most 19 digits that lie exactly between two doubles, or next to such a
+    place."""
     dice = random.Random(5)
     texts = []
     for _ in range(50_000):
@@ -135,7 +140,24 @@ def test_a_million_doubles_of_every_size():
 @compiled
 @pytest.mark.parametrize(
     "text",
-    ["+1", " 1", "1 ", "nan", "inf", "-inf", "1e", "1e+", "--1", "-", ".", "1.2.3", "0x10", "1_0", "1e400", "1e-400"],
+    [
+        "+1",
+        " 1",
+        "1 ",
+        "nan",
+        "inf",
+        "-inf",
+        "1e",
+        "1e+",
+        "--1",
+        "-",
+        ".",
+        "1.2.3",
+        "0x10",
+        "1_0",
+        "1e400",
+        "1e-400",
+    ],
 )
 def test_what_is_not_plain_is_left_to_arrow(text):
     assert numbers([text]) == [None]
@@ -143,7 +165,10 @@ def test_what_is_not_plain_is_left_to_arrow(text):
 
 @compiled
 def test_twenty_digits_are_left_to_arrow():
-    assert numbers(["12345678901234567890", "0.12345678901234567890", "1d5", "True", "1,2"]) == [None] * 5
+    assert (
+        numbers(["12345678901234567890", "0.12345678901234567890", "1d5", "True", "1,2"])
+        == [None] * 5
+    )
 
 
 def test_the_powers_are_the_top_bits_of_powers_of_five():
@@ -158,7 +183,20 @@ def test_the_powers_are_the_top_bits_of_powers_of_five():
 # ------------------------------------------------------------------ rows
 
 FIELD = st.one_of(
-    st.sampled_from(["", "a", "longer than eight bytes", "c0_0001", "é", "中文", "NA", " x ", "\x00", "12345678"]),
+    st.sampled_from(
+        [
+            "",
+            "a",
+            "longer than eight bytes",
+            "c0_0001",
+            "é",
+            "中文",
+            "NA",
+            " x ",
+            "\x00",
+            "12345678",
+        ]
+    ),
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.integers(-(10**20), 10**20).map(str),
 )
@@ -170,7 +208,8 @@ FIELD = st.one_of(
     rows=st.lists(
         st.tuples(
             FIELD,
-            st.floats(-1e9, 1e9, allow_subnormal=False).map(lambda value: repr(round(value, 9))) | st.just(""),
+            st.floats(-1e9, 1e9, allow_subnormal=False).map(lambda value: repr(round(value, 9)))
+            | st.just(""),
             FIELD,
         ),
         max_size=40,
@@ -225,7 +264,9 @@ def test_buffers_that_do_not_fit_are_refused():
     with pytest.raises(IndexError):
         plaintext.compiled.rows(text, 44, b"\1\1", powers, 4, [bytearray(32)], [bytearray(1)])
     # Room for fewer rows than there are: the file was written to meanwhile.
-    assert plaintext.compiled.rows(text, 44, b"\1", powers, 2, [bytearray(16)], [bytearray(1)]) is None
+    assert (
+        plaintext.compiled.rows(text, 44, b"\1", powers, 2, [bytearray(16)], [bytearray(1)]) is None
+    )
 
 
 # ------------------------------------------------------------------ as part of a source
@@ -248,7 +289,9 @@ def reads(monkeypatch):
 
 def partition(tmp_path, text, raw=None):
     (tmp_path / "data.csv").write_bytes(text)
-    [part] = open_source(str(tmp_path / "data.csv"), raw or {"x": "number", "c": "category"}).partitions(1 << 30)
+    [part] = open_source(
+        str(tmp_path / "data.csv"), raw or {"x": "number", "c": "category"}
+    ).partitions(1 << 30)
     return part
 
 
@@ -258,7 +301,14 @@ HEAD = b"x,c\n" + b"".join(b"%d.5,value %d\n" % (row, row % 9) for row in range(
 @compiled
 @pytest.mark.parametrize(
     ("row", "taken"),
-    [(b"1,a", True), (b",", True), (b"1,NA", True), (b"nan,a", False), (b"True,a", False), (b" 1,a", False)],
+    [
+        (b"1,a", True),
+        (b",", True),
+        (b"1,NA", True),
+        (b"nan,a", False),
+        (b"True,a", False),
+        (b" 1,a", False),
+    ],
 )
 def test_a_source_gives_the_same_with_and_without(tmp_path, reads, monkeypatch, row, taken):
     part = partition(tmp_path, HEAD + row + b"\n")

@@ -62,12 +62,20 @@ def frame(rows=40):
             "share": random.integers(0, 5, rows) / 2,
             "flag": random.random(rows) > 0.5,
             "half_as_text": halves,
-            "city": pd.Series(["Rome", "a,b", 'q"q', "two\nlines", None] * (rows // 5), dtype=object),
+            "city": pd.Series(
+                ["Rome", "a,b", 'q"q', "two\nlines", None] * (rows // 5), dtype=object
+            ),
             "note": pd.Series(["é 😀", None, " x ", "NA ", "1"] * (rows // 5), dtype=object),
-            "day": [None if row is None else dt.date(2024, 1, 1) + dt.timedelta(row) for row in maybe],
-            "when": pd.to_datetime("2024-01-05") + pd.to_timedelta(np.arange(rows) * 86_400_250, unit="ms"),
-            "at": pd.to_datetime("2024-03-30T20:00Z").tz_convert("Europe/Rome") + pd.to_timedelta(np.arange(rows), "h"),
-            "levels": pd.Categorical(["b", "a", None, "b", "c"] * (rows // 5), ["z", "c", "b", "a"]),
+            "day": [
+                None if row is None else dt.date(2024, 1, 1) + dt.timedelta(row) for row in maybe
+            ],
+            "when": pd.to_datetime("2024-01-05")
+            + pd.to_timedelta(np.arange(rows) * 86_400_250, unit="ms"),
+            "at": pd.to_datetime("2024-03-30T20:00Z").tz_convert("Europe/Rome")
+            + pd.to_timedelta(np.arange(rows), "h"),
+            "levels": pd.Categorical(
+                ["b", "a", None, "b", "c"] * (rows // 5), ["z", "c", "b", "a"]
+            ),
             "unused": [object()] * rows,
         }
     )
@@ -143,19 +151,29 @@ def test_other_frames():
     assert column_names(pd.DataFrame(data, index=["x", "y", "z"])) == ["a", "b"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     # Before April 1935 St. John's was 3:30:52 behind, which pytz, and so pandas, rounds to minutes.
-    days=st.lists(st.none() | st.datetimes(dt.datetime(1936, 1, 1), dt.datetime(2037, 1, 1)), min_size=1, max_size=8),
+    days=st.lists(
+        st.none() | st.datetimes(dt.datetime(1936, 1, 1), dt.datetime(2037, 1, 1)),
+        min_size=1,
+        max_size=8,
+    ),
     coarse=st.sampled_from(["D", "s", "ms", "us"]),
     zone=st.sampled_from([None, "UTC", "America/St_Johns"]),
     numbers=st.lists(st.floats(width=32, allow_infinity=False), min_size=8, max_size=8),
 )
-@example([dt.datetime(2000, 1, 1, 0, 0, 0, 1000), dt.datetime(1960, 1, 1), None], "us", "UTC", [0.0] * 8)
+@example(
+    [dt.datetime(2000, 1, 1, 0, 0, 0, 1000), dt.datetime(1960, 1, 1), None], "us", "UTC", [0.0] * 8
+)
 def test_texts_are_those_that_pandas_writes(tmp_path, days, coarse, zone, numbers):
     when = pd.Series(pd.to_datetime(pd.Series(days, dtype="datetime64[us]"))).dt.floor(coarse)
     when = when.dt.tz_localize(zone, ambiguous="NaT", nonexistent="NaT") if zone else when
-    data = pd.DataFrame({"when": when, "x": np.array(numbers[: len(days)], "float32"), "y": numbers[: len(days)]})
+    data = pd.DataFrame(
+        {"when": when, "x": np.array(numbers[: len(days)], "float32"), "y": numbers[: len(days)]}
+    )
     data.to_csv(tmp_path / "data.csv", index=False)
     raw = {"when": "category", "x": "category", "y": "string"}
     same(read(data, raw, 1), read(tmp_path / "data.csv", raw))
@@ -179,7 +197,10 @@ def test_json_lines_and_documents(tmp_path):
     names = ["a", "b", "c", "d", "e"]
     columns = {name: [each.get(name) for each in records] for name in names}
     (tmp_path / "columns.json").write_text(json.dumps(columns))
-    rows = {name: {str(row): value for row, value in enumerate(values)} for name, values in columns.items()}
+    rows = {
+        name: {str(row): value for row, value in enumerate(values)}
+        for name, values in columns.items()
+    }
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     raw = {"a": "number", "b": "category", "c": "category", "d": "string", "e": "string"}
     expected = read(tmp_path / "lines.jsonl", raw)
@@ -207,12 +228,17 @@ def test_json_types_are_the_columns_not_the_partitions(tmp_path):
 def test_parquet_folders_and_patterns(tmp_path):
     (tmp_path / "data" / "sub").mkdir(parents=True)
     for index, name in enumerate(["10.parquet", "2.parquet", "sub/1.parquet"]):
-        pq.write_table(pa.table({"a": [index * 10 + row for row in range(5)]}), tmp_path / "data" / name)
+        pq.write_table(
+            pa.table({"a": [index * 10 + row for row in range(5)]}), tmp_path / "data" / name
+        )
     (tmp_path / "data" / "_SUCCESS").write_text("")
     (tmp_path / "data" / "_old.parquet").write_text("")
     expected = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 20, 21, 22, 23, 24]
     assert read(tmp_path / "data", {"a": "number"}, 16)["a"].to_pylist() == expected
-    assert read(str(tmp_path / "data" / "[0-9]*.parquet"), {"a": "number"})["a"].to_pylist() == expected[:10]
+    assert (
+        read(str(tmp_path / "data" / "[0-9]*.parquet"), {"a": "number"})["a"].to_pylist()
+        == expected[:10]
+    )
     assert column_names(tmp_path / "data") == ["a"]
     before = open_source(tmp_path / "data", {"a": "number"}).digest()
     (tmp_path / "data").rename(tmp_path / "moved")
@@ -224,24 +250,34 @@ def test_parquet_folders_and_patterns(tmp_path):
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("order", ["forward", "backward", "twice"])
 def test_slices_of_one_row_group_in_any_order(tmp_path, threads, order):
-    """Slices share one pass over the row group, whatever the order in which threads ask for them."""
+    """Slices share one pass over the row group, whatever the order in which threads ask for
+    them."""
     rows = 20_000
     table = pa.table({"a": np.arange(rows), "b": [f"v{row % 901}" for row in range(rows)]})
     pq.write_table(table, tmp_path / "data.parquet")
-    parts = open_source(tmp_path / "data.parquet", {"a": "number", "b": "category"}).partitions(8000)
+    parts = open_source(tmp_path / "data.parquet", {"a": "number", "b": "category"}).partitions(
+        8000
+    )
     assert len(parts) > 20
     wanted = {"forward": parts, "backward": parts[::-1], "twice": [*parts, *parts]}[order]
     with ThreadPoolExecutor(threads) as pool:
         batches = dict(zip(wanted, pool.map(lambda part: part.read(), wanted), strict=True))
-    assert [value for part in parts for value in batches[part].column("a").to_pylist()] == list(range(rows))
-    assert [value for part in parts for value in batches[part].column("b").to_pylist()] == table["b"].to_pylist()
+    assert [value for part in parts for value in batches[part].column("a").to_pylist()] == list(
+        range(rows)
+    )
+    assert [value for part in parts for value in batches[part].column("b").to_pylist()] == table[
+        "b"
+    ].to_pylist()
 
 
 # ------------------------------------------------------------------ digests and places
 
 
 @settings(max_examples=12, deadline=None)
-@given(cuts=st.lists(st.integers(1, 39), max_size=4, unique=True).map(sorted), width=st.sampled_from([1, 3, 1 << 16]))
+@given(
+    cuts=st.lists(st.integers(1, 39), max_size=4, unique=True).map(sorted),
+    width=st.sampled_from([1, 3, 1 << 16]),
+)
 def test_digest_of_a_frame_is_of_its_values(monkeypatch_slice, cuts, width):
     """Chunks, offsets, dictionaries and the library it comes from do not matter; one value does."""
     monkeypatch_slice(width)
@@ -283,7 +319,13 @@ def test_remote_datasets(files, tmp_path):
     store.pipe("/box/data.csv.gz", gzip.compress((files / "data.csv").read_bytes()))
     store.pipe("/box/folder/part/0.parquet", (files / "data.parquet").read_bytes())
     expected = read(files / "data.csv")
-    for name in ("data.csv", "data.csv.gz", "folder", "folder/part/*.parquet", "folder/part/0.parquet"):
+    for name in (
+        "data.csv",
+        "data.csv.gz",
+        "folder",
+        "folder/part/*.parquet",
+        "folder/part/0.parquet",
+    ):
         same(read(f"memory://box/{name}", target=300, scratch=tmp_path / "scratch"), expected)
         assert list((tmp_path / "scratch").iterdir()) == []
     same(read(f"file://{files}/data.csv"), expected)
@@ -296,7 +338,11 @@ def test_sample_infers_types(files):
     assert table.column_names == column_names(files / "data.csv") == list(RAW)
     assert table.schema.field("flag").type == pa.bool_()
     assert table.schema.field("share").type == pa.float64()
-    assert sample(files / "data.parquet", 5).num_rows == sample(files / "data.feather", 5).num_rows == 5
+    assert (
+        sample(files / "data.parquet", 5).num_rows
+        == sample(files / "data.feather", 5).num_rows
+        == 5
+    )
     assert sample({"a": [1, 2, 3]}, 2).num_rows == 2
 
 
@@ -310,13 +356,15 @@ def test_sample_of_a_packed_file_reads_its_head_only(tmp_path, monkeypatch):
 
 
 def test_the_module_is_light(tmp_path):
-    """Reading csv imports no torch, no fsspec and no pandas (pyarrow itself imports pandas in some calls)."""
+    """Reading csv imports no torch, no fsspec and no pandas (pyarrow itself imports pandas in
+    some calls)."""
     (tmp_path / "data.csv").write_text("a,b\n1,x\n")
     code = (
-        "import sys, distcore_data.sources.registry; assert 'pyarrow' not in sys.modules;"
-        f"source = distcore_data.sources.registry.open_source({str(tmp_path / 'data.csv')!r}, {{'a': 'number', 'b': 'category'}});"
-        "source.digest(); source.partitions(1)[0].read();"
-        "heavy = {'pandas', 'torch', 'fsspec', 'pyarrow.parquet'} & set(sys.modules); assert not heavy, heavy"
+        "import sys, distcore_data.sources.registry; assert 'pyarrow' not in sys.modules;source = "
+        f"distcore_data.sources.registry.open_source({str(tmp_path / 'data.csv')!r}, {{'a': "
+        "'number', 'b': 'category'});source.digest(); source.partitions(1)[0].read();heavy = "
+        "{'pandas', 'torch', 'fsspec', 'pyarrow.parquet'} & set(sys.modules); assert not heavy, "
+        "heavy"
     )
     done = run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""Stores: the same six verbs over a folder, the memory of a process and a real HTTP S3, and what faults do to them."""
+"""Stores: the same six verbs over a folder, the memory of a process and a real HTTP S3, and what
+faults do to them."""
 
 import os
 import pickle
@@ -31,7 +32,11 @@ def s3_store(proxy, **more):
 def store(request, tmp_path):
     if request.param == "s3":
         return s3_store(request.getfixturevalue("s3")[0])
-    places = {"path": str(tmp_path / "a"), "file": f"file://{tmp_path}/a", "memory": f"memory://{uuid.uuid4().hex}/a"}
+    places = {
+        "path": str(tmp_path / "a"),
+        "file": f"file://{tmp_path}/a",
+        "memory": f"memory://{uuid.uuid4().hex}/a",
+    }
     return open_store(places[request.param])
 
 
@@ -101,7 +106,9 @@ def test_deleted_is_gone_and_gone_is_fine(store):
         store.open("key/v1/a", 1)
 
 
-@pytest.mark.parametrize("name", ["", "/etc/passwd", "../a", "a/../b", "a//b", "a/./b", "a?b", ".hidden", "a\n", "a/"])
+@pytest.mark.parametrize(
+    "name", ["", "/etc/passwd", "../a", "a/../b", "a//b", "a/./b", "a?b", ".hidden", "a\n", "a/"]
+)
 def test_names_that_lead_elsewhere_are_refused(store, name):
     for call in (store.read, lambda each: store.open(each, 1), lambda each: store.write(each, b"")):
         with pytest.raises(ValueError, match="is no name of an object"):
@@ -148,14 +155,17 @@ def test_what_is_no_store_is_refused_before_anything_is_contacted(place, monkeyp
         open_store(place)
 
 
-@pytest.mark.parametrize("place", ["s3://bucket/../other", "s3://bucket/a?versionId=1", "s3://bucket/#a", "s3:///a"])
+@pytest.mark.parametrize(
+    "place", ["s3://bucket/../other", "s3://bucket/a?versionId=1", "s3://bucket/#a", "s3:///a"]
+)
 def test_addresses_that_no_folder_has_are_refused(place):
     with pytest.raises(UserError, match=r"Give (a plain|an) address such as s3://bucket/folder"):
         open_store(place)
 
 
 @pytest.mark.parametrize(
-    "place", ["s3://AKIA:se/cr+et@bucket/x", "s3://user:secret@bucket/x", "s3a://user:se@c:ret@bucket"]
+    "place",
+    ["s3://AKIA:se/cr+et@bucket/x", "s3://user:secret@bucket/x", "s3a://user:se@c:ret@bucket"],
 )
 def test_a_password_in_an_address_is_refused_and_not_shown(place):
     with pytest.raises(UserError, match=r"^s3a?://bucket(/x)? was given with a password in it"):
@@ -177,7 +187,8 @@ def test_addresses_that_would_lead_elsewhere_are_refused(place, said):
 
 def test_a_schemes_case_does_not_matter(s3):
     store = open_store(
-        f"S3://{BUCKET}/a/", Credentials({**s3[0].options(), "config_kwargs": None, "client_kwargs": None})
+        f"S3://{BUCKET}/a/",
+        Credentials({**s3[0].options(), "config_kwargs": None, "client_kwargs": None}),
     )
     store.write("x", b"1")
     assert s3_store(s3[0]).list() == {}
@@ -185,7 +196,11 @@ def test_a_schemes_case_does_not_matter(s3):
 
 
 def test_a_password_in_the_endpoint_is_not_shown(monkeypatch):
-    options = {"key": KEY, "secret": SECRET, "endpoint_url": "http://user:pass/word1234@127.0.0.1:9"}
+    options = {
+        "key": KEY,
+        "secret": SECRET,
+        "endpoint_url": "http://user:pass/word1234@127.0.0.1:9",
+    }
     monkeypatch.setattr("distcore_data.stores.retries.FIRST_WAIT", 0.01)
     with pytest.raises(StoreError) as caught:
         open_store("s3://bucket/a", Credentials(options)).write("b", b"1")
@@ -195,7 +210,15 @@ def test_a_password_in_the_endpoint_is_not_shown(monkeypatch):
 def test_kinds():
     assert [
         store_kind(each)
-        for each in ("a/b", "/a", "file:///a", "s3://b/c", "gs://b", "abfs://c@account/x", "memory://a")
+        for each in (
+            "a/b",
+            "/a",
+            "file:///a",
+            "s3://b/c",
+            "gs://b",
+            "abfs://c@account/x",
+            "memory://a",
+        )
     ] == [*("file", "file", "file", "s3", "gs", "abfs", "memory")]
     assert str(local_folder("file:///tmp/a%20b")) == "/tmp/a%20b"
     assert str(local_folder("file://localhost/tmp/a")) == "/tmp/a"
@@ -257,7 +280,9 @@ def test_a_digest_is_taken_of_what_is_fetched_in_one_piece(s3, kind, monkeypatch
     assert pieces.of(len(BIG)) is None
 
 
-@pytest.mark.parametrize("more", [{}, {"requester_pays": True}, {"version_aware": True}, {"cache_regions": True}])
+@pytest.mark.parametrize(
+    "more", [{}, {"requester_pays": True}, {"version_aware": True}, {"cache_regions": True}]
+)
 def test_large_objects_come_with_whatever_options(s3, monkeypatch, more):
     """Blocking requests read them; if options are for asyncio's client alone, that one does."""
     monkeypatch.setattr(bucket_module, "PIECE", 1 << 20)
@@ -274,7 +299,10 @@ def test_credentials_that_no_client_takes_are_told_with_the_object(s3, monkeypat
     """Half of a pair in the environment, and a profile that is not there."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "canary")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
-    for options, said in (({}, "PartialCredentialsError"), ({"profile": "nobody"}, "ProfileNotFound")):
+    for options, said in (
+        ({}, "PartialCredentialsError"),
+        ({"profile": "nobody"}, "ProfileNotFound"),
+    ):
         store = open_store(f"s3://{BUCKET}/a", Credentials({"endpoint_url": s3[0].url, **options}))
         with pytest.raises(StoreError, match=rf"a/shard could not be read \({said}"):
             store.open("shard", 5)
@@ -300,10 +328,14 @@ def test_retries_are_bounded_and_the_error_names_key_and_cause(s3):
     proxy, _ = s3
     store = s3_store(proxy)
     store.write("key/shard", b"1")
-    for kind, said in (("503", "SlowDown, HTTP status 503"), ("reset", "Payload|Incomplete|Connection")):
+    for kind, said in (
+        ("503", "SlowDown, HTTP status 503"),
+        ("reset", "Payload|Incomplete|Connection"),
+    ):
         proxy.expect(Fault(kind, "GET", times=99))
         with pytest.raises(
-            StoreError, match=rf"s3://bucket/some/caches/key/shard could not be read in {ATTEMPTS} att.*{said}"
+            StoreError,
+            match=rf"s3://bucket/some/caches/key/shard could not be read in {ATTEMPTS} att.*{said}",
         ):
             store.read("key/shard")
         assert proxy.count("GET") == ATTEMPTS
@@ -313,7 +345,9 @@ def test_an_expired_token_is_told_at_once(s3):
     proxy, _ = s3
     store = s3_store(proxy, token="canary-token-1234")
     proxy.expect(Fault("expired", "GET", times=99))
-    with pytest.raises(StoreError, match=r"key/shard could not be read \(ExpiredToken.*cache_credentials"):
+    with pytest.raises(
+        StoreError, match=r"key/shard could not be read \(ExpiredToken.*cache_credentials"
+    ):
         store.read("key/shard")
     assert proxy.count("GET") == 1
 
@@ -340,7 +374,8 @@ def test_nobody_listens():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("distcore_data.stores.retries.FIRST_WAIT", 0.01)
         with pytest.raises(
-            StoreError, match=rf"a/b could not be read in {ATTEMPTS} attempts \(EndpointConnectionError"
+            StoreError,
+            match=rf"a/b could not be read in {ATTEMPTS} attempts \(EndpointConnectionError",
         ):
             store.read("b")
 
@@ -359,7 +394,10 @@ def test_a_put_that_happened_but_was_not_answered_counts(s3, kind):
     proxy, client = s3
     proxy.expect(Fault(kind, "PUT", "manifest", times=2))
     assert s3_store(proxy).create("key/manifest.json", b"ours")
-    assert client.get_object(Bucket=BUCKET, Key="some/caches/key/manifest.json")["Body"].read() == b"ours"
+    assert (
+        client.get_object(Bucket=BUCKET, Key="some/caches/key/manifest.json")["Body"].read()
+        == b"ours"
+    )
 
 
 def test_a_put_that_was_lost_behind_anothers_does_not_count(s3):
@@ -386,7 +424,9 @@ def test_a_store_without_conditional_puts_says_so(s3):
 def small_parts(monkeypatch):
     """s3fs uploads in parts of 5 MiB, the least that S3 takes."""
     monkeypatch.setattr(bucket_module, "ONE_PUT", 5 << 20)
-    monkeypatch.setattr(bucket_module, "UPLOAD", {"s3": {"chunksize": 5 << 20, "max_concurrency": 2}})
+    monkeypatch.setattr(
+        bucket_module, "UPLOAD", {"s3": {"chunksize": 5 << 20, "max_concurrency": 2}}
+    )
 
 
 @pytest.mark.parametrize("kind", ["503", "lost", "reset"])
@@ -418,7 +458,11 @@ def test_uploads_of_the_dead_are_given_up(s3):
     assert isinstance(store, Bucket)
     assert store.abort_uploads("key", before=1.0) == 0
     assert store.abort_uploads("key") == 1
-    assert [each["Key"] for each in client.list_multipart_uploads(Bucket=BUCKET)["Uploads"]] == ["other"]
+    assert [each["Key"] for each in client.list_multipart_uploads(Bucket=BUCKET)["Uploads"]] == [
+        "other"
+    ]
     client.abort_multipart_upload(
-        Bucket=BUCKET, Key="other", UploadId=client.list_multipart_uploads(Bucket=BUCKET)["Uploads"][0]["UploadId"]
+        Bucket=BUCKET,
+        Key="other",
+        UploadId=client.list_multipart_uploads(Bucket=BUCKET)["Uploads"][0]["UploadId"],
     )

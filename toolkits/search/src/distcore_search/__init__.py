@@ -1,6 +1,7 @@
 """What executors of searches are made with: the space, records of trials, rounds.
 
-What is public is exported here, and imported when it is first used; `distcore_core.plugin` has the roles.
+What is public is exported here, and imported when it is first used; `distcore_core.plugin` has the
+roles.
 """
 
 from __future__ import annotations

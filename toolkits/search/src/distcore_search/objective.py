@@ -20,7 +20,8 @@ NAMES = {"train": "training"}
 class Objective:
     """metric of feature ("combined": the loss of all) on split ("training", "validation", "test").
 
-    The test split is evaluated once, with the kept weights; until then the validation split speaks for it."""
+    The test split is evaluated once, with the kept weights; until then the validation split
+    speaks for it."""
 
     feature: str
     metric: str
@@ -37,12 +38,14 @@ class Objective:
         return f"{self.split} {self.metric} of {self.feature}"
 
     def of_round(self, metrics: Mapping[str, Any]) -> float | None:
-        """The value of a round's {split: {feature: {metric: value}}}; None if it has no finite one."""
+        """The value of a round's {split: {feature: {metric: value}}}; None if it has no finite
+        one."""
         split = "validation" if self.split == "test" else self.split
         return finite(metrics.get(split, {}).get(self.feature, {}).get(self.metric))
 
     def of_statistics(self, statistics: JSON) -> tuple[float | None, int | None]:
-        """The best value of {split: {feature: {metric: [a value a round]}}}, and the position of its round."""
+        """The best value of {split: {feature: {metric: [a value a round]}}}, and the position of
+        its round."""
         split = "validation" if self.split == "test" else self.split
         values = statistics.get(split, {}).get(self.feature, {}).get(self.metric, [])
         return self.best_of(values)

@@ -1,4 +1,5 @@
-"""The `hyperopt` section: Ludwig's names and defaults, validated; what Ludwig has and nobody here does is named."""
+"""The `hyperopt` section: Ludwig's names and defaults, validated; what Ludwig has and nobody
+here does is named."""
 
 from __future__ import annotations
 
@@ -16,7 +17,18 @@ TimeAttribute = Literal["training_iteration", "time_total_s"]
 FOREIGN = "needs a package that distcore does not drive; use optuna (TPE) or variant_generator"
 ALGORITHMS_NOT_HERE = dict.fromkeys(
     (
-        *("ax", "bayesopt", "blendsearch", "bohb", "cfo", "dragonfly", "hebo", "hyperopt", "nevergrad", "skopt"),
+        *(
+            "ax",
+            "bayesopt",
+            "blendsearch",
+            "bohb",
+            "cfo",
+            "dragonfly",
+            "hebo",
+            "hyperopt",
+            "nevergrad",
+            "skopt",
+        ),
         "zoopt",
     ),
     FOREIGN,
@@ -32,7 +44,8 @@ SCHEDULERS_NOT_HERE = {
 
 
 class Scheduler(Options):
-    """Base of the schedulers. Ludwig's metric and mode may only say what the section says anyway."""
+    """Base of the schedulers. Ludwig's metric and mode may only say what the section says
+    anyway."""
 
     ludwig_only: ClassVar[Mapping[str, Any]] = {"metric": None, "mode": None}
 
@@ -41,7 +54,9 @@ class Fifo(Scheduler):
     """Every trial runs to its end."""
 
     type: Literal["fifo"]
-    time_attr: TimeAttribute = Field("training_iteration", description="Ludwig's; read by nobody here.")
+    time_attr: TimeAttribute = Field(
+        "training_iteration", description="Ludwig's; read by nobody here."
+    )
 
 
 class Timed(Scheduler):
@@ -49,12 +64,14 @@ class Timed(Scheduler):
 
     time_attr: TimeAttribute = Field(
         "training_iteration",
-        description="What time is: evaluation rounds (training_iteration), or seconds since the trial began.",
+        description="What time is: evaluation rounds (training_iteration), or seconds since the "
+        "trial began.",
     )
 
 
 class AsyncHyperband(Timed):
-    """ASHA: at grace_period, grace_period × reduction_factor, … a trial goes on only if it is among the best."""
+    """ASHA: at grace_period, grace_period × reduction_factor, … a trial goes on only if it is
+    among the best."""
 
     type: Literal["async_hyperband", "asynchyperband", "asha"]
     max_t: Count = Field(100, description="Trials are stopped after this much time.")
@@ -62,7 +79,9 @@ class AsyncHyperband(Timed):
     reduction_factor: Annotated[float, Field(gt=1), NotBoolean] = Field(
         4, description="One in so many goes on from one level to the next."
     )
-    brackets: Count = Field(1, description="Groups of trials, each beginning to stop later than the one before.")
+    brackets: Count = Field(
+        1, description="Groups of trials, each beginning to stop later than the one before."
+    )
     stop_last_trials: bool = Field(True, description="Whether trials are stopped after max_t.")
 
 
@@ -78,17 +97,31 @@ class Hyperband(Timed):
 
 
 class MedianStopping(Timed):
-    """A trial is stopped where its best value is worse than the median of the others' at that time."""
+    """A trial is stopped where its best value is worse than the median of the others' at that
+    time."""
 
-    ludwig_only: ClassVar[Mapping[str, Any]] = {"metric": None, "mode": None, "min_time_slice": 0, "hard_stop": True}
+    ludwig_only: ClassVar[Mapping[str, Any]] = {
+        "metric": None,
+        "mode": None,
+        "min_time_slice": 0,
+        "hard_stop": True,
+    }
 
     type: Literal["median_stopping_rule", "medianstoppingrule"]
-    time_attr: TimeAttribute = Field("time_total_s", description="What time is; as in Ludwig seconds by default.")
-    grace_period: NonNegative = Field(60.0, description="No trial is stopped before this much time.")
-    min_samples_required: Count = Field(3, description="Trials that a median is taken of, at least.")
+    time_attr: TimeAttribute = Field(
+        "time_total_s", description="What time is; as in Ludwig seconds by default."
+    )
+    grace_period: NonNegative = Field(
+        60.0, description="No trial is stopped before this much time."
+    )
+    min_samples_required: Count = Field(
+        3, description="Trials that a median is taken of, at least."
+    )
 
 
-AnyScheduler = Annotated[Fifo | AsyncHyperband | Hyperband | MedianStopping, Field(discriminator="type")]
+AnyScheduler = Annotated[
+    Fifo | AsyncHyperband | Hyperband | MedianStopping, Field(discriminator="type")
+]
 
 
 # ------------------------------------------------------------------ search algorithms
@@ -106,7 +139,8 @@ class SearchAlgorithm(Options):
 
 
 class Variants(SearchAlgorithm):
-    """Every combination of the grid_search parameters, the others drawn at random, num_samples times."""
+    """Every combination of the grid_search parameters, the others drawn at random, num_samples
+    times."""
 
     type: Literal["variant_generator", "random"]
     constant_grid_search: bool = Field(
@@ -118,7 +152,11 @@ class Variants(SearchAlgorithm):
 class Optuna(SearchAlgorithm):
     """Optuna's tree-structured Parzen estimator."""
 
-    ludwig_only: ClassVar[Mapping[str, Any]] = {"space": None, "sampler": None, "evaluated_rewards": None}
+    ludwig_only: ClassVar[Mapping[str, Any]] = {
+        "space": None,
+        "sampler": None,
+        "evaluated_rewards": None,
+    }
 
     type: Literal["optuna"]
     seed: int | None = Field(None, description="Seed; default: the config's random_seed.")
@@ -133,12 +171,17 @@ AnyAlgorithm = Annotated[Variants | Optuna, Field(discriminator="type")]
 class ExecutorOptions(Options):
     """What every executor understands; a plugin's own options model adds to it.
 
-    unread: options of Ludwig's that change nothing here, and why; that is said if one of them is given."""
+    unread: options of Ludwig's that change nothing here, and why; that is said if one of them is
+        given."""
 
-    unread: ClassVar[Mapping[str, str]] = {"kubernetes_namespace": "trials write to a folder that every node sees"}
+    unread: ClassVar[Mapping[str, str]] = {
+        "kubernetes_namespace": "trials write to a folder that every node sees"
+    }
 
     num_samples: Count | None = Field(
-        None, description="Trials, or rounds through the grid; default: 1 if there is a grid_search, else 10."
+        None,
+        description="Trials, or rounds through the grid; default: 1 if there is a grid_search, "
+        "else 10.",
     )
     time_budget_s: Annotated[float, Field(gt=0), NotBoolean] | None = Field(
         None, description="Seconds after which the search stops; default: none (Ludwig's is 3600)."
@@ -153,14 +196,17 @@ class ExecutorOptions(Options):
         None, description="GPUs of a trial; default: 1 if there are GPUs."
     )
     scheduler: AnyScheduler = Field(
-        default_factory=lambda: Fifo.model_validate({"type": "fifo"}), description="Stops bad trials early."
+        default_factory=lambda: Fifo.model_validate({"type": "fifo"}),
+        description="Stops bad trials early.",
     )
     kubernetes_namespace: str | None = Field(None, description="Ludwig's; it changes nothing here.")
 
     def notes(self) -> list[str]:
         """What to say of the options that change nothing."""
         given = {name: why for name, why in self.unread.items() if getattr(self, name) is not None}
-        return [f"hyperopt.executor.{name} changes nothing here: {why}." for name, why in given.items()]
+        return [
+            f"hyperopt.executor.{name} changes nothing here: {why}." for name, why in given.items()
+        ]
 
     @field_validator("scheduler", mode="before")
     @classmethod
@@ -176,7 +222,9 @@ class ExecutorReference(Options):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    type: str | None = Field(None, description="Name of an installed executor; default: the backend's, else local.")
+    type: str | None = Field(
+        None, description="Name of an installed executor; default: the backend's, else local."
+    )
 
 
 # ------------------------------------------------------------------ the section
@@ -185,16 +233,24 @@ class ExecutorReference(Options):
 class Hyperopt(Options):
     """The `hyperopt` section."""
 
-    goal: Literal["minimize", "maximize"] = Field("minimize", description="What to do with the metric.")
+    goal: Literal["minimize", "maximize"] = Field(
+        "minimize", description="What to do with the metric."
+    )
     metric: str = Field("loss", description="Metric of the output feature.")
-    output_feature: str = Field("combined", description="An output feature, or combined for the loss of all.")
+    output_feature: str = Field(
+        "combined", description="An output feature, or combined for the loss of all."
+    )
     split: Split = Field("validation", description="Split on which the metric decides.")
-    eval_split: Split = Field("validation", description="Split whose metrics of the kept weights are in the results.")
+    eval_split: Split = Field(
+        "validation", description="Split whose metrics of the kept weights are in the results."
+    )
     parameters: dict[str, AnySpace] = Field(
         min_length=1, description="What is searched: dotted names of options, each with its space."
     )
     search_alg: AnyAlgorithm | None = Field(
-        None, description="How trials are chosen; default: variant_generator with a grid, else the executor's."
+        None,
+        description="How trials are chosen; default: variant_generator with a grid, else the "
+        "executor's.",
     )
     executor: ExecutorReference = Field(
         default_factory=lambda: ExecutorReference(type=None), description="How trials are run."
@@ -218,19 +274,28 @@ class Hyperopt(Options):
     def _known_algorithm(cls, value: Any) -> Any:
         value = {"type": value} if isinstance(value, str) else value
         if isinstance(value, Mapping) and value.get("type") is None:
-            value = {**value, "type": "variant_generator"} if len(value) > ("type" in value) else None
+            value = (
+                {**value, "type": "variant_generator"} if len(value) > ("type" in value) else None
+            )
         return _refused(value, "search algorithm", ALGORITHMS_NOT_HERE)
 
     @field_validator("executor", mode="before")
     @classmethod
     def _executor_of_a_word(cls, value: Any) -> Any:
-        return {"type": value} if isinstance(value, str) else {"type": None} if value is None else value
+        return (
+            {"type": value}
+            if isinstance(value, str)
+            else {"type": None}
+            if value is None
+            else value
+        )
 
     @model_validator(mode="after")
     def _combined_has_a_loss_alone(self) -> Hyperopt:
         if self.output_feature == "combined" and self.metric != "loss":
             raise ValueError(
-                f"combined has the metric loss alone, not {self.metric!r}; name the output feature in output_feature"
+                f"combined has the metric loss alone, not {self.metric!r}; name the output feature "
+                "in output_feature"
             )
         return self
 

@@ -1,4 +1,5 @@
-"""What distcore-search offers: the section `hyperopt`, and the extension through which trials tell their rounds."""
+"""What distcore-search offers: the section `hyperopt`, and the extension through which trials
+tell their rounds."""
 
 from __future__ import annotations
 

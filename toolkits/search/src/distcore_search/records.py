@@ -32,7 +32,8 @@ log = logging.getLogger("distcore")
 
 @dataclass(frozen=True, kw_only=True)
 class SearchWork:
-    """What an executor reads of a search's work (`SearchJob.work`); whoever runs trials adds what they need. Pickles.
+    """What an executor reads of a search's work (`SearchJob.work`); whoever runs trials adds what
+    they need. Pickles.
 
     parameters: of the `hyperopt` section, as written. directory: the search's folder.
     """
@@ -68,16 +69,21 @@ def read_record(folder: Path) -> JSON:
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Replace a trial's record, whole or not at all."""
     path = folder / RECORD
-    with explained(folder, RECORD, TrainingError, advice="choose another folder with --output_directory"):
+    with explained(
+        folder, RECORD, TrainingError, advice="choose another folder with --output_directory"
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             write_file(path, sealed(dict(record)))
         except (TypeError, ValueError) as error:
-            raise UserError(f"{path} cannot be written as JSON: {error}. Use plain, finite values.") from error
+            raise UserError(
+                f"{path} cannot be written as JSON: {error}. Use plain, finite values."
+            ) from error
 
 
 def begin_record(work: SearchWork, name: str, raw: Mapping[str, Any]) -> JSON:
-    """The trial's record, written if there is none yet: a process that dies at once leaves a trial all the same.
+    """The trial's record, written if there is none yet: a process that dies at once leaves a trial
+    all the same.
 
     Args:
         raw: The values that the executor chose, of which `values_of` makes the config's.
@@ -92,8 +98,11 @@ def begin_record(work: SearchWork, name: str, raw: Mapping[str, Any]) -> JSON:
     return record
 
 
-def end_record(folder: Path, state: str, objective: Objective, error: str | None = None, seconds: float = 0.0) -> JSON:
-    """Say of a trial that does not say so itself that it has ended. One that has ended meanwhile keeps its own word.
+def end_record(
+    folder: Path, state: str, objective: Objective, error: str | None = None, seconds: float = 0.0
+) -> JSON:
+    """Say of a trial that does not say so itself that it has ended. One that has ended meanwhile
+    keeps its own word.
 
     Args:
         state: "stopped" early, or "failed" (its process died).
@@ -110,7 +119,10 @@ def end_record(folder: Path, state: str, objective: Objective, error: str | None
     score, place = objective.best_of([objective.of_round(each.metrics) for each in rounds])
     record |= {"state": state, "rounds": len(rounds), "round": None if place is None else place + 1}
     # A test split is evaluated with a whole model only, so a trial without one has no score there.
-    record |= {"score": score if state == "stopped" and objective.split != "test" else None, "error": error}
+    record |= {
+        "score": score if state == "stopped" and objective.split != "test" else None,
+        "error": error,
+    }
     record["seconds"] = round(record.get("seconds", 0.0) + seconds, 3)
     evaluated = rounds[place].metrics.get(objective.evaluated, {}) if place is not None else {}
     record["evaluation"] = evaluated
@@ -119,13 +131,16 @@ def end_record(folder: Path, state: str, objective: Objective, error: str | None
 
 
 def statistics_of(folder: Path) -> JSON:
-    """{split: {feature: {metric: [a value a round]}}} of a trial, also of one that did not come to its end."""
+    """{split: {feature: {metric: [a value a round]}}} of a trial, also of one that did not come
+    to its end."""
     path = folder / "training_statistics.json"
     if path.exists():
         try:
             found: JSON = read_vouched(path)
         except UserError as error:
-            log.warning("%s The search's statistics are made from %s instead.", error, folder / ROUNDS)
+            log.warning(
+                "%s The search's statistics are made from %s instead.", error, folder / ROUNDS
+            )
         else:
             return found
     made: JSON = {}
@@ -133,5 +148,7 @@ def statistics_of(folder: Path) -> JSON:
         for split, features in each.metrics.items():
             for feature, metrics in features.items():
                 for metric, value in metrics.items():
-                    made.setdefault(split, {}).setdefault(feature, {}).setdefault(metric, []).append(value)
+                    made.setdefault(split, {}).setdefault(feature, {}).setdefault(
+                        metric, []
+                    ).append(value)
     return made

@@ -1,4 +1,5 @@
-"""Evaluation rounds of a trial as JSON lines: written in rank 0 by an extension, followed by who watches the trial.
+"""Evaluation rounds of a trial as JSON lines: written in rank 0 by an extension, followed by who
+watches the trial.
 
 Each line holds its own digest, so that none is changed unseen.
 """
@@ -26,11 +27,14 @@ log = logging.getLogger("distcore")
 class RoundsOptions(Options):
     """`extensions: [{type: rounds, path: …}]`."""
 
-    path: str = Field(description="The file, one line of JSON an evaluation round: step, epoch, seconds, metrics.")
+    path: str = Field(
+        description="The file, one line of JSON an evaluation round: step, epoch, seconds, metrics."
+    )
 
 
 class Rounds:
-    """The extension `rounds`. A line is one write: a reader sees it whole or, torn by a kill, passes it over."""
+    """The extension `rounds`. A line is one write: a reader sees it whole or, torn by a kill,
+    passes it over."""
 
     def __init__(self, options: RoundsOptions) -> None:
         self.path = Path(options.path)
@@ -65,7 +69,8 @@ PASSED_OVER = "%s, line %d, is damaged or was cut short by a kill (%s). This rou
 
 
 class Follower:
-    """New rounds of a file since the last look; a step that a resumed trial evaluates again is not new.
+    """New rounds of a file since the last look; a step that a resumed trial evaluates again is not
+    new.
 
     A line that is not as it was written is passed over, with a warning."""
 
@@ -93,14 +98,19 @@ class Follower:
                     log.warning(PASSED_OVER, self.path, self._line, error)
                 continue
             if found["step"] > self._last.step:
-                self._last = Round(self._last.number + 1, found["step"], found["seconds"], found["metrics"])
+                self._last = Round(
+                    self._last.number + 1, found["step"], found["seconds"], found["metrics"]
+                )
                 yield self._last
 
 
 def rounds_of(path: Path) -> list[Round]:
-    """All rounds of a file that nobody writes any more; a last line that was cut short is told too."""
+    """All rounds of a file that nobody writes any more; a last line that was cut short is told
+    too."""
     if _ends_torn(path):
-        log.warning("%s ends with a line that was cut short by a kill. This round is passed over.", path)
+        log.warning(
+            "%s ends with a line that was cut short by a kill. This round is passed over.", path
+        )
     return list(Follower(path).new())
 
 

@@ -1,8 +1,9 @@
-"""The spaces of `hyperopt.parameters`, by Ludwig's and Ray Tune's names: what is asked, drawn and put into the config.
+"""The spaces of `hyperopt.parameters`, by Ludwig's and Ray Tune's names: what is asked, drawn and
+put into the config.
 
-An executor searches over *raw* values, which any engine can sample: a number in a range, or the position of a category.
-`value(raw)` is what the config gets. Bounds are Ray Tune's: `randint` and `lograndint` leave `upper` out; a quantised
-space has both ends in it.
+An executor searches over *raw* values, which any engine can sample: a number in a range, or the
+position of a category. `value(raw)` is what the config gets. Bounds are Ray Tune's: `randint` and
+`lograndint` leave `upper` out; a quantised space has both ends in it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ class Space(Options):
     def raw(self, value: Any) -> Any:
         """The raw value of a config's value. Raises ValueError if the space does not have it."""
         axis = self.axis()
-        if isinstance(value, bool) or not isinstance(value, int | float) or not axis.low <= value <= axis.high:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not axis.low <= value <= axis.high
+        ):
             raise ValueError(f"should be from {axis.low:g} to {axis.high:g}, not {value!r}")
         return value
 
@@ -129,7 +134,8 @@ class QLogUniform(_Range):
 
 
 class RandInt(_Range):
-    """Whole numbers, uniform; `randint` without upper, `int` (of Ludwig's optuna executor) with it."""
+    """Whole numbers, uniform; `randint` without upper, `int` (of Ludwig's optuna executor) with
+    it."""
 
     space: Literal["randint", "int"]
     lower: Integer = Field(description="Least value.")
@@ -183,7 +189,8 @@ class QLogRandInt(_Range):
 
 
 class Normal(Space):
-    """Real numbers of a normal distribution. An engine samples the quantile, for not every one has normals."""
+    """Real numbers of a normal distribution. An engine samples the quantile, for not every one
+    has normals."""
 
     space: Literal["randn", "normal"]
     mean: Number = Field(0.0, description="Mean.")

@@ -1,4 +1,5 @@
-"""Grid and random search: the raw parameters of every trial, known from the start and the same for the same seed."""
+"""Grid and random search: the raw parameters of every trial, known from the start and the same
+for the same seed."""
 
 from __future__ import annotations
 
@@ -13,12 +14,17 @@ Raw = dict[str, Any]
 
 
 def variants(
-    axes: Mapping[str, Axis], samples: int, seed: int, points: Sequence[Mapping[str, Any]] = (), constant: bool = False
+    axes: Mapping[str, Axis],
+    samples: int,
+    seed: int,
+    points: Sequence[Mapping[str, Any]] = (),
+    constant: bool = False,
 ) -> tuple[Raw, ...]:
-    """samples × every combination of the grid's positions, in that order, the other parameters drawn for each.
+    """samples × every combination of the grid's positions, in that order, the other parameters
+    drawn for each.
 
-    points: what is given of the first samples (a grid's parameter in it is not varied). constant: the combinations of
-    one sample share what is drawn."""
+    points: what is given of the first samples (a grid's parameter in it is not varied). constant:
+    the combinations of one sample share what is drawn."""
     found: list[Raw] = []
     for sample in range(samples):
         given = dict(points[sample]) if sample < len(points) else {}
@@ -27,12 +33,16 @@ def variants(
             fixed = given | dict(zip(grid, positions, strict=True))
             key = sample if constant else len(found)
             found.append(
-                {name: fixed[name] if name in fixed else axes[name].at(draw(seed, key, name)) for name in axes}
+                {
+                    name: fixed[name] if name in fixed else axes[name].at(draw(seed, key, name))
+                    for name in axes
+                }
             )
     return tuple(found)
 
 
 def draw(seed: int, number: int, name: str) -> float:
-    """Uniform in [0, 1) for a parameter of a trial: of no library's stream, so the same under every version of any."""
+    """Uniform in [0, 1) for a parameter of a trial: of no library's stream, so the same under
+    every version of any."""
     digest = hashlib.sha256(f"{seed}/{number}/{name}".encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53

@@ -1,8 +1,10 @@
-"""JSON files whose shape is not ours to change, and that therefore hold no digest: `digests.json` beside them has it.
+"""JSON files whose shape is not ours to change, and that therefore hold no digest: `digests.json`
+beside them has it.
 
-Scores keep Ludwig's shape, {split or output: …}, in which a key "digest" would look like one more output. Before such a
-file is written, its digest is added to the sealed list beside it, and that of the version before stays there too: a
-process that is killed in between leaves a file that the list still knows.
+Scores keep Ludwig's shape, {split or output: …}, in which a key "digest" would look like one more
+output. Before such a file is written, its digest is added to the sealed list beside it, and that of
+the version before stays there too: a process that is killed in between leaves a file that the list
+still knows.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ ADVICE = "Take it from a backup, run the command that wrote it again, or delete 
 
 
 def write_vouched(path: Path, document: JSON) -> None:
-    """Write a JSON file whole, and its digest into the list beside it; numbers that are not finite become null.
+    """Write a JSON file whole, and its digest into the list beside it; numbers that are not finite
+    become null.
 
     Raises:
         OSError: As the system gave it; then the old file is as it was.
@@ -56,7 +59,9 @@ def read_vouched(path: Path, advice: str = ADVICE) -> Any:
     try:
         known = _known(path.with_name(DIGESTS))
     except FileNotFoundError:
-        raise UserError(f"{path} cannot be checked: {DIGESTS} beside it is missing. {advice}") from None
+        raise UserError(
+            f"{path} cannot be checked: {DIGESTS} beside it is missing. {advice}"
+        ) from None
     if hashlib.sha256(content).hexdigest() not in known.get(path.name, []):
         other = ValueError(f"its digest is not the one in {DIGESTS}")
         raise UserError(damaged(path, other, advice))

@@ -1,4 +1,5 @@
-"""Conformance suites: subclass one in your plugin's tests, and pytest runs what every plugin of that role must hold.
+"""Conformance suites: subclass one in your plugin's tests, and pytest runs what every plugin of
+that role must hold.
 
     from distcore_testing import CacheFormatSuite, PluginSuite
 
@@ -8,9 +9,10 @@
     class TestMyFormat(CacheFormatSuite):
         name = "myformat"
 
-`name` is the entry point's name; the suite resolves the plugin as a run does, so the metadata, the API version and the
-options model are tried too. What a plugin cannot do by its nature is a class attribute set to False in the subclass,
-with the reason in its docstring; everything else must pass. `distcore_testing.data` has a tiny table and its config.
+`name` is the entry point's name; the suite resolves the plugin as a run does, so the metadata, the
+API version and the options model are tried too. What a plugin cannot do by its nature is a class
+attribute set to False in the subclass, with the reason in its docstring; everything else must pass.
+`distcore_testing.data` has a tiny table and its config.
 
 A suite is imported, and pytest with it, when it is first named.
 """

@@ -1,4 +1,5 @@
-"""The app, for suites that look at a whole run: if core and the toolkits alone are installed, they are skipped."""
+"""The app, for suites that look at a whole run: if core and the toolkits alone are installed,
+they are skipped."""
 
 from __future__ import annotations
 

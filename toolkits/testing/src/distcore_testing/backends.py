@@ -1,4 +1,5 @@
-"""What every backend must hold: tasks in order, worker groups that start, fail and are retried together."""
+"""What every backend must hold: tasks in order, worker groups that start, fail and are retried
+together."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from distcore_testing import jobs
 
 
 class BackendSuite:
-    """Subclass with `name`, and `options` if needed. ranks: of the worker groups that are tried, at least 2."""
+    """Subclass with `name`, and `options` if needed. ranks: of the worker groups that are tried,
+    at least 2."""
 
     name: str
     options: Mapping[str, Any] = {}
@@ -41,7 +43,9 @@ class BackendSuite:
             Plugins().find(f"{role}s", backend.defaults[role])
 
     def test_tasks_keep_their_order_and_none_is_fine(self, backend: Backend) -> None:
-        assert list(backend.map(jobs.square, list(range(20)))) == [each * each for each in range(20)]
+        assert list(backend.map(jobs.square, list(range(20)))) == [
+            each * each for each in range(20)
+        ]
         assert list(backend.map(jobs.square, [])) == []
 
     def test_a_tasks_function_may_be_an_object_that_holds_something(self, backend: Backend) -> None:
@@ -54,22 +58,36 @@ class BackendSuite:
     def test_a_rank_that_raises_ends_the_worker_group_and_is_named(self, backend: Backend) -> None:
         """With what it raised, so that a user need not look for logs."""
         with pytest.raises(TrainingError, match=r"(?s)rank 1\b.*rank one gives up"):
-            backend.run_group(WorkerGroup(function=jobs.fail_in_rank_one, ranks=self.ranks, threads=1))
+            backend.run_group(
+                WorkerGroup(function=jobs.fail_in_rank_one, ranks=self.ranks, threads=1)
+            )
 
     def test_a_killed_rank_is_retried_with_all_the_others_and_results_come_in_rank_order(
         self, backend: Backend, tmp_path: Path
     ) -> None:
         group = WorkerGroup(
-            function=jobs.die_once, arguments=(str(tmp_path),), ranks=self.ranks, max_retries=1, threads=1
+            function=jobs.die_once,
+            arguments=(str(tmp_path),),
+            ranks=self.ranks,
+            max_retries=1,
+            threads=1,
         )
         found = [tuple(each) for each in backend.run_group(group)]
-        assert [(rank, world) for rank, world, _ in found] == [(rank, self.ranks) for rank in range(self.ranks)]
+        assert [(rank, world) for rank, world, _ in found] == [
+            (rank, self.ranks) for rank in range(self.ranks)
+        ]
         assert all(0 <= local_rank < self.ranks for _, _, local_rank in found)
         assert len(jobs.attempts(tmp_path, self.ranks - 1)) == 2
 
-    def test_without_retries_a_killed_rank_is_an_error_that_names_it(self, backend: Backend, tmp_path: Path) -> None:
+    def test_without_retries_a_killed_rank_is_an_error_that_names_it(
+        self, backend: Backend, tmp_path: Path
+    ) -> None:
         group = WorkerGroup(
-            function=jobs.die_once, arguments=(str(tmp_path),), ranks=self.ranks, max_retries=0, threads=1
+            function=jobs.die_once,
+            arguments=(str(tmp_path),),
+            ranks=self.ranks,
+            max_retries=0,
+            threads=1,
         )
         with pytest.raises(TrainingError, match=rf"rank {self.ranks - 1}\b"):
             backend.run_group(group)

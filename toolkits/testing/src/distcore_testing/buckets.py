@@ -1,12 +1,13 @@
-"""A real HTTP S3 for tests: moto's server, and between it and the client a proxy that makes faults when it is told to.
+"""A real HTTP S3 for tests: moto's server, and between it and the client a proxy that makes faults
+when it is told to.
 
     with s3_server() as (proxy, client):
         config["backend"]["cache_dir"] = f"s3://{BUCKET}/cache"
         config["backend"]["cache_credentials"] = proxy.options()
         proxy.expect(Fault("503", "GET", "train/"))
 
-The proxy also lets one request change the bucket at a time: moto looks whether an object is there and then puts it,
-where a store does both at once. Needs moto[server] and s3fs.
+The proxy also lets one request change the bucket at a time: moto looks whether an object is there
+and then puts it, where a store does both at once. Needs moto[server] and s3fs.
 """
 
 from __future__ import annotations
@@ -26,13 +27,26 @@ KEY, SECRET = "canary-key-4711", "canary-secret-0815"
 """Credentials that no other text holds, so that a test can look for them everywhere."""
 
 ANSWERS = {
-    "503": (503, b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"),
-    "expired": (400, b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"),
+    "503": (
+        503,
+        b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
+    ),
+    "expired": (
+        400,
+        b"<Error><Code>ExpiredToken</Code><Message>The provided token has "
+        b"expired.</Message></Error>",
+    ),
     "denied": (
         403,
-        b"<Error><Code>AccessDenied</Code><Message>Access Denied to " + SECRET.encode() + b"</Message></Error>",
+        b"<Error><Code>AccessDenied</Code><Message>Access Denied to "
+        + SECRET.encode()
+        + b"</Message></Error>",
     ),
-    "501": (501, b"<Error><Code>NotImplemented</Code><Message>A header implies no such thing.</Message></Error>"),
+    "501": (
+        501,
+        b"<Error><Code>NotImplemented</Code><Message>A header implies no such "
+        b"thing.</Message></Error>",
+    ),
 }
 
 
@@ -40,9 +54,9 @@ ANSWERS = {
 class Fault:
     """What happens to the next `times` requests of a method whose path holds `path`.
 
-    kind: "503", "501", "expired" and "denied" answer instead of the store; "reset" breaks off in the middle of the
-    store's body, "lost" instead of its answer; "slow" waits `seconds` before it asks the store; "unconditional" takes
-    the condition off a put.
+    kind: "503", "501", "expired" and "denied" answer instead of the store; "reset" breaks off in
+    the middle of the store's body, "lost" instead of its answer; "slow" waits `seconds` before it
+    asks the store; "unconditional" takes the condition off a put.
     """
 
     kind: str
@@ -54,10 +68,11 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """url: the endpoint as a client sees it. seen: (method, path) of every request. faults: what is to come.
+    """url: the endpoint as a client sees it. seen: (method, path) of every request. faults: what is
+    to come.
 
-    pause: called with (method, path, before) when a request is about to reach the store and again when it was carried
-    out but not yet answered, for tests that stop or kill somebody there."""
+    pause: called with (method, path, before) when a request is about to reach the store and again
+    when it was carried out but not yet answered, for tests that stop or kill somebody there."""
 
     store: tuple[str, int]
     url: str = ""
@@ -73,7 +88,9 @@ class Proxy:
     def environment(self) -> dict[str, str]:
         """The same as variables of the environment."""
         given = {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "ENDPOINT_URL": self.url}
-        return {f"AWS_{name}": value for name, value in {**given, "DEFAULT_REGION": "us-east-1"}.items()}
+        return {
+            f"AWS_{name}": value for name, value in {**given, "DEFAULT_REGION": "us-east-1"}.items()
+        }
 
     def expect(self, *faults: Fault) -> None:
         """These faults from now on, and no others; `seen` starts again."""
@@ -133,12 +150,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(parts)
 
-    def _forward(self, proxy: Proxy, body: bytes, fault: Fault) -> tuple[int, dict[str, str], bytes]:
-        dropped = {"transfer-encoding", "expect", *(["if-none-match"] if fault.kind == "unconditional" else [])}
+    def _forward(
+        self, proxy: Proxy, body: bytes, fault: Fault
+    ) -> tuple[int, dict[str, str], bytes]:
+        dropped = {
+            "transfer-encoding",
+            "expect",
+            *(["if-none-match"] if fault.kind == "unconditional" else []),
+        }
         kept = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
         with proxy.lock if self.command != "GET" else nullcontext():
             connection = http.client.HTTPConnection(*proxy.store, timeout=60)
-            connection.request(self.command, self.path, body, {**kept, "Content-Length": str(len(body))})
+            connection.request(
+                self.command, self.path, body, {**kept, "Content-Length": str(len(body))}
+            )
             answer = connection.getresponse()
             content = answer.read()
             connection.close()
@@ -174,7 +199,8 @@ class _Server(ThreadingHTTPServer):
 
 
 def fresh(proxy: Proxy, client: Any) -> None:
-    """Empty the bucket, and forget faults, pause and what was seen, for a test that shares them with others."""
+    """Empty the bucket, and forget faults, pause and what was seen, for a test that shares them
+    with others."""
     proxy.expect()
     proxy.pause = None
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
@@ -184,7 +210,8 @@ def fresh(proxy: Proxy, client: Any) -> None:
 
 @contextmanager
 def s3_server() -> Iterator[tuple[Proxy, Any]]:
-    """A store with the empty bucket BUCKET in it: (its proxy, a boto3 client that goes around the proxy)."""
+    """A store with the empty bucket BUCKET in it: (its proxy, a boto3 client that goes around
+    the proxy)."""
     import boto3  # type: ignore[import-untyped]
     from moto.server import ThreadedMotoServer
 
@@ -194,7 +221,11 @@ def s3_server() -> Iterator[tuple[Proxy, Any]]:
     server = _Server(("127.0.0.1", 0), _Handler)
     server.proxy = proxy = Proxy(store, f"http://127.0.0.1:{server.server_port}")
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    around = {"aws_access_key_id": "around", "aws_secret_access_key": "around", "region_name": "us-east-1"}
+    around = {
+        "aws_access_key_id": "around",
+        "aws_secret_access_key": "around",
+        "region_name": "us-east-1",
+    }
     client = boto3.client("s3", endpoint_url=f"http://{store[0]}:{store[1]}", **around)
     client.create_bucket(Bucket=BUCKET)
     try:

@@ -1,7 +1,7 @@
 """What every cache format must hold.
 
-Core, numpy and pyarrow are enough for what a format does by itself; its place in a cache is tried if distcore-data is
-installed."""
+Core, numpy and pyarrow are enough for what a format does by itself; its place in a cache is tried
+if distcore-data is installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class CacheFormatSuite:
     """Subclass with `name`, and `options` if the defaults are not what you want to try.
 
-    flips: how many single bits of each file are changed, one after the other, each of which must be noticed."""
+    flips: how many single bits of each file are changed, one after the other, each of which must
+        be noticed."""
 
     name: str
     options: Mapping[str, Any] = {}
@@ -42,7 +43,8 @@ class CacheFormatSuite:
 
     @pytest.fixture
     def shard(self) -> pa.Table:
-        """Every kind of column: float32 with odd bit patterns, int32, a vector, a ragged column with empty rows."""
+        """Every kind of column: float32 with odd bit patterns, int32, a vector, a ragged column
+        with empty rows."""
         dice = np.random.default_rng(1)
         rows = 5000
         floats = dice.normal(size=rows).astype(np.float32)
@@ -50,7 +52,9 @@ class CacheFormatSuite:
         lengths = dice.integers(0, 4, rows)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         codes = dice.integers(-(2**31), 2**31 - 1, rows).astype(np.int32)
-        vector = pa.FixedSizeListArray.from_arrays(pa.array(dice.normal(size=rows * 3).astype(np.float32)), 3)
+        vector = pa.FixedSizeListArray.from_arrays(
+            pa.array(dice.normal(size=rows * 3).astype(np.float32)), 3
+        )
         tokens = pa.array(dice.integers(0, 99, offsets[-1]).astype(np.int32))
         return pa.table(
             {
@@ -65,15 +69,18 @@ class CacheFormatSuite:
         with_all = self._open(format, shard).read()
         assert with_all.schema.names == shard.schema.names
         for name in ("x", "code"):
-            assert np.array_equal(_bits(with_all.column(name)), _bits(shard.column(name).combine_chunks()))
+            assert np.array_equal(
+                _bits(with_all.column(name)), _bits(shard.column(name).combine_chunks())
+            )
         assert np.array_equal(
-            _bits(with_all.column("vector").flatten()), _bits(shard.column("vector").combine_chunks().flatten())
+            _bits(with_all.column("vector").flatten()),
+            _bits(shard.column("vector").combine_chunks().flatten()),
         )
         assert with_all.column("tokens").to_pylist() == shard.column("tokens").to_pylist()
 
     def test_equal_tables_give_equal_bytes(self, format: CacheFormat, shard: pa.Table) -> None:
-        """However the rows are cut into chunks and slices, whatever metadata and nullability the table carries, and
-        from another instance."""
+        """However the rows are cut into chunks and slices, whatever metadata and nullability the
+        table carries, and from another instance."""
         again = Plugins().make(CACHE_FORMAT, self.name, self.options)
         dice = random.Random(self.name)
         for rows in (shard.num_rows, 1, *(dice.randint(2, shard.num_rows) for _ in range(4))):
@@ -90,8 +97,12 @@ class CacheFormatSuite:
             for other in others:
                 assert content == _written(again, other)
 
-    @pytest.mark.parametrize(("start", "stop"), [(0, 0), (0, 1), (17, 4097), (4999, 5000), (0, None), (4096, None)])
-    def test_ranges_of_rows(self, format: CacheFormat, shard: pa.Table, start: int, stop: int | None) -> None:
+    @pytest.mark.parametrize(
+        ("start", "stop"), [(0, 0), (0, 1), (17, 4097), (4999, 5000), (0, None), (4096, None)]
+    )
+    def test_ranges_of_rows(
+        self, format: CacheFormat, shard: pa.Table, start: int, stop: int | None
+    ) -> None:
         reader = self._open(format, shard)
         expected = shard.slice(start, (stop if stop is not None else shard.num_rows) - start)
         found = reader.read(start, stop)
@@ -104,7 +115,9 @@ class CacheFormatSuite:
         found = self._open(format, shard).read(10, 20, columns=["code", "x"])
         assert found.schema.names == ["code", "x"]
 
-    def test_any_ranges_in_any_order_of_one_open_shard(self, format: CacheFormat, shard: pa.Table) -> None:
+    def test_any_ranges_in_any_order_of_one_open_shard(
+        self, format: CacheFormat, shard: pa.Table
+    ) -> None:
         """What is kept of an earlier read never leaks into a later one."""
         shard = shard.append_column("split", pa.array(np.arange(shard.num_rows) % 4 - 1, pa.int8()))
         dice, reader = random.Random(self.name), self._open(format, shard)
@@ -116,7 +129,9 @@ class CacheFormatSuite:
             found = reader.read(start, stop, names)
             found.validate(full=True)
             expected = shard.slice(start, stop - start).select(names or shard.column_names)
-            assert str(found.to_pydict()) == str(expected.to_pydict())  # as text, since no NaN equals another
+            assert str(found.to_pydict()) == str(
+                expected.to_pydict()
+            )  # as text, since no NaN equals another
 
     def test_rows_out_of_range_are_refused(self, format: CacheFormat, shard: pa.Table) -> None:
         reader = self._open(format, shard.slice(0, 10))
@@ -129,10 +144,15 @@ class CacheFormatSuite:
         format.open(source).close()
         assert source.closed
 
-    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no disk that is always full")
+    @pytest.mark.skipif(
+        not os.path.exists("/dev/full"), reason="this system has no disk that is always full"
+    )
     def test_a_full_disk_keeps_its_errno(self, format: CacheFormat, shard: pa.Table) -> None:
         """So that whoever catches it can say what it is."""
-        with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space") as caught:
+        with (
+            open("/dev/full", "wb", buffering=0) as full,
+            pytest.raises(OSError, match="No space") as caught,
+        ):
             format.write(full, shard)
         assert caught.value.errno == errno.ENOSPC
 
@@ -141,22 +161,28 @@ class CacheFormatSuite:
         assert reader.rows == 0
         assert reader.read().schema.names == shard.schema.names
 
-    def test_a_shard_that_was_cut_is_not_read_as_a_shorter_one(self, format: CacheFormat, shard: pa.Table) -> None:
+    def test_a_shard_that_was_cut_is_not_read_as_a_shorter_one(
+        self, format: CacheFormat, shard: pa.Table
+    ) -> None:
         whole = _written(format, shard)
         for length in (0, len(whole) // 3, len(whole) - 1):
             with pytest.raises(Exception):  # noqa: B017,PT011 - formats raise their own library's errors
                 format.open(io.BytesIO(whole[:length])).read()
 
     def boundaries(self, content: bytes) -> list[int]:
-        """Places between two of the format's own pieces, where a shard that was cut looks whole. Override."""
+        """Places between two of the format's own pieces, where a shard that was cut looks whole.
+        Override."""
         return []
 
     def test_no_damage_is_read_silently(self, shard: pa.Table, tmp_path: Path) -> None:
-        """Read through the cache, a file that was cut, or has one bit changed, is an error that names it.
+        """Read through the cache, a file that was cut, or has one bit changed, is an error that
+        names it.
 
         So with the shard, the split map and the manifest."""
         plugins, open_cache = Plugins(), _caches().open_cache
-        cache = _cache(tmp_path, PluginRef(kind="caches", name=self.name, options=self.options), shard)
+        cache = _cache(
+            tmp_path, PluginRef(kind="caches", name=self.name, options=self.options), shard
+        )
         paths = sorted(path for path in cache.folder.rglob("*") if path.is_file())
         assert [path.parent.name for path in paths] == [cache.key, "rows", "train"]
 
@@ -172,7 +198,9 @@ class CacheFormatSuite:
             between = [] if path.parent == cache.folder else self.boundaries(content)
             cuts = [0, len(content) // 3, len(content) - 1, *between]
             places = [dice.randrange(len(content) * 8) for _ in range(self.flips)]
-            for damaged in chain((content[:cut] for cut in cuts), (_flipped(content, place) for place in places)):
+            for damaged in chain(
+                (content[:cut] for cut in cuts), (_flipped(content, place) for place in places)
+            ):
                 path.write_bytes(damaged)
                 with pytest.raises(CacheError, match=f"{path.parent.name}/{path.name}"):
                     read()
@@ -180,12 +208,17 @@ class CacheFormatSuite:
         read()
 
     @pytest.mark.parametrize("protocol", [0, 2, 5])
-    def test_a_pickle_in_place_of_a_shard_is_refused_and_not_run(self, tmp_path: Path, protocol: int) -> None:
+    def test_a_pickle_in_place_of_a_shard_is_refused_and_not_run(
+        self, tmp_path: Path, protocol: int
+    ) -> None:
         """Also if a manifest vouches for it."""
         mark = tmp_path / "mark"
         format = PluginRef(kind="caches", name=self.name, options=self.options)
         cache = cache_holding(tmp_path / "cache", format, pickle.dumps(_Runs(mark), protocol))
-        with _caches().open_cache(cache) as reader, pytest.raises(CacheError, match=r"train/00000\."):
+        with (
+            _caches().open_cache(cache) as reader,
+            pytest.raises(CacheError, match=r"train/00000\."),
+        ):
             reader.read("train", 0, 1)
         assert not mark.exists()
 
@@ -204,9 +237,11 @@ class _Runs:
 
 
 def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1) -> Cache:
-    """A committed cache whose one shard is `content`, with digests that vouch for it: what a hostile writer can make.
+    """A committed cache whose one shard is `content`, with digests that vouch for it: what a
+    hostile writer can make.
 
-    Its one column is x, float32. What reads it must raise CacheError, run nothing, and keep its memory."""
+    Its one column is x, float32. What reads it must raise CacheError, run nothing, and keep its
+    memory."""
 
     class Given:
         suffix = Plugins().make(CACHE_FORMAT, format.name, format.options).suffix
@@ -228,10 +263,14 @@ def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1
 
 def _caches() -> Any:
     """`distcore_data.cache`; a test that needs it is skipped if the toolkit is not installed."""
-    return pytest.importorskip("distcore_data.cache", reason="caches are distcore-data's: pip install distcore-data")
+    return pytest.importorskip(
+        "distcore_data.cache", reason="caches are distcore-data's: pip install distcore-data"
+    )
 
 
-def _ensured(folder: Path, key: str, format: PluginRef, build: Callable[[CacheBuilder], None]) -> Cache:
+def _ensured(
+    folder: Path, key: str, format: PluginRef, build: Callable[[CacheBuilder], None]
+) -> Cache:
     made: Cache = _caches().ensure_cache(folder, key, format, build)
     return made
 
@@ -254,7 +293,9 @@ def _cache(folder: Path, format: PluginRef, shard: pa.Table) -> Cache:
         builder.write_shard("train", 0, shard)
         builder.write_split_map(0, np.zeros(shard.num_rows, np.int8))
         builder.finish(
-            [*columns, Column(name="tokens", dtype="int32", width=None)], {}, {"digest": "", "rows": shard.num_rows}
+            [*columns, Column(name="tokens", dtype="int32", width=None)],
+            {},
+            {"digest": "", "rows": shard.num_rows},
         )
 
     return _ensured(folder, "conformance", format, build)

@@ -1,6 +1,8 @@
-"""What a processor must hold whose tasks run in other processes: nothing in the driver, the same errors, lost workers.
+"""What a processor must hold whose tasks run in other processes: nothing in the driver, the same
+errors, lost workers.
 
-A small file is cut into many partitions and many shards, so that every edge of one lies within another.
+A small file is cut into many partitions and many shards, so that every edge of one lies within
+another.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ DYING_BLOCK, DYING_SHARD = 3, 1
 
 
 class ClusterProcessorSuite(ProcessorSuite):
-    """Subclass with `name` and `variants`. The processor cuts its source with `cluster_tasks.cut_source`."""
+    """Subclass with `name` and `variants`. The processor cuts its source with
+    `cluster_tasks.cut_source`."""
 
     @pytest.fixture(autouse=True)
     def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,11 +45,16 @@ class ClusterProcessorSuite(ProcessorSuite):
             assert folded
             assert os.getpid() not in folded.union(*written)
 
-    def test_every_kind_of_column_split_and_fill_gives_the_bytes_of_the_local_processor(self, tmp_path: Path) -> None:
+    def test_every_kind_of_column_split_and_fill_gives_the_bytes_of_the_local_processor(
+        self, tmp_path: Path
+    ) -> None:
         for number, split in enumerate(SPLITS):
             reference = self.built("local", tmp_path / f"reference-{number}", {}, split)
             for variant, options in enumerate(self.variants):
-                assert self.built(self.name, tmp_path / f"{number}-{variant}", options, split) == reference
+                assert (
+                    self.built(self.name, tmp_path / f"{number}-{variant}", options, split)
+                    == reference
+                )
 
     def test_workers_that_are_killed_cost_nothing_but_time(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -58,20 +66,33 @@ class ClusterProcessorSuite(ProcessorSuite):
             with monkeypatch.context() as patched:
                 hurt(patched, folder)
                 assert self.built(self.name, folder, options, SPLITS[0]) == reference
-            assert {path.name for path in folder.glob("died-*")} == {"died-BlockStatistics", "died-ShardWriter"}
+            assert {path.name for path in folder.glob("died-*")} == {
+                "died-BlockStatistics",
+                "died-ShardWriter",
+            }
 
     def test_workers_put_their_shards_into_a_bucket_themselves(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pytest.importorskip("moto")
         reference = self.built("local", tmp_path / "reference", {}, SPLITS[0])
-        monkeypatch.setattr(BucketBuilder, "_store", lambda *_: pytest.fail("the driver put a shard"))
+        monkeypatch.setattr(
+            BucketBuilder, "_store", lambda *_: pytest.fail("the driver put a shard")
+        )
         with buckets.s3_server() as (proxy, _):
             for number, options in enumerate(self.variants[:2]):
-                there = {"cache_dir": f"s3://{buckets.BUCKET}/{number}", "cache_credentials": proxy.options()}
-                assert self.built(self.name, tmp_path / str(number), options, SPLITS[0], backend=there) == reference
+                there = {
+                    "cache_dir": f"s3://{buckets.BUCKET}/{number}",
+                    "cache_credentials": proxy.options(),
+                }
+                assert (
+                    self.built(self.name, tmp_path / str(number), options, SPLITS[0], backend=there)
+                    == reference
+                )
 
-    def test_the_first_mistake_in_the_data_is_told_as_the_local_processor_tells_it(self, tmp_path: Path) -> None:
+    def test_the_first_mistake_in_the_data_is_told_as_the_local_processor_tells_it(
+        self, tmp_path: Path
+    ) -> None:
         import pyarrow.csv
 
         source = tmp_path / "data.csv"
@@ -81,7 +102,9 @@ class ClusterProcessorSuite(ProcessorSuite):
         lines[2500] = b"ten" + lines[2500]
         source.write_bytes(b"".join(lines))
         told = {}
-        for number, (name, options) in enumerate([("local", {}), *((self.name, each) for each in self.variants)]):
+        for number, (name, options) in enumerate(
+            [("local", {}), *((self.name, each) for each in self.variants)]
+        ):
             folder = tmp_path / str(number)
             with pytest.raises(DataError) as caught:
                 self.built(name, folder, options, SPLITS[0], source)
@@ -100,7 +123,8 @@ class ClusterProcessorSuite(ProcessorSuite):
         dataset: Path | None = None,
         backend: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
-        """Digests of the cache of a csv file, or of `dataset`. backend: more options of that section."""
+        """Digests of the cache of a csv file, or of `dataset`. backend: more options of that
+        section."""
         import pyarrow.csv
 
         if dataset is None:
@@ -120,8 +144,11 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distcore_data.cache.builder.SHARD_ROWS", SHARD_ROWS)
 
 
-def hurt(monkeypatch: pytest.MonkeyPatch, folder: Path, death: type[jobs.DiesOnce] = jobs.DiesOnce) -> None:
-    """From now on one task of a processor's first pass dies, and one that writes a shard; marks lie in the folder."""
+def hurt(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, death: type[jobs.DiesOnce] = jobs.DiesOnce
+) -> None:
+    """From now on one task of a processor's first pass dies, and one that writes a shard; marks
+    lie in the folder."""
     made = Plugins.make
 
     def make(plugins: Plugins, role: Any, name: str, options: Any = None, /, **context: Any) -> Any:

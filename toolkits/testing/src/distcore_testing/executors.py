@@ -1,4 +1,5 @@
-"""What every executor must hold: each trial runs once, with parameters of the space; a bad trial is its own affair."""
+"""What every executor must hold: each trial runs once, with parameters of the space; a bad trial
+is its own affair."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ SECONDS = 0.05
 class ExecutorSuite:
     """Subclass with `name`, and `options` if needed.
 
-    backend: which backend the trials are beside, with backend_options. asked: False if the executor cannot choose
-    parameters one after another (`variants` are then always given). stops: an `executor.scheduler` that stops a trial
-    whose first rounds are worse than the others'.
+    backend: which backend the trials are beside, with backend_options. asked: False if the executor
+    cannot choose parameters one after another (`variants` are then always given). stops: an
+    `executor.scheduler` that stops a trial whose first rounds are worse than the others'.
     """
 
     name: str
@@ -55,7 +56,9 @@ class ExecutorSuite:
     def make(self, **more: Any) -> Any:
         return Plugins().make(EXECUTOR, self.name, {**self.options, **more})
 
-    def job(self, folder: Path, variants: Any, trials: int = 4, mode: str = "well", **more: Any) -> SearchJob:
+    def job(
+        self, folder: Path, variants: Any, trials: int = 4, mode: str = "well", **more: Any
+    ) -> SearchJob:
         """A search of trials that only write down what they were given; mode: see `quick_trial`."""
         objective = Objective("y", "loss", "minimize")
         work = QuickWork(parameters={}, objective=objective, directory=folder, mode=mode)
@@ -74,7 +77,8 @@ class ExecutorSuite:
 
     def variants(self, count: int = 4) -> list[dict[str, Any]]:
         return [
-            {"rate": 0.001 * (each + 1), "share": 0.25, "layers": each + 1, "kind": each % 3} for each in range(count)
+            {"rate": 0.001 * (each + 1), "share": 0.25, "layers": each + 1, "kind": each % 3}
+            for each in range(count)
         ]
 
     def records(self, job: SearchJob) -> dict[str, Any]:
@@ -83,8 +87,12 @@ class ExecutorSuite:
 
     # -------------------------------------------------------------- plans
 
-    def test_it_says_how_many_run_at_once_and_who_chooses(self, place: Backend, tmp_path: Path) -> None:
-        planned = self.make(max_concurrent_trials=2).plan(self.job(tmp_path, self.variants()), place)
+    def test_it_says_how_many_run_at_once_and_who_chooses(
+        self, place: Backend, tmp_path: Path
+    ) -> None:
+        planned = self.make(max_concurrent_trials=2).plan(
+            self.job(tmp_path, self.variants()), place
+        )
         assert planned["at_once"] == 2
         assert planned["algorithm"]
         assert all(isinstance(note, str) for note in planned["notes"])
@@ -98,32 +106,39 @@ class ExecutorSuite:
 
     # -------------------------------------------------------------- trials
 
-    def test_every_trial_runs_once_with_its_own_parameters(self, place: Backend, tmp_path: Path) -> None:
+    def test_every_trial_runs_once_with_its_own_parameters(
+        self, place: Backend, tmp_path: Path
+    ) -> None:
         job, told = self.job(tmp_path, self.variants()), list[str]()
         self.make(max_concurrent_trials=2).run(job, place, told.append)
         found = self.records(job)
         assert sorted(told) == sorted(found)
-        assert sorted((each["raw"] for each in found.values()), key=lambda raw: raw["layers"]) == list(
-            job.variants or ()
-        )
+        assert sorted(
+            (each["raw"] for each in found.values()), key=lambda raw: raw["layers"]
+        ) == list(job.variants or ())
         assert {each["state"] for each in found.values()} == {"finished"}
         assert {each["attempts"] for each in found.values()} == {1}
 
     def test_what_it_chooses_itself_is_of_the_space(self, place: Backend, tmp_path: Path) -> None:
         if not self.asked:
             pytest.skip("it chooses nothing itself")
-        job = self.job(tmp_path, None, trials=6, points=({"layers": 7},), algorithm={"type": "optuna"})
+        job = self.job(
+            tmp_path, None, trials=6, points=({"layers": 7},), algorithm={"type": "optuna"}
+        )
         self.make(max_concurrent_trials=2).run(job, place, lambda name: None)
         chosen = [each["raw"] for each in self.records(job).values()]
         assert len(chosen) == 6
         assert all(
-            1e-4 <= raw["rate"] <= 1.0 and raw["layers"] in range(1, 9) and raw["kind"] in (0, 1, 2) for raw in chosen
+            1e-4 <= raw["rate"] <= 1.0 and raw["layers"] in range(1, 9) and raw["kind"] in (0, 1, 2)
+            for raw in chosen
         )
         assert all(raw["share"] in (0, 0.25, 0.5, 0.75, 1.0) for raw in chosen)
         assert any(raw["layers"] == 7 for raw in chosen)
         assert len({raw["rate"] for raw in chosen}) == 6
 
-    def test_a_trial_that_fails_or_dies_does_not_stop_the_others(self, place: Backend, tmp_path: Path) -> None:
+    def test_a_trial_that_fails_or_dies_does_not_stop_the_others(
+        self, place: Backend, tmp_path: Path
+    ) -> None:
         """layers 1 writes its own failure, layers 2 is killed, the others finish."""
         job, told = self.job(tmp_path, self.variants(), mode="bad"), list[str]()
         self.make(max_concurrent_trials=2).run(job, place, told.append)
@@ -153,7 +168,9 @@ class ExecutorSuite:
     def test_a_bad_trial_is_stopped_early(self, place: Backend, tmp_path: Path) -> None:
         """The first two have low losses and many rounds; those after them have high ones."""
         job = self.job(tmp_path, self.variants(6), mode="slow")
-        self.make(max_concurrent_trials=2, scheduler=dict(self.stops)).run(job, place, lambda name: None)
+        self.make(max_concurrent_trials=2, scheduler=dict(self.stops)).run(
+            job, place, lambda name: None
+        )
         found = {each["raw"]["layers"]: each for each in self.records(job).values()}
         stopped = {layers for layers, each in found.items() if each["state"] == "stopped"}
         assert stopped
@@ -181,7 +198,12 @@ def quick_trial(work: QuickWork, name: str, raw: Mapping[str, Any]) -> None:
     record = read_record(folder)
     if record.get("state") in ("finished", "failed", "stopped"):
         return
-    record = {"name": name, "parameters": dict(raw), "raw": dict(raw), "attempts": record.get("attempts", 0) + 1}
+    record = {
+        "name": name,
+        "parameters": dict(raw),
+        "raw": dict(raw),
+        "attempts": record.get("attempts", 0) + 1,
+    }
     write_record(folder, {**record, "state": "running"})
     mode, layers = work.mode, raw["layers"]
     if mode == "bad" and layers == 1:
@@ -191,8 +213,15 @@ def quick_trial(work: QuickWork, name: str, raw: Mapping[str, Any]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     rounds = ROUNDS_OF_SLOW if mode == "slow" else 1
     for number in range(1, rounds + 1):
-        line = {"step": number, "epoch": number, "seconds": 0.1, "metrics": {"validation": {"y": {"loss": layers}}}}
+        line = {
+            "step": number,
+            "epoch": number,
+            "seconds": 0.1,
+            "metrics": {"validation": {"y": {"loss": layers}}},
+        }
         add_round(folder / ROUNDS, line)
         time.sleep(SECONDS * (mode == "slow"))
     if read_record(folder)["state"] != "stopped":
-        write_record(folder, {**record, "state": "finished", "score": float(layers), "rounds": rounds})
+        write_record(
+            folder, {**record, "state": "finished", "score": float(layers), "rounds": rounds}
+        )

@@ -1,4 +1,5 @@
-"""What every extension must hold: it listens to events that exist, never fails, and changes nothing of the run."""
+"""What every extension must hold: it listens to events that exist, never fails, and changes
+nothing of the run."""
 
 from __future__ import annotations
 
@@ -40,16 +41,22 @@ class ExtensionSuite:
     def run(self, folder: Path, extensions: list[dict[str, Any]]) -> Any:
         """A short experiment with these extensions."""
         distcore = app()
-        from distcore_testing import data  # needs numpy and pyarrow, which an extension may do without
+        from distcore_testing import (
+            data,
+        )  # needs numpy and pyarrow, which an extension may do without
 
         config = data.config(str(folder / "cache"), extensions=extensions)
-        return distcore.experiment(config, dataset=data.table(), output_directory=folder / "results")
+        return distcore.experiment(
+            config, dataset=data.table(), output_directory=folder / "results"
+        )
 
     def test_it_listens_to_events_that_exist(self, tmp_path: Path) -> None:
         assert set(self.events) <= set(EVENTS)
         plugins = Plugins()
         made = plugins.make(EXTENSION, self.name, self.options_in(tmp_path))
-        implemented = {each for each in dir(made) if hasattr(getattr(made, each), f"{PROJECT}_impl")}
+        implemented = {
+            each for each in dir(made) if hasattr(getattr(made, each), f"{PROJECT}_impl")
+        }
         assert implemented, "it implements no hook: mark its methods with @hookimpl"
         assert set(self.events) <= implemented
         with listening([self.reference(tmp_path)], plugins):
@@ -64,11 +71,14 @@ class ExtensionSuite:
         assert _digest(heard.model) == _digest(bare.model)
 
     def test_rank_zero_of_a_worker_group_may_hear_only_part(self, tmp_path: Path) -> None:
-        """There a new instance is made, in another process: epochs and checkpoints, no start and no end."""
+        """There a new instance is made, in another process: epochs and checkpoints, no start and
+        no end."""
         plugins = Plugins()
         metrics = {"validation": {"y": {"loss": 0.5, "roc_auc": None}}}
         with _warnings() as said, listening([self.reference(tmp_path)], plugins):
-            plugins.manager.hook.epoch_finished(epoch=1, step=10, metrics=metrics, directory=tmp_path)
+            plugins.manager.hook.epoch_finished(
+                epoch=1, step=10, metrics=metrics, directory=tmp_path
+            )
             plugins.manager.hook.checkpoint_saved(step=10, directory=tmp_path)
         assert not said
 
@@ -79,7 +89,9 @@ class ExtensionSuite:
 
         config = data.config(str(tmp_path / "cache"), extensions=[self.reference(tmp_path)])
         with _warnings() as said, pytest.raises(DataError, match="colour"):
-            distcore.experiment(config, dataset=data.table().drop(["colour"]), output_directory=tmp_path / "results")
+            distcore.experiment(
+                config, dataset=data.table().drop(["colour"]), output_directory=tmp_path / "results"
+            )
         assert not said
 
 

@@ -1,4 +1,5 @@
-"""What every feature must hold: statistics that do not depend on partitions, codes that do not depend on slices."""
+"""What every feature must hold: statistics that do not depend on partitions, codes that do not
+depend on slices."""
 
 from __future__ import annotations
 
@@ -19,15 +20,21 @@ from distcore_core.registry.manager import Plugins
 from distcore_torch.batch import Layout
 from distcore_torch.packing import pack
 
-RAW = {"number": pa.types.is_float64, "category": pa.types.is_dictionary, "string": pa.types.is_string}
+RAW = {
+    "number": pa.types.is_float64,
+    "category": pa.types.is_dictionary,
+    "string": pa.types.is_string,
+}
 """What a source gives for each way of reading a column."""
 
 
 class FeatureSuite:
-    """Subclass with `name` (the type), `roles` it can play, `options` of the feature, and `values()`.
+    """Subclass with `name` (the type), `roles` it can play, `options` of the feature, and
+    `values()`.
 
-    values: a column as a source reads it (number: float64; category: dictionary of strings; string: utf8), at least 50
-    rows, missing values among them. output_options: if an output's options are others than an input's.
+    values: a column as a source reads it (number: float64; category: dictionary of strings; string:
+    utf8), at least 50 rows, missing values among them. output_options: if an output's options are
+    others than an input's.
     """
 
     name: str
@@ -67,13 +74,18 @@ class FeatureSuite:
             partials = [feature.partial(part) for part in parts]
             assert _json(feature.finish(reduce(feature.merge, partials))) == whole
             half = len(partials) // 2
-            left, right = reduce(feature.merge, partials[:half]), reduce(feature.merge, partials[half:])
+            left, right = (
+                reduce(feature.merge, partials[:half]),
+                reduce(feature.merge, partials[half:]),
+            )
             assert _json(feature.finish(feature.merge(right, left))) == whole
 
     def test_partials_travel_to_other_processes(self, feature: Feature) -> None:
         # A partial that this very process pickled: nothing is read from disk.
         partial = pickle.loads(pickle.dumps(feature.partial(self.values())))  # noqa: S301
-        assert _json(feature.finish(partial)) == _json(feature.finish(feature.partial(self.values())))
+        assert _json(feature.finish(partial)) == _json(
+            feature.finish(feature.partial(self.values()))
+        )
 
     def test_metadata_is_json(self, feature: Feature) -> None:
         metadata = feature.finish(feature.partial(self.values()))
@@ -118,11 +130,14 @@ class FeatureSuite:
         assert torch.isfinite(hidden).all()
 
     def check_decoder(self, feature: Feature, metadata: JSON, batch: Any) -> None:
-        """Losses of rows that can be learned from, metrics that are numbers, predictions with a row for each row."""
+        """Losses of rows that can be learned from, metrics that are numbers, predictions with a
+        row for each row."""
         import torch
 
         network = feature.network()
-        hidden = torch.randn(batch.rows, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        hidden = torch.randn(
+            batch.rows, 5, generator=torch.Generator().manual_seed(1), requires_grad=True
+        )
         logits = network.decoder(metadata, 5)(hidden)
         losses = network.loss(logits, batch["column"], metadata)
         assert losses.shape == (batch.rows,)

@@ -1,4 +1,5 @@
-"""What the suites send to other processes: functions and partitions that can be imported there, and nothing heavy."""
+"""What the suites send to other processes: functions and partitions that can be imported there,
+and nothing heavy."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ def fail_in_rank_one(rank: Rank) -> None:
 
 
 def die_once(rank: Rank, folder: str) -> tuple[int, int, int]:
-    """SIGKILL the last rank at the first attempt; every rank leaves a line for each attempt in `rank-<n>`, and says who
-    it is."""
+    """SIGKILL the last rank at the first attempt; every rank leaves a line for each attempt in
+    `rank-<n>`, and says who it is."""
     with open(Path(folder, f"rank-{rank.index}"), "a") as file:
         file.write("started\n")
     if rank.index == rank.world - 1 and len(attempts(folder, rank.index)) == 1:
@@ -47,7 +48,8 @@ def attempts(folder: str | Path, rank: int) -> list[str]:
 
 @dataclass(frozen=True)
 class CountedPartition:
-    """Rows [start, stop) of a numbered table; every read leaves a line in `folder`. bad: raises instead."""
+    """Rows [start, stop) of a numbered table; every read leaves a line in `folder`. bad: raises
+    instead."""
 
     folder: str
     start: int
@@ -71,7 +73,8 @@ class CountedPartition:
 
 
 class CountedSource(SourceBase):
-    """A `contracts.Source` of numbered rows, cut as told. edges: 0, …, rows. bad: index of a partition that raises."""
+    """A `contracts.Source` of numbered rows, cut as told. edges: 0, …, rows. bad: index of a
+    partition that raises."""
 
     def __init__(self, folder: Path, edges: Sequence[int], bad: int | None = None) -> None:
         self.parts = [
@@ -132,7 +135,8 @@ def union(left: frozenset[int], right: frozenset[int]) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class DiesOnce:
-    """A task's function that SIGKILLs its process at item `index`, the first time; a shard's writer leaves half a file.
+    """A task's function that SIGKILLs its process at item `index`, the first time; a shard's writer
+    leaves half a file.
 
     folder: for the mark that says it died. driver: the process that must not die, nor run tasks."""
 

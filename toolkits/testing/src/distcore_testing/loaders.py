@@ -1,4 +1,5 @@
-"""What every loader must hold: the same global batches for any number of ranks, every row once an epoch, any start."""
+"""What every loader must hold: the same global batches for any number of ranks, every row once
+an epoch, any start."""
 
 from __future__ import annotations
 
@@ -40,9 +41,11 @@ class LoaderSuite:
         with open_cache(app().preprocess(config, dataset=data.table(1000))) as opened:
             yield opened
 
-    def batches(self, reader: Any, world: int = 1, *, epoch: int = 0, start: int = 0, **changes: Any) -> list[Any]:
-        """The `z` of each global batch (unique, so they name rows), ranks side by side. changes: of the request;
-        `options` among them."""
+    def batches(
+        self, reader: Any, world: int = 1, *, epoch: int = 0, start: int = 0, **changes: Any
+    ) -> list[Any]:
+        """The `z` of each global batch (unique, so they name rows), ranks side by side. changes: of
+        the request; `options` among them."""
         from distcore_core.contracts import LoadRequest, Rank
         from distcore_core.registry.manager import Plugins
 
@@ -97,7 +100,9 @@ class LoaderSuite:
 
     def test_without_shuffling_rows_come_in_order(self, reader: Any) -> None:
         for world in (1, 2):
-            assert np.array_equal(np.concatenate(self.batches(reader, world, shuffle=False)), self.rows(reader))
+            assert np.array_equal(
+                np.concatenate(self.batches(reader, world, shuffle=False)), self.rows(reader)
+            )
 
     def test_fewer_rows_than_a_batch(self, reader: Any) -> None:
         """Then a rank may have none, and still takes part in every step."""
@@ -106,7 +111,9 @@ class LoaderSuite:
             assert np.array_equal(np.sort(only), np.sort(self.rows(reader)))
 
     @pytest.mark.parametrize("shuffle", [True, False])
-    def test_parts_have_the_same_rows_for_any_number_of_ranks(self, reader: Any, shuffle: bool) -> None:
+    def test_parts_have_the_same_rows_for_any_number_of_ranks(
+        self, reader: Any, shuffle: bool
+    ) -> None:
         if not self.parts:
             pytest.skip("the loader cuts no parts, so exact training refuses it")
         one = self.part_rows(reader, 1, shuffle)
@@ -135,7 +142,9 @@ class LoaderSuite:
             loader = Plugins().make(LOADER, self.name, self.variants[0], request=request)
             ranks.append([_parts(batch) for batch in loader.batches(0)])
             loader.close()
-        return [[part for batch in batches for part in batch] for batches in zip(*ranks, strict=True)]
+        return [
+            [part for batch in batches for part in batch] for batches in zip(*ranks, strict=True)
+        ]
 
     def test_every_column_comes_with_its_row(self, reader: Any) -> None:
         """Codes and ragged columns too."""
@@ -144,13 +153,23 @@ class LoaderSuite:
 
         table = reader.read("train", 0, reader.rows("train"))
         wanted = dict(zip(*(table.column(name).to_pylist() for name in ("z", "tags")), strict=True))
-        codes = dict(zip(*(table.column(name).to_pylist() for name in ("z", "colour")), strict=True))
+        codes = dict(
+            zip(*(table.column(name).to_pylist() for name in ("z", "colour")), strict=True)
+        )
         request = LoadRequest(
-            reader=reader, split="train", columns=list(reader.columns), batch_size=self.batch_size, seed=7
+            reader=reader,
+            split="train",
+            columns=list(reader.columns),
+            batch_size=self.batch_size,
+            seed=7,
         )
         loader = Plugins().make(LOADER, self.name, self.variants[0], request=request)
         for batch in loader.batches(0):
-            numbers, tags, offsets = batch["z"].tolist(), batch["tags"].values, batch["tags"].offsets.tolist()
+            numbers, tags, offsets = (
+                batch["z"].tolist(),
+                batch["tags"].values,
+                batch["tags"].offsets.tolist(),
+            )
             assert batch["colour"].tolist() == [codes[number] for number in numbers]
             for index, number in enumerate(numbers):
                 assert tags[offsets[index] : offsets[index + 1]].tolist() == wanted[number]
@@ -164,4 +183,6 @@ def _parts(batch: Any) -> list[Any]:
 
 
 def _equal(found: list[Any], expected: list[Any]) -> bool:
-    return len(found) == len(expected) and all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    return len(found) == len(expected) and all(
+        np.array_equal(a, b) for a, b in zip(found, expected, strict=True)
+    )

@@ -1,7 +1,8 @@
-"""A tiny training run without cache or plugins: what tests of the loop, of strategies and of backends start and stop.
+"""A tiny training run without cache or plugins: what tests of the loop, of strategies and of
+backends start and stop.
 
-Everything is importable by name, so any backend can run `train_tiny` as a group. The problem: five numbers in, a number
-and a binary out, through a layer with dropout and batch norm.
+Everything is importable by name, so any backend can run `train_tiny` as a group. The problem: five
+numbers in, a number and a binary out, through a layer with dropout and batch norm.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class TinyFeatures:
 
 
 class TinyNet(torch.nn.Module):
-    """Two linear layers. dropout and norm make it depend on random numbers and on running statistics."""
+    """Two linear layers. dropout and norm make it depend on random numbers and on running
+    statistics."""
 
     def __init__(self, dropout: float = 0.2, norm: bool = False, hidden: int = 8) -> None:
         super().__init__()
@@ -96,7 +98,8 @@ class TinyNet(torch.nn.Module):
 
 
 def tiny_batch(rows: int, seed: int = 0) -> Batch:
-    """All rows as one batch; `y` and `z` depend on the inputs, and `a` is the row's number if seed is negative."""
+    """All rows as one batch; `y` and `z` depend on the inputs, and `a` is the row's number if
+    seed is negative."""
     layout = Layout.of(TinyFeatures().columns.values())
     random = np.random.default_rng(abs(seed))
     x = random.normal(size=(rows, len(INPUTS))).astype(np.float32)
@@ -107,17 +110,32 @@ def tiny_batch(rows: int, seed: int = 0) -> Batch:
 
 
 class TinyLoader:
-    """Global batches of a permutation for each epoch, cut over the ranks in unequal parts if they do not divide.
+    """Global batches of a permutation for each epoch, cut over the ranks in unequal parts if they
+    do not divide.
 
-    parts: into how many a global batch is cut, each of which one rank has whole; 0: it is cut over the ranks.
-    actions: {global step: what to call before its batch is given}. seen: rows given, batch by batch.
+    parts: into how many a global batch is cut, each of which one rank has whole; 0: it is cut over
+        the ranks.
+    actions: {global step: what to call before its batch is given}. seen: rows given, batch by
+        batch.
     """
 
     def __init__(
-        self, data: Batch, batch_rows: int, rank: Rank, shuffle: bool = True, seed: int = 0, parts: int = 0
+        self,
+        data: Batch,
+        batch_rows: int,
+        rank: Rank,
+        shuffle: bool = True,
+        seed: int = 0,
+        parts: int = 0,
     ) -> None:
         self.parts = parts
-        self.data, self.batch_rows, self.rank, self.shuffle, self.seed = data, batch_rows, rank, shuffle, seed
+        self.data, self.batch_rows, self.rank, self.shuffle, self.seed = (
+            data,
+            batch_rows,
+            rank,
+            shuffle,
+            seed,
+        )
         self.actions: dict[int, Any] = {}
         self.seen: list[list[int]] = []
 
@@ -145,7 +163,9 @@ class TinyLoader:
             mine = rows[cuts[0] : cuts[-1]]
             self.seen.append(mine.tolist())
             part_rows = np.diff(cuts).tolist() if self.parts else []
-            yield Batch(self.data.packed[torch.from_numpy(mine)], self.data.layout, part_rows=part_rows)
+            yield Batch(
+                self.data.packed[torch.from_numpy(mine)], self.data.layout, part_rows=part_rows
+            )
 
     def close(self) -> None:
         """Nothing is held."""
@@ -155,8 +175,10 @@ class TinyLoader:
 class TinyRun:
     """A run for `train_tiny`.
 
-    strategy: "module:function" that makes the strategy, or "" for one process. checkpoints: folder, or None.
-    kill: {rank: global step} at which that process gets `signal` (once: a file beside the checkpoints remembers).
+    strategy: "module:function" that makes the strategy, or "" for one process. checkpoints: folder,
+        or None.
+    kill: {rank: global step} at which that process gets `signal` (once: a file beside the
+        checkpoints remembers).
     perturb: (rank, global step) at which that rank's weights are changed.
     """
 
@@ -174,7 +196,8 @@ class TinyRun:
 
 
 def train_tiny(rank: Rank, run: TinyRun) -> JSON:
-    """Train; returns the digests of best and last weights, statistics, steps, and the rows this rank was given."""
+    """Train; returns the digests of best and last weights, statistics, steps, and the rows this
+    rank was given."""
     strategy = make_strategy(run.strategy)
     strategy.setup(rank)
     try:
@@ -187,7 +210,9 @@ def train_tiny(rank: Rank, run: TinyRun) -> JSON:
     return {
         "rank": rank.index,
         "digest": weights_digest(loop.work.module),
-        "best": sorted((name, each.double().sum().item()) for name, each in finished.best_weights.items()),
+        "best": sorted(
+            (name, each.double().sum().item()) for name, each in finished.best_weights.items()
+        ),
         "state": finished.state.as_json(),
         "seen": loader.seen,
         "events": events,
@@ -196,14 +221,18 @@ def train_tiny(rank: Rank, run: TinyRun) -> JSON:
 
 def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, list[Any]]:
     """The loop of one rank, its loader, and the list that its events go to."""
-    options = TrainerOptions.model_validate({"epochs": 3, "batch_size": 16, "learning_rate": 0.01, **run.options})
+    options = TrainerOptions.model_validate(
+        {"epochs": 3, "batch_size": 16, "learning_rate": 0.01, **run.options}
+    )
     rank, events = strategy.rank, list[Any]()
     plan = TrainPlan.of(options, rank.world, run.rows)
     with torch.random.fork_rng():
         torch.manual_seed(1 + rank.index)  # rank 0's weights are what all get
         module = TinyNet(run.dropout, run.norm)
     parts = options.parts if options.exact else 0
-    loader = TinyLoader(tiny_batch(run.rows), plan.batch_rows, rank, options.should_shuffle, parts=parts)
+    loader = TinyLoader(
+        tiny_batch(run.rows), plan.batch_rows, rank, options.should_shuffle, parts=parts
+    )
     if run.perturb is not None and run.perturb[0] == rank.index:
         loader.actions[run.perturb[1]] = lambda: module.last.bias.data.add_(0.01)
     validation = tiny_batch(run.validation_rows, seed=1)
@@ -211,7 +240,9 @@ def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, 
         module,
         TinyFeatures(),
         loader,
-        TinyLoader(validation, plan.evaluation_rows, rank, False, parts=parts) if run.validation_rows else None,
+        TinyLoader(validation, plan.evaluation_rows, rank, False, parts=parts)
+        if run.validation_rows
+        else None,
         TinyLoader(loader.data, plan.evaluation_rows, rank, False, parts=parts)
         if options.evaluate_training_set
         else None,
@@ -219,7 +250,13 @@ def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, 
         seed=3,
         checkpoints=Path(run.checkpoints) if run.checkpoints else None,
         ledger=Path(run.checkpoints) / LEDGER if run.checkpoints else None,
-        identity={"config": {}, "cache": "", "seed": 3, "global_batch_rows": plan.batch_rows, "loader": {}},
+        identity={
+            "config": {},
+            "cache": "",
+            "seed": 3,
+            "global_batch_rows": plan.batch_rows,
+            "loader": {},
+        },
         on_round=lambda epoch, step, scores: events.append(("round", epoch, step, sorted(scores))),
         on_checkpoint=lambda step, path: events.append(("checkpoint", step, path.name)),
     )
@@ -241,7 +278,8 @@ def make_strategy(name: str) -> Strategy:
 
 
 def _die_once(run: TinyRun, loop: TrainLoop) -> None:
-    """What was saved until now is whole: where a run goes on must not depend on how fast a disk is."""
+    """What was saved until now is whole: where a run goes on must not depend on how fast a disk
+    is."""
     if loop.saver is not None:
         loop.saver.wait()
     assert run.checkpoints is not None

@@ -1,4 +1,5 @@
-"""What every model must hold: weights by the seed, logits of the right shape, a state that can be saved and loaded."""
+"""What every model must hold: weights by the seed, logits of the right shape, a state that can
+be saved and loaded."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class ModelSuite:
         from distcore_torch.batch import Layout
         from distcore_torch.packing import pack
 
-        config = data.config(str(tmp_path_factory.mktemp("cache")), output_features=[dict(each) for each in OUTPUTS])
+        config = data.config(
+            str(tmp_path_factory.mktemp("cache")), output_features=[dict(each) for each in OUTPUTS]
+        )
         config["input_features"].append({"name": "tags", "type": "set"})
         cache = app().preprocess(config, dataset=data.table())
         with open_cache(cache) as reader:
@@ -53,7 +56,9 @@ class ModelSuite:
         torch.manual_seed(seed)
         return Plugins().make(MODEL, self.name, self.options).build(features)
 
-    def test_logits_for_every_output_and_gradients_for_every_weight(self, fitted: tuple[Any, Any]) -> None:
+    def test_logits_for_every_output_and_gradients_for_every_weight(
+        self, fitted: tuple[Any, Any]
+    ) -> None:
         import torch
 
         features, batch = fitted
@@ -64,7 +69,11 @@ class ModelSuite:
         assert shapes == {"y": (8,), "k": (8, classes), "z": (8,)}
         assert all(torch.isfinite(each).all() for each in logits.values())
         sum(each.sum() for each in logits.values()).backward()
-        unused = [name for name, each in module.named_parameters() if each.requires_grad and each.grad is None]
+        unused = [
+            name
+            for name, each in module.named_parameters()
+            if each.requires_grad and each.grad is None
+        ]
         assert not unused, "DDP cannot train weights that no loss depends on"
 
     def test_the_seed_decides_the_weights(self, fitted: tuple[Any, Any]) -> None:
@@ -81,10 +90,17 @@ class ModelSuite:
 
         features, batch = fitted
         module, other = self.module(features, 1).eval(), self.module(features, 2).eval()
-        other.load_state_dict(load(save({name: each.contiguous() for name, each in module.state_dict().items()})))
-        assert all(torch.equal(a, b) for a, b in zip(module(batch).values(), other(batch).values(), strict=True))
+        other.load_state_dict(
+            load(save({name: each.contiguous() for name, each in module.state_dict().items()}))
+        )
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(module(batch).values(), other(batch).values(), strict=True)
+        )
 
-    def test_a_row_is_predicted_alike_whatever_else_is_in_its_batch(self, fitted: tuple[Any, Any]) -> None:
+    def test_a_row_is_predicted_alike_whatever_else_is_in_its_batch(
+        self, fitted: tuple[Any, Any]
+    ) -> None:
         import torch
 
         from distcore_torch.batch import Batch, Ragged

@@ -1,4 +1,5 @@
-"""What every plugin module must hold, whatever it offers: found, light, its options checked, its checks well formed."""
+"""What every plugin module must hold, whatever it offers: found, light, its options checked, its
+checks well formed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,18 @@ from distcore_core.plugin import API_VERSION, ConfigError
 from distcore_core.registry.manager import Plugins
 
 HEAVY = (
-    *("torch", "numpy", "pandas", "pyarrow", "ray", "dask", "distributed", "modin", "horovod", "tensorflow"),
+    *(
+        "torch",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "ray",
+        "dask",
+        "distributed",
+        "modin",
+        "horovod",
+        "tensorflow",
+    ),
     *("pydantic", "lightgbm", "xgboost", "sklearn", "scipy"),
 )
 """What a plugin module may not import: it is imported while listing and detecting."""
@@ -30,7 +42,8 @@ print("FOUND" + json.dumps([packages, found and vars(found)]))
 
 
 class PluginSuite:
-    """Subclass with `kind` (the entry-point group without `distcore.`) and `name`. role: of a feature's options."""
+    """Subclass with `kind` (the entry-point group without `distcore.`) and `name`. role: of a
+    feature's options."""
 
     kind: str
     name: str
@@ -43,9 +56,14 @@ class PluginSuite:
 
     def test_loading_and_detecting_imports_nothing_heavy(self) -> None:
         """Engines wait for the factory; a detection only looks at the environment and at files."""
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
         words = [sys.executable, "-c", CHILD.format(kind=self.kind, name=self.name)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, env=environment, timeout=120
+        )
         assert done.returncode == 0, done.stderr
         modules, detection = json.loads(done.stdout.partition("FOUND")[2])
         assert not set(modules) & set(HEAVY)
@@ -56,7 +74,9 @@ class PluginSuite:
     def test_an_unknown_option_is_refused_by_its_name(self) -> None:
         """Options come from a model with extra="forbid", or there are none."""
         with pytest.raises(ConfigError, match="no_such_option_anywhere"):
-            Plugins().validate(self.kind, self.name, {"no_such_option_anywhere": 1}, role=self._role())
+            Plugins().validate(
+                self.kind, self.name, {"no_such_option_anywhere": 1}, role=self._role()
+            )
 
     def test_its_options_have_a_json_schema(self) -> None:
         """`distcore schema` and the config reference are made of it."""

@@ -1,4 +1,5 @@
-"""What every processor must hold: each partition read once, rows in order, shards that do not depend on partitions."""
+"""What every processor must hold: each partition read once, rows in order, shards that do not
+depend on partitions."""
 
 from __future__ import annotations
 
@@ -28,14 +29,17 @@ PLANS = (
 
 
 class ProcessorSuite:
-    """Subclass with `name`; `variants` are options under which everything must come out the same."""
+    """Subclass with `name`; `variants` are options under which everything must come out the
+    same."""
 
     name: str
     variants: tuple[Mapping[str, Any], ...] = ({},)
     rows = 3000
 
     @contextmanager
-    def scanned(self, source: jobs.CountedSource, folder: Path, options: Mapping[str, Any]) -> Iterator[Processor]:
+    def scanned(
+        self, source: jobs.CountedSource, folder: Path, options: Mapping[str, Any]
+    ) -> Iterator[Processor]:
         """A processor that has cut the source, with a scratch folder in `folder`."""
         (folder / "scratch").mkdir(parents=True)
         made = Plugins().make(PROCESSOR, self.name, options)
@@ -43,7 +47,9 @@ class ProcessorSuite:
         yield made
         made.close()
 
-    def test_every_partition_is_read_once_and_every_row_comes_in_its_shard(self, tmp_path: Path) -> None:
+    def test_every_partition_is_read_once_and_every_row_comes_in_its_shard(
+        self, tmp_path: Path
+    ) -> None:
         for number, options in enumerate(self.variants):
             folder = tmp_path / str(number)
             with self.scanned(jobs.CountedSource(folder, EDGES), folder, options) as processor:
@@ -53,7 +59,9 @@ class ProcessorSuite:
                 shards = processor.write_shards(PLANS, jobs.rows_of)
             expected = [(plan.index, list(range(plan.start, plan.stop))) for plan in PLANS]
             assert [(index, found) for index, found, _ in shards] == expected
-            assert [names for _, _, names in shards] == [[f"name {row % 7}" for row in found] for _, found in expected]
+            assert [names for _, _, names in shards] == [
+                [f"name {row % 7}" for row in found] for _, found in expected
+            ]
             reads = [path.read_text().splitlines() for path in folder.glob("read-*")]
             assert reads == [["read"]] * (len(EDGES) - 1)
 
@@ -83,12 +91,18 @@ class ProcessorSuite:
         assert digests(self.name, tmp_path / "c", options, str(tmp_path / "data.parquet")) == frame
 
 
-def digests(processor: str, folder: Path, options: Mapping[str, Any], dataset: pa.Table | str) -> dict[str, str]:
+def digests(
+    processor: str, folder: Path, options: Mapping[str, Any], dataset: pa.Table | str
+) -> dict[str, str]:
     """sha256 of every file of the cache that this processor builds, but for the manifest."""
     zscore = {"normalization": "zscore", "missing_value_strategy": "ffill"}
     features = [
         {"name": "x0", "type": "number", "preprocessing": zscore},
-        {"name": "x1", "type": "number", "preprocessing": {"missing_value_strategy": "fill_with_mean"}},
+        {
+            "name": "x1",
+            "type": "number",
+            "preprocessing": {"missing_value_strategy": "fill_with_mean"},
+        },
         {"name": "colour", "type": "category"},
         {"name": "tags", "type": "set"},
     ]
@@ -98,10 +112,15 @@ def digests(processor: str, folder: Path, options: Mapping[str, Any], dataset: p
 
 
 def digested(config: Mapping[str, Any], dataset: pa.Table | str) -> dict[str, str]:
-    """sha256 of every file of the cache that this config builds, but for the manifest and notes of its use."""
+    """sha256 of every file of the cache that this config builds, but for the manifest and notes
+    of its use."""
     cache = app().preprocess(config, dataset=dataset)
     store = cache.store()
     files = [name for name in sorted(store.list(f"{cache.key}/")) if not name.endswith(".json")]
     assert files
-    # In a bucket they lie in the folder of a version: two parts of the name are the split and the shard.
-    return {"/".join(name.split("/")[-2:]): hashlib.sha256(store.read(name)).hexdigest() for name in files}
+    # In a bucket they lie in the folder of a version: two parts of the name are the split and the
+    # shard.
+    return {
+        "/".join(name.split("/")[-2:]): hashlib.sha256(store.read(name)).hexdigest()
+        for name in files
+    }

@@ -1,4 +1,5 @@
-"""What every trainer must hold: it fits, and its model is saved whole without pickle and predicts the same again."""
+"""What every trainer must hold: it fits, and its model is saved whole without pickle and
+predicts the same again."""
 
 from __future__ import annotations
 
@@ -21,20 +22,28 @@ OUTPUTS = (
     {"name": "k", "type": "category"},
     {"name": "z", "type": "number"},
 )
-WRITTEN = ("training_statistics.json", "test_statistics.json", "predictions.parquet", "report.html", "description.json")
+WRITTEN = (
+    "training_statistics.json",
+    "test_statistics.json",
+    "predictions.parquet",
+    "report.html",
+    "description.json",
+)
 
 
 class TrainerSuite:
     """Subclass with `name`, and `options` of `backend.trainer`.
 
-    trainer: the `trainer` section of the config. outputs: what it can predict, of a binary y, a category k and a
-    number z. accuracy: what it must reach on y, where a constant reaches 0.6. deterministic: set it to False if one
-    seed can give several models.
+    trainer: the `trainer` section of the config. outputs: what it can predict, of a binary y, a
+    category k and a number z. accuracy: what it must reach on y, where a constant reaches 0.6.
+    deterministic: set it to False if one seed can give several models.
     """
 
     name: str
     options: Mapping[str, Any] = {}
-    trainer: Mapping[str, Any] = MappingProxyType({"epochs": 12, "batch_size": 32, "learning_rate": 0.01})
+    trainer: Mapping[str, Any] = MappingProxyType(
+        {"epochs": 12, "batch_size": 32, "learning_rate": 0.01}
+    )
     outputs: tuple[dict[str, Any], ...] = OUTPUTS
     accuracy = 0.68
     deterministic = True
@@ -67,7 +76,9 @@ class TrainerSuite:
     def test_it_leaves_a_whole_experiment(self, outcome: Any) -> None:
         assert all((outcome.directory / name).stat().st_size > 0 for name in WRITTEN)
         assert outcome.model == outcome.directory / "model"
-        assert set(outcome.test_statistics) - {"combined"} == {each["name"] for each in self.outputs}
+        assert set(outcome.test_statistics) - {"combined"} == {
+            each["name"] for each in self.outputs
+        }
 
     def test_statistics_are_a_value_an_evaluation(self, outcome: Any) -> None:
         """{split: {output feature: {metric: [numbers]}}}, as many of each metric of a split."""
@@ -91,17 +102,25 @@ class TrainerSuite:
         assert whole.num_rows == 50
         for name in whole.column_names:
             expected, found = whole[name].slice(20, 5).to_pylist(), part[name].to_pylist()
-            same = np.allclose(expected, found, atol=1e-5) if isinstance(found[0], float) else expected == found
+            same = (
+                np.allclose(expected, found, atol=1e-5)
+                if isinstance(found[0], float)
+                else expected == found
+            )
             assert same, name
         for each in self.outputs:
             prefix = f"{each['name']}_probabilities_"
-            classes = [whole[name].to_numpy() for name in whole.column_names if name.startswith(prefix)]
+            classes = [
+                whole[name].to_numpy() for name in whole.column_names if name.startswith(prefix)
+            ]
             assert (each["type"] == "number") != bool(classes)
             if classes:
                 assert np.allclose(sum(classes), 1.0, atol=1e-4)
                 assert min(column.min() for column in classes) >= 0.0
 
-    def test_evaluating_the_saved_model_gives_the_same_scores(self, outcome: Any, tmp_path: Path) -> None:
+    def test_evaluating_the_saved_model_gives_the_same_scores(
+        self, outcome: Any, tmp_path: Path
+    ) -> None:
         """On the very rows of the test split: what is read back is what was trained."""
         import pyarrow as pa
 
@@ -113,7 +132,10 @@ class TrainerSuite:
         scores = app().evaluate(outcome.model, data.table().take(rows), output_directory=tmp_path)
         for output, metrics in outcome.test_statistics.items():
             for name, value in metrics.items():
-                assert scores[output][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (output, name)
+                assert scores[output][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (
+                    output,
+                    name,
+                )
 
     def test_the_same_seed_gives_the_same_model(self, outcome: Any, tmp_path: Path) -> None:
         again = self.experiment(tmp_path)
@@ -171,4 +193,8 @@ def _digests(folder: Path) -> dict[str, str]:
 def _tree(folder: Path) -> dict[str, tuple[int, int]]:
     """Length and time of every file below."""
     found = {path: path.stat() for path in sorted(folder.rglob("*"))}
-    return {str(path): (each.st_size, each.st_mtime_ns) for path, each in found.items() if path.is_file()}
+    return {
+        str(path): (each.st_size, each.st_mtime_ns)
+        for path, each in found.items()
+        if path.is_file()
+    }

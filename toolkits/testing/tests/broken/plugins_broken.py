@@ -16,7 +16,16 @@ import pyarrow as pa
 import ranks_broken
 from pydantic import BaseModel, ConfigDict
 
-from distcore_core.contracts import LOADER, PROCESSOR, TRAINER, BackendBase, Column, FeatureBase, ModelBase, Resources
+from distcore_core.contracts import (
+    LOADER,
+    PROCESSOR,
+    TRAINER,
+    BackendBase,
+    Column,
+    FeatureBase,
+    ModelBase,
+    Resources,
+)
 from distcore_core.errors import TrainingError
 from distcore_core.hooks import hookimpl
 from distcore_core.registry.manager import Plugins
@@ -60,7 +69,8 @@ class SoundBackend(BackendBase):
             mine, theirs = context.Pipe()
             processes.append(
                 context.Process(
-                    target=ranks_broken.run, args=(theirs, group.function, rank, group.ranks, group.arguments)
+                    target=ranks_broken.run,
+                    args=(theirs, group.function, rank, group.ranks, group.arguments),
                 )
             )
             processes[-1].start()
@@ -104,7 +114,7 @@ class UnorderedBackend(SoundBackend):
         return map(function, reversed(list(items)))
 
 
-# ------------------------------------------------------------------ processors, loaders, trainers: around the local ones
+# --------------------------------------------- processors, loaders, trainers: around the local ones
 
 
 class Around:
@@ -203,7 +213,9 @@ class MuddledTrainer(Around):
     def load(self, directory, features, *, trust=False):
         predictor = self.inner.load(directory, features, trust=trust)
         predict = predictor.predict
-        predictor.predict = lambda batch: {name: each[::-1].copy() for name, each in predict(batch).items()}
+        predictor.predict = lambda batch: {
+            name: each[::-1].copy() for name, each in predict(batch).items()
+        }
         return predictor
 
 
@@ -217,7 +229,9 @@ class SoundCache:
 
     def write(self, target, table):
         schema = pa.schema([(field.name, field.type) for field in table.schema])
-        table = table.combine_chunks().take(np.arange(table.num_rows)).combine_chunks()  # no offset of a slice is left
+        table = (
+            table.combine_chunks().take(np.arange(table.num_rows)).combine_chunks()
+        )  # no offset of a slice is left
         table = table.cast(schema).replace_schema_metadata(self.metadata())
         with pa.ipc.new_file(target, table.schema) as writer:
             writer.write_table(table)
@@ -257,7 +271,9 @@ class LossyCache(SoundCache):
     def write(self, target, table):
         values = np.nan_to_num(table.column("x").to_numpy()) if "x" in table.column_names else None
         at = table.schema.get_field_index("x")
-        super().write(target, table if values is None else table.set_column(at, "x", pa.array(values)))
+        super().write(
+            target, table if values is None else table.set_column(at, "x", pa.array(values))
+        )
 
 
 class LenientCache(SoundCache):
@@ -355,7 +371,9 @@ class SoundFeature(FeatureBase):
         return Column(name=self.name, dtype="float32")
 
     def encode(self, values, metadata):
-        plain = np.nan_to_num(values.to_numpy(zero_copy_only=False).astype(float), nan=metadata["middle"])
+        plain = np.nan_to_num(
+            values.to_numpy(zero_copy_only=False).astype(float), nan=metadata["middle"]
+        )
         return pa.array((plain - metadata["middle"]).astype(np.float32))
 
     def network(self):
@@ -432,7 +450,9 @@ class UnseededModel(ModelBase):
 
         net = _net(features)
         for weight in net.parameters():
-            weight.data = torch.randn(weight.shape, generator=torch.Generator().manual_seed(random.randrange(1 << 30)))
+            weight.data = torch.randn(
+                weight.shape, generator=torch.Generator().manual_seed(random.randrange(1 << 30))
+            )
         return net
 
 
@@ -554,7 +574,9 @@ class SoundExecutor:
             if read_record(folder).get("state") in ENDED and not self.repeats:
                 continue
             given = dict(job.variants[0]) if self.mixes else dict(raw)
-            process = multiprocessing.get_context("spawn").Process(target=job.function, args=(job.work, name, given))
+            process = multiprocessing.get_context("spawn").Process(
+                target=job.function, args=(job.work, name, given)
+            )
             process.start()
             process.join()
             if process.exitcode and self.fragile:
@@ -603,7 +625,12 @@ PROCESSORS = {
     "ownbytes": OwnBytesProcessor,
     "inside": Around,
 }
-LOADERS = {"sound": Around, "short": ShortLoader, "forgetful": ForgetfulLoader, "stubborn": StubbornLoader}
+LOADERS = {
+    "sound": Around,
+    "short": ShortLoader,
+    "forgetful": ForgetfulLoader,
+    "stubborn": StubbornLoader,
+}
 TRAINERS = {
     "sound": Around,
     "pickling": PicklingTrainer,
@@ -653,7 +680,11 @@ def distcore_make_backend(name):
 
 @hookimpl
 def distcore_make_processor(name):
-    return PROCESSORS[name](Plugins().make(PROCESSOR, "local", {"parallelism": 2})) if name in PROCESSORS else None
+    return (
+        PROCESSORS[name](Plugins().make(PROCESSOR, "local", {"parallelism": 2}))
+        if name in PROCESSORS
+        else None
+    )
 
 
 @hookimpl
@@ -664,7 +695,11 @@ def distcore_make_loader(name, request):
         from distcore_core.contracts import Rank
 
         return Around(Plugins().make(LOADER, "packed", {}, request=replace(request, rank=Rank())))
-    return LOADERS[name](Plugins().make(LOADER, "packed", {}, request=request)) if name in LOADERS else None
+    return (
+        LOADERS[name](Plugins().make(LOADER, "packed", {}, request=request))
+        if name in LOADERS
+        else None
+    )
 
 
 @hookimpl

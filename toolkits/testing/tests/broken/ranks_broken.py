@@ -1,4 +1,5 @@
-"""What a rank of the sound backend runs: a module of its own, so that a rank imports nothing heavy."""
+"""What a rank of the sound backend runs: a module of its own, so that a rank imports nothing
+heavy."""
 
 from distcore_core.contracts import Rank
 

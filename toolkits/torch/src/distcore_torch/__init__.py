@@ -1,6 +1,8 @@
-"""What torch trainers are made with: batches, the sampler, the training loop, strategies, checkpoints, scores.
+"""What torch trainers are made with: batches, the sampler, the training loop, strategies,
+checkpoints, scores.
 
-What is public is exported here, and imported when it is first used; `distcore_core.plugin` has the roles.
+What is public is exported here, and imported when it is first used; `distcore_core.plugin` has the
+roles.
 """
 
 from __future__ import annotations

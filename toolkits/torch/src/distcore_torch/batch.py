@@ -1,7 +1,8 @@
 """A batch of encoded rows: one packed 32-bit matrix, and typed views of its columns.
 
-Columns lie side by side, float32 columns first, then int32 ones, so that a run of columns of one dtype is one strided
-view and no copy. Ragged columns (tokens, set members) lie beside the matrix as values and offsets.
+Columns lie side by side, float32 columns first, then int32 ones, so that a run of columns of one
+dtype is one strided view and no copy. Ragged columns (tokens, set members) lie beside the matrix as
+values and offsets.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Ragged(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """How columns are packed. `words` is W, the 32-bit words of one row; `ragged` names what lies beside."""
+    """How columns are packed. `words` is W, the 32-bit words of one row; `ragged` names what
+    lies beside."""
 
     slots: Mapping[str, Slot]
     ragged: tuple[str, ...] = ()
@@ -63,8 +65,8 @@ class Layout:
 class Batch(contracts.Batch):
     """B rows. batch["age"] is a float32 or int32 view [B] (or [B, width]), or a `Ragged`.
 
-    packed: int32 [B, W]. start: position of the first row in the split, for batches in row order. part_rows: see
-    `contracts.Batch`.
+    packed: int32 [B, W]. start: position of the first row in the split, for batches in row order.
+    part_rows: see `contracts.Batch`.
     """
 
     __slots__ = ("_part_rows", "layout", "packed", "ragged", "start")
@@ -106,7 +108,8 @@ class Batch(contracts.Batch):
         return len(self.layout.slots) + len(self.layout.ragged)
 
     def block(self, names: Sequence[str]) -> torch.Tensor:
-        """Columns of one dtype as [B, words]: one view if they lie side by side, a copy if they do not."""
+        """Columns of one dtype as [B, words]: one view if they lie side by side, a copy if they
+        do not."""
         slots = [self.layout.slots[name] for name in names]
         start, end = slots[0].start, slots[0].start
         for slot in slots:
@@ -129,19 +132,25 @@ class Batch(contracts.Batch):
         ragged = {}
         for name, column in self.ragged.items():
             first, last = int(column.offsets[start]), int(column.offsets[stop])
-            ragged[name] = Ragged(column.values[first:last], column.offsets[start : stop + 1] - first)
+            ragged[name] = Ragged(
+                column.values[first:last], column.offsets[start : stop + 1] - first
+            )
         return Batch(self.packed[start:stop], self.layout, ragged, self.start + start)
 
     def copy(self) -> Batch:
         """The same rows in memory of their own.
 
-        Kernels may add in another order in memory that begins elsewhere; what torch allocates begins alike."""
-        ragged = {name: Ragged(*(part.clone() for part in column)) for name, column in self.ragged.items()}
+        Kernels may add in another order in memory that begins elsewhere; what torch allocates
+        begins alike."""
+        ragged = {
+            name: Ragged(*(part.clone() for part in column)) for name, column in self.ragged.items()
+        }
         packed = self.packed.clone(memory_format=torch.contiguous_format)
         return Batch(packed, self.layout, ragged, self.start, self.part_rows)
 
     def parts(self) -> Iterator[Batch]:
-        """Its parts in turn, as `part_rows` says, each as `copy` gives it; parts without rows too."""
+        """Its parts in turn, as `part_rows` says, each as `copy` gives it; parts without rows
+        too."""
         start = 0
         for rows in self.part_rows:
             yield self.part(start, start + rows).copy()

@@ -1,6 +1,8 @@
-"""What the report draws of a test split: confusion matrix, calibration, residuals; memory does not grow with the rows.
+"""What the report draws of a test split: confusion matrix, calibration, residuals; memory does not
+grow with the rows.
 
-Each drawing's `state` is arrays by name; `add` puts the states of pieces of a dataset together, in the rows' order.
+Each drawing's `state` is arrays by name; `add` puts the states of pieces of a dataset together, in
+the rows' order.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ SAMPLE = 1_000_000
 
 
 class Classes:
-    """Confusion matrix [classes, classes] (rows: truth) and calibration of the highest probability."""
+    """Confusion matrix [classes, classes] (rows: truth) and calibration of the highest
+    probability."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = list(labels)
@@ -48,7 +51,8 @@ class Classes:
         self.thresholds = np.zeros((2, THRESHOLDS), np.int64)
 
     def update(self, output: NDArray[np.float32], target: NDArray[np.int64]) -> None:
-        """output: probabilities [B] of the second of two classes, or [B, classes]; target: codes [B]."""
+        """output: probabilities [B] of the second of two classes, or [B, classes]; target: codes
+        [B]."""
         if output.ndim == 1:
             predicted = (output >= 0.5).astype(np.int64)
             confidence, right = output, target.astype(bool)
@@ -60,7 +64,9 @@ class Classes:
             confidence = output.max(1)
             right = predicted == target
         size = len(self.labels)
-        self.counts += np.bincount(target * size + predicted, minlength=size * size).reshape(size, size)
+        self.counts += np.bincount(target * size + predicted, minlength=size * size).reshape(
+            size, size
+        )
         place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
         for row, weights in enumerate((None, confidence, right)):
             self.bins[row] += np.bincount(place, weights=weights, minlength=BINS)
@@ -77,7 +83,11 @@ class Classes:
         bins = exact_sum([self.bins, *self.others])
         counts = np.maximum(bins[0], 1)
         negatives, positives = self.thresholds.tolist()
-        scored = {"thresholds": {"negatives": negatives, "positives": positives}} if self.thresholds.any() else {}
+        scored = (
+            {"thresholds": {"negatives": negatives, "positives": positives}}
+            if self.thresholds.any()
+            else {}
+        )
         return {
             **scored,
             "labels": self.labels,
@@ -115,7 +125,10 @@ class Residuals:
             self.parts.append(part)
 
     def state(self) -> Arrays:
-        return {"residuals": np.concatenate(self.parts) if self.parts else np.zeros(0), "pairs": self.pairs}
+        return {
+            "residuals": np.concatenate(self.parts) if self.parts else np.zeros(0),
+            "pairs": self.pairs,
+        }
 
     def add(self, state: Arrays) -> None:
         self._keep(state["residuals"])
@@ -130,8 +143,9 @@ class Residuals:
 
 
 class Diagnostics:
-    """One drawing for each output feature. A feature whose metadata lists labels (Ludwig's `idx2str`, or `bool2str` for
-    false and true) has classes; any other has residuals, in its own units."""
+    """One drawing for each output feature. A feature whose metadata lists labels (Ludwig's
+    `idx2str`, or `bool2str` for false and true) has classes; any other has residuals, in its own
+    units."""
 
     def __init__(self, features: Features) -> None:
         self.features = features
@@ -140,7 +154,9 @@ class Diagnostics:
         for feature in features.outputs:
             metadata = features.metadata[feature.name]
             labels = feature.labels(metadata)
-            self.drawings[feature.name] = Residuals() if labels is None else Classes([str(label) for label in labels])
+            self.drawings[feature.name] = (
+                Residuals() if labels is None else Classes([str(label) for label in labels])
+            )
 
     def update(self, outputs: Mapping[str, NDArray[Any]], batch: Batch) -> None:
         """Add a batch with its targets."""
@@ -153,11 +169,14 @@ class Diagnostics:
                 drawing.update(self._decoded(name, output), self._decoded(name, target))
 
     def _decoded(self, name: str, codes: NDArray[Any]) -> NDArray[np.float64]:
-        """Codes of an output without classes [B] as its predictions are told; as they are, if those are no numbers."""
+        """Codes of an output without classes [B] as its predictions are told; as they are, if
+        those are no numbers."""
         predictions = self.networks[name].predictions(codes, self.features.metadata[name])
         column = predictions.column(f"{name}_predictions")
         numbers = pt.is_floating(column.type) or pt.is_integer(column.type)
-        values: NDArray[np.float64] = (column.to_numpy(zero_copy_only=False) if numbers else codes).astype(np.float64)
+        values: NDArray[np.float64] = (
+            column.to_numpy(zero_copy_only=False) if numbers else codes
+        ).astype(np.float64)
         return values
 
     def state(self) -> dict[str, Arrays]:

@@ -1,4 +1,5 @@
-"""How well a model does on rows that hold their targets: scores and the report's diagnostics, in one pass over them."""
+"""How well a model does on rows that hold their targets: scores and the report's diagnostics, in
+one pass over them."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ class EvaluationState(NamedTuple):
 class Evaluation:
     """Scores and diagnostics of a dataset, whole or of one piece after the other.
 
-    The numbers depend on the rows and on where they are cut into pieces (`cut`), and on nothing else: not on who works
-    on which piece, nor on how many do. rows: how many were scored. Memory does not grow with them, but for metrics that
-    must keep every row (an exact ROC AUC).
+    The numbers depend on the rows and on where they are cut into pieces (`cut`), and on nothing
+    else: not on who works on which piece, nor on how many do. rows: how many were scored. Memory
+    does not grow with them, but for metrics that must keep every row (an exact ROC AUC).
     """
 
     def __init__(self, features: Features, split: str = "") -> None:
@@ -44,7 +45,9 @@ class Evaluation:
     def _begin(self) -> None:
         self._scores, self._drawn, self._seen = Scores(self.features), Diagnostics(self.features), 0
 
-    def score(self, batches: Iterator[tuple[Batch, Outputs]], progress: Progress) -> Iterator[tuple[Batch, Outputs]]:
+    def score(
+        self, batches: Iterator[tuple[Batch, Outputs]], progress: Progress
+    ) -> Iterator[tuple[Batch, Outputs]]:
         """Score every batch as it passes."""
         for batch, outputs in batches:
             self._scores.update(outputs, batch)

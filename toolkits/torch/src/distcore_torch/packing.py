@@ -44,4 +44,6 @@ def ragged_of(column: pa.ListArray) -> Ragged:
     offsets = to_numpy(column.offsets).astype(np.int64)
     # A slice of a list array keeps the values of its neighbours; only this slice's are wanted.
     values = to_numpy(column.values)[offsets[0] : offsets[-1]]
-    return Ragged(torch.from_numpy(np.array(values, np.int32)), torch.from_numpy(offsets - offsets[0]))
+    return Ragged(
+        torch.from_numpy(np.array(values, np.int32)), torch.from_numpy(offsets - offsets[0])
+    )

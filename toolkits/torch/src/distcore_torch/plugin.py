@@ -1,4 +1,5 @@
-"""What distcore-torch offers: the section `trainer`, optimizers, and schedules of the learning rate."""
+"""What distcore-torch offers: the section `trainer`, optimizers, and schedules of the learning
+rate."""
 
 from __future__ import annotations
 

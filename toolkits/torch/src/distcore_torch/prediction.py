@@ -28,19 +28,23 @@ if TYPE_CHECKING:
     from distcore_data.features import Features
 
 ROWS = 4096
-"""Rows of a forward pass unless the user says otherwise: enough to keep every core busy, few enough for the caches."""
+"""Rows of a forward pass unless the user says otherwise: enough to keep every core busy, few
+enough for the caches."""
 
 READ_ROWS = 65_536
 """Rows read from a cache at once."""
 
 LEAST_PIECES = 64
-"""Pieces that a dataset is cut into if it has as many partitions: every CPU of a small cluster has some to do."""
+"""Pieces that a dataset is cut into if it has as many partitions: every CPU of a small cluster
+has some to do."""
 
 MOST_TOGETHER = 16
-"""Partitions of a piece: its 64 MiB are a second or two of work, beside which what a task costs does not show."""
+"""Partitions of a piece: its 64 MiB are a second or two of work, beside which what a task costs
+does not show."""
 
 GROUP_ROWS = 131_072
-"""Rows of a row group of the predictions: one for each forward pass would take half again as long to write."""
+"""Rows of a row group of the predictions: one for each forward pass would take half again as
+long to write."""
 
 Outputs = Mapping[str, np.ndarray]
 
@@ -48,19 +52,28 @@ log = logging.getLogger("distcore")
 
 
 def predict_stream(
-    artifact: Artifact, dataset: Any, *, batch_size: int | None = None, data_format: str | None = None
+    artifact: Artifact,
+    dataset: Any,
+    *,
+    batch_size: int | None = None,
+    data_format: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Decoded predictions of every row of a dataset, in its order, some rows at a time. Raises as `open_source` does.
+    """Decoded predictions of every row of a dataset, in its order, some rows at a time. Raises as
+    `open_source` does.
 
-    A row that cannot be predicted (it misses a value of an input whose strategy is drop_row) is a row of nulls."""
+    A row that cannot be predicted (it misses a value of an input whose strategy is drop_row) is
+    a row of nulls."""
     with encoded_stream(artifact, dataset, ("input",), data_format) as (source, stream):
         for batches, _ in predicted(artifact, stream, rows_of(batch_size)):
             yield from batches
         source.check_unchanged()
 
 
-def predicted(artifact: Artifact, stream: EncodedStream, rows: int) -> Iterator[tuple[Iterator[pa.RecordBatch], int]]:
-    """(decoded predictions, rows) of each partition of a stream of inputs; rows: of a forward pass."""
+def predicted(
+    artifact: Artifact, stream: EncodedStream, rows: int
+) -> Iterator[tuple[Iterator[pa.RecordBatch], int]]:
+    """(decoded predictions, rows) of each partition of a stream of inputs; rows: of a forward
+    pass."""
     features = artifact.features
     layout = layout_of(features, ("input",))
     for piece in stream.pieces():
@@ -71,20 +84,26 @@ def predicted(artifact: Artifact, stream: EncodedStream, rows: int) -> Iterator[
         yield parts, piece.read
 
 
-def spread(parts: Sequence[pa.RecordBatch], kept: np.ndarray, rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Predictions of some of `rows` rows as a batch of all of them, nulls elsewhere. kept: their places."""
+def spread(
+    parts: Sequence[pa.RecordBatch], kept: np.ndarray, rows: int, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Predictions of some of `rows` rows as a batch of all of them, nulls elsewhere. kept: their
+    places."""
     table = pa.Table.from_batches(parts, schema)
     places = np.full(rows, -1)
     places[kept] = np.arange(len(kept))
     taken = table.take(pa.array(places, mask=places < 0))
-    return taken.combine_chunks().to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema)
+    return (
+        taken.combine_chunks().to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema)
+    )
 
 
 @dataclass(frozen=True)
 class Request:
     """Which rows a model is to answer.
 
-    rows: of a forward pass. decode: whether the predictions of an evaluation are wanted, beside its scores."""
+    rows: of a forward pass. decode: whether the predictions of an evaluation are wanted, beside
+        its scores."""
 
     dataset: Any
     data_format: str | None
@@ -93,7 +112,8 @@ class Request:
 
 
 def checked(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.RecordBatch]:
-    """The batches. Raises DataError after the last, so before they are committed, if the dataset changed meanwhile."""
+    """The batches. Raises DataError after the last, so before they are committed, if the dataset
+    changed meanwhile."""
     yield from batches
     source.check_unchanged()
 
@@ -125,13 +145,19 @@ def forward(
 def rows_of(batch_size: int | None) -> int:
     """Rows of a forward pass. Raises UserError if the user asks for none."""
     if batch_size is not None and batch_size < 1:
-        raise UserError(f"batch_size is {batch_size}, but a batch has at least one row. Give --batch_size 1 or more.")
+        raise UserError(
+            f"batch_size is {batch_size}, but a batch has at least one row. Give --batch_size 1 or "
+            "more."
+        )
     return batch_size or ROWS
 
 
 def layout_of(features: Features, roles: Sequence[str]) -> Layout:
     """How the columns of the given roles lie in a batch."""
-    chosen = [*(features.inputs if "input" in roles else ()), *(features.outputs if "output" in roles else ())]
+    chosen = [
+        *(features.inputs if "input" in roles else ()),
+        *(features.outputs if "output" in roles else ()),
+    ]
     return Layout.of(features.columns[feature.name] for feature in chosen)
 
 
@@ -139,13 +165,16 @@ def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:
     """What people read: the columns of every output feature, side by side."""
     columns: dict[str, pa.Array] = {}
     for feature in features.outputs:
-        found = feature.network().predictions(outputs[feature.name], features.metadata[feature.name])
+        found = feature.network().predictions(
+            outputs[feature.name], features.metadata[feature.name]
+        )
         columns |= dict(zip(found.schema.names, found.columns, strict=True))
     return pa.record_batch(columns)
 
 
 def finite_or_told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; at their end a warning for each column in which numbers are not finite, with how many."""
+    """The same batches; at their end a warning for each column in which numbers are not finite,
+    with how many."""
     found: dict[str, tuple[int, int]] = {}
     rows = 0
     for batch in batches:
@@ -158,8 +187,9 @@ def finite_or_told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         yield batch
     for name, (count, first) in found.items():
         log.warning(
-            "%s is not finite in %d of %d rows, the first of them row %d (from 0): the model says nothing about these, "
-            "whatever stands in other columns of the same output. Look for extreme values in their inputs.",
+            "%s is not finite in %d of %d rows, the first of them row %d (from 0): the model says "
+            "nothing about these, whatever stands in other columns of the same output. Look for "
+            "extreme values in their inputs.",
             *(name, count, rows, first),
         )
 
@@ -189,9 +219,11 @@ def empty_schema(features: Features) -> pa.Schema:
 def scored_batches(
     artifact: Artifact, stream: EncodedStream, rows: int, cut: Callable[[], None] | None = None
 ) -> Iterator[tuple[Batch, Outputs]]:
-    """Every row of a stream of inputs and targets through the model; rows that lack a target are left out.
+    """Every row of a stream of inputs and targets through the model; rows that lack a target are
+    left out.
 
-    rows: of a forward pass. cut: called where a piece of the dataset ends and the batches before were consumed."""
+    rows: of a forward pass. cut: called where a piece of the dataset ends and the batches before
+        were consumed."""
     layout = layout_of(artifact.features, ("input", "output"))
     together = partitions_together(len(stream.partitions))
     for number, piece in enumerate(stream.pieces()):
@@ -201,9 +233,11 @@ def scored_batches(
 
 
 def partitions_together(partitions: int) -> int:
-    """How many partitions of a dataset make a piece: what is evaluated as one, and is one task of a cluster.
+    """How many partitions of a dataset make a piece: what is evaluated as one, and is one task of a
+    cluster.
 
-    It depends on the dataset alone, so that the numbers and the bytes are the same however many workers there are."""
+    It depends on the dataset alone, so that the numbers and the bytes are the same however many
+    workers there are."""
     return min(MOST_TOGETHER, max(1, partitions // LEAST_PIECES))
 
 
@@ -228,7 +262,8 @@ def split_batches(
 
 
 def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The batches put together to tables of GROUP_ROWS rows or a little more; the last has what is left."""
+    """The batches put together to tables of GROUP_ROWS rows or a little more; the last has what
+    is left."""
     kept: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -254,7 +289,9 @@ class _CsvWriter:
 
     def write_table(self, table: pa.Table) -> None:
         for at in self._lists:
-            texts = [None if each is None else json.dumps(each) for each in table.column(at).to_pylist()]
+            texts = [
+                None if each is None else json.dumps(each) for each in table.column(at).to_pylist()
+            ]
             table = table.set_column(at, table.schema[at].name, pa.array(texts, pa.string()))
         self._writer.write_table(table)
 
@@ -263,8 +300,8 @@ class _CsvWriter:
 
 
 def _writer(file: Any, schema: pa.Schema, suffix: str) -> Any:
-    """A writer of CSV, or of Parquet: looking for equal probabilities, of which there are few, would take most of its
-    time."""
+    """A writer of CSV, or of Parquet: looking for equal probabilities, of which there are few,
+    would take most of its time."""
     if suffix == ".csv":
         return _CsvWriter(file, schema)
     import pyarrow.parquet as pq
@@ -277,7 +314,8 @@ def _writer(file: Any, schema: pa.Schema, suffix: str) -> Any:
 def write_predictions(
     path: Path, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch], empty: pa.Schema
 ) -> int:
-    """Write predictions as Parquet, or as CSV if the path ends so, whole or not at all; returns the rows.
+    """Write predictions as Parquet, or as CSV if the path ends so, whole or not at all; returns the
+    rows.
 
     empty: the schema if there are none."""
     rows = 0
@@ -303,7 +341,10 @@ def write_predictions(
                 writer.close()
 
     with explained(
-        path.parent, "the predictions", TrainingError, advice="choose another folder with --output_directory"
+        path.parent,
+        "the predictions",
+        TrainingError,
+        advice="choose another folder with --output_directory",
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, fill)

@@ -9,11 +9,15 @@ from distcore_core.contracts import MEMBER_HOOK, Role
 if TYPE_CHECKING:
     import torch
 
-OPTIMIZER = Role("optimizers", MEMBER_HOOK, "optimizer", cast("type[torch.optim.Optimizer]", object))
-"""Context: parameters, learning_rate. A `torch.optim.Optimizer`, whose state goes into checkpoints."""
+OPTIMIZER = Role(
+    "optimizers", MEMBER_HOOK, "optimizer", cast("type[torch.optim.Optimizer]", object)
+)
+"""Context: parameters, learning_rate. A `torch.optim.Optimizer`, whose state goes into
+checkpoints."""
 
 SCHEDULE: Role[Any] = Role("schedules", MEMBER_HOOK, "learning rate schedule", object)
-"""Context: learning_rate, steps, steps_per_round. step → learning rate, of the step alone: resuming asks it anew.
+"""Context: learning_rate, steps, steps_per_round. step → learning rate, of the step alone: resuming
+asks it anew.
 
-step: 0, 1, … since the warm-up. learning_rate: of step 0. steps: of the whole run after the warm-up, a fraction where
-the warm-up is one of a step. steps_per_round: between two evaluations."""
+step: 0, 1, … since the warm-up. learning_rate: of step 0. steps: of the whole run after the
+warm-up, a fraction where the warm-up is one of a step. steps_per_round: between two evaluations."""

@@ -1,13 +1,15 @@
-"""Which row is in which global batch, for any number of workers; numpy alone, and the same bits everywhere.
+"""Which row is in which global batch, for any number of workers; numpy alone, and the same bits
+everywhere.
 
-The rows of a split are dealt to L lanes (a power of two), contiguously and evenly. A global batch takes its rows from
-every lane in turn; a worker owns its share of the lanes and reads only those. In every epoch a lane's blocks are
-permuted, taken a window at a time, and the rows of a window permuted. All of it is a function of (seed, epoch, lane),
-so a position (epoch, step) is all that a resume needs, under any number of workers.
+The rows of a split are dealt to L lanes (a power of two), contiguously and evenly. A global batch
+takes its rows from every lane in turn; a worker owns its share of the lanes and reads only those.
+In every epoch a lane's blocks are permuted, taken a window at a time, and the rows of a window
+permuted. All of it is a function of (seed, epoch, lane), so a position (epoch, step) is all that a
+resume needs, under any number of workers.
 
-One rule deals everything: m things over p parts give part i floor((m + i) / p) of them. These sum to m, differ by at
-most one, and only grow with m; so batch k, which takes from lane l the difference between m = k·G and m = (k + 1)·G,
-has exactly G rows, and all lanes end together.
+One rule deals everything: m things over p parts give part i floor((m + i) / p) of them. These sum
+to m, differ by at most one, and only grow with m; so batch k, which takes from lane l the
+difference between m = k·G and m = (k + 1)·G, has exactly G rows, and all lanes end together.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from distcore_core.contracts import Rank
 
 BLOCK_BYTES = 256 << 10
-"""Most bytes of a block: rows that stay neighbours on their way from the file to the window. A disk gave scattered
-blocks a quarter as large at half the rate (docs/log.md)."""
+"""Most bytes of a block: rows that stay neighbours on their way from the file to the window. A disk
+gave scattered blocks a quarter as large at half the rate (docs/log.md)."""
 
 BLOCKS_IN_WINDOW = 8
 """Fewest blocks of a window; a small window gets smaller blocks."""
@@ -37,32 +39,40 @@ BLOCKS_IN_WINDOW = 8
 _BLOCKS, _ROWS = 1, 2  # what a stream of random bits is for
 
 _TRIED = 16_384
-"""Elements by which the two ways to sort are compared, once a process; fewer are not worth the choice."""
+"""Elements by which the two ways to sort are compared, once a process; fewer are not worth the
+choice."""
 
 
 def boundaries(things: int, parts: int) -> NDArray[np.int64]:
-    """Where each part starts, and the end: int64 [parts + 1]; part i has floor((things + i) / parts)."""
+    """Where each part starts, and the end: int64 [parts + 1]; part i has floor((things + i) /
+    parts)."""
     starts = np.zeros(parts + 1, np.int64)
     if parts:
         np.cumsum((things + np.arange(parts)) // parts, out=starts[1:])
     return starts
 
 
-def permutation(size: int, seed: int, epoch: int, lane: int, window: int, purpose: int) -> NDArray[np.int64]:
+def permutation(
+    size: int, seed: int, epoch: int, lane: int, window: int, purpose: int
+) -> NDArray[np.int64]:
     """A permutation of range(size), size < 2**32, from a random stream of its own.
 
-    Sorts 64-bit words of 32 random bits above the index, so every correct sort gives the same answer. The bits are
-    those of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a published function
-    of key (seed, epoch) and counter (n, window, lane, purpose). numpy may change `Generator.permutation`; not this.
+    Sorts 64-bit words of 32 random bits above the index, so every correct sort gives the same
+    answer. The bits are those of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
+    easy as 1, 2, 3"): a published function of key (seed, epoch) and counter (n, window, lane,
+    purpose). numpy may change `Generator.permutation`; not this.
     """
     mask = (1 << 64) - 1
-    stream = np.random.Philox(key=np.array([seed & mask, epoch], np.uint64), counter=[0, window, lane, purpose])
+    stream = np.random.Philox(
+        key=np.array([seed & mask, epoch], np.uint64), counter=[0, window, lane, purpose]
+    )
     bits = stream.random_raw((size + 1) // 2).astype("<u8", copy=False).view("<u4")[:size]
     return _fastest(size)(bits)
 
 
 def _by_words(bits: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The indices in the order of their bits, equal ones in their own: one sort of bits and index together."""
+    """The indices in the order of their bits, equal ones in their own: one sort of bits and
+    index together."""
     keys = bits.astype(np.uint64)
     keys <<= np.uint64(32)
     keys |= np.arange(len(bits), dtype=np.uint64)
@@ -79,7 +89,8 @@ def _by_halves(bits: NDArray[np.uint32]) -> NDArray[np.int64]:
 
 
 def _fastest(size: int) -> Callable[[NDArray[np.uint32]], NDArray[np.int64]]:
-    """Whichever takes less time here: numpy's vectorised sort has 8 to 40 ns an element, by processor."""
+    """Whichever takes less time here: numpy's vectorised sort has 8 to 40 ns an element, by
+    processor."""
     return _by_words if size < _TRIED else _measured()
 
 
@@ -97,14 +108,16 @@ def _measured() -> Callable[[NDArray[np.uint32]], NDArray[np.int64]]:
 
 @dataclass(frozen=True)
 class Window:
-    """How far rows of a lane are shuffled: `blocks` blocks of at most `block_rows` rows at a time."""
+    """How far rows of a lane are shuffled: `blocks` blocks of at most `block_rows` rows at a
+    time."""
 
     block_rows: int
     blocks: int
 
     @classmethod
     def of(cls, window_bytes: int, row_bytes: int, lanes: int) -> Window:
-        """The window whose rows take at most `window_bytes` over all lanes (but at least one row of a lane)."""
+        """The window whose rows take at most `window_bytes` over all lanes (but at least one row
+        of a lane)."""
         row_bytes = max(1, row_bytes)
         rows = max(1, window_bytes // (row_bytes * lanes))
         block_rows = max(1, min(BLOCK_BYTES // row_bytes, rows // BLOCKS_IN_WINDOW))
@@ -118,7 +131,8 @@ class Window:
 
 @dataclass(frozen=True)
 class Lanes:
-    """How `rows` positions of a split are dealt to `lanes` lanes, and the lanes' rows to global batches."""
+    """How `rows` positions of a split are dealt to `lanes` lanes, and the lanes' rows to global
+    batches."""
 
     rows: int
     lanes: int
@@ -141,7 +155,8 @@ class Lanes:
         return max(0, min(batch_size, self.rows - step * batch_size))
 
     def taken(self, first: int, last: int, batch_size: int) -> NDArray[np.int64]:
-        """Rows of each lane that were taken before steps first, …, last: int64 [last - first + 1, L]."""
+        """Rows of each lane that were taken before steps first, …, last: int64 [last - first +
+        1, L]."""
         dealt = np.minimum(np.arange(first, last + 1) * batch_size, self.rows)
         return (dealt[:, None] + np.arange(self.lanes)) // self.lanes
 
@@ -186,8 +201,9 @@ def steps(rows: int, batch_size: int) -> int:
 class LaneOrder:
     """The order of a lane's rows in an epoch; rows are counted from the lane's start.
 
-    window_starts: int64 [windows + 1], where each window starts in that order, and the lane's rows. Blocks, and windows
-    of blocks, are cut evenly, so no window is a small rest that would be shuffled badly.
+    window_starts: int64 [windows + 1], where each window starts in that order, and the lane's rows.
+    Blocks, and windows of blocks, are cut evenly, so no window is a small rest that would be
+    shuffled badly.
     """
 
     def __init__(self, rows: int, lane: int, seed: int, epoch: int, window: Window) -> None:
@@ -208,18 +224,21 @@ class LaneOrder:
         return int(np.searchsorted(self.window_starts, position, "right")) - 1
 
     def blocks(self, window: int) -> list[tuple[int, int]]:
-        """The blocks of the window as ranges of the lane's rows, in the order in which they are laid down."""
+        """The blocks of the window as ranges of the lane's rows, in the order in which they are
+        laid down."""
         chosen = self._order[self._windows[window] : self._windows[window + 1]]
         return list(zip(self._cuts[chosen].tolist(), self._cuts[chosen + 1].tolist(), strict=True))
 
     def rows(self, window: int) -> NDArray[np.int64]:
-        """The order of the window's rows: a permutation of them as they were laid down, block after block."""
+        """The order of the window's rows: a permutation of them as they were laid down, block
+        after block."""
         size = int(self.window_starts[window + 1] - self.window_starts[window])
         return permutation(size, *self._key, window, _ROWS)
 
 
 def epoch_order(rows: int, lane: int, seed: int, epoch: int, window: Window) -> NDArray[np.int64]:
-    """A lane's rows in the order of the epoch, whole: int64 [rows]. Plain and slow; the loader goes by windows."""
+    """A lane's rows in the order of the epoch, whole: int64 [rows]. Plain and slow; the loader
+    goes by windows."""
     order = LaneOrder(rows, lane, seed, epoch, window)
     parts = [np.zeros(0, np.int64)]
     for index in range(order.windows):
@@ -231,7 +250,8 @@ def epoch_order(rows: int, lane: int, seed: int, epoch: int, window: Window) -> 
 def global_batch(
     rows: int, lanes: int, batch_size: int, seed: int, epoch: int, step: int, window: Window
 ) -> NDArray[np.int64]:
-    """Positions of a global batch in order: lane 0's rows, then lane 1's, … The definition, plain and slow."""
+    """Positions of a global batch in order: lane 0's rows, then lane 1's, … The definition,
+    plain and slow."""
     dealt = Lanes(rows, lanes)
     starts, (before, after) = dealt.starts, dealt.taken(step, step + 1, batch_size)
     parts = []

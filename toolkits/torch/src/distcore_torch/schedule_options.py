@@ -1,4 +1,5 @@
-"""The section `trainer.learning_rate_scheduler`: Ludwig's names and defaults; nothing here imports torch.
+"""The section `trainer.learning_rate_scheduler`: Ludwig's names and defaults; nothing here imports
+torch.
 
 `decay` names a member of the role `schedules`; its options stand beside it, as in Ludwig.
 """
@@ -30,8 +31,12 @@ class Scheduling(Options):
     }
     read_with: ClassVar[Mapping[str, str]] = dict.fromkeys(ludwig_only, "decay")
 
-    reduce_on_plateau: Whole = Field(0, description="How often the learning rate may be reduced on a plateau.")
-    reduce_on_plateau_patience: Whole = Field(10, description="Evaluations without improvement before a reduction.")
+    reduce_on_plateau: Whole = Field(
+        0, description="How often the learning rate may be reduced on a plateau."
+    )
+    reduce_on_plateau_patience: Whole = Field(
+        10, description="Evaluations without improvement before a reduction."
+    )
     reduce_on_plateau_rate: Fraction = Field(0.1, description="Factor of a reduction.")
     reduce_eval_metric: str = Field("loss", description="Metric that is watched for a plateau.")
     reduce_eval_split: Literal["training", "train", "validation", "test"] = Field(
@@ -49,19 +54,29 @@ class Exponential(Options):
     """By decay_rate every decay_steps."""
 
     decay_rate: Fraction = Field(0.96, description="Factor of the exponential decay.")
-    decay_steps: Count = Field(10_000, description="Steps in which the exponential decay multiplies by decay_rate.")
-    staircase: bool = Field(False, description="Exponential decay in jumps every decay_steps, not smoothly.")
+    decay_steps: Count = Field(
+        10_000, description="Steps in which the exponential decay multiplies by decay_rate."
+    )
+    staircase: bool = Field(
+        False, description="Exponential decay in jumps every decay_steps, not smoothly."
+    )
 
 
 class Cosine(Options):
     """Annealing with warm restarts every t_0 steps."""
 
-    t_0: Count | None = Field(None, description="Steps before the first cosine restart; default: a checkpoint's.")
+    t_0: Count | None = Field(
+        None, description="Steps before the first cosine restart; default: a checkpoint's."
+    )
     t_mult: Count = Field(1, description="Each cosine period is this many times the one before.")
     eta_min: Fraction = Field(0.0, description="Smallest learning rate of the cosine decay.")
 
 
-DECAYS: Mapping[str, type[BaseModel]] = {"linear": Linear, "exponential": Exponential, "cosine": Cosine}
+DECAYS: Mapping[str, type[BaseModel]] = {
+    "linear": Linear,
+    "exponential": Exponential,
+    "cosine": Cosine,
+}
 """Of the toolkit's own schedules."""
 
 
@@ -69,8 +84,8 @@ class Decay(Options):
     """Which of the toolkit's own schedules it is."""
 
     decay: Literal["linear", "exponential", "cosine"] | None = Field(
-        None, description="linear: to 0 at the end of training; exponential: by decay_rate every decay_steps; cosine: "
-        "annealing with warm restarts every t_0 steps.",
+        None, description="linear: to 0 at the end of training; exponential: by decay_rate every "
+            "decay_steps; cosine: annealing with warm restarts every t_0 steps.",
     )  # fmt: skip
 
     @field_validator("decay", mode="before")
@@ -78,10 +93,12 @@ class Decay(Options):
     def _known_to_ludwig(cls, value: Any) -> Any:
         if value in ("one_cycle", "inverse_sqrt", "polynomial", "wsd"):
             raise ValueError(
-                f"{value!r} is known in Ludwig, but not carried out here; what is: linear, exponential, cosine"
+                f"{value!r} is known in Ludwig, but not carried out here; what is: linear, "
+                "exponential, cosine"
             )
         return value
 
 
 class LearningRateScheduler(Scheduling, Cosine, Exponential, Linear, Decay):
-    """How the learning rate changes over the run: warm-up, then decay; reductions on a plateau on top of both."""
+    """How the learning rate changes over the run: warm-up, then decay; reductions on a plateau
+    on top of both."""

@@ -1,10 +1,12 @@
-"""Signals that end a process (ctrl-C, SIGTERM, SIGHUP, SIGQUIT) as one exception of the main thread: `errors.Stopped`.
+"""Signals that end a process (ctrl-C, SIGTERM, SIGHUP, SIGQUIT) as one exception of the main
+thread: `errors.Stopped`.
 
-Within `with Stoppable():` the first of them raises `Stopped` in the main thread, or asks whoever would rather be asked
-(`training.interrupt.Interrupt`). Never while a module is being imported, which extension modules do not survive: it is
-raised once that is done. Raised if nobody can catch it (in a destructor, in a library that swallows everything), it
-comes again. A thread sees signals also while the main one waits in a library, and ends the process some seconds after a
-second signal, or once the time that a request was given is over.
+Within `with Stoppable():` the first of them raises `Stopped` in the main thread, or asks whoever
+would rather be asked (`training.interrupt.Interrupt`). Never while a module is being imported,
+which extension modules do not survive: it is raised once that is done. Raised if nobody can catch
+it (in a destructor, in a library that swallows everything), it comes again. A thread sees signals
+also while the main one waits in a library, and ends the process some seconds after a second signal,
+or once the time that a request was given is over.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ SAME_PRESS_SECONDS = 1.0
 """A terminal and a launcher may both pass on one signal; those this close together are one."""
 
 HURRY_SECONDS = 5.0
-"""How long cleaning up may take after a second signal, or when a request's time is over; then the process just ends."""
+"""How long cleaning up may take after a second signal, or when a request's time is over; then
+the process just ends."""
 
 MAIN = threading.main_thread().ident or 0
 
@@ -38,12 +41,14 @@ LOOK_SECONDS = 0.05
 """How often the thread looks once there was a signal."""
 
 WAKE_SECONDS = 0.5
-"""How long the main thread may take to call the handler before it is woken. A signal that comes right before it begins
-to sleep wakes nobody: Python looks for signals before the call, and the system only ends calls that have begun."""
+"""How long the main thread may take to call the handler before it is woken. A signal that comes
+right before it begins to sleep wakes nobody: Python looks for signals before the call, and the
+system only ends calls that have begun."""
 
 
 class Asked(Protocol):
-    """Who is asked to end, in place of an exception. grace_seconds: how long that may take (ctrl-C has no limit)."""
+    """Who is asked to end, in place of an exception. grace_seconds: how long that may take
+    (ctrl-C has no limit)."""
 
     grace_seconds: float
 
@@ -59,13 +64,15 @@ class Asked(Protocol):
 class Stoppable:
     """The block in which signals end the work of the main thread, cleanly.
 
-    owns_process: this process exists for the block alone (a command, a rank): it may be ended by force, and signals
-    that were blocked while it started are let through. Otherwise (a notebook) a second ctrl-C forces nothing.
+    owns_process: this process exists for the block alone (a command, a rank): it may be ended by
+    force, and signals that were blocked while it started are let through. Otherwise (a notebook) a
+    second ctrl-C forces nothing.
     to_the_end: the handlers stay when the block is over, while the interpreter shuts down.
     received: the first signal, 0 before. hurried: whether a second one came.
 
-    A signal that is ignored (nohup) stays ignored, and a handler of the caller's own for SIGTERM, SIGHUP or SIGQUIT
-    stays in its place. Within another block, and in another thread, this does nothing.
+    A signal that is ignored (nohup) stays ignored, and a handler of the caller's own for SIGTERM,
+    SIGHUP or SIGQUIT stays in its place. Within another block, and in another thread, this does
+    nothing.
     """
 
     active: Stoppable | None = None
@@ -107,7 +114,9 @@ class Stoppable:
         reading, self._writing = os.pipe()
         os.set_blocking(self._writing, False)
         self._pipe_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
-        threading.Thread(target=self._watch, args=(reading,), name="distcore-signals", daemon=True).start()
+        threading.Thread(
+            target=self._watch, args=(reading,), name="distcore-signals", daemon=True
+        ).start()
         for number in ENDING:
             before = signal.getsignal(number)
             others = number != signal.SIGINT and before != signal.SIG_DFL
@@ -119,7 +128,10 @@ class Stoppable:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if Stoppable.active is not self:
             return
@@ -135,14 +147,16 @@ class Stoppable:
         Stoppable.active = None
 
     def settle(self) -> None:
-        """The work is over: from here on a first signal changes nothing any more, and a second one ends the process."""
+        """The work is over: from here on a first signal changes nothing any more, and a second
+        one ends the process."""
         if Stoppable.active is self:
             self._settled = True
 
     # -------------------------------------------------------------- the main thread
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Python's handler. Raises Stopped, unless somebody is asked or modules are being loaded."""
+        """Python's handler. Raises Stopped, unless somebody is asked or modules are being
+        loaded."""
         now, again, self._again = time.monotonic(), self._again, 0
         if not again:
             if self.received and now - self._since <= SAME_PRESS_SECONDS:
@@ -163,7 +177,9 @@ class Stoppable:
             try:
                 raise error
             finally:
-                del error  # or this frame would keep it, and nobody could tell that it was swallowed
+                del (
+                    error
+                )  # or this frame would keep it, and nobody could tell that it was swallowed
 
     def _begin_grace(self, number: int, now: float) -> None:
         self._last_words = self.asked[-1].last_words
@@ -171,7 +187,8 @@ class Stoppable:
             self._deadline = now + self.asked[-1].grace_seconds
 
     def _unraisable(self, what: Any) -> None:
-        """A destructor or a callback met our exception. It comes again, so nobody need hear of it."""
+        """A destructor or a callback met our exception. It comes again, so nobody need hear of
+        it."""
         if not isinstance(what.exc_value, Stopped):
             self._hook(what)
 
@@ -228,7 +245,8 @@ class Stoppable:
         self._wake(number)
 
     def _wake(self, number: int) -> None:
-        """Wake the main thread where it sleeps; it calls the handlers of all signals that have come."""
+        """Wake the main thread where it sleeps; it calls the handlers of all signals that have
+        come."""
         self._own, self._woken = 1, time.monotonic()
         signal.pthread_kill(MAIN, number)
 
@@ -242,8 +260,8 @@ class Stoppable:
 
 
 def _busy(frame: FrameType | None) -> int:
-    """How many calls there are, up to this one, in which nothing may be raised: Python's imports, and the block's own
-    beginning and end."""
+    """How many calls there are, up to this one, in which nothing may be raised: Python's imports,
+    and the block's own beginning and end."""
     count = 0
     while frame is not None:
         code = frame.f_code
@@ -277,7 +295,8 @@ os.register_at_fork(after_in_child=_in_a_fork)
 
 
 def own_process() -> None:
-    """Say that this process exists for distcore's work alone, for one that works outside of a block that owns it."""
+    """Say that this process exists for distcore's work alone, for one that works outside of a
+    block that owns it."""
     global _owned
     _owned = True
 

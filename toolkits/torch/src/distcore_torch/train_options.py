@@ -7,7 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from distcore_core.config.base_options import Count, Fraction, NonNegative, NotBoolean, Options, Whole
+from distcore_core.config.base_options import (
+    Count,
+    Fraction,
+    NonNegative,
+    NotBoolean,
+    Options,
+    Whole,
+)
 from distcore_core.registry.manager import Plugins
 from distcore_data.members import with_members
 from distcore_torch.optimizer_options import MODELS, Adam, Optimizer
@@ -21,11 +28,13 @@ FEWEST_AUTO = 8
 """The fewest that it is."""
 
 AUTO_STEPS = 30
-"""Steps an epoch that `batch_size: auto` leaves a few rows, so that they move the weights at all."""
+"""Steps an epoch that `batch_size: auto` leaves a few rows, so that they move the weights at
+all."""
 
 
 def auto_batch_size(rows: int) -> int:
-    """What `batch_size: auto` is: by the rows alone, so that one config makes the same batches on every machine.
+    """What `batch_size: auto` is: by the rows alone, so that one config makes the same batches on
+    every machine.
 
     Args:
         rows: of the training split.
@@ -47,15 +56,19 @@ AUTO_LEARNING_RATE = 0.001
 class GradientClipping(Options):
     """Bounds on the gradients; `gradient_clipping: null` turns all off."""
 
-    clipglobalnorm: NonNegative | None = Field(0.5, description="Largest norm of all gradients together.")
+    clipglobalnorm: NonNegative | None = Field(
+        0.5, description="Largest norm of all gradients together."
+    )
     clipnorm: NonNegative | None = Field(
-        None, description="A second bound of the norm of all gradients together, as in Ludwig's code."
+        None,
+        description="A second bound of the norm of all gradients together, as in Ludwig's code.",
     )
     clipvalue: NonNegative | None = Field(None, description="Largest absolute value in a gradient.")
 
 
 class BatchSizes(NamedTuple):
-    """Rows. per_worker: of one forward pass in one worker; accumulation: passes before a step; evaluation: per worker.
+    """Rows. per_worker: of one forward pass in one worker; accumulation: passes before a step;
+    evaluation: per worker.
 
     One optimizer step sees per_worker × accumulation × workers rows."""
 
@@ -115,20 +128,31 @@ class TrainerOptions(Options):
         "model_soup_top_k": "model_soup",
     }
 
-    epochs: Count = Field(100, description="Passes over the training split; train_steps overrides it.")
+    epochs: Count = Field(
+        100, description="Passes over the training split; train_steps overrides it."
+    )
     train_steps: Count | None = Field(None, description="Optimizer steps to train for.")
     batch_size: CountOrAuto = Field(
         "auto",
-        description=f"Rows of a batch, per worker; auto: 1/{AUTO_STEPS} of the training rows as a power of two from "
-        f"{FEWEST_AUTO} to {AUTO_BATCH_SIZE}, or what effective_batch_size and gradient_accumulation_steps leave.",
+        description=f"Rows of a batch, per worker; auto: 1/{AUTO_STEPS} of the training rows as a "
+        f"power of two from {FEWEST_AUTO} to {AUTO_BATCH_SIZE}, or what "
+        "effective_batch_size and gradient_accumulation_steps leave.",
     )
     effective_batch_size: CountOrAuto = Field(
-        "auto", description="Rows of one optimizer step: batch_size × gradient_accumulation_steps × workers."
+        "auto",
+        description="Rows of one optimizer step: batch_size × gradient_accumulation_steps × "
+        "workers.",
     )
-    gradient_accumulation_steps: CountOrAuto = Field("auto", description="Batches whose gradients make one step.")
+    gradient_accumulation_steps: CountOrAuto = Field(
+        "auto", description="Batches whose gradients make one step."
+    )
     max_batch_size: Count | None = Field(1 << 40, description="Upper bound of batch_size: auto.")
-    eval_batch_size: CountOrAuto | None = Field(None, description="Rows of an evaluation batch; default: batch_size.")
-    optimizer: Optimizer = Field(Adam.model_validate({}), description="Type and options of the optimizer.")
+    eval_batch_size: CountOrAuto | None = Field(
+        None, description="Rows of an evaluation batch; default: batch_size."
+    )
+    optimizer: Optimizer = Field(
+        Adam.model_validate({}), description="Type and options of the optimizer."
+    )
     learning_rate: NonNegative | Literal["auto"] = Field(
         0.001, description=f"Step size; auto: {AUTO_LEARNING_RATE}, never searched for."
     )
@@ -142,50 +166,73 @@ class TrainerOptions(Options):
         GradientClipping.model_validate({}), description="Bounds on the gradients."
     )
     use_mixed_precision: bool | Literal["bf16", "fp16"] = Field(
-        False, description="true and bf16: bfloat16 autocast; fp16: float16 with a gradient scaler (GPUs only)."
+        False,
+        description="true and bf16: bfloat16 autocast; fp16: float16 with a gradient scaler (GPUs "
+        "only).",
     )
-    regularization_lambda: Fraction = Field(0.0, description="Strength of the penalty on the weights.")
-    regularization_type: Literal["l1", "l2", "l1_l2"] | None = Field("l2", description="Kind of the penalty.")
-    should_shuffle: bool = Field(True, description="Shuffle the training split, another way each epoch.")
+    regularization_lambda: Fraction = Field(
+        0.0, description="Strength of the penalty on the weights."
+    )
+    regularization_type: Literal["l1", "l2", "l1_l2"] | None = Field(
+        "l2", description="Kind of the penalty."
+    )
+    should_shuffle: bool = Field(
+        True, description="Shuffle the training split, another way each epoch."
+    )
     early_stop: Annotated[int, Field(ge=-1), NotBoolean] = Field(
         5, description="Evaluations without improvement before training stops; -1 or 0: never."
     )
     validation_field: str | None = Field(
-        None, description="Output feature whose metric decides; default: the first; `combined`: the summed loss."
+        None,
+        description="Output feature whose metric decides; default: the first; `combined`: the "
+        "summed loss.",
     )
-    validation_metric: str | None = Field(None, description="Metric that decides; default: the feature's own.")
-    steps_per_checkpoint: Whole = Field(0, description="Steps between checkpoints and evaluations; 0: an epoch's.")
-    checkpoints_per_epoch: Whole = Field(0, description="Checkpoints and evaluations an epoch; 0: one.")
-    evaluate_training_set: bool = Field(False, description="Evaluate the whole training split too, in its own pass.")
+    validation_metric: str | None = Field(
+        None, description="Metric that decides; default: the feature's own."
+    )
+    steps_per_checkpoint: Whole = Field(
+        0, description="Steps between checkpoints and evaluations; 0: an epoch's."
+    )
+    checkpoints_per_epoch: Whole = Field(
+        0, description="Checkpoints and evaluations an epoch; 0: one."
+    )
+    evaluate_training_set: bool = Field(
+        False, description="Evaluate the whole training split too, in its own pass."
+    )
     compile: bool = Field(False, description="torch.compile the model.")
     exact: bool = Field(
         False,
-        description="The same bits of weights, optimizer state and statistics for every number of workers, threads and "
-        "every backend: a batch is computed in `parts`. batch_size, gradient_accumulation_steps and learning_rate are "
-        "then those of the run, whatever the number of workers. On CPUs.",
+        description="The same bits of weights, optimizer state and statistics for every number of "
+        "workers, threads and every backend: a batch is computed in `parts`. batch_size, "
+        "gradient_accumulation_steps and learning_rate are then those of the run, whatever "
+        "the number of workers. On CPUs.",
     )
     parts: Count = Field(
         8,
-        description="With exact: into how many parts a global batch is cut, a power of two; at most so many workers. "
-        "Another number gives other bits.",
+        description="With exact: into how many parts a global batch is cut, a power of two; at "
+        "most so many workers. Another number gives other bits.",
     )
     ledger_steps: Whole = Field(
         10,
-        description="Steps between two entries of ledger.jsonl, the fingerprints of the weights. Workers "
-        "compare their weights and optimizer state as often, and stop at a difference. 0: no ledger, and workers "
-        "are compared at evaluations alone.",
+        description="Steps between two entries of ledger.jsonl, the fingerprints of the weights. "
+        "Workers compare their weights and optimizer state as often, and stop at a "
+        "difference. 0: no ledger, and workers are compared at evaluations alone.",
     )
     grace_seconds: NonNegative = Field(
-        30.0, description="Seconds to save a checkpoint in after SIGTERM, before the process ends without it."
+        30.0,
+        description="Seconds to save a checkpoint in after SIGTERM, before the process ends "
+        "without it.",
     )
 
     hang_seconds: Annotated[float, Field(ge=1), NotBoolean] | None = Field(
         None,
-        description="A worker without progress for so long is ended and named; training goes on from the checkpoint, "
-        "or ends after max_retries. Longer than the longest step, evaluation batch and checkpoint. null: it is named "
-        "after 20 s, and waited for. The trainer `local` is one process, which watches itself: the command ends with "
-        "exit code 1 and names the last checkpoint; a Python program that called distcore is told, and not ended, and "
-        "a process that is stopped as a whole tells nothing.",
+        description="A worker without progress for so long is ended and named; training goes on "
+        "from the checkpoint, or ends after max_retries. Longer than the longest step, "
+        "evaluation batch and checkpoint. null: it is named after 20 s, and waited "
+        "for. The trainer `local` is one process, which watches itself: the command "
+        "ends with exit code 1 and names the last checkpoint; a Python program that "
+        "called distcore is told, and not ended, and a process that is stopped as a "
+        "whole tells nothing.",
     )
 
     @field_validator("learning_rate_scheduler", mode="before")
@@ -203,29 +250,41 @@ class TrainerOptions(Options):
     def _fit_together(self) -> TrainerOptions:
         effective, accumulation = self.effective_batch_size, self.gradient_accumulation_steps
         if self.steps_per_checkpoint and self.checkpoints_per_epoch:
-            raise ValueError("steps_per_checkpoint and checkpoints_per_epoch are both set; keep one of them")
+            raise ValueError(
+                "steps_per_checkpoint and checkpoints_per_epoch are both set; keep one of them"
+            )
         if self.parts & (self.parts - 1):
             raise ValueError(f"parts {self.parts} must be a power of two (1, 2, 4, 8, …)")
         if self.exact and self.compile:
             raise ValueError(
-                "exact and compile are both true, but a compiled model may add in another order for another number "
-                "of rows; keep one of them"
+                "exact and compile are both true, but a compiled model may add in another order "
+                "for another number of rows; keep one of them"
             )
         if effective == "auto":
             return self
-        for name, part in (("batch_size", self.batch_size), ("gradient_accumulation_steps", accumulation)):
+        for name, part in (
+            ("batch_size", self.batch_size),
+            ("gradient_accumulation_steps", accumulation),
+        ):
             if part != "auto" and effective % part:
                 raise ValueError(
-                    f"effective_batch_size {effective} must be a multiple of {name} {part}; change one of them"
+                    f"effective_batch_size {effective} must be a multiple of {name} {part}; change "
+                    "one of them"
                 )
         if self.max_batch_size is not None and effective > self.max_batch_size:
             raise ValueError(
-                f"effective_batch_size {effective} is above max_batch_size {self.max_batch_size}; change one"
+                f"effective_batch_size {effective} is above max_batch_size {self.max_batch_size}; "
+                "change one"
             )
-        if self.batch_size != "auto" and accumulation != "auto" and effective % (self.batch_size * accumulation):
+        if (
+            self.batch_size != "auto"
+            and accumulation != "auto"
+            and effective % (self.batch_size * accumulation)
+        ):
             raise ValueError(
-                f"effective_batch_size {effective} must be a multiple of batch_size × gradient_accumulation_steps "
-                f"({self.batch_size * accumulation}); change one of them"
+                f"effective_batch_size {effective} must be a multiple of batch_size × "
+                f"gradient_accumulation_steps ({self.batch_size * accumulation}); change one of "
+                "them"
             )
         return self
 
@@ -253,32 +312,43 @@ class TrainerOptions(Options):
         if effective != "auto":
             if effective % workers:
                 raise ValueError(
-                    f"effective_batch_size {effective} cannot be shared evenly by {workers} workers; "
-                    "make it a multiple of the number of workers"
+                    f"effective_batch_size {effective} cannot be shared evenly by {workers} "
+                    "workers; make it a multiple of the number of workers"
                 )
             share = effective // workers
             if per_worker == "auto":
                 passes = accumulation if accumulation != "auto" else 1
                 if share % passes:
                     raise ValueError(
-                        f"effective_batch_size {effective} on {workers} workers leaves {share} rows each, which "
-                        f"gradient_accumulation_steps {passes} does not divide; change one of them"
+                        f"effective_batch_size {effective} on {workers} workers leaves {share} "
+                        f"rows each, which gradient_accumulation_steps {passes} does not divide; "
+                        "change one of them"
                     )
                 per_worker, accumulation = share // passes, passes
             elif accumulation == "auto":
                 if share % per_worker:
                     raise ValueError(
-                        f"effective_batch_size {effective} on {workers} workers leaves {share} rows each, which "
-                        f"batch_size {per_worker} does not divide; change one of them"
+                        f"effective_batch_size {effective} on {workers} workers leaves {share} "
+                        f"rows each, which batch_size {per_worker} does not divide; change one of "
+                        "them"
                     )
                 accumulation = share // per_worker
-        rows = min(AUTO_BATCH_SIZE, self.max_batch_size or AUTO_BATCH_SIZE) if per_worker == "auto" else per_worker
+        rows = (
+            min(AUTO_BATCH_SIZE, self.max_batch_size or AUTO_BATCH_SIZE)
+            if per_worker == "auto"
+            else per_worker
+        )
         evaluation = self.eval_batch_size if isinstance(self.eval_batch_size, int) else rows
         return BatchSizes(rows, 1 if accumulation == "auto" else accumulation, evaluation)
 
 
 def options_model(given: Any, plugins: Plugins) -> type[TrainerOptions]:
-    """The section's model, with the optimizer and the schedule from outside that the config names."""
-    model = with_members(TrainerOptions, "optimizer", given, OPTIMIZER, plugins, builtin=MODELS, shared=Options)
+    """The section's model, with the optimizer and the schedule from outside that the config
+    names."""
+    model = with_members(
+        TrainerOptions, "optimizer", given, OPTIMIZER, plugins, builtin=MODELS, shared=Options
+    )
     section = "learning_rate_scheduler"
-    return with_members(model, section, given, SCHEDULE, plugins, builtin=DECAYS, shared=Scheduling, tag="decay")
+    return with_members(
+        model, section, given, SCHEDULE, plugins, builtin=DECAYS, shared=Scheduling, tag="decay"
+    )

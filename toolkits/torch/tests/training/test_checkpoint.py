@@ -28,7 +28,13 @@ STATE = {"epoch": 1, "learning_rate": 0.1 + 0.2, "statistics": {"a": [1.0, None]
 
 def save_three(directory, keep=3):
     for step in (10, 20, 30):
-        checkpoint.save(directory, step, {**TENSORS, "step": torch.tensor(float(step))}, {**STATE, "step": step}, keep)
+        checkpoint.save(
+            directory,
+            step,
+            {**TENSORS, "step": torch.tensor(float(step))},
+            {**STATE, "step": step},
+            keep,
+        )
 
 
 def same(found, expected):
@@ -152,6 +158,8 @@ except CheckpointError as error:
     print("no room" if "no room for the checkpoint" in str(error) else error)
 print(checkpoint.load_newest(directory).step, sorted(os.listdir(directory)))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     kept = ["step-00000010", "step-00000020", "step-00000030"]
     assert done.stdout.splitlines() == ["no room", f"30 {kept}"], done.stderr

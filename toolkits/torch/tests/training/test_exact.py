@@ -1,4 +1,5 @@
-"""Exact training: one tree for every number of ranks, and whatever would let their number show is seen."""
+"""Exact training: one tree for every number of ranks, and whatever would let their number show
+is seen."""
 
 import threading
 
@@ -36,8 +37,12 @@ def test_branches_are_whole_and_few(parts, data):
     for index in range(world):
         mine = share(Rank(index=index, world=world), parts)
         found = branches(mine)
-        assert [leaf for each in found for leaf in range(each.start, each.start + each.size)] == [*mine]
-        assert all(each.start % each.size == 0 and each.size & (each.size - 1) == 0 for each in found)
+        assert [leaf for each in found for leaf in range(each.start, each.start + each.size)] == [
+            *mine
+        ]
+        assert all(
+            each.start % each.size == 0 and each.size & (each.size - 1) == 0 for each in found
+        )
         assert len(found) <= max(1, 2 * (len(mine).bit_length() - 1) + 1)
         if world & (world - 1) == 0:
             assert len(found) == 1
@@ -92,7 +97,8 @@ class Meeting:
 
 
 class Threaded(FlatStrategy):
-    """A strategy over threads; `sliced`: exact training through slices, else through `all_reduce` alone."""
+    """A strategy over threads; `sliced`: exact training through slices, else through
+    `all_reduce` alone."""
 
     def __init__(self, meeting, index, sliced=False):
         super().__init__()
@@ -103,7 +109,9 @@ class Threaded(FlatStrategy):
         """They have met."""
 
     def all_reduce(self, values):
-        values.copy_(torch.stack(self.meeting.swap(self.rank.index, values.clone())).sum(0).to(values.dtype))
+        values.copy_(
+            torch.stack(self.meeting.swap(self.rank.index, values.clone())).sum(0).to(values.dtype)
+        )
 
     def gather(self, value):
         return self.meeting.swap(self.rank.index, value)
@@ -143,7 +151,10 @@ def in_threads(world, work, sliced=False):
     for each in threads:
         each.join()
     if errors:
-        raise next((each for each in errors if not isinstance(each, threading.BrokenBarrierError)), errors[0])
+        raise next(
+            (each for each in errors if not isinstance(each, threading.BrokenBarrierError)),
+            errors[0],
+        )
     return found, meeting
 
 
@@ -161,7 +172,11 @@ def test_every_exchange_gives_the_trees_sum_to_every_rank(world, kind, dtype):
         for step in range(2):
             mine = branches(share(strategy.rank, 8))
             for slot, branch in zip(exchange.slots(), mine, strict=True):
-                slot.copy_(tree_sum([each[step] for each in leaves[branch.start : branch.start + branch.size]]))
+                slot.copy_(
+                    tree_sum(
+                        [each[step] for each in leaves[branch.start : branch.start + branch.size]]
+                    )
+                )
             found.append(exchange.sum().clone())
         return torch.stack(found)
 
@@ -186,7 +201,8 @@ STEPS = 6
 
 
 def run(world, *, sliced=False, module=None, micro_rows=1000, rows=90, **options):
-    """The digest of weights and buffers after some steps, equal in all ranks, and the sums of losses by part."""
+    """The digest of weights and buffers after some steps, equal in all ranks, and the sums of
+    losses by part."""
     made = TrainerOptions.model_validate({"optimizer": "adam", "exact": True, **options})
     batches = [tiny_batch(rows - 7 * step, seed=step) for step in range(STEPS)]
 
@@ -216,7 +232,9 @@ def steps(strategy, options, make, batches, micro_rows):
         torch.manual_seed(0)
         module = make()
     strategy.prepare(module)
-    made = Stepper(module, TinyFeatures(), options, strategy, learning_rate=0.01, micro_rows=micro_rows, seed=5)
+    made = Stepper(
+        module, TinyFeatures(), options, strategy, learning_rate=0.01, micro_rows=micro_rows, seed=5
+    )
     if isinstance(made.gradients, PartGradients):
         made.gradients._one_by_one = holding(made.gradients._one_by_one)
         made.gradients._together = holding(made.gradients._together)
@@ -280,8 +298,12 @@ class Wide(torch.nn.Module):
         super().__init__()
         self.table = torch.nn.Parameter(torch.randn(4000, 6))
         self.encoder = torch.nn.Linear(11, 32)
-        self.norms = torch.nn.Sequential(torch.nn.BatchNorm1d(32), torch.nn.LayerNorm(32), torch.nn.PReLU())
-        self.body = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(inplace=True), torch.nn.Dropout(0.2))
+        self.norms = torch.nn.Sequential(
+            torch.nn.BatchNorm1d(32), torch.nn.LayerNorm(32), torch.nn.PReLU()
+        )
+        self.body = torch.nn.Sequential(
+            torch.nn.Linear(32, 64), torch.nn.ReLU(inplace=True), torch.nn.Dropout(0.2)
+        )
         self.last = torch.nn.Linear(64, 2)
         self.extra = extra or (lambda module, hidden: hidden)
 
@@ -312,7 +334,9 @@ def test_all_rows_at_once_have_the_bits_of_one_part_after_another(monkeypatch):
     assert set(made.at_once.values()) == {True}
     together = []
     monkeypatch.setattr(PartGradients, "_one_by_one", lambda *given: together.append(given))
-    monkeypatch.setattr(PartGradients, "_tried", lambda self, *given: [self._together(*given), True][1])
+    monkeypatch.setattr(
+        PartGradients, "_tried", lambda self, *given: [self._together(*given), True][1]
+    )
     _, second = gradients_of(Wide)
     assert not together
     exactly = made._groups[0].exactly
@@ -329,7 +353,9 @@ def test_running_statistics_move_alike_both_ways(monkeypatch):
     alone.reduce(False)
     assert made.at_once
     assert not alone.at_once
-    assert all(torch.equal(one, other) for one, other in zip(norm, alone._groups[0].buffers, strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(norm, alone._groups[0].buffers, strict=True)
+    )
     assert made._groups[0].counters[0] == alone._groups[0].counters[0] == 1
 
 
@@ -337,7 +363,9 @@ NOT_AT_ONCE = {
     "looks at values": lambda module, hidden: hidden * (2 if hidden.sum().item() > 0 else 1),
     "mixes rows": lambda module, hidden: hidden - hidden.mean(0),
     "uses a parameter twice": lambda module, hidden: hidden + module.body[0](hidden[:, :32]),
-    "sums over the columns of all rows": lambda module, hidden: hidden.flatten().softmax(0).view(hidden.shape),
+    "sums over the columns of all rows": lambda module, hidden: (
+        hidden.flatten().softmax(0).view(hidden.shape)
+    ),
     "changes a tensor": lambda module, hidden: hidden.sigmoid_(),
     "has random numbers of its own": lambda module, hidden: hidden * torch.rand_like(hidden),
 }
@@ -355,11 +383,13 @@ def test_ranks_may_go_either_way(world):
     assert run(world, module=Wide, rows=400) == run(1, module=Wide, rows=400)
 
 
-# ------------------------------------------------------------------ mutants: each of these would be seen
+# ------------------------------------------------------------- mutants: each of these would be seen
 
 
 def in_rank_order(monkeypatch):
-    monkeypatch.setattr(Total, "__call__", lambda self, sums: sum(each.clone() for each in sums.values()))
+    monkeypatch.setattr(
+        Total, "__call__", lambda self, sums: sum(each.clone() for each in sums.values())
+    )
 
 
 def dropout_by_rank(monkeypatch):
@@ -436,7 +466,9 @@ def test_more_ranks_than_parts_are_refused():
     strategy = SingleProcess()
     strategy.rank = Rank(index=0, world=9)
     options = TrainerOptions.model_validate({"exact": True})
-    with pytest.raises(UserError, match=r"trainer\.parts 8 cannot be shared by 9 workers\. Set it to 16"):
+    with pytest.raises(
+        UserError, match=r"trainer\.parts 8 cannot be shared by 9 workers\. Set it to 16"
+    ):
         Stepper(net(), TinyFeatures(), options, strategy, learning_rate=1.0, micro_rows=8, seed=0)
 
 
@@ -450,14 +482,19 @@ def test_a_device_that_is_no_cpu_is_refused():
 
 def test_a_loader_without_parts_is_refused():
     options = TrainerOptions.model_validate({"exact": True})
-    stepper = Stepper(net(), TinyFeatures(), options, SingleProcess(), learning_rate=1.0, micro_rows=8, seed=0)
+    stepper = Stepper(
+        net(), TinyFeatures(), options, SingleProcess(), learning_rate=1.0, micro_rows=8, seed=0
+    )
     with pytest.raises(TrainingError, match=r"needs a loader that cuts batches into parts"):
         stepper.step(tiny_batch(16), 16, 0, False)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"parts": 6}, "parts 6 must be a power of two"), ({"exact": True, "compile": True}, "exact and compile")],
+    [
+        ({"parts": 6}, "parts 6 must be a power of two"),
+        ({"exact": True, "compile": True}, "exact and compile"),
+    ],
 )
 def test_options_that_do_not_go_together(options, message):
     with pytest.raises(ValueError, match=message):
@@ -467,7 +504,9 @@ def test_options_that_do_not_go_together(options, message):
 def test_the_plan_is_that_of_one_worker_whatever_their_number():
     options = TrainerOptions.model_validate({"exact": True, "batch_size": 50, "learning_rate": 0.1})
     plans = [TrainPlan.of(options, workers, 1001) for workers in (1, 3, 7)]
-    assert {(plan.batch_rows, plan.learning_rate, plan.evaluation_rows) for plan in plans} == {(50, 0.1, 400)}
+    assert {(plan.batch_rows, plan.learning_rate, plan.evaluation_rows) for plan in plans} == {
+        (50, 0.1, 400)
+    }
 
 
 def test_a_plan_says_what_exact_means_and_nothing_if_it_is_off():

@@ -26,7 +26,10 @@ def as_documented(name, tensor):
         own += word * odd(at % BLOCK) * odd(BLOCK + at // BLOCK)
     said = f"{name} {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     digest = hashlib.sha256(said.encode()).digest()
-    constant, factor = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little") | 1
+    constant, factor = (
+        int.from_bytes(digest[:8], "little"),
+        int.from_bytes(digest[8:16], "little") | 1,
+    )
     return (constant + factor * own) & MASK
 
 
@@ -112,7 +115,9 @@ def test_it_tells_if_a_tensor_has_moved():
     assert not found.stands()
 
 
-@pytest.mark.parametrize("name", [name for name, each in some().items() if each.element_size() == 4 and each.numel()])
+@pytest.mark.parametrize(
+    "name", [name for name, each in some().items() if each.element_size() == 4 and each.numel()]
+)
 @pytest.mark.parametrize("bit", [0, 30, 31])
 def test_it_tells_what_has_changed_since_the_last_time(name, bit):
     tensors = some()

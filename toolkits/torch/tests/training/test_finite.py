@@ -29,7 +29,10 @@ def test_one_number_among_many_is_seen(value, dtype):
 
 def test_large_finite_numbers_are_fine_although_their_sum_is_not():
     largest = torch.finfo(torch.float32).max
-    assert not_finite([("mask", torch.full((9,), largest)), ("half", torch.full((9999,), 6e4).half())]) == []
+    assert (
+        not_finite([("mask", torch.full((9,), largest)), ("half", torch.full((9999,), 6e4).half())])
+        == []
+    )
 
 
 def test_names_in_words():
@@ -38,7 +41,9 @@ def test_names_in_words():
 
 
 def loop_of(tmp_path, **options):
-    run = TinyRun({"epochs": 3, "steps_per_checkpoint": 4, **options}, checkpoints=str(tmp_path), norm=True)
+    run = TinyRun(
+        {"epochs": 3, "steps_per_checkpoint": 4, **options}, checkpoints=str(tmp_path), norm=True
+    )
     return tiny_loop(run, SingleProcess())
 
 
@@ -49,7 +54,8 @@ def test_a_mask_that_was_infinite_from_the_beginning_may_stay_so():
     watch.check(0, 1, [1.0])
     module.last.bias.data[0] = -INF
     with pytest.raises(
-        Diverged, match=r"The loss of y became nan between steps 0 and 1. After step 1 .* \(last.bias\)"
+        Diverged,
+        match=r"The loss of y became nan between steps 0 and 1. After step 1 .* \(last.bias\)",
     ):
         watch.check(0, 1, [NAN])
 
@@ -88,10 +94,14 @@ def test_what_diverges_in_the_last_step_is_an_error(tmp_path, place):
 
     loop.stepper.step = diverge
     with pytest.raises(
-        Diverged, match=r"After step 30 the weights are not finite \((last.weight|optimizer/\d.exp_avg)\)"
+        Diverged,
+        match=r"After step 30 the weights are not finite \((last.weight|optimizer/\d.exp_avg)\)",
     ):
         loop.run()
-    assert [each.name for each in checkpoint.list_checkpoints(tmp_path)] == ["step-00000028", "step-00000024"]
+    assert [each.name for each in checkpoint.list_checkpoints(tmp_path)] == [
+        "step-00000028",
+        "step-00000024",
+    ]
 
 
 def test_a_loss_that_is_not_finite_once_while_the_weights_stay_finite_is_told(tmp_path, caplog):
@@ -121,7 +131,9 @@ def test_a_model_of_nan_is_refused():
     module = TinyNet()
     weights = {name: each.clone() for name, each in module.state_dict().items()}
     weights["last.bias"][0] = NAN
-    with pytest.raises(ArtifactError, match=r"The weights in model are not finite \(last.bias holds"):
+    with pytest.raises(
+        ArtifactError, match=r"The weights in model are not finite \(last.bias holds"
+    ):
         load_weights(module, weights, "model")
 
 
@@ -134,5 +146,9 @@ def test_an_old_checkpoint_that_cannot_be_removed_is_told_once(tmp_path, caplog,
         for step in range(1, 6):
             checkpoint.save(tmp_path, step, {"weight": torch.ones(2)}, {})
     assert checkpoint.load_newest(tmp_path).step == 5
-    told = [each for each in caplog.messages if "step-00000001 cannot be removed (Device or resource busy)" in each]
+    told = [
+        each
+        for each in caplog.messages
+        if "step-00000001 cannot be removed (Device or resource busy)" in each
+    ]
     assert len(told) == 1

@@ -74,7 +74,9 @@ def test_no_ledger_is_kept_if_none_is_asked_for(tmp_path):
 def test_a_resumed_run_ends_with_the_ledger_of_an_undisturbed_one(tmp_path, step):
     train_tiny(Rank(), TinyRun(OPTIONS, checkpoints=str(tmp_path / "whole"), norm=True))
     run = interrupted(tmp_path / "cut", step)
-    later = Entry(step + 9, weights="0" * 16)  # as a run that was killed after its last checkpoint leaves
+    later = Entry(
+        step + 9, weights="0" * 16
+    )  # as a run that was killed after its last checkpoint leaves
     Ledger(tmp_path / "cut" / LEDGER).write([later])
     train_tiny(Rank(), run)
     whole, again = digests(tmp_path / "whole"), digests(tmp_path / "cut")
@@ -146,7 +148,8 @@ def test_a_flipped_bit_between_two_updates_is_found_and_named(tmp_path, part, bi
     loader.actions[9] = flip
     name = "first.weight" if part == "weights" else rf"first\.weight \({part}\)"
     with pytest.raises(
-        TrainingError, match=rf"^After step 9 the memory of rank 0 .*: {name} \(bit {bit} of number 11\) "
+        TrainingError,
+        match=rf"^After step 9 the memory of rank 0 .*: {name} \(bit {bit} of number 11\) ",
     ):
         loop.run()
     assert max(int(each.name[-8:]) for each in tmp_path.glob("step-*")) == 7
@@ -164,7 +167,9 @@ def test_a_flip_while_a_round_is_evaluated_is_not_saved(tmp_path):
             loop.work.module.last.weight.data.view(-1).view(torch.int32)[1] ^= 1 << 5
 
     validation.actions[0] = flip
-    with pytest.raises(TrainingError, match=r"After step 14 the memory of rank 0 changed by itself: last\.weight"):
+    with pytest.raises(
+        TrainingError, match=r"After step 14 the memory of rank 0 changed by itself: last\.weight"
+    ):
         loop.run()
     assert [each.name for each in tmp_path.glob("step-*")] == ["step-00000007"]
 
@@ -177,13 +182,23 @@ def rank(**each):
     ("ranks", "said"),
     [
         ([rank(), rank(), rank(w=9)], "rank 2 of 3 differs from the others in w. "),
-        ([rank(), rank(**{"w (exp_avg)": 9, "w": 9}), rank()], "rank 1 of 3 differs from the others in w (exp_avg). "),
-        ([rank(), rank(b=4)], "ranks 0 and 1 differ in b, and no majority tells which of them is wrong"),
+        (
+            [rank(), rank(**{"w (exp_avg)": 9, "w": 9}), rank()],
+            "rank 1 of 3 differs from the others in w (exp_avg). ",
+        ),
+        (
+            [rank(), rank(b=4)],
+            "ranks 0 and 1 differ in b, and no majority tells which of them is wrong",
+        ),
         ([rank(b=4), rank(b=5), rank(b=6)], "ranks 0 to 2 differ in b, and no majority"),
-        ([rank(), {**rank(), "changed": True, "where": []}], "the memory of rank 1 changed by itself: weights or"),
+        (
+            [rank(), {**rank(), "changed": True, "where": []}],
+            "the memory of rank 1 changed by itself: weights or",
+        ),
         (
             [{**rank(b=5), "changed": True, "where": ["b (bit 31 of number 7)"]}, rank()],
-            "the memory of rank 0 changed by itself: b (bit 31 of number 7) is not what the rank left behind",
+            "the memory of rank 0 changed by itself: b (bit 31 of number 7) is not what the rank "
+            "left behind",
         ),
     ],
 )

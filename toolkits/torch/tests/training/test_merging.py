@@ -1,4 +1,5 @@
-"""States of parts of the rows, merged: the bits do not tell the order of the parts, nor how many there were."""
+"""States of parts of the rows, merged: the bits do not tell the order of the parts, nor how many
+there were."""
 
 import itertools
 import math
@@ -48,7 +49,10 @@ def test_whole_numbers_and_other_reductions():
         }
         for number in (0, 2, 1)
     ]
-    found = merged(states[1:], {"count": dim_zero_sum, "best": dim_zero_max, "kept": None, "rows": dim_zero_cat})
+    found = merged(
+        states[1:],
+        {"count": dim_zero_sum, "best": dim_zero_max, "kept": None, "rows": dim_zero_cat},
+    )
     assert found["count"].tolist() == [[2**63 - 3, 2]]
     assert found["best"] == 2
     assert found["kept"].tolist() == [[2], [1]]
@@ -60,14 +64,20 @@ def test_one_part_is_as_it_is():
     assert merged([{"x": state}], {"x": dim_zero_sum})["x"] is state
 
 
-@pytest.mark.parametrize("values", [[math.inf, 1.0], [math.inf, -math.inf], [1e308, 1e308], [math.nan]])
+@pytest.mark.parametrize(
+    "values", [[math.inf, 1.0], [math.inf, -math.inf], [1e308, 1e308], [math.nan]]
+)
 def test_sums_that_are_not_finite_are_floating_points(values):
     found, wanted = total(values), sum(values)
     assert found == wanted or (math.isnan(found) and math.isnan(wanted))
 
 
 def test_arrays_keep_shape_and_type():
-    parts = [np.full((2, 3), 0.1, np.float32), np.full((2, 3), 1e9, np.float32), np.full((2, 3), -1e9, np.float32)]
+    parts = [
+        np.full((2, 3), 0.1, np.float32),
+        np.full((2, 3), 1e9, np.float32),
+        np.full((2, 3), -1e9, np.float32),
+    ]
     for order in itertools.permutations(parts):
         found = exact_sum(order)
         assert found.dtype == np.float32
@@ -91,7 +101,9 @@ def test_drawings_of_pieces_are_those_of_the_whole():
     assert results[0] == results[1]
     assert results[0]["confusion"] == whole.as_json()["confusion"]
     assert results[0]["calibration"]["counts"] == whole.as_json()["calibration"]["counts"]
-    assert results[0]["calibration"]["expected"] == pytest.approx(whole.as_json()["calibration"]["expected"])
+    assert results[0]["calibration"]["expected"] == pytest.approx(
+        whole.as_json()["calibration"]["expected"]
+    )
 
 
 def test_residuals_of_pieces_are_the_first_of_the_whole():

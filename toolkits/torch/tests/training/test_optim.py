@@ -1,4 +1,5 @@
-"""Optimizers, clipping and regularisation against torch's plain ones, and their state through JSON and tensors."""
+"""Optimizers, clipping and regularisation against torch's plain ones, and their state through
+JSON and tensors."""
 
 import json
 
@@ -59,7 +60,11 @@ def test_optimizers_step_as_torchs_plain_ones_do(name, more):
     ours, theirs = net(), net()
     steps(ours, make_optimizer(options(name, **more), list(ours.parameters()), 0.01), 5)
     plain = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    plain |= {"rmsprop": torch.optim.RMSprop, "adagrad": torch.optim.Adagrad, "lbfgs": torch.optim.LBFGS}
+    plain |= {
+        "rmsprop": torch.optim.RMSprop,
+        "adagrad": torch.optim.Adagrad,
+        "lbfgs": torch.optim.LBFGS,
+    }
     defaults = {"weight_decay": 0.0} if name == "adamw" else {}
     defaults |= {"history_size": 100} if name == "lbfgs" else {}
     steps(theirs, plain[name](theirs.parameters(), lr=0.01, **{**defaults, **more}), 5)
@@ -80,7 +85,9 @@ def test_state_through_json_continues_to_the_same_bits(name, more):
     steps(through, first, 4)
     state, tensors = optimizer_state(first)
     second = make_optimizer(options(name, **more), list(through.parameters()), 0.01)
-    load_optimizer_state(second, json.loads(json.dumps(state)), {key: each.clone() for key, each in tensors.items()})
+    load_optimizer_state(
+        second, json.loads(json.dumps(state)), {key: each.clone() for key, each in tensors.items()}
+    )
     steps(through, second, 4, seed=2)
     whole = make_optimizer(options(name, **more), list(straight.parameters()), 0.01)
     steps(straight, whole, 4)
@@ -134,7 +141,8 @@ def test_regularizer_adds_the_gradient_of_its_penalty(kind):
     regularizer = Regularizer(kind, 0.3)
     regularizer(parameters)
     penalty = sum(
-        (0.3 * each.abs().sum() if "l1" in kind else 0) + (0.3 * each.square().sum() if "l2" in kind else 0)
+        (0.3 * each.abs().sum() if "l1" in kind else 0)
+        + (0.3 * each.square().sum() if "l2" in kind else 0)
         for each in parameters
     )
     for each, expected in zip(parameters, torch.autograd.grad(penalty, parameters), strict=True):

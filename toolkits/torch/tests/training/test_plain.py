@@ -1,4 +1,5 @@
-"""Values between ranks: they come back as they went, and bytes of a stranger become an error and nothing else."""
+"""Values between ranks: they come back as they went, and bytes of a stranger become an error and
+nothing else."""
 
 import pickle
 import random
@@ -7,7 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from distcore_core.errors import CheckpointError, ConfigError, ConfigIssue, DifferentRun, TrainingError
+from distcore_core.errors import (
+    CheckpointError,
+    ConfigError,
+    ConfigIssue,
+    DifferentRun,
+    TrainingError,
+)
 from distcore_torch.training.plain import packed, unpacked
 
 
@@ -24,10 +31,27 @@ def same(one, other):
 @pytest.mark.parametrize(
     "value",
     [
-        *(None, True, 7, -(2**70), 0.1, float("inf"), "Größe", Path("/a/b"), [], (), {}, {1: {"a": (1, [2.5])}}),
+        *(
+            None,
+            True,
+            7,
+            -(2**70),
+            0.1,
+            float("inf"),
+            "Größe",
+            Path("/a/b"),
+            [],
+            (),
+            {},
+            {1: {"a": (1, [2.5])}},
+        ),
         [torch.zeros(0, 3), torch.tensor(3.0), torch.arange(6, dtype=torch.int64).reshape(2, 3)],
         {"odd stride": torch.arange(14).reshape(2, 7)[:1, :1], "transposed": torch.randn(3, 2).T},
-        {"half": torch.randn(3).bfloat16(), "flags": torch.tensor([True, False]), "complex": torch.randn(2) * 1j},
+        {
+            "half": torch.randn(3).bfloat16(),
+            "flags": torch.tensor([True, False]),
+            "complex": torch.randn(2) * 1j,
+        },
     ],
 )
 def test_values_come_back(value):

@@ -24,7 +24,12 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
             worker.begin("train", 10, "steps", 64)
             worker.done, worker.loss = 7, torch.tensor(0.5)
             until(lambda: shown.done == 7)
-            assert (shown.stage, shown.total, shown.unit, shown.rows_per_unit) == ("train", 10, "steps", 64)
+            assert (shown.stage, shown.total, shown.unit, shown.rows_per_unit) == (
+                "train",
+                10,
+                "steps",
+                64,
+            )
             assert shown.loss == 0.5
             worker.done, worker.loss = 10, None
     assert (shown.stage, shown.done) == ("", 10)
@@ -35,7 +40,10 @@ def test_numbers_arrive_and_the_file_is_gone_afterwards():
 def test_the_last_numbers_arrive_of_a_stage_that_ended_between_two_looks():
     """The loop ends its stage as soon as its last step is done."""
     shown = Progress()
-    with FileProgressChannel(shown) as progress_channel, progress_channel.reporter.reporting() as worker:
+    with (
+        FileProgressChannel(shown) as progress_channel,
+        progress_channel.reporter.reporting() as worker,
+    ):
         worker.begin("train", 10, "steps", 64)
         worker.done = 7
         until(lambda: shown.done == 7)
@@ -58,9 +66,17 @@ def test_rounds_arrive_each_once_and_in_order():
 
 
 def a_round(number):
-    best = {"value": 0.1 * number, "best": 0.5, "best_evaluation": 1, "patience_left": None, "seconds": 0.25}
+    best = {
+        "value": 0.1 * number,
+        "best": 0.5,
+        "best_evaluation": 1,
+        "patience_left": None,
+        "seconds": 0.25,
+    }
     place = {"step": 10 * number, "split": "training", "feature": "größe", "metric": "loss"}
-    return Round(evaluation=number, epoch=number / 3, epochs=30.0, metrics={"training": {}}, **place, **best)
+    return Round(
+        evaluation=number, epoch=number / 3, epochs=30.0, metrics={"training": {}}, **place, **best
+    )
 
 
 def test_a_worker_that_cannot_open_the_file_goes_on(tmp_path):

@@ -1,4 +1,5 @@
-"""Checkpoints beside training: of the step that asked, in order, two at most in flight, none lost or half."""
+"""Checkpoints beside training: of the step that asked, in order, two at most in flight, none
+lost or half."""
 
 import os
 import signal
@@ -131,7 +132,8 @@ def test_ctrl_c_waits_until_its_checkpoint_is_whole(tmp_path, gate):
 
 
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path):
-    """The child dies between the tensors of its second checkpoint; the run goes on from the first."""
+    """The child dies between the tensors of its second checkpoint; the run goes on from the
+    first."""
     torch.set_num_threads(1)  # a forked child has no other threads of OpenMP's
     whole = train_tiny(Rank(), TinyRun(OPTIONS))
     child = os.fork()
@@ -166,7 +168,9 @@ def test_a_second_ctrl_c_does_not_wait_for_the_disk(tmp_path, gate):
                 one.save(step, {"w": torch.zeros(3)}, {}, {"step": step})
             until(lambda: gate.arrived == [1])
             # The gate opens once the interrupt was seen, as a slow disk would.
-            threading.Thread(target=lambda: (until(lambda: one._given_up), gate.may.release(2))).start()
+            threading.Thread(
+                target=lambda: (until(lambda: one._given_up), gate.may.release(2))
+            ).start()
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

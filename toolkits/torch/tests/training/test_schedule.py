@@ -4,7 +4,12 @@ import math
 
 import pytest
 import torch
-from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LambdaLR, ReduceLROnPlateau, SequentialLR
+from torch.optim.lr_scheduler import (
+    CosineAnnealingWarmRestarts,
+    LambdaLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
 
 from distcore_torch.schedule_options import LearningRateScheduler
 from distcore_torch.training.schedule import Plateau, Schedule, Shape, scaled
@@ -34,7 +39,9 @@ def torchs(warmup, make):
 
 def linear(warmup):
     left = TOTAL - warmup
-    return lambda optimizer: LambdaLR(optimizer, lambda step: max(0.0, (left - step) / max(1, left)))
+    return lambda optimizer: LambdaLR(
+        optimizer, lambda step: max(0.0, (left - step) / max(1, left))
+    )
 
 
 def exponential(staircase):
@@ -48,7 +55,9 @@ def exponential(staircase):
 @pytest.mark.parametrize("warmup_fraction", [0.0, 0.25])
 def test_linear_decay_is_ludwigs(warmup_fraction):
     warmup = warmup_fraction * TOTAL
-    assert ours(decay="linear", warmup_fraction=warmup_fraction) == pytest.approx(torchs(warmup, linear(warmup)))
+    assert ours(decay="linear", warmup_fraction=warmup_fraction) == pytest.approx(
+        torchs(warmup, linear(warmup))
+    )
 
 
 @pytest.mark.parametrize("staircase", [False, True])
@@ -63,7 +72,13 @@ def test_cosine_decay_is_torchs(t_0, t_mult, eta_min, warmup_evaluations):
     def make(optimizer):
         return CosineAnnealingWarmRestarts(optimizer, t_0 or ROUND, t_mult, eta_min)
 
-    rates = ours(decay="cosine", t_0=t_0, t_mult=t_mult, eta_min=eta_min, warmup_evaluations=warmup_evaluations)
+    rates = ours(
+        decay="cosine",
+        t_0=t_0,
+        t_mult=t_mult,
+        eta_min=eta_min,
+        warmup_evaluations=warmup_evaluations,
+    )
     assert rates == pytest.approx(torchs(warmup_evaluations * ROUND, make), abs=1e-15)
 
 
@@ -75,7 +90,8 @@ def test_warmup_takes_the_longer_of_its_two_lengths():
 
 def test_constant_says_so_and_a_reduction_multiplies():
     schedule = Schedule(
-        LearningRateScheduler(reduce_on_plateau=2, reduce_on_plateau_rate=0.5), Shape(BASE, TOTAL, ROUND)
+        LearningRateScheduler(reduce_on_plateau=2, reduce_on_plateau_rate=0.5),
+        Shape(BASE, TOTAL, ROUND),
     )
     assert schedule.constant
     schedule.reductions = 2
@@ -107,4 +123,6 @@ def test_plateau_stops_at_its_limit_and_goes_on_from_its_state():
 
 
 def test_scaling():
-    assert [scaled(0.1, how, 4) for how in ("constant", "sqrt", "linear")] == pytest.approx([0.1, 0.2, 0.4])
+    assert [scaled(0.1, how, 4) for how in ("constant", "sqrt", "linear")] == pytest.approx(
+        [0.1, 0.2, 0.4]
+    )

@@ -90,7 +90,9 @@ def expected(module, batch):
 
 
 def flat(scores):
-    return {(output, name): value for output, found in scores.items() for name, value in found.items()}
+    return {
+        (output, name): value for output, found in scores.items() for name, value in found.items()
+    }
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [3, 50, 51], [0, 90], list(range(1, 97))])
@@ -104,7 +106,10 @@ def test_scores_are_those_of_the_whole_however_it_is_cut_into_batches(cuts):
 @pytest.mark.parametrize("cuts", [[50], [0, 30], [97], [1, 2, 3]])
 def test_scores_over_ranks_are_those_of_the_whole_also_where_a_rank_has_no_rows(cuts):
     module, batch = net(), tiny_batch(97)
-    ranks = [evaluate(module, parts(each, [each.rows // 2]), Scores(TinyFeatures())) for each in parts(batch, cuts)]
+    ranks = [
+        evaluate(module, parts(each, [each.rows // 2]), Scores(TinyFeatures()))
+        for each in parts(batch, cuts)
+    ]
     found = Together(len(ranks)).gathers(ranks)
     assert flat(found) == pytest.approx(flat(expected(module, batch)), rel=1e-5)
 
@@ -117,7 +122,9 @@ def test_no_rows_have_no_metrics(caplog):
 def test_one_class_has_no_roc_auc_and_says_so(caplog):
     batch = tiny_batch(60)
     ones = [index for index in range(60) if batch["z"][index] == 1]
-    scores = evaluate(net(), [Batch(batch.packed[ones], batch.layout)], Scores(TinyFeatures(), split="test"))
+    scores = evaluate(
+        net(), [Batch(batch.packed[ones], batch.layout)], Scores(TinyFeatures(), split="test")
+    )
     found = scores.compute()
     assert found["z"]["roc_auc"] is None
     assert found["z"]["accuracy"] is not None
@@ -130,7 +137,9 @@ def test_arrays_of_a_model_without_logits_are_scored_without_a_loss():
     scores = Scores(TinyFeatures())
     for start in (0, 25):
         stop = 25 if start == 0 else 40
-        scores.update({name: each[start:stop] for name, each in outputs.items()}, part(batch, start, stop))
+        scores.update(
+            {name: each[start:stop] for name, each in outputs.items()}, part(batch, start, stop)
+        )
     found = scores.compute()
     assert "loss" not in found["y"]
     assert "combined" not in found
@@ -164,9 +173,11 @@ def test_torchmetrics_is_imported_only_where_metrics_are_asked_for():
     import sys
 
     program = (
-        "import sys, torch; from distcore_testing.loops import *; from distcore_torch.training.scores import Scores\n"
+        "import sys, torch; from distcore_testing.loops import *; from "
+        "distcore_torch.training.scores import Scores\n"
         "scores = Scores(TinyFeatures(), metrics=False)\n"
-        "scores.update_logits(TinyNet()(tiny_batch(4)), tiny_batch(4)); assert scores.compute()['y']['loss'] > 0\n"
+        "scores.update_logits(TinyNet()(tiny_batch(4)), tiny_batch(4)); assert "
+        "scores.compute()['y']['loss'] > 0\n"
         "sys.exit('torchmetrics' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

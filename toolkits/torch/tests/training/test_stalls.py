@@ -1,4 +1,5 @@
-"""Ranks without progress: who is named and who is not, by heartbeats of real processes and a clock of the test's."""
+"""Ranks without progress: who is named and who is not, by heartbeats of real processes and a
+clock of the test's."""
 
 import os
 import signal
@@ -97,7 +98,8 @@ def test_progress_ends_it_and_is_told(ranks, clock):
 
 
 def test_slow_steps_are_no_stall(ranks, clock):
-    """A straggler whose steps take 30 s, and one of them three times as long: named at most, and not ended at 31 s."""
+    """A straggler whose steps take 30 s, and one of them three times as long: named at most, and
+    not ended at 31 s."""
     watch, told = watch_of(ranks, hang_seconds=31)
     for _ in range(3):
         for what in (LOADING, COMPUTING):
@@ -161,11 +163,16 @@ def test_a_real_process_tells_where_it_stands_and_that_it_is_stopped(tmp_path):
     listener = Listener(tmp_path / "rank")
     words = [sys.executable, "-c", BEATING]
     environment = {**os.environ, FILE: str(listener.path)}
-    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline() == "beating\n"
         watched = stalls.Watched(4, process.pid, listener, listener.pulse(), still=33.0)
         said = stalls.standing(watched)
-        assert f"rank 4 (process {process.pid} on {os.uname().nodename}) has made no progress for 33 s" in said
+        assert (
+            f"rank 4 (process {process.pid} on {os.uname().nodename}) has made no progress for 33 s"
+            in said
+        )
         assert "in a_name_to_find" in said
         os.kill(process.pid, signal.SIGSTOP)
         end = time.monotonic() + 60

@@ -14,7 +14,9 @@ def rank(loading, computing, waiting):
 
 def test_it_is_named_with_its_share_and_what_it_does():
     said = slowest([rank(1, 29, 60), rank(60, 29, 1), rank(1, 29, 60)])
-    assert said.startswith("Rank 1 (process 7 on host) is the slowest: the other ranks have waited for it 67% of")
+    assert said.startswith(
+        "Rank 1 (process 7 on host) is the slowest: the other ranks have waited for it 67% of"
+    )
     assert "67% of its own went into loading" in said
 
 

@@ -1,4 +1,5 @@
-"""The loop: exact resume after any death, the gradient of the global batch, early stopping, interrupts, plans."""
+"""The loop: exact resume after any death, the gradient of the global batch, early stopping,
+interrupts, plans."""
 
 import json
 import logging
@@ -55,7 +56,9 @@ def same(one, two):
 # ------------------------------------------------------------------ exact resume
 
 
-@pytest.mark.parametrize("step", [1, 12, 20, 30], ids=["before any checkpoint", "mid-epoch", "epoch's end", "late"])
+@pytest.mark.parametrize(
+    "step", [1, 12, 20, 30], ids=["before any checkpoint", "mid-epoch", "epoch's end", "late"]
+)
 def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(tmp_path, step):
     whole = in_process(TinyRun(OPTIONS))
     run = TinyRun(OPTIONS, checkpoints=str(tmp_path), kill={0: step})
@@ -66,12 +69,21 @@ def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(tmp_path, step):
 
 
 @pytest.mark.parametrize(
-    "optimizer", [{"type": "sgd", "momentum": 0.9}, "adamw", "rmsprop", "adagrad", {"type": "lbfgs", "max_iter": 3}]
+    "optimizer",
+    [
+        {"type": "sgd", "momentum": 0.9},
+        "adamw",
+        "rmsprop",
+        "adagrad",
+        {"type": "lbfgs", "max_iter": 3},
+    ],
 )
 def test_every_optimizer_resumes_exactly(tmp_path, optimizer):
     options = {**OPTIONS, "epochs": 2, "optimizer": optimizer}
     whole = in_process(TinyRun(options, norm=True))
-    interrupted = TinyRun(options, norm=True, checkpoints=str(tmp_path), kill={0: 12}, signal=int(signal.SIGINT))
+    interrupted = TinyRun(
+        options, norm=True, checkpoints=str(tmp_path), kill={0: 12}, signal=int(signal.SIGINT)
+    )
     with pytest.raises(KeyboardInterrupt):
         in_process(interrupted)
     assert checkpoint.load_newest(tmp_path).step == 13
@@ -88,15 +100,24 @@ def test_ctrl_c_right_before_a_round_leaves_the_round_to_the_resumed_run(tmp_pat
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, caplog):
-    run = TinyRun(OPTIONS, checkpoints=str(tmp_path / "run" / "checkpoints"), kill={0: 9}, signal=int(signal.SIGINT))
+    run = TinyRun(
+        OPTIONS,
+        checkpoints=str(tmp_path / "run" / "checkpoints"),
+        kill={0: 9},
+        signal=int(signal.SIGINT),
+    )
     with caplog.at_level(logging.WARNING, "distcore"), pytest.raises(KeyboardInterrupt):
         in_process(run)
-    assert f"Stopped after step 10. Go on from there with --model_resume_path {tmp_path / 'run'}" in caplog.text
+    assert (
+        f"Stopped after step 10. Go on from there with --model_resume_path {tmp_path / 'run'}"
+        in caplog.text
+    )
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_whoever_asks_to_stop_may_give_the_reason(tmp_path, caplog):
-    """If it goes on by itself, nobody is told how to; the checkpoint is of the step that was under way."""
+    """If it goes on by itself, nobody is told how to; the checkpoint is of the step that was
+    under way."""
     whole = in_process(TinyRun(OPTIONS))
     run = TinyRun(OPTIONS, checkpoints=str(tmp_path))
     loop = tiny_loop(run, SingleProcess())[0]
@@ -152,9 +173,13 @@ def test_the_users_random_numbers_are_left_alone():
 
 
 def stepper(net, options=None, micro_rows=1000, strategy=None):
-    made = TrainerOptions.model_validate({"optimizer": "sgd", "gradient_clipping": None, **(options or {})})
+    made = TrainerOptions.model_validate(
+        {"optimizer": "sgd", "gradient_clipping": None, **(options or {})}
+    )
     strategy = strategy or SingleProcess()
-    return Stepper(net, TinyFeatures(), made, strategy, learning_rate=1.0, micro_rows=micro_rows, seed=0)
+    return Stepper(
+        net, TinyFeatures(), made, strategy, learning_rate=1.0, micro_rows=micro_rows, seed=0
+    )
 
 
 def net(**options):
@@ -164,7 +189,9 @@ def net(**options):
 
 def mean_gradient(module, batch):
     logits, features = module(batch), TinyFeatures()
-    sum(each.loss(logits[each.name], batch[each.name], {}).mean() for each in features.outputs).backward()
+    sum(
+        each.loss(logits[each.name], batch[each.name], {}).mean() for each in features.outputs
+    ).backward()
     return {name: each.grad for name, each in module.named_parameters()}
 
 
@@ -173,7 +200,10 @@ def test_a_step_follows_the_gradient_of_the_mean_however_it_is_accumulated(micro
     batch, ours, reference = tiny_batch(30), net(), net()
     stepper(ours, micro_rows=micro_rows).step(batch, 30, 0, False)
     for name, gradient in mean_gradient(reference, batch).items():
-        before, after = dict(reference.named_parameters())[name], dict(ours.named_parameters())[name]
+        before, after = (
+            dict(reference.named_parameters())[name],
+            dict(ours.named_parameters())[name],
+        )
         assert torch.allclose(before - after, gradient, atol=1e-6)
 
 
@@ -186,13 +216,20 @@ def test_a_rank_with_few_or_no_rows_weighs_by_its_rows():
     for part in (*parts, next(slices(batch, 30)).__class__(batch.packed[:0], batch.layout)):
         ours = net()
         stepper(ours).step(part, 30, 0, False)
-        moved.append({name: dict(net().named_parameters())[name] - each for name, each in ours.named_parameters()})
+        moved.append(
+            {
+                name: dict(net().named_parameters())[name] - each
+                for name, each in ours.named_parameters()
+            }
+        )
     for name, each in gradient.items():
         assert torch.allclose(sum(part[name] for part in moved), each, atol=1e-6)
 
 
 def test_random_numbers_depend_on_seed_step_and_lane_alone():
-    keys = {random_key(seed, step, lane) for seed in range(8) for step in range(64) for lane in range(8)}
+    keys = {
+        random_key(seed, step, lane) for seed in range(8) for step in range(64) for lane in range(8)
+    }
     assert len(keys) == 8 * 64 * 8
     assert random_key(1, 2, 3) == random_key(1, 2, 3) < 2**32
     assert random_key(-1, 0, 0) != random_key(1, 0, 0)
@@ -200,7 +237,9 @@ def test_random_numbers_depend_on_seed_step_and_lane_alone():
 
 def test_mixed_precision_trains_close_to_full_precision():
     full = in_process(TinyRun({"epochs": 2}, dropout=0))["state"]["statistics"]
-    mixed = in_process(TinyRun({"epochs": 2, "use_mixed_precision": True}, dropout=0))["state"]["statistics"]
+    mixed = in_process(TinyRun({"epochs": 2, "use_mixed_precision": True}, dropout=0))["state"][
+        "statistics"
+    ]
     a, b = (each["validation"]["combined"]["loss"][-1] for each in (full, mixed))
     assert a != b
     assert a == pytest.approx(b, rel=0.02)
@@ -223,18 +262,25 @@ def test_statistics_best_and_events_of_a_run():
     state, statistics = found["state"], found["state"]["statistics"]
     assert state["step"] == 30  # 150 rows, 16 a batch
     assert len(statistics["validation"]["y"]["mean_absolute_error"]) == 6
-    assert statistics["training"]["combined"]["loss"][-1] < statistics["training"]["combined"]["loss"][0]
+    assert (
+        statistics["training"]["combined"]["loss"][-1]
+        < statistics["training"]["combined"]["loss"][0]
+    )
     losses = statistics["validation"]["y"]["loss"]
     assert state["best"]["value"] == min(losses)
     assert state["best"]["feature"] == "y"
     assert [each[2] for each in found["events"]] == [5, 10, 15, 20, 25, 30]
     both = zip(*(statistics["validation"][name]["loss"] for name in ("y", "z")), strict=True)
-    assert statistics["validation"]["combined"]["loss"] == pytest.approx([sum(each) for each in both])
+    assert statistics["validation"]["combined"]["loss"] == pytest.approx(
+        [sum(each) for each in both]
+    )
 
 
 def test_the_best_rounds_weights_are_kept_and_early_stop_stops():
     # A learning rate this high makes the loss worse from some round on.
-    found = in_process(TinyRun({"epochs": 50, "learning_rate": 1.0, "early_stop": 3, "optimizer": "adam"}))
+    found = in_process(
+        TinyRun({"epochs": 50, "learning_rate": 1.0, "early_stop": 3, "optimizer": "adam"})
+    )
     losses = found["state"]["statistics"]["validation"]["y"]["loss"]
     best = losses.index(min(losses))
     assert len(losses) == best + 1 + 3 < 50
@@ -260,7 +306,9 @@ def test_without_validation_rows_the_training_loss_decides():
 
 
 def test_the_training_set_can_be_evaluated_in_a_pass_of_its_own():
-    statistics = in_process(TinyRun({"epochs": 2, "evaluate_training_set": True}))["state"]["statistics"]
+    statistics = in_process(TinyRun({"epochs": 2, "evaluate_training_set": True}))["state"][
+        "statistics"
+    ]
     assert len(statistics["training"]["z"]["accuracy"]) == 2
 
 
@@ -273,10 +321,19 @@ def test_train_steps_override_epochs():
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"validation_field": "nobody"}, "'nobody' is no output feature; there are y, z and combined"),
-        ({"validation_field": "y", "validation_metric": "accuracy"}, "'y' has no metric 'accuracy'"),
+        (
+            {"validation_field": "nobody"},
+            "'nobody' is no output feature; there are y, z and combined",
+        ),
+        (
+            {"validation_field": "y", "validation_metric": "accuracy"},
+            "'y' has no metric 'accuracy'",
+        ),
         ({"validation_metric": "bleu"}, "no output feature has a metric 'bleu'"),
-        ({"learning_rate_scheduler": {"reduce_on_plateau": 1, "reduce_eval_split": "test"}}, "the test split"),
+        (
+            {"learning_rate_scheduler": {"reduce_on_plateau": 1, "reduce_eval_split": "test"}},
+            "the test split",
+        ),
     ],
 )
 def test_a_goal_that_is_not_there_is_a_config_error(options, what):
@@ -287,15 +344,24 @@ def test_a_goal_that_is_not_there_is_a_config_error(options, what):
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_path):
     loop, loader, _ = tiny_loop(TinyRun({"epochs": 5}, checkpoints=str(tmp_path)), SingleProcess())
     loader.actions[14] = lambda: loop.work.module.last.weight.data.fill_(float("nan"))
-    with pytest.raises(TrainingError, match=r"loss of y became nan between steps 10 and 20\. .* Lower"):
+    with pytest.raises(
+        TrainingError, match=r"loss of y became nan between steps 10 and 20\. .* Lower"
+    ):
         loop.run()
     assert checkpoint.load_newest(tmp_path).step == 10
 
 
 def test_plan_counts_a_short_last_batch():
-    options = TrainerOptions(epochs=3, batch_size=10, gradient_accumulation_steps=2, learning_rate_scaling="linear")
+    options = TrainerOptions(
+        epochs=3, batch_size=10, gradient_accumulation_steps=2, learning_rate_scaling="linear"
+    )
     plan = TrainPlan.of(options, workers=2, rows=90)
-    assert (plan.batch_rows, plan.micro_rows, plan.steps_per_epoch, plan.total_steps) == (40, 10, 3, 9)
+    assert (plan.batch_rows, plan.micro_rows, plan.steps_per_epoch, plan.total_steps) == (
+        40,
+        10,
+        3,
+        9,
+    )
     assert [plan.rows_of(step) for step in range(4)] == [40, 40, 10, 0]
     assert plan.learning_rate == pytest.approx(0.002)
 
@@ -350,9 +416,16 @@ def test_what_may_change_on_resume_and_what_may_not():
         )
         return identity(job, 64)
 
-    check_identity(ours(), ours({"epochs": 9, "early_stop": -1}, extensions=[{"type": "x"}], backend={"a": 1}), "here")
+    check_identity(
+        ours(),
+        ours({"epochs": 9, "early_stop": -1}, extensions=[{"type": "x"}], backend={"a": 1}),
+        "here",
+    )
     for other, what in (
-        (ours({"learning_rate": 0.2}), r"another run: trainer\.learning_rate was 0\.1 and is 0\.2\. Resume"),
+        (
+            ours({"learning_rate": 0.2}),
+            r"another run: trainer\.learning_rate was 0\.1 and is 0\.2\. Resume",
+        ),
         (
             ours({"learning_rate": 0.2, "optimizer": {"type": "sgd"}}),
             r"trainer\.learning_rate .*; trainer\.optimizer was",

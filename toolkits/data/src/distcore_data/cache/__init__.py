@@ -1,7 +1,7 @@
 """The cache of encoded columns, keyed by content: hit or miss, whole or not at all.
 
-In a folder one process builds at a time (`local.py`); in a bucket one put decides whose build counts (`remote.py`).
-Whoever reads a cache needs its `Cache` alone, in whatever process.
+In a folder one process builds at a time (`local.py`); in a bucket one put decides whose build
+counts (`remote.py`). Whoever reads a cache needs its `Cache` alone, in whatever process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from distcore_core.io.digest import digest_open
 from distcore_data.cache.builder import CacheBuilder
 from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.local import build_here
-from distcore_data.cache.manifest import CACHE_VERSION, KEY, KEY_LENGTH, RECIPE_LENGTH, SHARD_ROWS, digest_of
+from distcore_data.cache.manifest import (
+    CACHE_VERSION,
+    KEY,
+    KEY_LENGTH,
+    RECIPE_LENGTH,
+    SHARD_ROWS,
+    digest_of,
+)
 from distcore_data.cache.opening import damage_of, files_of, with_metadata
 from distcore_data.cache.reader import CacheReader
 from distcore_data.stores import Credentials, Store, open_store
@@ -53,7 +60,9 @@ class Cache(CacheRef):
     """Where a committed cache lies, and what it lies in. `open_cache` reads it in any process."""
 
     @classmethod
-    def at(cls, root: str | os.PathLike[str], key: str, credentials: Credentials | None = None) -> Cache:
+    def at(
+        cls, root: str | os.PathLike[str], key: str, credentials: Credentials | None = None
+    ) -> Cache:
         """The cache under a path or an address. Raises UserError for an address of no store."""
         folder = local_folder(root)
         if folder is not None:
@@ -79,8 +88,8 @@ class Cache(CacheRef):
     def __getstate__(self) -> object:
         if is_url(self.directory) and store_kind(self.directory) == "memory":
             raise UserError(
-                f"{self.directory} is the memory of one process, and this work runs in several. Give a folder or a "
-                "bucket in backend.cache_dir."
+                f"{self.directory} is the memory of one process, and this work runs in several. "
+                "Give a folder or a bucket in backend.cache_dir."
             )
         return super().__getstate__()
 
@@ -100,11 +109,13 @@ def cache_key(
 ) -> str:
     """The name of a cache: 40 hex digits from all that its bytes depend on, and from nothing else.
 
-    The first RECIPE_LENGTH are of data and config; the rest of the versions of what encodes them, so that a cache that
-    other versions made is seen to be one.
+    The first RECIPE_LENGTH are of data and config; the rest of the versions of what encodes them,
+    so that a cache that other versions made is seen to be one.
 
-    source_digest: of the data's content, never of path or time. raw: {source column: how it is read}.
-    features: type, column, role and data options of each, in the config's order. preprocessing: split, seed, sample.
+    source_digest: of the data's content, never of path or time. raw: {source column: how it is
+        read}.
+    features: type, column, role and data options of each, in the config's order. preprocessing:
+        split, seed, sample.
     format: the cache format with its options. encoders: {what encodes: the version of its
     data}. Raises ValueError or TypeError for what is not plain JSON.
     """
@@ -117,7 +128,9 @@ def cache_key(
             "format": {"name": format.name, "options": dict(format.options)},
         }
     )
-    versions = digest_of({"version": CACHE_VERSION, "shard_rows": SHARD_ROWS, "encoders": dict(encoders or {})})
+    versions = digest_of(
+        {"version": CACHE_VERSION, "shard_rows": SHARD_ROWS, "encoders": dict(encoders or {})}
+    )
     return recipe[:RECIPE_LENGTH] + versions[: KEY_LENGTH - RECIPE_LENGTH]
 
 
@@ -132,14 +145,15 @@ def ensure_cache(
     progress: Progress | None = None,
     on_hit: Callable[[Cache], None] | None = None,
 ) -> Cache:
-    """The cache `key` under `root`, a path or an address such as s3://bucket/folder: the one that is there, or built
-    by `build(builder)` and committed.
+    """The cache `key` under `root`, a path or an address such as s3://bucket/folder: the one that
+    is there, or built by `build(builder)` and committed.
 
-    A hit is a manifest that is whole and files of the right size (contents are checked when they are read). A damaged
-    cache is built anew as a whole, with a warning. When another process builds the same cache, waits for it and hits.
-    `build` must call `builder.finish`; whatever it raises passes through, and nothing of its work stays.
-    Raises UserError if root cannot be written, CacheError if the disk is full, StoreError if a bucket fails;
-    nothing is left in any case (of a bucket that does not even let delete: nothing that is ever read).
+    A hit is a manifest that is whole and files of the right size (contents are checked when they
+    are read). A damaged cache is built anew as a whole, with a warning. When another process builds
+    the same cache, waits for it and hits. `build` must call `builder.finish`; whatever it raises
+    passes through, and nothing of its work stays. Raises UserError if root cannot be written,
+    CacheError if the disk is full, StoreError if a bucket fails; nothing is left in any case (of a
+    bucket that does not even let delete: nothing that is ever read).
     """
     if not KEY.fullmatch(key):
         raise ValueError(f"{key!r} is no cache key")
@@ -161,7 +175,9 @@ def ensure_cache(
 
             built = build_there(files, key, format, build, plugins, on_wait=say_waiting)
         else:
-            built = build_here(cache.folder, format, build, plugins, damage=damage, on_wait=say_waiting)
+            built = build_here(
+                cache.folder, format, build, plugins, damage=damage, on_wait=say_waiting
+            )
     if not built and on_hit is not None:
         on_hit(cache)
     return cache
@@ -189,7 +205,8 @@ def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:
 
 
 def examine(cache: Cache) -> tuple[int, list[str]]:
-    """Read every byte of a cache and compare sha256; returns the bytes read, and of each damaged file what is wrong.
+    """Read every byte of a cache and compare sha256; returns the bytes read, and of each damaged
+    file what is wrong.
 
     Raises CacheError if the manifest cannot be read, StoreError if a bucket fails."""
     files = CacheFiles(cache.store(), f"{cache.key}/")
@@ -207,8 +224,8 @@ def examine(cache: Cache) -> tuple[int, list[str]]:
         total += found.bytes
         if found.sha256 != entry.sha256 or found.bytes != entry.bytes:
             damaged.append(
-                f"{files.where(entry)} of the cache is damaged: its sha256 should be {entry.sha256}, "
-                f"but is {found.sha256}. {files.advice()}"
+                f"{files.where(entry)} of the cache is damaged: its sha256 should be "
+                f"{entry.sha256}, but is {found.sha256}. {files.advice()}"
             )
     return total, damaged
 
@@ -224,7 +241,8 @@ def verify(cache: Cache) -> int:
 
 
 def remove(cache: Cache) -> None:
-    """Remove a cache so that no reader ever finds half of it: in a bucket its manifest goes first."""
+    """Remove a cache so that no reader ever finds half of it: in a bucket its manifest goes
+    first."""
     if not cache.in_bucket:
         remove_directory(cache.folder)
         return

@@ -1,4 +1,5 @@
-"""What fills a cache's folder: shards from any thread or process, then the split map, then the manifest, last."""
+"""What fills a cache's folder: shards from any thread or process, then the split map, then the
+manifest, last."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 import pyarrow as pa
 
-from distcore_core.contracts import CACHE_FORMAT, JSON, SPLITS, CacheFormat, Column, PluginRef, Split
+from distcore_core.contracts import (
+    CACHE_FORMAT,
+    JSON,
+    SPLITS,
+    CacheFormat,
+    Column,
+    PluginRef,
+    Split,
+)
 from distcore_core.errors import CacheError
 from distcore_core.io.atomic import Digest, write_new_file
 from distcore_core.io.os_errors import explained
@@ -42,15 +51,17 @@ ADVICE = "choose another folder with backend.cache_dir"
 class CacheBuilder:
     """A cache under construction, in a folder that no reader looks into.
 
-    Methods may be called from several threads; `close` ends what they left under way. A pickled copy writes shards from
-    another process on the same disk (that of a `BucketBuilder`: on any machine); hand its entries to `record` in the
-    process where `finish` is called.
+    Methods may be called from several threads; `close` ends what they left under way. A pickled
+    copy writes shards from another process on the same disk (that of a `BucketBuilder`: on any
+    machine); hand its entries to `record` in the process where `finish` is called.
     """
 
     version: str | None = None
     """The folder of the files, if the cache has one for each version."""
 
-    def __init__(self, folder: Path, key: str, format: PluginRef, plugins: Plugins | None = None) -> None:
+    def __init__(
+        self, folder: Path, key: str, format: PluginRef, plugins: Plugins | None = None
+    ) -> None:
         self.folder = folder
         self.key = key
         self.format = format
@@ -65,8 +76,16 @@ class CacheBuilder:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy forces each file to disk before it tells of it: nobody waits for its threads.
-        fresh: dict[str, Any] = {"_plugins": None, "_maker": None, "_entries": {}, "_split_rows": {}, "_syncer": None}
-        return {name: value for name, value in {**self.__dict__, **fresh}.items() if name != "_lock"}
+        fresh: dict[str, Any] = {
+            "_plugins": None,
+            "_maker": None,
+            "_entries": {},
+            "_split_rows": {},
+            "_syncer": None,
+        }
+        return {
+            name: value for name, value in {**self.__dict__, **fresh}.items() if name != "_lock"
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -74,15 +93,20 @@ class CacheBuilder:
 
     @property
     def scratch(self) -> Path:
-        """A folder on the same disk for whatever must be kept while building; gone before the cache is committed."""
+        """A folder on the same disk for whatever must be kept while building; gone before the
+        cache is committed."""
         path = self.folder / "scratch"
         path.mkdir(exist_ok=True)
         return path
 
-    def write_shard(self, split: Split, index: int, table: pa.Table | pa.RecordBatch) -> FileEntry | None:
-        """Write the rows of a split that lie in global rows [index * SHARD_ROWS, (index + 1) * SHARD_ROWS), in order.
+    def write_shard(
+        self, split: Split, index: int, table: pa.Table | pa.RecordBatch
+    ) -> FileEntry | None:
+        """Write the rows of a split that lie in global rows [index * SHARD_ROWS, (index + 1) *
+        SHARD_ROWS), in order.
 
-        Written again (a retried task), the file is replaced. A table without rows makes no file and gives None."""
+        Written again (a retried task), the file is replaced. A table without rows makes no file
+        and gives None."""
         if split not in SPLITS:
             raise ValueError(f"no split {split!r}; splits are {', '.join(SPLITS)}")
         if isinstance(table, pa.RecordBatch):
@@ -90,17 +114,25 @@ class CacheBuilder:
         return self._write(split, index, table) if table.num_rows else None
 
     def write_split_map(self, index: int, splits: np.ndarray) -> FileEntry:
-        """Write the split of each global row of shard `index`: int8 codes of SPLIT_CODES, -1 for a dropped row."""
+        """Write the split of each global row of shard `index`: int8 codes of SPLIT_CODES, -1 for
+        a dropped row."""
         codes = np.ascontiguousarray(splits, dtype=np.int8)
         if codes.ndim != 1 or not 0 < len(codes) <= SHARD_ROWS:
-            raise ValueError(f"the split map of a shard is 1 to {SHARD_ROWS} codes, got shape {codes.shape}")
-        entry = self._write("rows", index, pa.Table.from_arrays([from_numpy(codes)], names=[SPLIT_COLUMN]))
+            raise ValueError(
+                f"the split map of a shard is 1 to {SHARD_ROWS} codes, got shape {codes.shape}"
+            )
+        entry = self._write(
+            "rows", index, pa.Table.from_arrays([from_numpy(codes)], names=[SPLIT_COLUMN])
+        )
         with self._lock:
-            self._split_rows[index] = {split: int((codes == code).sum()) for split, code in SPLIT_CODES.items()}
+            self._split_rows[index] = {
+                split: int((codes == code).sum()) for split, code in SPLIT_CODES.items()
+            }
         return entry
 
     def record(self, entries: Iterable[FileEntry | None]) -> None:
-        """Take note of files that a pickled copy of this builder wrote; those written here are known already."""
+        """Take note of files that a pickled copy of this builder wrote; those written here are
+        known already."""
         with self._lock:
             self._entries.update((entry.file, entry) for entry in entries if entry is not None)
 
@@ -114,7 +146,8 @@ class CacheBuilder:
     ) -> None:
         """Check that everything was written, and write the manifest.
 
-        columns: every encoded column. metadata: of each feature. source: {"digest", "rows"} of the raw data.
+        columns: every encoded column. metadata: of each feature. source: {"digest", "rows"} of the
+            raw data.
         rows: rows of each split, compared with what was written.
         made_by: who encoded what. Raises CacheError if something is missing."""
         self._check(self._files(), source, rows)
@@ -122,9 +155,13 @@ class CacheBuilder:
         if len(content) > INLINE_BYTES:
             name = file_name("metadata", 0, ".json")
             digest = self._store(name, lambda file: cast(None, file.write(content)))
-            self.record([FileEntry("metadata", 0, name, 0, digest.bytes, digest.xxh3, digest.sha256)])
+            self.record(
+                [FileEntry("metadata", 0, name, 0, digest.bytes, digest.xxh3, digest.sha256)]
+            )
             metadata = {}
-        found = encode_manifest(self.key, self.format, columns, metadata, source, self._files(), self.version, made_by)
+        found = encode_manifest(
+            self.key, self.format, columns, metadata, source, self._files(), self.version, made_by
+        )
         self._seal(found)
         self.finished = True
 
@@ -134,7 +171,8 @@ class CacheBuilder:
             self._syncer.close()
 
     def sync(self) -> None:
-        """Return when every file that was written here is on disk. Raises the error of one that could not be forced."""
+        """Return when every file that was written here is on disk. Raises the error of one that
+        could not be forced."""
         if self._syncer is not None:
             self._syncer.wait()
 
@@ -170,7 +208,9 @@ class CacheBuilder:
             maker.write(file, table)
 
         digest = self._store(name, fill)
-        entry = FileEntry(part, index, name, table.num_rows, digest.bytes, digest.xxh3, digest.sha256)
+        entry = FileEntry(
+            part, index, name, table.num_rows, digest.bytes, digest.xxh3, digest.sha256
+        )
         self.record([entry])
         return entry
 
@@ -181,31 +221,41 @@ class CacheBuilder:
                     from distcore_core.registry.manager import Plugins
 
                     self._plugins = Plugins(self._block)
-                self._maker = self._plugins.make(CACHE_FORMAT, self.format.name, dict(self.format.options))
+                self._maker = self._plugins.make(
+                    CACHE_FORMAT, self.format.name, dict(self.format.options)
+                )
             return self._maker
 
-    def _check(self, files: list[FileEntry], source: JSON, rows: Mapping[Split, int] | None) -> None:
+    def _check(
+        self, files: list[FileEntry], source: JSON, rows: Mapping[Split, int] | None
+    ) -> None:
         mapped = [entry for entry in files if entry.part == "rows"]
         if [entry.index for entry in mapped] != list(range(len(mapped))) or any(
             entry.rows != SHARD_ROWS for entry in mapped[:-1]
         ):
-            raise CacheError("The split map has gaps. Report this: the processor did not give every shard.")
+            raise CacheError(
+                "The split map has gaps. Report this: the processor did not give every shard."
+            )
         total = sum(entry.rows for entry in mapped)
         if total != source["rows"]:
             raise CacheError(
                 f"The source has {source['rows']} rows, but the split map covers {total}. "
                 "Report this: the processor lost or repeated rows."
             )
-        written: dict[tuple[str, int], int] = {(entry.part, entry.index): entry.rows for entry in files}
+        written: dict[tuple[str, int], int] = {
+            (entry.part, entry.index): entry.rows for entry in files
+        }
         for index, counts in self._split_rows.items():
             for split, count in counts.items():
                 found = written.get((split, index), 0)
                 if found != count:
                     raise CacheError(
-                        f"Shard {index} of {split} should have {count} rows, but {found} were written. "
-                        "Report this: the processor lost or repeated rows."
+                        f"Shard {index} of {split} should have {count} rows, but {found} were "
+                        "written. Report this: the processor lost or repeated rows."
                     )
         for split, count in (rows or {}).items():
             found = sum(entry.rows for entry in files if entry.part == split)
             if found != count:
-                raise CacheError(f"{split} should have {count} rows, but {found} were written. Report this.")
+                raise CacheError(
+                    f"{split} should have {count} rows, but {found} were written. Report this."
+                )

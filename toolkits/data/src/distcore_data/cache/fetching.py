@@ -1,4 +1,5 @@
-"""The files of a cache in a bucket: fetched whole, some ahead of whoever reads them, and hashed before use."""
+"""The files of a cache in a bucket: fetched whole, some ahead of whoever reads them, and hashed
+before use."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from distcore_data.fast_digest import PassingDigest
 from distcore_data.stores import Seen, Store
 
 AHEAD_FILES, AHEAD_BYTES = 8, 256 << 20
-"""Most files, and bytes of files, that are fetched before they are asked for; one file always is."""
+"""Most files, and bytes of files, that are fetched before they are asked for; one file always
+is."""
 
 OPEN_BYTES = 1 << 30
 """Bytes of files that a reader keeps open, as temporary files; one file always is."""
@@ -38,7 +40,9 @@ class FetchedFiles(CacheFiles):
     def opened(self, entry: FileEntry, seen: Seen | None = None) -> BinaryIO:
         """A file of the size that the manifest says, in the temporary folder."""
         advice = "point TMPDIR to a larger disk"
-        with explained(tempfile.gettempdir(), "files of the cache that are fetched", advice=advice, only=FULL):
+        with explained(
+            tempfile.gettempdir(), "files of the cache that are fetched", advice=advice, only=FULL
+        ):
             return super().opened(entry, seen)
 
     def open(self, entry: FileEntry) -> BinaryIO:
@@ -59,18 +63,20 @@ class FetchedFiles(CacheFiles):
             self._fill()
 
     def check(self, manifest: Manifest) -> None:
-        """Every file is there and as long as the manifest says, by one listing. Raises CacheError."""
+        """Every file is there and as long as the manifest says, by one listing. Raises
+        CacheError."""
         found = self.store.list(self.folder)
         for entry in manifest.files():
             there = found.get(self.folder + entry.file)
             if there is None:
                 raise CacheError(
-                    f"{self.where(entry)} of the cache is missing; {entry.bytes} bytes were expected. {REBUILD}"
+                    f"{self.where(entry)} of the cache is missing; {entry.bytes} bytes were "
+                    f"expected. {REBUILD}"
                 )
             if there.bytes != entry.bytes:
                 raise CacheError(
-                    f"{self.where(entry)} of the cache is damaged: {entry.bytes} bytes were expected, "
-                    f"{there.bytes} found. {REBUILD}"
+                    f"{self.where(entry)} of the cache is damaged: {entry.bytes} bytes were "
+                    f"expected, {there.bytes} found. {REBUILD}"
                 )
 
     def close(self) -> None:

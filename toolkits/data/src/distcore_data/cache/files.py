@@ -1,4 +1,5 @@
-"""The files of one committed cache, in a folder or a bucket: opened by what the manifest says of each, and checked."""
+"""The files of one committed cache, in a folder or a bucket: opened by what the manifest says of
+each, and checked."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from distcore_data.fast_digest import fast_digest
 from distcore_data.stores import Seen, Store
 
 _verified: set[tuple[int, ...]] = set()
-"""Local files whose bytes this process has hashed and found whole: device, inode, size, time of change, hash."""
+"""Local files whose bytes this process has hashed and found whole: device, inode, size, time of
+change, hash."""
 
 
 DAMAGED = "damaged.json"
@@ -26,7 +28,8 @@ DAMAGED = "damaged.json"
 class CacheFiles:
     """Files below a folder of a store ("<key>/", or "" for the store itself), for one reader.
 
-    home: the cache's folder, for people. most_bytes: what a reader may keep open at once; None: any number."""
+    home: the cache's folder, for people. most_bytes: what a reader may keep open at once; None:
+        any number."""
 
     most_bytes: int | None = None
     notes = True
@@ -38,13 +41,16 @@ class CacheFiles:
         self.home = home or (store.where(folder).rstrip("/") if folder else store.url)
 
     def manifest(self, key: str) -> Manifest:
-        """Read and check the manifest. Raises CacheError: no such cache, or what is wrong with it."""
+        """Read and check the manifest. Raises CacheError: no such cache, or what is wrong with
+        it."""
         name = self.folder + MANIFEST
         where = self.store.where(name)
         try:
             return parse_manifest(self.store.read(name), key, where)
         except FileNotFoundError:
-            raise CacheError(f"There is no cache at {self.home}: {MANIFEST} is missing. {REBUILD}") from None
+            raise CacheError(
+                f"There is no cache at {self.home}: {MANIFEST} is missing. {REBUILD}"
+            ) from None
         except OSError as error:
             raise CacheError(f"{where} cannot be read ({error}). {REBUILD}") from error
 
@@ -53,13 +59,15 @@ class CacheFiles:
         return self.store.where(self.folder + entry.file)
 
     def opened(self, entry: FileEntry, seen: Seen | None = None) -> BinaryIO:
-        """A file of the size that the manifest says. seen: see `Store.open`. Raises CacheError naming file and what
-        differs."""
+        """A file of the size that the manifest says. seen: see `Store.open`. Raises CacheError
+        naming file and what differs."""
         where = self.where(entry)
         try:
             file = self.store.open(self.folder + entry.file, entry.bytes, seen)
         except FileNotFoundError:
-            raise CacheError(f"{where} of the cache is missing; {entry.bytes} bytes were expected. {REBUILD}") from None
+            raise CacheError(
+                f"{where} of the cache is missing; {entry.bytes} bytes were expected. {REBUILD}"
+            ) from None
         except OSError as error:
             if error.errno in FULL:  # the disk that it was fetched to
                 raise
@@ -68,16 +76,24 @@ class CacheFiles:
         if found != entry.bytes:
             file.close()
             raise CacheError(
-                f"{where} of the cache is damaged: {entry.bytes} bytes were expected, {found} found. {REBUILD}"
+                f"{where} of the cache is damaged: {entry.bytes} bytes were expected, {found} "
+                f"found. {REBUILD}"
             )
         return file
 
     def open(self, entry: FileEntry) -> BinaryIO:
-        """A file whose bytes are those of the manifest, at its start. Hashed once a process. Raises CacheError."""
+        """A file whose bytes are those of the manifest, at its start. Hashed once a process.
+        Raises CacheError."""
         file = self.opened(entry)
         try:
             status = os.fstat(file.fileno())
-            identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, int(entry.xxh3, 16))
+            identity = (
+                status.st_dev,
+                status.st_ino,
+                status.st_size,
+                status.st_mtime_ns,
+                int(entry.xxh3, 16),
+            )
             if identity not in _verified:
                 self.compare(file, entry)
                 _verified.add(identity)
@@ -96,11 +112,14 @@ class CacheFiles:
                 found = fast_digest(file)
                 file.seek(0)
             except OSError as error:
-                raise CacheError(f"{where} of the cache cannot be read ({error}). {self.advice()}") from error
+                raise CacheError(
+                    f"{where} of the cache cannot be read ({error}). {self.advice()}"
+                ) from error
         if found != entry.xxh3:
             self.note_damage(entry)
             raise CacheError(
-                f"{where} of the cache is damaged: its xxh3 should be {entry.xxh3}, but is {found}. {self.advice()}"
+                f"{where} of the cache is damaged: its xxh3 should be {entry.xxh3}, but is {found}"
+                f". {self.advice()}"
             )
 
     def check(self, manifest: Manifest) -> None:
@@ -109,13 +128,15 @@ class CacheFiles:
             self.opened(entry).close()
 
     def expect(self, entries: Sequence[FileEntry]) -> None:
-        """These files will be opened next, in this order; nothing to do if they are here already."""
+        """These files will be opened next, in this order; nothing to do if they are here
+        already."""
 
     def close(self) -> None:
         """Drop what was fetched and not opened."""
 
     def note_damage(self, entry: FileEntry) -> None:
-        """Leave word for the run that repairs; if nothing can be written there, it must find out by itself."""
+        """Leave word for the run that repairs; if nothing can be written there, it must find out
+        by itself."""
         if not self.notes:
             return
         with suppress(OSError, StoreError):
@@ -124,7 +145,10 @@ class CacheFiles:
 
     def advice(self) -> str:
         """What to do about damage that only reading shows."""
-        return f"Run again with the data: what is damaged is made again. Or delete the folder {self.home}."
+        return (
+            "Run again with the data: what is damaged is made again. Or delete the folder "
+            f"{self.home}."
+        )
 
 
 def noted_damage(files: CacheFiles) -> list[str]:

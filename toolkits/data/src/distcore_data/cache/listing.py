@@ -1,7 +1,8 @@
-"""What lies in a folder or bucket of caches: each with its state, size, age and users, and what dead builders left.
+"""What lies in a folder or bucket of caches: each with its state, size, age and users, and what
+dead builders left.
 
-Only names that nobody else would choose are looked at: 40 hex digits with a manifest of ours inside, and what
-`local.py` and `remote.py` leave of such names. Everything else is the user's.
+Only names that nobody else would choose are looked at: 40 hex digits with a manifest of ours
+inside, and what `local.py` and `remote.py` leave of such names. Everything else is the user's.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ STATES = ("whole", "damaged", "building", "left over", "foreign")
 class Entry:
     """A cache, or what is left of one.
 
-    state: of STATES; "foreign" is a folder with a name of ours and other contents, which is never touched.
-    rows: of all splits. bytes: of all its files. built, used: seconds since 1970, 0 if that is not known.
-    source: digest and rows of the data it was made of. users: processes that are seen to use it; in_use: whether any
-    does. why: what is damaged or foreign. paths: names below the place that go when it is removed."""
+    state: of STATES; "foreign" is a folder with a name of ours and other contents, which is never
+        touched.
+    rows: of all splits. bytes: of all its files. built, used: seconds since 1970, 0 if that is not
+        known.
+    source: digest and rows of the data it was made of. users: processes that are seen to use it;
+    in_use: whether any does. why: what is damaged or foreign. paths: names below the place that
+        go when it is removed."""
 
     key: str
     state: str
@@ -56,16 +60,22 @@ class Entry:
     paths: tuple[str, ...] = ()
 
 
-def list_caches(place: str | os.PathLike[str], credentials: Credentials | None = None) -> list[Entry]:
+def list_caches(
+    place: str | os.PathLike[str], credentials: Credentials | None = None
+) -> list[Entry]:
     """Everything of ours at a path or an address, the one used longest ago first. Changes nothing.
 
-    Raises UserError for an address of no store or a folder that cannot be looked at, StoreError for such a bucket."""
+    Raises UserError for an address of no store or a folder that cannot be looked at, StoreError
+    for such a bucket."""
     store = open_store(place, credentials)
     try:
-        found = _in_folder(store) if isinstance(store, LocalStore) else _in_bucket(store, time.time())
+        found = (
+            _in_folder(store) if isinstance(store, LocalStore) else _in_bucket(store, time.time())
+        )
     except OSError as error:
         raise UserError(
-            f"The caches in {store.url} cannot be looked at: {error}. Name another place with --cache_dir."
+            f"The caches in {store.url} cannot be looked at: {error}. Name another place with "
+            "--cache_dir."
         ) from error
     return sorted(found, key=lambda entry: (max(entry.used, entry.built), entry.key, entry.paths))
 
@@ -89,7 +99,9 @@ def _in_folder(store: LocalStore) -> list[Entry]:
     for key, paths in left.items():
         state = "building" if is_held(store.root / f"{key}.lock") else "left over"
         size = sum(_size(store.root / each) for each in paths)
-        entries.append(Entry(key, state, size, built=_newest(store.root, paths), paths=tuple(paths)))
+        entries.append(
+            Entry(key, state, size, built=_newest(store.root, paths), paths=tuple(paths))
+        )
     return entries
 
 
@@ -107,17 +119,31 @@ def folder_entry(store: LocalStore, key: str) -> Entry:
     return _described(
         CacheFiles(store, f"{key}/"),
         key,
-        Entry(key, "whole", size, built, _time(folder), in_use=in_use, users=tuple(map(str, users)), paths=(key,)),
+        Entry(
+            key,
+            "whole",
+            size,
+            built,
+            _time(folder),
+            in_use=in_use,
+            users=tuple(map(str, users)),
+            paths=(key,),
+        ),
     )
 
 
 def _is_ours(name: str) -> bool:
     last = name.rpartition("/")[2]
-    return name in (MANIFEST, DAMAGED) or FILE_NAME.fullmatch(name) is not None or TEMPORARY.fullmatch(last) is not None
+    return (
+        name in (MANIFEST, DAMAGED)
+        or FILE_NAME.fullmatch(name) is not None
+        or TEMPORARY.fullmatch(last) is not None
+    )
 
 
 def _looks_ours(folder: Path) -> bool:
-    """Whether the manifest is one, whole or damaged: it begins as ours do, or the files beside it are named as ours."""
+    """Whether the manifest is one, whole or damaged: it begins as ours do, or the files beside
+    it are named as ours."""
     try:
         with open(folder / MANIFEST, "rb") as file:
             begins = file.read(14) == b'{\n "digest": "'
@@ -161,7 +187,9 @@ def _in_bucket(store: Store, now: float) -> list[Entry]:
         key = name.partition("/")[0]
         if OURS.fullmatch(key):
             keys.setdefault(key, {})[name] = found
-    return [entry for key, found in keys.items() for entry in bucket_entries(store, key, found, now)]
+    return [
+        entry for key, found in keys.items() for entry in bucket_entries(store, key, found, now)
+    ]
 
 
 def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -> list[Entry]:
@@ -177,7 +205,11 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
             raise
         except CacheError:
             pass
-        names = {name for name in found if _part(name) in (version, MANIFEST, USED) or "/reading-" in name}
+        names = {
+            name
+            for name in found
+            if _part(name) in (version, MANIFEST, USED) or "/reading-" in name
+        }
         users = users_there(store, found, key, now)
         entries.append(
             _described(
@@ -198,7 +230,10 @@ def bucket_entries(store: Store, key: str, found: dict[str, Stat], now: float) -
     rest = {name for name in found if all(name not in entry.paths for entry in entries)}
     if rest:
         newest = max(found[name].modified for name in rest)
-        alive = found.get(f"{key}/{LEASE}") is not None and now - found[f"{key}/{LEASE}"].modified < DEAD_AFTER
+        alive = (
+            found.get(f"{key}/{LEASE}") is not None
+            and now - found[f"{key}/{LEASE}"].modified < DEAD_AFTER
+        )
         state = "building" if alive or now - newest < DEAD_AFTER else "left over"
         size = sum(found[name].bytes for name in rest)
         entries.append(Entry(key, state, size, newest, paths=tuple(sorted(rest))))

@@ -1,10 +1,12 @@
-"""Build a cache in a folder of this machine: one process at a time, in a folder of its own, renamed as a whole.
+"""Build a cache in a folder of this machine: one process at a time, in a folder of its own, renamed
+as a whole.
 
 <cache_dir>/<key>/manifest.json          written last; sizes and digests of everything else
 <cache_dir>/<key>/train/00000.parquet    the training rows among global rows [0, 262144)
 <cache_dir>/<key>/rows/00000.parquet     the split of each of these rows
 <cache_dir>/<key>.lock                   while a process builds it
-<cache_dir>/<key>.building-<random>/     where it builds; left by a process that was killed, removed by the next
+<cache_dir>/<key>.building-<random>/     where it builds; left by a process that was killed, removed
+                                         by the next
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from typing import TYPE_CHECKING
 
 from distcore_core.contracts import PluginRef
 from distcore_core.errors import CacheError
-from distcore_core.io.atomic import BUILDING, REMOVING, building_name, commit_directory, remove_directory
+from distcore_core.io.atomic import (
+    BUILDING,
+    REMOVING,
+    building_name,
+    commit_directory,
+    remove_directory,
+)
 from distcore_core.io.os_errors import FULL, explained
 from distcore_data.cache.builder import ADVICE, CacheBuilder
 from distcore_data.cache.manifest import KEY, KEY_LENGTH, REBUILD
@@ -29,9 +37,11 @@ if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
 
 LEFT_OVER = re.compile(
-    rf"({KEY.pattern})(?:(?:{re.escape(BUILDING)}|{re.escape(REMOVING)})[0-9a-f]{{32}}|\.lock)", re.ASCII
+    rf"({KEY.pattern})(?:(?:{re.escape(BUILDING)}|{re.escape(REMOVING)})[0-9a-f]{{32}}|\.lock)",
+    re.ASCII,
 )
-"""Names of what a killed run leaves: folders under construction or being deleted, and the lock file."""
+"""Names of what a killed run leaves: folders under construction or being deleted, and the lock
+file."""
 
 WHAT = "the cache"
 log = logging.getLogger("distcore")
@@ -46,7 +56,8 @@ def build_here(
     damage: Callable[[], str | None],
     on_wait: Callable[[], None],
 ) -> bool:
-    """Build the cache that `folder` is to hold; its name is the key. False: another process did, while we waited.
+    """Build the cache that `folder` is to hold; its name is the key. False: another process did,
+    while we waited.
 
     damage: why what lies there cannot be used, or None; asked again once the lock is held."""
     directory, key = folder.parent, folder.name
@@ -68,7 +79,9 @@ def build_here(
 # ------------------------------------------------------------------ inside
 
 
-def _build(final: Path, format: PluginRef, build: Callable[[CacheBuilder], None], plugins: Plugins | None) -> None:
+def _build(
+    final: Path, format: PluginRef, build: Callable[[CacheBuilder], None], plugins: Plugins | None
+) -> None:
     folder = building_name(final)
     try:
         with explained(final.parent, WHAT, advice=ADVICE):
@@ -88,7 +101,8 @@ def _build(final: Path, format: PluginRef, build: Callable[[CacheBuilder], None]
 
 @contextmanager
 def _made(directory: Path) -> Iterator[None]:
-    """The directory, made with its parents if it is missing; those made are gone again if nothing came of it."""
+    """The directory, made with its parents if it is missing; those made are gone again if
+    nothing came of it."""
     missing = []
     for path in (directory, *directory.parents):
         if path.exists():
@@ -107,11 +121,13 @@ def _made(directory: Path) -> Iterator[None]:
 
 
 def _sweep(directory: Path, key: str) -> None:
-    """Remove what killed runs left: of this key, whose lock we hold, and of others whose lock is free."""
+    """Remove what killed runs left: of this key, whose lock we hold, and of others whose lock is
+    free."""
     left: dict[str, list[Path]] = {}
     for path in directory.iterdir():
         found = LEFT_OVER.fullmatch(path.name)
-        # The folder may hold the user's own files: only names that nobody else would choose are ours.
+        # The folder may hold the user's own files: only names that nobody else would choose are
+        # ours.
         if found and (found[1] == key or len(found[1]) == KEY_LENGTH):
             left.setdefault(found[1], []).append(path)
     for owner, paths in left.items():

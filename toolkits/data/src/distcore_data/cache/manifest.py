@@ -1,4 +1,5 @@
-"""manifest.json: what a cache holds, written last, and checked before anything else of the cache is believed."""
+"""manifest.json: what a cache holds, written last, and checked before anything else of the cache
+is believed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from distcore_core.errors import CacheError
 from distcore_core.io.seals import sealed, unsealed
 
 CACHE_VERSION = 2
-"""Raised whenever the same data and config would be encoded or laid out differently; part of every cache's key."""
+"""Raised whenever the same data and config would be encoded or laid out differently; part of
+every cache's key."""
 
 SHARD_ROWS = 262_144
 """Global rows of a shard: shard k covers rows [k * SHARD_ROWS, (k + 1) * SHARD_ROWS)."""
@@ -26,7 +28,9 @@ ROWS = "rows"
 KEY = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
 KEY_LENGTH = 40
 VERSION = re.compile(r"[0-9a-f]{32}", re.ASCII)
-FILE_NAME = re.compile(r"(train|validation|test|rows|metadata)/[0-9]{5,12}(\.[a-z0-9]{1,16}){1,3}", re.ASCII)
+FILE_NAME = re.compile(
+    r"(train|validation|test|rows|metadata)/[0-9]{5,12}(\.[a-z0-9]{1,16}){1,3}", re.ASCII
+)
 HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 
 RECIPE_LENGTH = 28
@@ -46,8 +50,9 @@ Part = Split | Literal["rows", "metadata"]
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file of a cache: the part it belongs to (a split, "rows" for the split map, or "metadata"), its number, its
-    name relative to the cache's folder, its rows and bytes, and its digests."""
+    """One file of a cache: the part it belongs to (a split, "rows" for the split map, or
+    "metadata"), its number, its name relative to the cache's folder, its rows and bytes, and its
+    digests."""
 
     part: Part
     index: int
@@ -62,9 +67,9 @@ class FileEntry:
 class Manifest:
     """A manifest that was checked. document: the plain JSON it came from.
 
-    large: the file of the metadata, if they are large; `metadata` is then empty. made_by: who encoded what, see
-    `plugins.Encoder`. version: in a bucket, the folder beside the manifest that holds the files; in a folder they lie
-    beside it."""
+    large: the file of the metadata, if they are large; `metadata` is then empty. made_by: who
+    encoded what, see `plugins.Encoder`. version: in a bucket, the folder beside the manifest that
+    holds the files; in a folder they lie beside it."""
 
     key: str
     format: PluginRef
@@ -90,8 +95,11 @@ class Manifest:
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with one spelling for equal values: sorted keys, no spaces, no NaN. Raises ValueError or TypeError."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    """JSON with one spelling for equal values: sorted keys, no spaces, no NaN. Raises ValueError
+    or TypeError."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
 
 
 def digest_of(value: Any) -> str:
@@ -114,10 +122,11 @@ def encode_manifest(
     version: str | None = None,
     made_by: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The bytes of manifest.json. metadata: none, if the files have some of their own. made_by: who encoded what.
+    """The bytes of manifest.json. metadata: none, if the files have some of their own. made_by: who
+    encoded what.
 
-    Equal caches give equal bytes: nothing of time, machine or path is in it, but for the random name of the folder of
-    this version in a bucket."""
+    Equal caches give equal bytes: nothing of time, machine or path is in it, but for the random
+    name of the folder of this version in a bucket."""
     splits = {}
     for split in SPLITS:
         shards = [_plain(entry) for entry in files if entry.part == split]
@@ -139,22 +148,26 @@ def encode_manifest(
     try:
         return sealed(document, sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise CacheError(f"The cache's {MANIFEST} cannot be written: {error}. Report this.") from error
+        raise CacheError(
+            f"The cache's {MANIFEST} cannot be written: {error}. Report this."
+        ) from error
 
 
 def encode_metadata(metadata: Mapping[str, JSON]) -> bytes:
-    """The metadata of features as a file. Raises CacheError for what is no JSON, or more than is read back."""
+    """The metadata of features as a file. Raises CacheError for what is no JSON, or more than is
+    read back."""
     try:
         return sealed({"metadata": dict(metadata)}, sort_keys=True, most_bytes=MOST_METADATA)
     except TypeError as error:
         raise CacheError(
-            f"The metadata of the encoded columns is not plain JSON: {error}. Report this to the feature's authors."
+            f"The metadata of the encoded columns is not plain JSON: {error}. Report this to the "
+            "feature's authors."
         ) from error
     except ValueError as error:
         raise CacheError(
-            f"The metadata of the encoded columns cannot be kept: {error}. Lower most_common of the features with the "
-            "largest vocabularies, or leave out a column that is as good as unique; if it is not plain JSON, report "
-            "this to the feature's authors."
+            f"The metadata of the encoded columns cannot be kept: {error}. Lower most_common of "
+            "the features with the largest vocabularies, or leave out a column that is as good as "
+            "unique; if it is not plain JSON, report this to the feature's authors."
         ) from error
 
 
@@ -175,7 +188,8 @@ def parse_manifest(content: bytes, key: str, where: str) -> Manifest:
 
 
 REBUILD = "Run the same command again: the cache is rebuilt; or delete its folder."
-"""What to do about damage that the next run sees by itself: in the manifest, or in the sizes of files."""
+"""What to do about damage that the next run sees by itself: in the manifest, or in the sizes of
+files."""
 
 
 def _plain(entry: FileEntry) -> JSON:
@@ -184,7 +198,10 @@ def _plain(entry: FileEntry) -> JSON:
 
 def _parse(document: JSON, key: str) -> Manifest:
     if document["version"] != CACHE_VERSION or document["shard_rows"] != SHARD_ROWS:
-        raise CacheError(f"was written by cache version {document['version']}; this distcore reads {CACHE_VERSION}.")
+        raise CacheError(
+            f"was written by cache version {document['version']}; this distcore reads "
+            f"{CACHE_VERSION}."
+        )
     if document["key"] != key:
         raise CacheError(f"belongs to the cache {document['key']!r}, not to {key!r}.")
     splits: dict[Split, tuple[FileEntry, ...]] = {}
@@ -195,10 +212,17 @@ def _parse(document: JSON, key: str) -> Manifest:
     version = document.get("folder")
     if version is not None and not (isinstance(version, str) and VERSION.fullmatch(version)):
         raise ValueError(f"it names the folder {version!r}, which is none of a cache")
-    columns = [Column(name=each["name"], dtype=each["dtype"], width=each["width"]) for each in document["columns"]]
+    columns = [
+        Column(name=each["name"], dtype=each["dtype"], width=each["width"])
+        for each in document["columns"]
+    ]
     return Manifest(
         key=key,
-        format=PluginRef(kind="caches", name=document["format"]["name"], options=dict(document["format"]["options"])),
+        format=PluginRef(
+            kind="caches",
+            name=document["format"]["name"],
+            options=dict(document["format"]["options"]),
+        ),
         columns={column.name: column for column in columns},
         metadata=dict(document["metadata"]),
         splits=splits,
@@ -217,7 +241,10 @@ def _entries(part: Part, shards: list[JSON]) -> tuple[FileEntry, ...]:
         if not entry.file.startswith(file_name(part, entry.index, "")):
             raise ValueError(f"it names {entry.file!r} as shard {entry.index} of {part}")
         numbers = (entry.index, entry.rows, entry.bytes)
-        if not all(type(number) is int and number >= 0 for number in numbers) or entry.rows > SHARD_ROWS:
+        if (
+            not all(type(number) is int and number >= 0 for number in numbers)
+            or entry.rows > SHARD_ROWS
+        ):
             raise ValueError(f"the numbers of {entry.file} make no sense")
         if not (HEX.fullmatch(entry.xxh3) and HEX.fullmatch(entry.sha256)):
             raise ValueError(f"the digests of {entry.file} make no sense")

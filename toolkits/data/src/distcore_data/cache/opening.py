@@ -1,4 +1,5 @@
-"""From a manifest to its files: in a folder or fetched from a bucket, and whether they are whole."""
+"""From a manifest to its files: in a folder or fetched from a bucket, and whether they are
+whole."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from distcore_data.stores.local import LocalStore
 
 
 def damage_of(files: CacheFiles, key: str, metadata: bool = True) -> str | None:
-    """Why the cache cannot be used as it lies there; None: it can. Raises StoreError if that cannot be told.
+    """Why the cache cannot be used as it lies there; None: it can. Raises StoreError if that cannot
+    be told.
 
-    metadata: read those that lie in a file of their own, too: without them nothing else can be read, or repaired."""
+    metadata: read those that lie in a file of their own, too: without them nothing else can be
+        read, or repaired."""
     try:
         manifest = files.manifest(key)
         files_of(files, manifest).check(manifest)
@@ -38,7 +41,9 @@ def with_metadata(files: CacheFiles, manifest: Manifest) -> Manifest:
     try:
         return replace(manifest, metadata=parse_metadata(content))
     except (ValueError, KeyError, TypeError) as error:
-        raise CacheError(f"{found.where(manifest.large)} of the cache cannot be read ({error}). {REBUILD}") from error
+        raise CacheError(
+            f"{found.where(manifest.large)} of the cache cannot be read ({error}). {REBUILD}"
+        ) from error
 
 
 def files_of(files: CacheFiles, manifest: Manifest) -> CacheFiles:

@@ -1,7 +1,8 @@
-"""Free what nobody needs: caches by age, by size or all that are unused, and what killed builders left.
+"""Free what nobody needs: caches by age, by size or all that are unused, and what killed builders
+left.
 
-What a run uses is never removed, and neither is anything that is not a cache's: each is looked at again, under its
-locks, right before it goes.
+What a run uses is never removed, and neither is anything that is not a cache's: each is looked at
+again, under its locks, right before it goes.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ CACHES = ("whole", "damaged")
 
 @dataclass(frozen=True)
 class Rules:
-    """Which caches go: those not used for `older_than` seconds; those used longest ago until no more than `keep` bytes
-    are left; all that are unused. None of these: no cache, and only what killed builders left."""
+    """Which caches go: those not used for `older_than` seconds; those used longest ago until no
+    more than `keep` bytes are left; all that are unused. None of these: no cache, and only what
+    killed builders left."""
 
     older_than: float | None = None
     keep: int | None = None
@@ -46,14 +48,22 @@ class Decision:
 
 
 def prune(
-    place: str | os.PathLike[str], rules: Rules, credentials: Credentials | None = None, *, dry_run: bool = False
+    place: str | os.PathLike[str],
+    rules: Rules,
+    credentials: Credentials | None = None,
+    *,
+    dry_run: bool = False,
 ) -> list[Decision]:
-    """Remove what the rules say from a path or an address; what became of each entry that was there.
+    """Remove what the rules say from a path or an address; what became of each entry that was
+    there.
 
-    dry_run: only tell. Raises UserError or StoreError if the place cannot be looked at or changed."""
+    dry_run: only tell. Raises UserError or StoreError if the place cannot be looked at or
+        changed."""
     store = open_store(place, credentials)
     entries = list_caches(place, credentials)
-    going = chosen(entries, rules, time.time() if dry_run or isinstance(store, LocalStore) else clock(store))
+    going = chosen(
+        entries, rules, time.time() if dry_run or isinstance(store, LocalStore) else clock(store)
+    )
     decisions = []
     for entry in entries:
         if entry not in going:
@@ -143,7 +153,8 @@ def _removed_here(store: LocalStore, entry: Entry) -> str:
 
 
 def _removed_there(store: Store, entry: Entry) -> str:
-    """The manifest first: whoever comes then finds no cache. Who came before shows, and it is put back for them."""
+    """The manifest first: whoever comes then finds no cache. Who came before shows, and it is
+    put back for them."""
     manifest = f"{entry.key}/{MANIFEST}"
     try:
         content = store.read(manifest)

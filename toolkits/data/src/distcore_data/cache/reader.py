@@ -1,4 +1,5 @@
-"""Read a cache: ranges of rows of a split, across its shards, each file checked before its first use."""
+"""Read a cache: ranges of rows of a split, across its shards, each file checked before its first
+use."""
 
 from __future__ import annotations
 
@@ -29,9 +30,11 @@ PIECE_ROWS = 65_536
 
 
 class CacheReader:
-    """An open cache. Positions count the rows of a split, from 0, in the order of their global rows.
+    """An open cache. Positions count the rows of a split, from 0, in the order of their global
+    rows.
 
-    manifest: the plain document. metadata: {feature: metadata}. columns: {name: Column}. May be shared by threads.
+    manifest: the plain document. metadata: {feature: metadata}. columns: {name: Column}. May be
+        shared by threads.
     """
 
     def __init__(self, files: CacheFiles, manifest: Manifest, format: CacheFormat) -> None:
@@ -54,7 +57,9 @@ class CacheReader:
         """Rows of the split."""
         return self._starts[split][-1]
 
-    def read(self, split: Split, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def read(
+        self, split: Split, start: int, stop: int, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         """Rows [start, stop) of the split.
 
         Args:
@@ -75,19 +80,26 @@ class CacheReader:
         while start < stop:
             end = min(stop, starts[shard + 1])
             entry = self._manifest.splits[split][shard]
-            batches.append(self._read_shard(entry, start - starts[shard], end - starts[shard], names))
+            batches.append(
+                self._read_shard(entry, start - starts[shard], end - starts[shard], names)
+            )
             start, shard = end, shard + 1
         return _joined(batches, [self.columns[name] for name in names], self._files)
 
     def expect(self, split: Split, start: int, stop: int) -> None:
-        """Rows [start, stop) of the split will be read next, in order: if files must be fetched, that begins now."""
-        first, last = (bisect.bisect_right(self._starts[split], row) - 1 for row in (start, stop - 1))
+        """Rows [start, stop) of the split will be read next, in order: if files must be fetched,
+        that begins now."""
+        first, last = (
+            bisect.bisect_right(self._starts[split], row) - 1 for row in (start, stop - 1)
+        )
         entries = self._manifest.splits[split][first : last + 1] if start < stop else ()
         with self._lock:
             entries = tuple(entry for entry in entries if entry.file not in self._open)
         self._files.expect(entries)
 
-    def iter(self, split: Split, batch_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def iter(
+        self, split: Split, batch_rows: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The split in order.
 
         Args:
@@ -113,8 +125,8 @@ class CacheReader:
         numbers = np.concatenate(found)
         if len(numbers) != self.rows(split):
             raise CacheError(
-                f"The cache at {self._files.home} contradicts itself: {self.rows(split)} rows of {split}, "
-                f"{len(numbers)} in its split map. {self._files.advice()}"
+                f"The cache at {self._files.home} contradicts itself: {self.rows(split)} rows of "
+                f"{split}, {len(numbers)} in its split map. {self._files.advice()}"
             )
         return numbers
 
@@ -131,7 +143,10 @@ class CacheReader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -142,12 +157,14 @@ class CacheReader:
         for name in names:
             if name not in self.columns:
                 raise CacheError(
-                    f"The cache at {self._files.home} has no column {name!r}; it has {', '.join(self.columns)}. "
-                    "Ask for one of these."
+                    f"The cache at {self._files.home} has no column {name!r}; it has "
+                    f"{', '.join(self.columns)}. Ask for one of these."
                 )
         return names
 
-    def _read_shard(self, entry: FileEntry, start: int, stop: int, names: list[str]) -> pa.RecordBatch:
+    def _read_shard(
+        self, entry: FileEntry, start: int, stop: int, names: list[str]
+    ) -> pa.RecordBatch:
         while True:
             shard = self._shard(entry)
             with shard.lock:
@@ -215,11 +232,12 @@ class _Decoding:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        # A plugin may raise anything on bytes that are not its own; only what is no fault of the file passes.
+        # A plugin may raise anything on bytes that are not its own; only what is no fault of the
+        # file passes.
         if isinstance(error, Exception) and not isinstance(error, MemoryError | CacheError):
             raise CacheError(
-                f"{self.files.where(self.entry)} of the cache cannot be decoded ({type(error).__name__}: {error}). "
-                f"{self.files.advice()}"
+                f"{self.files.where(self.entry)} of the cache cannot be decoded "
+                f"({type(error).__name__}: {error}). {self.files.advice()}"
             ) from error
 
 
@@ -232,7 +250,9 @@ def arrow_type(column: Column) -> pa.DataType:
     return value if column.width == 1 else pa.list_(element, column.width)
 
 
-def _joined(batches: list[pa.RecordBatch], columns: list[Column], files: CacheFiles) -> pa.RecordBatch:
+def _joined(
+    batches: list[pa.RecordBatch], columns: list[Column], files: CacheFiles
+) -> pa.RecordBatch:
     """The batches one below the other, their types checked against the manifest."""
     if not batches:
         empty = [pa.nulls(0, arrow_type(column)) for column in columns]
@@ -240,8 +260,8 @@ def _joined(batches: list[pa.RecordBatch], columns: list[Column], files: CacheFi
     for column, found in zip(columns, batches[0].schema.types, strict=True):
         if not _fits(found, column):
             raise CacheError(
-                f"Column {column.name!r} of the cache is {found}, but its manifest says {arrow_type(column)}. "
-                f"{files.advice()}"
+                f"Column {column.name!r} of the cache is {found}, but its manifest says "
+                f"{arrow_type(column)}. {files.advice()}"
             )
     if len(batches) == 1:
         return batches[0]
@@ -252,7 +272,11 @@ def _joined(batches: list[pa.RecordBatch], columns: list[Column], files: CacheFi
 def _fits(found: pa.DataType, column: Column) -> bool:
     expected = arrow_type(column)
     if pa.types.is_fixed_size_list(expected):
-        return pa.types.is_fixed_size_list(found) and found.list_size == column.width and _same_value(found, expected)
+        return (
+            pa.types.is_fixed_size_list(found)
+            and found.list_size == column.width
+            and _same_value(found, expected)
+        )
     if pa.types.is_list(expected):
         return pa.types.is_list(found) and _same_value(found, expected)
     return found == expected

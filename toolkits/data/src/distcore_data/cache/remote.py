@@ -1,12 +1,17 @@
-"""Build a cache in a bucket: every version in a folder of its own, and one conditional put that says which one counts.
+"""Build a cache in a bucket: every version in a folder of its own, and one conditional put that
+says which one counts.
 
-<cache_dir>/<key>/<version>/train/00000.parquet    put first, by whatever process encodes it; never changed
-<cache_dir>/<key>/manifest.json                    put last, on condition that there is none: names the version
-<cache_dir>/<key>/building.json                    while somebody builds: others wait for as long as it keeps changing
+<cache_dir>/<key>/<version>/train/00000.parquet    put first, by whatever process encodes it; never
+                                                   changed
+<cache_dir>/<key>/manifest.json                    put last, on condition that there is none: names
+                                                   the version
+<cache_dir>/<key>/building.json                    while somebody builds: others wait for as long as
+                                                   it keeps changing
 
-Two builders at once do no harm: the put that comes second fails, and its builder deletes what it wrote and reads the
-other's. The lease only saves them the work. A builder that died left files that no manifest names; a later build of the
-key deletes those that are a day old by the store's own clock.
+Two builders at once do no harm: the put that comes second fails, and its builder deletes what it
+wrote and reads the other's. The lease only saves them the work. A builder that died left files that
+no manifest names; a later build of the key deletes those that are a day old by the store's own
+clock.
 """
 
 from __future__ import annotations
@@ -40,7 +45,8 @@ if TYPE_CHECKING:
 LEASE = "building.json"
 
 DEAD_AFTER = 24 * 3600.0
-"""Seconds by the store's clock after whose last write a version that no manifest names counts as a dead builder's."""
+"""Seconds by the store's clock after whose last write a version that no manifest names counts as
+a dead builder's."""
 
 NAMED = re.compile(rb'"folder": "([0-9a-f]{32})"')
 """The version in the bytes of a manifest that may be damaged."""
@@ -49,11 +55,16 @@ log = logging.getLogger("distcore")
 
 
 class BucketBuilder(CacheBuilder):
-    """A `CacheBuilder` whose files go to a bucket as they are written. A pickled copy does the same on any machine that
-    reaches the bucket, and carries the credentials with it."""
+    """A `CacheBuilder` whose files go to a bucket as they are written. A pickled copy does the same
+    on any machine that reaches the bucket, and carries the credentials with it."""
 
     def __init__(
-        self, store: Store, key: str, format: PluginRef, plugins: Plugins | None = None, folder: Path | None = None
+        self,
+        store: Store,
+        key: str,
+        format: PluginRef,
+        plugins: Plugins | None = None,
+        folder: Path | None = None,
     ) -> None:
         """folder: this process's place for scratch."""
         super().__init__(folder or Path(tempfile.gettempdir()), key, format, plugins)
@@ -65,11 +76,17 @@ class BucketBuilder(CacheBuilder):
 
     def names(self) -> dict[str, int]:
         """Bytes of every object that was put or told of."""
-        return {f"{self.key}/{self.version}/{each.file}": each.bytes for each in self._entries.values()}
+        return {
+            f"{self.key}/{self.version}/{each.file}": each.bytes for each in self._entries.values()
+        }
 
     def _store(self, name: str, fill: Callable[[BinaryIO], None]) -> Digest:
         with ExitStack() as stack:
-            with explained(tempfile.gettempdir(), "a shard on its way to the bucket", advice="point TMPDIR elsewhere"):
+            with explained(
+                tempfile.gettempdir(),
+                "a shard on its way to the bucket",
+                advice="point TMPDIR elsewhere",
+            ):
                 folder = stack.enter_context(temporary_folder("put"))
             path = folder / "shard"
             with HashingFile(path) as file:
@@ -91,7 +108,8 @@ def build_there(
     *,
     on_wait: Callable[[], None],
 ) -> bool:
-    """Build the cache whose manifest is to lie beside `files`. False: another builder's counts, and is whole.
+    """Build the cache whose manifest is to lie beside `files`. False: another builder's counts, and
+    is whole.
 
     Raises StoreError if the bucket fails or cannot decide between builders."""
     store = files.store
@@ -128,7 +146,8 @@ def build_there(
 def _commit(store: Store, builder: BucketBuilder, damaged: bytes | None) -> bool:
     """Put the manifest, if everything that it names is there; True if it counts.
 
-    damaged: the bytes of a manifest whose files are not whole, which gives way if it still is the same."""
+    damaged: the bytes of a manifest whose files are not whole, which gives way if it still is
+        the same."""
     if not builder.finished:
         raise CacheError("The cache was not finished by what builds it. Report this.")
     found = store.list(f"{builder.key}/{builder.version}/")
@@ -136,8 +155,8 @@ def _commit(store: Store, builder: BucketBuilder, damaged: bytes | None) -> bool
         if name not in found or found[name].bytes != size:
             there = f"has {found[name].bytes} bytes" if name in found else "is not there"
             raise CacheError(
-                f"{store.where(name)} was put with {size} bytes, and now {there}. Nothing was committed. Look who "
-                "deletes or changes objects in that bucket, and run again."
+                f"{store.where(name)} was put with {size} bytes, and now {there}. Nothing was "
+                "committed. Look who deletes or changes objects in that bucket, and run again."
             )
     manifest = f"{builder.key}/{MANIFEST}"
     if damaged is not None and _found(store, manifest) == damaged:
@@ -151,7 +170,8 @@ def _commit(store: Store, builder: BucketBuilder, damaged: bytes | None) -> bool
 
 
 def _give_up(store: Store, builder: BucketBuilder) -> None:
-    """Delete what this builder and its copies put; what cannot be deleted is swept by a later build."""
+    """Delete what this builder and its copies put; what cannot be deleted is swept by a later
+    build."""
     folder = f"{builder.key}/{builder.version}/"
     with suppress(StoreError):
         store.delete(store.list(folder))
@@ -160,7 +180,8 @@ def _give_up(store: Store, builder: BucketBuilder) -> None:
 
 
 def _sweep(store: Store, key: str, lease: Lease) -> None:
-    """Delete what dead builders left: versions that no manifest names, and uploads that nobody finished."""
+    """Delete what dead builders left: versions that no manifest names, and uploads that nobody
+    finished."""
     found = store.list(f"{key}/")
     now = found[lease.name].modified if lease.name in found else 0.0
     versions: dict[str, list[str]] = {}

@@ -1,9 +1,11 @@
-"""Make the damaged files of a cache again from the data: the same bytes, under the same names; all others stay.
+"""Make the damaged files of a cache again from the data: the same bytes, under the same names; all
+others stay.
 
-What a shard holds is a function of its rows and of the metadata in the manifest, so a file that is made again must have
-the sha256 that the manifest says; if it has another (another version of the format's library), the cache is built
-anew as a whole. A file is put in its place whole, in a folder by a rename and in a bucket by a put, and the manifest
-never changes: a run that is killed in the middle leaves each file damaged or right.
+What a shard holds is a function of its rows and of the metadata in the manifest, so a file that is
+made again must have the sha256 that the manifest says; if it has another (another version of the
+format's library), the cache is built anew as a whole. A file is put in its place whole, in a folder
+by a rename and in a bucket by a put, and the manifest never changes: a run that is killed in the
+middle leaves each file damaged or right.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
 
 CHECKED_BYTES = 1 << 30
-"""A cache in a folder of no more bytes is hashed whole before it is used, which takes a tenth of a second. Of others
-sizes are looked at, and what readers found damaged."""
+"""A cache in a folder of no more bytes is hashed whole before it is used, which takes a tenth of a
+second. Of others sizes are looked at, and what readers found damaged."""
 
 WHAT = "the cache's repair"
 ADVICE = "choose another folder with backend.cache_dir"
@@ -54,8 +56,8 @@ class Different(CacheError):
 def repair(cache: Cache, make: Make, plugins: Plugins | None = None) -> int:
     """Make again whatever files of the cache are missing or damaged; returns how many.
 
-    0 also if there is no cache, or none with a manifest: that is built as a whole. Raises what `make` raises,
-    CacheError if the disk is full, StoreError if a bucket fails."""
+    0 also if there is no cache, or none with a manifest: that is built as a whole. Raises what
+    `make` raises, CacheError if the disk is full, StoreError if a bucket fails."""
     store = cache.store()
     manifest, damaged = _damaged(cache)
     if not damaged:
@@ -106,16 +108,27 @@ def _damaged(cache: Cache) -> tuple[Manifest | None, dict[str, str]]:
         if any((cache.folder / entry.part).is_symlink() for entry in entries):
             return manifest, {}  # nothing is written through a link
         whole = sum(entry.bytes for entry in entries) <= CHECKED_BYTES
-        suspects: Collection[str] = {entry.file for entry in entries} if whole else noted_damage(files)
+        suspects: Collection[str] = (
+            {entry.file for entry in entries} if whole else noted_damage(files)
+        )
         return manifest, _found(files, entries, suspects)
     there = files.store.list(files.folder)
     suspects = noted_damage(files) if files.folder + DAMAGED in there else ()
-    gone = [entry for entry in entries if getattr(there.get(files.folder + entry.file), "bytes", None) != entry.bytes]
-    return manifest, _found(files, [*gone, *(each for each in entries if each.file in suspects)], suspects)
+    gone = [
+        entry
+        for entry in entries
+        if getattr(there.get(files.folder + entry.file), "bytes", None) != entry.bytes
+    ]
+    return manifest, _found(
+        files, [*gone, *(each for each in entries if each.file in suspects)], suspects
+    )
 
 
-def _found(files: CacheFiles, entries: Sequence[FileEntry], suspects: Collection[str]) -> dict[str, str]:
-    """The damaged files among these. suspects: those whose content is looked at; of the others, the size."""
+def _found(
+    files: CacheFiles, entries: Sequence[FileEntry], suspects: Collection[str]
+) -> dict[str, str]:
+    """The damaged files among these. suspects: those whose content is looked at; of the others,
+    the size."""
     found = {}
     for entry in entries:
         try:
@@ -131,7 +144,8 @@ def _found(files: CacheFiles, entries: Sequence[FileEntry], suspects: Collection
 
 
 class _Repairing(CacheBuilder):
-    """A builder that keeps no file but those that are damaged, and each only with the bytes that it should have."""
+    """A builder that keeps no file but those that are damaged, and each only with the bytes that
+    it should have."""
 
     expected: Mapping[str, FileEntry]
     damaged: frozenset[str]
@@ -139,7 +153,9 @@ class _Repairing(CacheBuilder):
     def _store(self, name: str, fill: Callable[[BinaryIO], None]) -> Digest:
         entry = self.expected.get(name)
         if entry is None:
-            raise Different(f"The data now give a file {name}, which the cache {self.key} does not have.")
+            raise Different(
+                f"The data now give a file {name}, which the cache {self.key} does not have."
+            )
         if name not in self.damaged:
             return Digest(entry.bytes, entry.xxh3, entry.sha256)
 
@@ -147,7 +163,10 @@ class _Repairing(CacheBuilder):
             fill(file)
             found = cast(HashingFile, file).digest().sha256
             if found != entry.sha256:
-                raise Different(f"{name} of the cache {self.key} was made again with other bytes (sha256 {found}).")
+                raise Different(
+                    f"{name} of the cache {self.key} was made again with other bytes (sha256 "
+                    f"{found})."
+                )
 
         return super()._store(name, fill_and_compare)
 
@@ -161,12 +180,24 @@ class _BucketRepair(_Repairing, BucketBuilder):
 
 
 def _repaired(
-    cache: Cache, store: Store, manifest: Manifest, damaged: frozenset[str], make: Make, plugins: Plugins | None
+    cache: Cache,
+    store: Store,
+    manifest: Manifest,
+    damaged: frozenset[str],
+    make: Make,
+    plugins: Plugins | None,
 ) -> None:
     shards = {entry.index for entry in manifest.files() if entry.file in damaged}
     expected = {entry.file: entry for entry in manifest.files()}
     if isinstance(store, LocalStore):
-        _repaired_here(cache.folder, manifest.format, expected, damaged, lambda b: make(b, manifest, shards), plugins)
+        _repaired_here(
+            cache.folder,
+            manifest.format,
+            expected,
+            damaged,
+            lambda b: make(b, manifest, shards),
+            plugins,
+        )
         _forget(cache, store, manifest)
         return
     with temporary_folder("repair") as folder:
@@ -202,7 +233,8 @@ def _repaired_here(
                     move_file(folder / name, final / name)
                 except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
                     raise Different(
-                        f"Something that is no file of the cache is in the way of {error.filename2}."
+                        "Something that is no file of the cache is in the way of "
+                        f"{error.filename2}."
                     ) from error
         finally:
             remove_directory(folder)
@@ -220,4 +252,6 @@ def _forget(cache: Cache, store: Store, manifest: Manifest | None) -> None:
 def _check_made(builder: CacheBuilder, damaged: Collection[str]) -> None:
     missing = sorted(set(damaged) - builder.synced())
     if missing:
-        raise Different(f"The data now give no file {missing[0]}, which the cache {builder.key} has.")
+        raise Different(
+            f"The data now give no file {missing[0]}, which the cache {builder.key} has."
+        )

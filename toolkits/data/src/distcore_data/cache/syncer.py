@@ -13,7 +13,8 @@ SYNCING, WAITING = 4, 32
 
 
 class Syncer:
-    """Forces files to disk from threads of its own, while the next ones are made. For use from any thread."""
+    """Forces files to disk from threads of its own, while the next ones are made. For use from
+    any thread."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(SYNCING, thread_name_prefix="distcore-sync")
@@ -21,9 +22,11 @@ class Syncer:
         self._errors: list[BaseException] = []
 
     def add(self, file: HashingFile) -> None:
-        """Take a file that is written; it is closed once it is on disk. Waits while many wait already.
+        """Take a file that is written; it is closed once it is on disk. Waits while many wait
+        already.
 
-        Raises the error of one that could not be forced to disk before; this file is then still the caller's."""
+        Raises the error of one that could not be forced to disk before; this file is then still
+        the caller's."""
         self._raise()
         self._room.acquire()
         try:
@@ -33,7 +36,8 @@ class Syncer:
             raise
 
     def wait(self) -> None:
-        """Return when every file is on disk and no other will be taken. Raises the error of the first that failed."""
+        """Return when every file is on disk and no other will be taken. Raises the error of the
+        first that failed."""
         self.close()
         self._raise()
 

@@ -1,8 +1,9 @@
 """Say that a run reads a cache, so that nobody removes it meanwhile; and see who does.
 
-In a folder a use is a shared lock on the manifest, which the system releases when its process dies, however it dies; it
-leaves no file, and needs no right to write. In a bucket it is an object beside the manifest that changes every BEAT
-seconds, and that counts for EXPIRY seconds after its last change, by the store's own clock.
+In a folder a use is a shared lock on the manifest, which the system releases when its process dies,
+however it dies; it leaves no file, and needs no right to write. In a bucket it is an object beside
+the manifest that changes every BEAT seconds, and that counts for EXPIRY seconds after its last
+change, by the store's own clock.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ BEAT = 60.0
 """Seconds between two changes of the object of a use in a bucket."""
 
 EXPIRY = 600.0
-"""Seconds after its last change, by the store's clock, from which on such an object counts for nothing."""
+"""Seconds after its last change, by the store's clock, from which on such an object counts for
+nothing."""
 
 READING = "reading-"
 """How the names of these objects begin."""
@@ -54,7 +56,8 @@ class Use:
 
 
 def begin_use(cache: Cache) -> Use | None:
-    """Use a cache from here on; None: it is not there (any more). Raises CacheError if its disk fails."""
+    """Use a cache from here on; None: it is not there (any more). Raises CacheError if its disk
+    fails."""
     if cache.in_bucket:
         return BucketUse.begin(cache.store(), cache.key)
     try:
@@ -62,10 +65,14 @@ def begin_use(cache: Cache) -> Use | None:
     except OSError as error:
         if error.errno not in LOCKLESS:
             raise CacheError(
-                f"{cache.folder} cannot be locked ({error.strerror}), so nobody would know that it is used. Look at "
-                "that disk, or choose another folder with backend.cache_dir."
+                f"{cache.folder} cannot be locked ({error.strerror}), so nobody would know that it "
+                "is used. Look at that disk, or choose another folder with backend.cache_dir."
             ) from error
-        log.info("That this run uses the cache cannot be seen: %s has no locks (%s).", cache.folder, error.strerror)
+        log.info(
+            "That this run uses the cache cannot be seen: %s has no locks (%s).",
+            cache.folder,
+            error.strerror,
+        )
         return Use()
     if handle is None:
         return None
@@ -95,7 +102,8 @@ class FolderUse(Use):
 def locked_manifest(folder: Path, how: int) -> int | None:
     """A handle of the manifest that lies in the folder, locked; None if there is none.
 
-    how: LOCK_SH or LOCK_EX, with LOCK_NB if it should not wait; then BlockingIOError if others hold it."""
+    how: LOCK_SH or LOCK_EX, with LOCK_NB if it should not wait; then BlockingIOError if others
+        hold it."""
     path = folder / MANIFEST
     while True:
         try:
@@ -115,8 +123,8 @@ def locked_manifest(folder: Path, how: int) -> int | None:
 
 
 def users_here(folder: Path) -> tuple[bool, list[int]]:
-    """Whether a run uses the cache in a folder, and the processes that are seen to: others may be out of sight, in
-    another container or on another machine."""
+    """Whether a run uses the cache in a folder, and the processes that are seen to: others may be
+    out of sight, in another container or on another machine."""
     try:
         handle = locked_manifest(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -137,7 +145,13 @@ def _holders(status: os.stat_result) -> list[int]:
     except OSError:
         return []
     fields = [line.split() for line in lines]
-    return sorted({int(each[4]) for each in fields if len(each) > 5 and each[1] == "FLOCK" and each[5] == wanted})
+    return sorted(
+        {
+            int(each[4])
+            for each in fields
+            if len(each) > 5 and each[1] == "FLOCK" and each[5] == wanted
+        }
+    )
 
 
 # ------------------------------------------------------------------ in a bucket
@@ -153,7 +167,8 @@ class BucketUse(Use):
 
     @classmethod
     def begin(cls, store: Store, key: str) -> BucketUse | None:
-        """First the object, then a look whether the cache is there: who removes it looks in the other order."""
+        """First the object, then a look whether the cache is there: who removes it looks in the
+        other order."""
         use = cls(store, key)
         try:
             store.write(use._name, use._content(0))
@@ -171,18 +186,22 @@ class BucketUse(Use):
     def close(self) -> None:
         if not self._heart.stop():
             return
-        # If that fails it counts until it expires; if it is gone the cache is, removed by the run itself.
+        # If that fails it counts until it expires; if it is gone the cache is, removed by the run
+        # itself.
         with suppress(StoreError, FileNotFoundError):
             self._store.read(self._name)
             self._store.write(f"{self._key}/{USED}", self._content(0))
             self._store.delete([self._name])
 
     def _content(self, beat: int) -> bytes:
-        return json.dumps({"host": socket.gethostname(), "process": os.getpid(), "at": time.time()}).encode()
+        return json.dumps(
+            {"host": socket.gethostname(), "process": os.getpid(), "at": time.time()}
+        ).encode()
 
 
 def users_there(store: Store, found: dict[str, Stat], key: str, now: float) -> list[str]:
-    """Who uses a cache in a bucket, as `host:process`. found: its objects; now: by the store's clock."""
+    """Who uses a cache in a bucket, as `host:process`. found: its objects; now: by the store's
+    clock."""
     users = []
     for name, stat in found.items():
         alive = not stat.modified or now - stat.modified < EXPIRY

@@ -21,7 +21,8 @@ log = logging.getLogger("distcore")
 
 
 def tell_other_versions(cache: Cache, now: Mapping[str, str]) -> None:
-    """Say in a line which cache of the same data and config is there, and who made it, if there is one.
+    """Say in a line which cache of the same data and config is there, and who made it, if there is
+    one.
 
     now: {what encodes: who it is}. A courtesy: what cannot be looked at is not told."""
     with suppress(DistcoreError, OSError, ValueError, TypeError, AttributeError):
@@ -32,7 +33,11 @@ def tell_other_versions(cache: Cache, now: Mapping[str, str]) -> None:
             changed = [name for name in now if name in then and then[name] != now[name]]
             if changed:
                 told = "; ".join(f"{name} with {then[name]}, now {now[name]}" for name in changed)
-                log.warning("The cache %s was built with other versions: %s. One is built for these.", files.home, told)
+                log.warning(
+                    "The cache %s was built with other versions: %s. One is built for these.",
+                    files.home,
+                    told,
+                )
                 return
 
 
@@ -42,5 +47,7 @@ def _others(store: Store, key: str) -> list[str]:
     if isinstance(store, LocalStore):
         found = [path.name for path in store.root.glob(f"{recipe}*") if (path / MANIFEST).is_file()]
     else:
-        found = [name.partition("/")[0] for name in store.list(recipe) if name.endswith(f"/{MANIFEST}")]
+        found = [
+            name.partition("/")[0] for name in store.list(recipe) if name.endswith(f"/{MANIFEST}")
+        ]
     return sorted(name for name in found if name != key and len(name) == KEY_LENGTH)

@@ -1,1 +1,2 @@
-"""From rows to encoded shards: statistics, splits, missing values, and the pure functions that processors run."""
+"""From rows to encoded shards: statistics, splits, missing values, and the pure functions that
+processors run."""

@@ -1,11 +1,13 @@
 """Exact sums of doubles: the same bits for any partition of the values and any order of merging.
 
-A double is an integer times a power of two, so a sum of doubles is an integer too; only floating-point addition loses
-that. Here every value is cut into slices of SLICE_BITS bits (Rump, Ogita and Oishi, "Accurate floating-point
-summation", 2008: q = (x + C) - C rounds x to a multiple of a power of two, and x - q is exact). A slice is a small
-integer, so sums of ROW slices, or of products of two slices, stay below 2**53 and are exact whatever order numpy or
-BLAS adds them in (Demmel, Ahrens and Nguyen, "Efficient reproducible floating point summation and BLAS", 2016, use the
-same bound). Those integers are added as Python integers, in units of 2**-1074, and rounded once at the end.
+A double is an integer times a power of two, so a sum of doubles is an integer too; only
+floating-point addition loses that. Here every value is cut into slices of SLICE_BITS bits (Rump,
+Ogita and Oishi, "Accurate floating-point summation", 2008: q = (x + C) - C rounds x to a multiple
+of a power of two, and x - q is exact). A slice is a small integer, so sums of ROW slices, or of
+products of two slices, stay below 2**53 and are exact whatever order numpy or BLAS adds them in
+(Demmel, Ahrens and Nguyen, "Efficient reproducible floating point summation and BLAS", 2016, use
+the same bound). Those integers are added as Python integers, in units of 2**-1074, and rounded once
+at the end.
 """
 
 from __future__ import annotations
@@ -32,12 +34,15 @@ CHUNK = 32768
 """Values worked on at a time: the buffers stay in a core's cache, also if two threads share it."""
 
 DEPTHS = {3: 2.0**-9, 4: 2.0**-30, 5: 2.0**-51}
-"""How far below the largest value (as a power of two above it) a value may lie for that many slices to hold all its
-bits: the first slice ends 20 bits below the top, each further one 21 bits lower, and a double has 53 bits."""
+"""How far below the largest value (as a power of two above it) a value may lie for that many slices
+to hold all its
+bits: the first slice ends 20 bits below the top, each further one 21 bits lower, and a double
+    has 53 bits."""
 
 
 def total(values: Sequence[float]) -> float:
-    """The sum of a few doubles, rounded once; as floating-point addition has it if it is not finite."""
+    """The sum of a few doubles, rounded once; as floating-point addition has it if it is not
+    finite."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):
@@ -45,7 +50,8 @@ def total(values: Sequence[float]) -> float:
 
 
 def exact_sum(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The element-wise sum of a few arrays of one shape, each element rounded once, in their dtype."""
+    """The element-wise sum of a few arrays of one shape, each element rounded once, in their
+    dtype."""
     if len(parts) == 1:
         return parts[0]
     flat = np.stack([part.reshape(-1) for part in parts]).T.tolist()
@@ -54,7 +60,8 @@ def exact_sum(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class ExactSum:
-    """An exact sum. `total` is in units of 2**-1074; equal sums compare equal, whatever values they were made of."""
+    """An exact sum. `total` is in units of 2**-1074; equal sums compare equal, whatever values
+    they were made of."""
 
     total: int = 0
 
@@ -90,7 +97,9 @@ class Moments:
         return cls(len(values), *_sums(values, squares=True))
 
     def merge(self, other: Moments) -> Moments:
-        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
+        return Moments(
+            self.count + other.count, self.total + other.total, self.squares + other.squares
+        )
 
     __add__ = merge
 
@@ -105,10 +114,14 @@ class Moments:
     def variance(self, ddof: int = 0) -> float:
         """The variance, correctly rounded (integers do not cancel); NaN of `ddof` values or fewer.
 
-        Sum of (x - mean)**2 over (count - ddof), as (count * squares - total**2) / (count * (count - ddof))."""
+        Sum of (x - mean)**2 over (count - ddof), as (count * squares - total**2) / (count *
+        (count - ddof))."""
         if self.count <= ddof:
             return math.nan
-        return _rounded(self.count * self.squares - self.total**2, self.count * (self.count - ddof) << (2 * UNIT))
+        return _rounded(
+            self.count * self.squares - self.total**2,
+            self.count * (self.count - ddof) << (2 * UNIT),
+        )
 
     def std(self, ddof: int = 0) -> float:
         """Square root of the variance."""
@@ -179,12 +192,14 @@ class _Work:
     ) -> tuple[tuple[int, int, int], NDArray[np.float64], NDArray[np.float64]]:
         """The chunk's slices summed, ROW values at a time.
 
-        Returns how they are scaled (shift, exponent of the first unit, depth), the sums [depth + products, rows], and
-        the values that were too small to be among them."""
+        Returns how they are scaled (shift, exponent of the first unit, depth), the sums [depth +
+        products, rows], and the values that were too small to be among them."""
         magnitude = np.abs(values, out=self.slices[1, : len(values)])
         largest = float(magnitude.max())
         if not math.isfinite(largest):
-            raise ValueError("NaN or infinity among the values to be summed exactly. Drop or refuse them before.")
+            raise ValueError(
+                "NaN or infinity among the values to be summed exactly. Drop or refuse them before."
+            )
         if largest == 0.0:
             return (0, 0, 1), np.zeros((2, 1)), _NONE
         top = math.frexp(largest)[1]  # every |x| < 2**top
@@ -195,7 +210,8 @@ class _Work:
             aside = aside[aside != 0.0]
         shift = 0
         if abs(top) > 300:
-            # Powers of two bring the values where neither products nor units leave the doubles' range.
+            # Powers of two bring the values where neither products nor units leave the doubles'
+            # range.
             shift = top
             values = values * 2.0 ** (-shift // 2) * 2.0 ** (-shift - (-shift // 2))
         first = top - shift - SLICE_BITS + 1
@@ -211,8 +227,11 @@ class _Work:
                 break
         return depth, np.flatnonzero(small)
 
-    def _slice(self, rest: NDArray[np.float64], small: NDArray[np.intp], depth: int, first: int) -> None:
-        """Cut values into slices whose units are 2**first, 2**(first - SLICE_BITS), …; those at `small` count as 0."""
+    def _slice(
+        self, rest: NDArray[np.float64], small: NDArray[np.intp], depth: int, first: int
+    ) -> None:
+        """Cut values into slices whose units are 2**first, 2**(first - SLICE_BITS), …; those at
+        `small` count as 0."""
         count = len(rest)
         last = self.slices[depth - 1, :count]
         for number in range(depth - 1):
@@ -227,7 +246,8 @@ class _Work:
             rest = last
 
     def _add_up(self, count: int, depth: int, squares: bool) -> NDArray[np.float64]:
-        """Sums of the slices, and of products of two (first with first, with second, …; second with second, …)."""
+        """Sums of the slices, and of products of two (first with first, with second, …; second
+        with second, …)."""
         rows = -(-count // ROW)
         self.slices[:depth, count : rows * ROW] = 0.0
         slices = self.slices[:depth, : rows * ROW].reshape(depth, rows, ROW)
@@ -240,16 +260,24 @@ class _Work:
         return sums
 
 
-def _as_integers(scale: tuple[int, int, int], sums: NDArray[np.float64], squares: bool) -> tuple[int, int]:
+def _as_integers(
+    scale: tuple[int, int, int], sums: NDArray[np.float64], squares: bool
+) -> tuple[int, int]:
     """Total and total of squares of what `_Work.sum` found, in units of 2**-1074 and 2**-2148."""
     shift, first, depth = scale
     units = [first - number * SLICE_BITS for number in range(depth)]
     pairs = [(i, j) for i in range(depth) for j in range(i, depth)] if squares else []
     exponents = units + [units[i] + units[j] for i, j in pairs]
     numbers = [0] * len(exponents)
-    for start in range(0, sums.shape[1], 1 << 9):  # whole numbers up to 2**53: 2**9 of them fit an int64
-        part = np.ldexp(sums[: len(exponents), start : start + (1 << 9)], -np.array(exponents)[:, None])
-        numbers = [a + b for a, b in zip(numbers, part.astype(np.int64).sum(axis=1).tolist(), strict=True)]
+    for start in range(
+        0, sums.shape[1], 1 << 9
+    ):  # whole numbers up to 2**53: 2**9 of them fit an int64
+        part = np.ldexp(
+            sums[: len(exponents), start : start + (1 << 9)], -np.array(exponents)[:, None]
+        )
+        numbers = [
+            a + b for a, b in zip(numbers, part.astype(np.int64).sum(axis=1).tolist(), strict=True)
+        ]
     total = sum(number << (unit + BASE) for number, unit in zip(numbers, units, strict=False))
     square = 0
     for (i, j), number, unit in zip(pairs, numbers[depth:], exponents[depth:], strict=True):

@@ -1,7 +1,9 @@
-"""Fit and encode: one pass over the rows for the statistics, then shards of encoded columns at fixed row numbers.
+"""Fit and encode: one pass over the rows for the statistics, then shards of encoded columns at
+fixed row numbers.
 
-Statistics are of all given rows, not of the training split alone: that is what Ludwig does, whose configs run here
-unmodified, and it takes one pass. `shards.py` holds the pure functions that a processor runs.
+Statistics are of all given rows, not of the training split alone: that is what Ludwig does, whose
+configs run here unmodified, and it takes one pass. `shards.py` holds the pure functions that a
+processor runs.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ log = logging.getLogger("distcore")
 class Fitted:
     """What preprocessing found.
 
-    metadata: of each feature. columns: the encoded ones. rows: of each split. source_rows: rows that were read."""
+    metadata: of each feature. columns: the encoded ones. rows: of each split. source_rows: rows
+        that were read."""
 
     metadata: dict[str, JSON]
     columns: dict[str, Column]
@@ -62,10 +65,13 @@ def fit_and_encode(
     dataset: str = "",
     progress: Progress | None = None,
 ) -> Fitted:
-    """Read the source once, fit every feature, and write every shard through the builder (which the caller finishes).
+    """Read the source once, fit every feature, and write every shard through the builder (which the
+    caller finishes).
 
-    sample_ratio, sample_size: use a random part of the rows; of about that proportion, or that many rows.
-    dataset: how messages call the data. Raises DataError or UserError for rows that cannot be read, fitted or split.
+    sample_ratio, sample_size: use a random part of the rows; of about that proportion, or that many
+        rows.
+    dataset: how messages call the data. Raises DataError or UserError for rows that cannot be read,
+        fitted or split.
     """
     bound = [Bound(feature, features.source_columns[feature.name]) for feature in features]
     _tell(progress, "read", None)
@@ -74,10 +80,14 @@ def fit_and_encode(
         sampled = sample_ratio < 1.0 or sample_size is not None
         early = [] if sampled else [each for each in bound if strategy(each.feature) not in FILLS]
         late = [each for each in bound if each not in early]
-        states, block_rows = processor.fold(BlockStatistics(tuple(early), progress), merge_states(early))
+        states, block_rows = processor.fold(
+            BlockStatistics(tuple(early), progress), merge_states(early)
+        )
         total = sum(block_rows)
         if not total:
-            raise DataError(f"{dataset or 'The dataset'} has no rows. Give a dataset with at least one row.")
+            raise DataError(
+                f"{dataset or 'The dataset'} has no rows. Give a dataset with at least one row."
+            )
         sample = _sample(seed, sample_ratio, sample_size, total)
         splitter.place(block_rows)
         plans = plan_shards(total)
@@ -86,14 +96,18 @@ def fit_and_encode(
         if late:
             parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
             states = {**states, **_reduced(merge_states(late), parts)}
-        metadata = {each.feature.name: _finish(each, states[each.feature.name], dataset) for each in bound}
+        metadata = {
+            each.feature.name: _finish(each, states[each.feature.name], dataset) for each in bound
+        }
         _tell(progress, "encode", total)
         writer = ShardWriter(recipe, metadata, splitter, tuple(carries), around, builder, progress)
         rows = _write(processor, plans, writer)
     finally:
         processor.close()
     _check_rows(rows, total, sample is not None, dataset)
-    columns = {each.feature.name: each.feature.column(metadata[each.feature.name]) for each in bound}
+    columns = {
+        each.feature.name: each.feature.column(metadata[each.feature.name]) for each in bound
+    }
     return Fitted(metadata, columns, rows, total)
 
 
@@ -111,9 +125,11 @@ def encode_again(
     sample_size: int | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Read the source once, and write the shards of these numbers again, with the metadata that was fitted before.
+    """Read the source once, and write the shards of these numbers again, with the metadata that was
+    fitted before.
 
-    The other arguments must be those of `fit_and_encode` at that time; then the shards' bytes are too."""
+    The other arguments must be those of `fit_and_encode` at that time; then the shards' bytes
+    are too."""
     bound = [Bound(feature, features.source_columns[feature.name]) for feature in features]
     _tell(progress, "read", None)
     processor.scan(source, builder.scratch)
@@ -133,10 +149,12 @@ def encode_again(
 
 
 def plan_shards(rows: int) -> list[ShardPlan]:
-    """Shards at fixed row numbers: [0, SHARD_ROWS), [SHARD_ROWS, 2 * SHARD_ROWS), …, the last one shorter."""
+    """Shards at fixed row numbers: [0, SHARD_ROWS), [SHARD_ROWS, 2 * SHARD_ROWS), …, the last
+    one shorter."""
     starts = range(0, rows, SHARD_ROWS)
     return [
-        ShardPlan(index=index, start=start, stop=min(start + SHARD_ROWS, rows)) for index, start in enumerate(starts)
+        ShardPlan(index=index, start=start, stop=min(start + SHARD_ROWS, rows))
+        for index, start in enumerate(starts)
     ]
 
 
@@ -151,7 +169,11 @@ def _tell(progress: Progress | None, stage: str, total: int | None) -> None:
 def _sample(seed: int, ratio: float, size: int | None, total: int) -> Sample | None:
     if size is not None:
         if size >= total:
-            log.warning("sample_size %d is not below the %d rows of the dataset; every row is used.", size, total)
+            log.warning(
+                "sample_size %d is not below the %d rows of the dataset; every row is used.",
+                size,
+                total,
+            )
         else:
             ratio = min(ratio, size / total)
     return None if ratio >= 1.0 else Sample(seed, ratio)
@@ -160,7 +182,8 @@ def _sample(seed: int, ratio: float, size: int | None, total: int) -> Sample | N
 def _survey(
     processor: Processor, plans: Sequence[ShardPlan], recipe: Recipe, splitter: Splitter
 ) -> tuple[tuple[dict[str, Neighbours], ...], list[Any]]:
-    """What each shard must know of the others: neighbours of its missing values, and the splitter's carry."""
+    """What each shard must know of the others: neighbours of its missing values, and the
+    splitter's carry."""
     fills = recipe.fills()
     if not fills and not splitter.surveys:
         return tuple({} for _ in plans), splitter.carries([None] * len(plans))
@@ -173,7 +196,9 @@ def _survey(
     return tuple(around), splitter.carries([found for _, found in surveys])
 
 
-def _write(processor: Processor, plans: Sequence[ShardPlan], writer: ShardWriter) -> dict[Split, int]:
+def _write(
+    processor: Processor, plans: Sequence[ShardPlan], writer: ShardWriter
+) -> dict[Split, int]:
     """Write every shard; returns the rows of each split."""
     written = processor.write_shards(plans, writer)
     for entries, _ in written:
@@ -201,14 +226,16 @@ def _check_rows(rows: Mapping[Split, int], total: int, sampled: bool, dataset: s
     kept = sum(rows.values())
     if kept < total and not sampled:
         log.warning(
-            "%d of %d rows were dropped, because a value with the strategy drop_row is missing.", total - kept, total
+            "%d of %d rows were dropped, because a value with the strategy drop_row is missing.",
+            total - kept,
+            total,
         )
     name = dataset or "the dataset"
     if not kept:
         raise DataError(
-            f"No row of {name} is left: each misses a value in a column whose missing_value_strategy is "
-            "drop_row (the default of output features), or the sample is empty. "
-            "Fill the column, or choose another strategy."
+            f"No row of {name} is left: each misses a value in a column whose "
+            "missing_value_strategy is drop_row (the default of output features), or the sample is "
+            "empty. Fill the column, or choose another strategy."
         )
     if not rows["train"]:
         raise UserError(

@@ -1,4 +1,5 @@
-"""Random numbers that belong to rows: a function of (seed, purpose, row number), whoever asks and in whatever order."""
+"""Random numbers that belong to rows: a function of (seed, purpose, row number), whoever asks
+and in whatever order."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def key_of(seed: int, purpose: str) -> int:
-    """64 bits from a seed and what the numbers are for, so that two purposes never share a stream."""
+    """64 bits from a seed and what the numbers are for, so that two purposes never share a
+    stream."""
     digest = hashlib.blake2b(f"{seed}:{purpose}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
@@ -20,8 +22,8 @@ def key_of(seed: int, purpose: str) -> int:
 def row_hashes(key: int, rows: np.ndarray) -> np.ndarray:
     """64 random bits for each row number (int64 [n]): uint64 [n].
 
-    The output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014) at
-    the row's place in the sequence that starts at `key`."""
+    The output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+    generators", 2014) at the row's place in the sequence that starts at `key`."""
     # A scalar that wraps warns; an array that wraps does not.
     state = rows.astype(np.uint64)
     state += np.uint64(1)

@@ -1,9 +1,11 @@
-"""Missing values whose treatment looks at other rows or takes the row away: ffill, bfill and drop_row.
+"""Missing values whose treatment looks at other rows or takes the row away: ffill, bfill and
+drop_row.
 
-A feature says its strategy in an attribute `missing`; the other strategies fill with a constant, which is part of the
-feature's own encoding. As in Ludwig, what ffill cannot fill (the first rows) is filled as by bfill, and the other way
-round; a column without any value stays empty. Statistics are of the filled column; a row that is dropped for one
-column still counts in the statistics of the others.
+A feature says its strategy in an attribute `missing`; the other strategies fill with a constant,
+which is part of the feature's own encoding. As in Ludwig, what ffill cannot fill (the first rows)
+is filled as by bfill, and the other way round; a column without any value stays empty. Statistics
+are of the filled column; a row that is dropped for one column still counts in the statistics of the
+others.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def strategy(feature: Feature) -> str:
 
 @dataclass(frozen=True)
 class Ends:
-    """The first and last value of some rows of a column, each an array of one, or None if all are missing."""
+    """The first and last value of some rows of a column, each an array of one, or None if all
+    are missing."""
 
     first: pa.Array | None = None
     last: pa.Array | None = None
@@ -61,11 +64,15 @@ def neighbours(shards: Sequence[Ends]) -> list[Neighbours]:
     behind: list[pa.Array | None] = [None]
     for each in reversed(shards):
         behind.append(behind[-1] if each.first is None else each.first)
-    return [Neighbours(left, right) for left, right in zip(before[:-1], reversed(behind[:-1]), strict=True)]
+    return [
+        Neighbours(left, right)
+        for left, right in zip(before[:-1], reversed(behind[:-1]), strict=True)
+    ]
 
 
 def fill(column: pa.ChunkedArray, strategy: str, around: Neighbours) -> pa.Array:
-    """The column of one shard with missing values taken from the nearest row before (ffill) or behind (bfill)."""
+    """The column of one shard with missing values taken from the nearest row before (ffill) or
+    behind (bfill)."""
     known = valid(column)
     count = len(known)
     if count and known.all():
@@ -88,7 +95,8 @@ def fill(column: pa.ChunkedArray, strategy: str, around: Neighbours) -> pa.Array
 
 
 def dropped(columns: Iterable[pa.ChunkedArray]) -> np.ndarray | None:
-    """Which rows miss a value in one of the columns whose strategy is drop_row: bool [n]; None: no row does."""
+    """Which rows miss a value in one of the columns whose strategy is drop_row: bool [n]; None:
+    no row does."""
     found: np.ndarray | None = None
     for column in columns:
         if column.null_count:

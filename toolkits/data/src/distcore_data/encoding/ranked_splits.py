@@ -1,4 +1,5 @@
-"""The splits in which a row's place among others counts: stratify (its rank in its class) and datetime (in time)."""
+"""The splits in which a row's place among others counts: stratify (its rank in its class) and
+datetime (in time)."""
 
 from __future__ import annotations
 
@@ -14,39 +15,57 @@ from distcore_data.encoding.hashing import key_of, row_hashes
 from distcore_data.encoding.splitter import Rows, Splitter, coded
 
 GROUP = 1000
-"""Rows of a class that are permuted together: sorting stays local, and every group has its proportions."""
+"""Rows of a class that are permuted together: sorting stays local, and every group has its
+proportions."""
 
-DAYS = ("%Y/%m/%d", "%m/%d/%Y", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y")
+DAYS = (
+    "%Y/%m/%d",
+    "%m/%d/%Y",
+    "%d %b %Y",
+    "%d %B %Y",
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%b %d %Y",
+    "%B %d %Y",
+)
 CLOCKS = (" %I:%M %p", " %I:%M:%S %p")
 TIMES = ("", " %H:%M:%S", " %H:%M", *CLOCKS)
 FORMATS = (*(f"%Y-%m-%d{time}" for time in CLOCKS), *(day + time for day in DAYS for time in TIMES))
-"""Spellings of a date that are tried after ISO 8601; 01/02/2020 is the second of January, as it is for pandas."""
+"""Spellings of a date that are tried after ISO 8601; 01/02/2020 is the second of January, as it
+is for pandas."""
 
 
 class StratifySplitter(Splitter):
-    """In every class of the column, train has its proportion to within one row, the others to within two.
+    """In every class of the column, train has its proportion to within one row, the others to
+    within two.
 
-    The rows of a class are numbered by rank. Groups of GROUP ranks are permuted by a hash of (seed, row number), and
-    the permuted rank says the split: `spread` deals splits evenly over ranks. So a row's split depends on the rows of
-    its class in its group, and not on any partition. Rounding starts at a random place in each class, so that many
-    small classes together have the proportions too. As in Ludwig, the only row of a class trains. A missing value is a
-    class of its own.
+    The rows of a class are numbered by rank. Groups of GROUP ranks are permuted by a hash of (seed,
+    row number), and the permuted rank says the split: `spread` deals splits evenly over ranks. So a
+    row's split depends on the rows of its class in its group, and not on any partition. Rounding
+    starts at a random place in each class, so that many small classes together have the proportions
+    too. As in Ludwig, the only row of a class trains. A missing value is a class of its own.
     """
 
     surveys: ClassVar[bool] = True
 
     def survey(self, rows: Rows) -> tuple[dict[Any, int], dict[Any, np.ndarray]]:
-        """{class: rows of it in this shard}, and the row numbers of at most GROUP of its first and last rows."""
+        """{class: rows of it in this shard}, and the row numbers of at most GROUP of its first
+        and last rows."""
         codes, values = coded(rows.columns[self.column or ""])
         counts = np.bincount(codes, minlength=len(values))
         ends = {}
         for code, members in _members(codes, counts):
             numbers = rows.numbers[members]
-            ends[values[code]] = numbers if len(numbers) <= 2 * GROUP else numbers[np.r_[:GROUP, -GROUP:0]]
-        return {value: int(count) for value, count in zip(values, counts, strict=True) if count}, ends
+            ends[values[code]] = (
+                numbers if len(numbers) <= 2 * GROUP else numbers[np.r_[:GROUP, -GROUP:0]]
+            )
+        return {
+            value: int(count) for value, count in zip(values, counts, strict=True) if count
+        }, ends
 
     def carries(self, surveys: Sequence[Any]) -> list[Any]:
-        """For each shard and class: rank of its first row, rows before and behind that share its groups, size."""
+        """For each shard and class: rank of its first row, rows before and behind that share its
+        groups, size."""
         totals: dict[Any, int] = {}
         for counts, _ in surveys:
             for value, count in counts.items():
@@ -55,7 +74,9 @@ class StratifySplitter(Splitter):
         before: dict[Any, np.ndarray] = {value: np.zeros(0, np.int64) for value in totals}
         found: list[dict[Any, Any]] = []
         for counts, ends in surveys:
-            found.append({value: [seen[value], before[value], None, totals[value]] for value in counts})
+            found.append(
+                {value: [seen[value], before[value], None, totals[value]] for value in counts}
+            )
             for value, count in counts.items():
                 seen[value] += count
                 open_rows = seen[value] % GROUP
@@ -80,12 +101,15 @@ class StratifySplitter(Splitter):
             numbers = np.concatenate([before, rows.numbers[members], behind[:wanted]])
             ranks = _permuted(row_hashes(key, numbers), first - len(before))
             dither = key_of(self.seed, f"class {values[code]}") / 2.0**64
-            splits[members] = spread(ranks[len(before) : len(before) + len(members)], self.probabilities, dither)
+            splits[members] = spread(
+                ranks[len(before) : len(before) + len(members)], self.probabilities, dither
+            )
         return splits
 
 
 class DatetimeSplitter(Splitter):
-    """The earliest rows train, then validation, then test: exact counts; rows of one time are taken in row order.
+    """The earliest rows train, then validation, then test: exact counts; rows of one time are taken
+    in row order.
 
     The survey keeps each distinct time with its count: 16 bytes for each in a shard."""
 
@@ -96,13 +120,17 @@ class DatetimeSplitter(Splitter):
         return np.unique(self._times(rows), return_counts=True)
 
     def carries(self, surveys: Sequence[Any]) -> list[Any]:
-        """For each border between splits: its time, rows of that time before it, and those that earlier shards have."""
+        """For each border between splits: its time, rows of that time before it, and those that
+        earlier shards have."""
         times = np.concatenate([times for times, _ in surveys])
         counts = np.concatenate([counts for _, counts in surveys])
         order = np.argsort(times, kind="stable")
         times, ends = times[order], np.cumsum(counts[order])
         total = int(ends[-1]) if len(ends) else 0
-        borders = [int(self.probabilities[0] * total + 0.5), int(sum(self.probabilities[:2]) * total + 0.5)]
+        borders = [
+            int(self.probabilities[0] * total + 0.5),
+            int(sum(self.probabilities[:2]) * total + 0.5),
+        ]
         found: list[list[tuple[int, int, int]]] = [[] for _ in surveys]
         for border in borders:
             at = int(np.searchsorted(ends, border, side="right"))
@@ -134,17 +162,24 @@ class DatetimeSplitter(Splitter):
             value = values[codes[row]]
             raise DataError(
                 f"Row {rows.numbers[row]} (the first is 0), split column {self.column!r}: "
-                + ("the date is missing" if value is None else f"{value!r} is no date that is understood")
+                + (
+                    "the date is missing"
+                    if value is None
+                    else f"{value!r} is no date that is understood"
+                )
                 + ". Write dates as 2026-11-21 or 2026-11-21 10:30:00 in every row."
             )
         return np.array([0 if each is None else each for each in parsed], np.int64)[codes]
 
 
-def spread(ranks: np.ndarray, probabilities: tuple[float, float, float], dither: float) -> np.ndarray:
-    """The split at each place of an endless sequence in which every beginning has the right proportions: int8 [n].
+def spread(
+    ranks: np.ndarray, probabilities: tuple[float, float, float], dither: float
+) -> np.ndarray:
+    """The split at each place of an endless sequence in which every beginning has the right
+    proportions: int8 [n].
 
-    Of the first N places floor(train * N + dither) train, 0 <= dither < 1, and validation and test share the others in
-    the same way."""
+    Of the first N places floor(train * N + dither) train, 0 <= dither < 1, and validation and test
+    share the others in the same way."""
     train, validation, test = probabilities
     trained = _dealt(train, ranks, dither)
     splits = np.zeros(len(ranks), np.int8)
@@ -157,7 +192,8 @@ def spread(ranks: np.ndarray, probabilities: tuple[float, float, float], dither:
 
 
 def parse_times(values: Sequence[Any]) -> list[int | None]:
-    """Nanoseconds since 1970 of each text or number, None if it is no time. Numbers are taken as they stand."""
+    """Nanoseconds since 1970 of each text or number, None if it is no time. Numbers are taken as
+    they stand."""
     texts = pa.array([None if value is None else str(value) for value in values], pa.utf8())
     parsed = _parsed(texts)
     return parsed.to_pylist()
@@ -173,7 +209,9 @@ def _dealt(share: float, count: np.ndarray, dither: float) -> np.ndarray:
 
 def _members(codes: np.ndarray, counts: np.ndarray) -> Any:
     """(code, places of its rows in order) for each code that occurs."""
-    narrow = codes.astype(np.uint16) if len(counts) <= 1 << 16 else codes  # numpy sorts 16 bits by radix
+    narrow = (
+        codes.astype(np.uint16) if len(counts) <= 1 << 16 else codes
+    )  # numpy sorts 16 bits by radix
     order = np.argsort(narrow, kind="stable")
     ends = np.cumsum(counts)
     for code in np.flatnonzero(counts).tolist():
@@ -181,7 +219,8 @@ def _members(codes: np.ndarray, counts: np.ndarray) -> Any:
 
 
 def _permuted(hashes: np.ndarray, first: int) -> np.ndarray:
-    """Ranks first, first + 1, … permuted within groups: the rank that each row gets. `first` starts a group."""
+    """Ranks first, first + 1, … permuted within groups: the rank that each row gets. `first`
+    starts a group."""
     groups = np.arange(len(hashes)) // GROUP
     order = np.lexsort((hashes, groups))
     ranks = np.empty(len(hashes), np.int64)
@@ -190,13 +229,16 @@ def _permuted(hashes: np.ndarray, first: int) -> np.ndarray:
 
 
 def _parsed(texts: pa.Array) -> pa.Array:
-    """int64 nanoseconds; ISO 8601 first, then FORMATS, each for the texts that are still unread, then plain numbers."""
+    """int64 nanoseconds; ISO 8601 first, then FORMATS, each for the texts that are still unread,
+    then plain numbers."""
     kind = pa.timestamp("ns")
     result = _iso(texts)
     for spelling in FORMATS:
         if result.null_count == texts.null_count:
             break
-        result = pc.coalesce(result, pc.strptime(texts, spelling, "s", error_is_null=True).cast(kind))
+        result = pc.coalesce(
+            result, pc.strptime(texts, spelling, "s", error_is_null=True).cast(kind)
+        )
     numbers = result.cast(pa.int64())
     if result.null_count > texts.null_count:
         plain = pc.match_substring_regex(texts, r"^[+-]?\d+(\.\d*)?$")
@@ -216,8 +258,11 @@ def _iso(texts: pa.Array) -> pa.Array:
         local = pc.if_else(plain, texts, none).cast(kind)
         utc = pc.if_else(zoned, texts, none).cast(pa.timestamp("ns", "UTC")).cast(kind)
     except pa.ArrowInvalid:
-        # A text of the right shape that is no date (2026-02-31): find out which, one by one over distinct values.
-        return pa.chunked_array([_one(texts.slice(row, 1)) for row in range(len(texts))], kind).combine_chunks()
+        # A text of the right shape that is no date (2026-02-31): find out which, one by one over
+        # distinct values.
+        return pa.chunked_array(
+            [_one(texts.slice(row, 1)) for row in range(len(texts))], kind
+        ).combine_chunks()
     return pc.coalesce(local, utc)
 
 

@@ -1,7 +1,9 @@
-"""The pure functions that a processor runs over blocks and shards: statistics, surveys, and encoded shards.
+"""The pure functions that a processor runs over blocks and shards: statistics, surveys, and encoded
+shards.
 
-Each is an object that pickles, because an engine may run it elsewhere. What it gives for a shard depends on the rows of
-the shard and on what the object holds, never on how the rows were cut into blocks.
+Each is an object that pickles, because an engine may run it elsewhere. What it gives for a shard
+depends on the rows of the shard and on what the object holds, never on how the rows were cut into
+blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ import pyarrow.compute as pc
 from distcore_core.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Split
 from distcore_data.arrow import from_numpy
 from distcore_data.encoding.hashing import chosen, key_of
-from distcore_data.encoding.missing import DROP, FILLS, Ends, Neighbours, dropped, ends, fill, joined, strategy
+from distcore_data.encoding.missing import (
+    DROP,
+    FILLS,
+    Ends,
+    Neighbours,
+    dropped,
+    ends,
+    fill,
+    joined,
+    strategy,
+)
 from distcore_data.encoding.splitter import Rows, Splitter
 
 if TYPE_CHECKING:
@@ -64,7 +76,9 @@ class Recipe:
         """The shard's rows, but for those that are not in the sample."""
         numbers = np.arange(plan.start, plan.stop, dtype=np.int64)
         names = blocks[0].table.schema.names
-        columns = {name: pa.chunked_array([block.table.column(name) for block in blocks]) for name in names}
+        columns = {
+            name: pa.chunked_array([block.table.column(name) for block in blocks]) for name in names
+        }
         if self.sample is None:
             return Shard(self, numbers, columns, len(numbers), None)
         kept = np.flatnonzero(self.sample.mask(numbers))
@@ -74,7 +88,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some rows: numbers int64 [n] and columns [n]. size: rows of the plan; sampled: which of those these are, or None.
+    """Some rows: numbers int64 [n] and columns [n]. size: rows of the plan; sampled: which of those
+    these are, or None.
 
     Of the n rows, `kept` are those that are not dropped for a missing value."""
 
@@ -97,16 +112,21 @@ class Shard:
         if self.kept is None:
             return Rows(self.numbers, columns)
         places = from_numpy(self.kept)
-        return Rows(self.numbers[self.kept], {name: column.take(places) for name, column in columns.items()})
+        return Rows(
+            self.numbers[self.kept], {name: column.take(places) for name, column in columns.items()}
+        )
 
     def values(self, bound: Bound, around: Mapping[str, Neighbours]) -> list[pa.Array]:
-        """The feature's column in pieces, filled from neighbours if that is its strategy; no row dropped."""
+        """The feature's column in pieces, filled from neighbours if that is its strategy; no row
+        dropped."""
         column = self.columns[bound.column]
         if strategy(bound.feature) in FILLS:
             return [fill(column, strategy(bound.feature), around[bound.column])]
         return list(column.chunks)
 
-    def encoded(self, bound: Bound, metadata: JSON, around: Mapping[str, Neighbours]) -> pa.ChunkedArray:
+    def encoded(
+        self, bound: Bound, metadata: JSON, around: Mapping[str, Neighbours]
+    ) -> pa.ChunkedArray:
         """The feature's encoded column, of the kept rows, in pieces."""
         pieces = self.values(bound, around)
         if self.kept is not None:
@@ -138,7 +158,10 @@ class BlockStatistics:
         self.ticks = Ticks(progress)
 
     def __call__(self, block: Block) -> States:
-        states = {each.feature.name: each.feature.partial(block.table.column(each.column)) for each in self.features}
+        states = {
+            each.feature.name: each.feature.partial(block.table.column(each.column))
+            for each in self.features
+        }
         self.ticks.add(block.table.num_rows)
         return states
 
@@ -172,7 +195,8 @@ class ShardSurvey:
 
 @dataclass(frozen=True)
 class ShardStatistics:
-    """shard → {feature: statistics}, for features whose values depend on other rows or on the row's number."""
+    """shard → {feature: statistics}, for features whose values depend on other rows or on the
+    row's number."""
 
     recipe: Recipe
     features: tuple[Bound, ...]
@@ -182,7 +206,9 @@ class ShardStatistics:
         shard = self.recipe.open(blocks, plan)
         states = {}
         for each in self.features:
-            parts = [each.feature.partial(piece) for piece in shard.values(each, self.around[plan.index])]
+            parts = [
+                each.feature.partial(piece) for piece in shard.values(each, self.around[plan.index])
+            ]
             merged = parts[0]
             for part in parts[1:]:
                 merged = each.feature.merge(merged, part)
@@ -207,11 +233,16 @@ class ShardWriter:
         self.splitter, self.carries, self.around = splitter, carries, around
         self.ticks = Ticks(progress)
 
-    def __call__(self, plan: ShardPlan, blocks: list[Block]) -> tuple[list[FileEntry | None], dict[Split, int]]:
+    def __call__(
+        self, plan: ShardPlan, blocks: list[Block]
+    ) -> tuple[list[FileEntry | None], dict[Split, int]]:
         shard = self.recipe.open(blocks, plan)
         splits = self.splitter.assign(shard.rows(self.splitter.needs), self.carries[plan.index])
-        entries: list[FileEntry | None] = [self.builder.write_split_map(plan.index, self._map(shard, splits))]
-        # Rows of train first, then validation, then test: one gather a column, and each split is a slice of it.
+        entries: list[FileEntry | None] = [
+            self.builder.write_split_map(plan.index, self._map(shard, splits))
+        ]
+        # Rows of train first, then validation, then test: one gather a column, and each split is a
+        # slice of it.
         places = [np.flatnonzero(splits == code).astype(np.int32) for code in range(len(SPLITS))]
         order = from_numpy(np.concatenate(places))
         columns = {}
@@ -224,13 +255,16 @@ class ShardWriter:
         start = 0
         for split, count in counts.items():
             if count:
-                entries.append(self.builder.write_shard(split, plan.index, table.slice(start, count)))
+                entries.append(
+                    self.builder.write_shard(split, plan.index, table.slice(start, count))
+                )
             start += count
         self.ticks.add(shard.size)
         return entries, counts
 
     def _map(self, shard: Shard, splits: np.ndarray) -> np.ndarray:
-        """The split of each row of the plan: int8 [size], -1 for a row that was dropped or not sampled."""
+        """The split of each row of the plan: int8 [size], -1 for a row that was dropped or not
+        sampled."""
         for places, count in ((shard.kept, len(shard.numbers)), (shard.sampled, shard.size)):
             if places is not None:
                 whole = np.full(count, -1, np.int8)
@@ -247,6 +281,8 @@ def _taken(pieces: Sequence[pa.Array], kept: np.ndarray) -> list[pa.Array]:
     found, start = [], 0
     for piece in pieces:
         low, high = np.searchsorted(kept, (start, start + len(piece)))
-        found.append(piece if high - low == len(piece) else piece.take(from_numpy(kept[low:high] - start)))
+        found.append(
+            piece if high - low == len(piece) else piece.take(from_numpy(kept[low:high] - start))
+        )
         start += len(piece)
     return found

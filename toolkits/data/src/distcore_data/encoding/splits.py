@@ -1,7 +1,9 @@
-"""Which split a row is in: a function of the seed, the row's number and the data's values, never of a partition.
+"""Which split a row is in: a function of the seed, the row's number and the data's values, never of
+a partition.
 
 random    each row by itself, from a hash of (seed, row number)
-hash      each row by itself, from a hash of a column's value: Ludwig's own, so the assignment is Ludwig's
+hash      each row by itself, from a hash of a column's value: Ludwig's own, so the assignment is
+          Ludwig's
 fixed     a column says it: 0, 1, 2, or train, validation, test
 stratify  in every class of a column each split has its proportion, to within one row
 datetime  by time: the earliest rows train, the latest test
@@ -31,7 +33,16 @@ from distcore_data.roles import SPLITTER
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins
 
-FIXED_VALUES = {"0": 0, "1": 1, "2": 2, "train": 0, "training": 0, "validation": 1, "val": 1, "test": 2}
+FIXED_VALUES = {
+    "0": 0,
+    "1": 1,
+    "2": 2,
+    "train": 0,
+    "training": 0,
+    "validation": 1,
+    "val": 1,
+    "test": 2,
+}
 
 
 class RandomSplitter(Splitter):
@@ -43,13 +54,16 @@ class RandomSplitter(Splitter):
 
 
 class HashSplitter(Splitter):
-    """By a hash of the column's value: rows of one value stay together, also when rows are added later."""
+    """By a hash of the column's value: rows of one value stay together, also when rows are added
+    later."""
 
     def assign(self, rows: Rows, carry: Any = None) -> np.ndarray:
         codes, values = coded(rows.columns[self.column or ""])
         first, second = (self.probabilities[0] * 2**32, self.probabilities[1] * 2**32)
         hashes = np.array([ludwig_hash(value) for value in values], np.float64)
-        splits = np.where(hashes < first, 0, np.where(hashes < first + second, 1, 2)).astype(np.int8)
+        splits = np.where(hashes < first, 0, np.where(hashes < first + second, 1, 2)).astype(
+            np.int8
+        )
         return splits[codes]
 
 
@@ -76,7 +90,8 @@ class FixedSplitter(Splitter):
 
 
 class GivenSplitter(Splitter):
-    """The dataset is several sets one after another; `partition_splits` gives the split of each block of the scan."""
+    """The dataset is several sets one after another; `partition_splits` gives the split of each
+    block of the scan."""
 
     def __init__(self, partition_splits: Callable[[], Sequence[int]]) -> None:
         super().__init__()
@@ -100,11 +115,14 @@ class GivenSplitter(Splitter):
 # ------------------------------------------------------------------ making one
 
 
-def make_splitter(options: Mapping[str, Any], seed: int, plugins: Plugins | None = None) -> Splitter:
-    """The splitter that `preprocessing.split` declares: type, probabilities, column, and what its own options say.
+def make_splitter(
+    options: Mapping[str, Any], seed: int, plugins: Plugins | None = None
+) -> Splitter:
+    """The splitter that `preprocessing.split` declares: type, probabilities, column, and what its
+    own options say.
 
-    Raises UserError for a column that is not named or probabilities that are none, PluginError for a type that nobody
-    offers."""
+    Raises UserError for a column that is not named or probabilities that are none, PluginError for
+    a type that nobody offers."""
     shared = {"type", "probabilities", "column"}
     return (plugins or environment_plugins()).make(
         SPLITTER,
@@ -116,7 +134,9 @@ def make_splitter(options: Mapping[str, Any], seed: int, plugins: Plugins | None
     )
 
 
-def builtin_splitter(name: str, seed: int, probabilities: Sequence[float], column: str | None) -> Splitter | None:
+def builtin_splitter(
+    name: str, seed: int, probabilities: Sequence[float], column: str | None
+) -> Splitter | None:
     """The toolkit's own splitter of a name, or None."""
     kinds: dict[str, type[Splitter]] = {
         "hash": HashSplitter,
@@ -130,7 +150,10 @@ def builtin_splitter(name: str, seed: int, probabilities: Sequence[float], colum
     if name not in kinds:
         return None
     if not column:
-        raise UserError(f"preprocessing.split.column is missing: {name} splits by a column. Name one of the dataset's.")
+        raise UserError(
+            f"preprocessing.split.column is missing: {name} splits by a column. Name one of the "
+            "dataset's."
+        )
     return kinds[name](seed, probabilities, column)
 
 
@@ -165,7 +188,9 @@ def ludwig_hash(value: Any) -> int:
 
     A text that spells a number or a truth value is hashed as what pandas would have made of it."""
     text = json.dumps({"value": math.nan if value is None else _as_read(value)}, ensure_ascii=True)
-    return crc32(base64.b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest(), altchars=b"__"))
+    return crc32(
+        base64.b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest(), altchars=b"__")
+    )
 
 
 def _as_read(value: Any) -> Any:

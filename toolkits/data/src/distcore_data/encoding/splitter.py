@@ -1,8 +1,9 @@
-"""What every splitter is: the base class, the rows it is asked about, and a column of theirs as codes.
+"""What every splitter is: the base class, the rows it is asked about, and a column of theirs as
+codes.
 
-A splitter is asked about the kept rows of one shard at a time (rows that were dropped or not sampled are not in any
-split). One that has to know about other rows first surveys every shard; what it must know of the shards before comes
-back to it as the shard's carry.
+A splitter is asked about the kept rows of one shard at a time (rows that were dropped or not
+sampled are not in any split). One that has to know about other rows first surveys every shard; what
+it must know of the shards before comes back to it as the shard's carry.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ PROBABILITIES = (0.7, 0.1, 0.2)
 class Rows:
     """The kept rows of a shard. numbers: their global row numbers, int64 [n], increasing.
 
-    columns: the columns that the splitter needs, each [n]; chunks may have dictionaries of their own."""
+    columns: the columns that the splitter needs, each [n]; chunks may have dictionaries of their
+        own."""
 
     numbers: np.ndarray
     columns: Mapping[str, pa.ChunkedArray]
@@ -43,7 +45,10 @@ class Splitter:
     surveys: ClassVar[bool] = False
 
     def __init__(
-        self, seed: int = 0, probabilities: Sequence[float] = PROBABILITIES, column: str | None = None
+        self,
+        seed: int = 0,
+        probabilities: Sequence[float] = PROBABILITIES,
+        column: str | None = None,
     ) -> None:
         self.seed = seed
         self.column = column
@@ -93,14 +98,15 @@ def checked_probabilities(probabilities: Sequence[float]) -> tuple[float, float,
     shares = tuple(map(float, probabilities))
     if len(shares) != 3 or min(shares) < 0 or not math.isclose(sum(shares), 1.0, abs_tol=1e-6):
         raise UserError(
-            f"preprocessing.split.probabilities: {list(probabilities)} are no shares of train, validation and test. "
-            "Give three numbers, none negative, that sum to 1."
+            f"preprocessing.split.probabilities: {list(probabilities)} are no shares of train, "
+            "validation and test. Give three numbers, none negative, that sum to 1."
         )
     return shares[0], shares[1], shares[2]
 
 
 def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[Any]]:
-    """Codes [n] into the list of distinct values (None if values are missing). Numbers and texts are taken too."""
+    """Codes [n] into the list of distinct values (None if values are missing). Numbers and texts
+    are taken too."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if column.num_chunks == 0:
@@ -114,5 +120,7 @@ def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[Any]]:
 def _codes(indices: pa.Array, missing: int) -> np.ndarray:
     if not indices.null_count:
         return to_numpy(indices)
-    plain = np.frombuffer(indices.buffers()[1], np.int32)[indices.offset : indices.offset + len(indices)]
+    plain = np.frombuffer(indices.buffers()[1], np.int32)[
+        indices.offset : indices.offset + len(indices)
+    ]
     return np.where(valid(pa.chunked_array([indices])), plain, np.int32(missing))

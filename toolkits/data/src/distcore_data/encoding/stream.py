@@ -1,8 +1,9 @@
-"""New data through fitted features, for prediction and evaluation: encoded batches in the order of the rows.
+"""New data through fitted features, for prediction and evaluation: encoded batches in the order of
+the rows.
 
-Missing values are treated as at fit time. As in Ludwig, that includes drop_row: a row that misses a value of an input
-with that strategy cannot be predicted, and one that misses such a target cannot be scored, so it is left out, with a
-warning; `EncodedStream.dropped` names these rows.
+Missing values are treated as at fit time. As in Ludwig, that includes drop_row: a row that misses a
+value of an input with that strategy cannot be predicted, and one that misses such a target cannot
+be scored, so it is left out, with a warning; `EncodedStream.dropped` names these rows.
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ log = logging.getLogger("distcore")
 
 
 def encode_stream(
-    source: Source, features: Features, roles: Sequence[str] = ("input", "output"), target_bytes: int = TARGET_BYTES
+    source: Source,
+    features: Features,
+    roles: Sequence[str] = ("input", "output"),
+    target_bytes: int = TARGET_BYTES,
 ) -> EncodedStream:
     """Encode every row of a source with fitted features; iterate over (start, batch).
 
-    roles: ("input",) for prediction, ("input", "output") for evaluation. start: how many rows came before.
+    roles: ("input",) for prediction, ("input", "output") for evaluation. start: how many rows came
+        before.
     batch: a column for each feature, [n]. Raises DataError or UserError as reading and encoding do.
     """
     return EncodedStream(source.partitions(target_bytes), features, roles)
@@ -53,22 +58,27 @@ def survey(partition: Partition, columns: Sequence[str]) -> dict[str, Ends]:
 
 
 def surroundings(found: Sequence[Mapping[str, Ends]]) -> list[dict[str, Neighbours]]:
-    """What lies around each of the partitions, from what `survey` found in all of them, in order."""
+    """What lies around each of the partitions, from what `survey` found in all of them, in
+    order."""
     by_name = {name: neighbours([each[name] for each in found]) for name in found[0]}
     return [{name: by_name[name][number] for name in by_name} for number in range(len(found))]
 
 
 def _recipe(features: Features, roles: Sequence[str]) -> Recipe:
-    chosen = [*(features.inputs if "input" in roles else ()), *(features.outputs if "output" in roles else ())]
+    chosen = [
+        *(features.inputs if "input" in roles else ()),
+        *(features.outputs if "output" in roles else ()),
+    ]
     return Recipe(tuple(Bound(each, features.source_columns[each.name]) for each in chosen))
 
 
 def tell_left_out(rows: int, left_out: int, first: int) -> None:
-    """Warn that rows were left out of `rows`; first: the number of the first of them, counted from 0."""
+    """Warn that rows were left out of `rows`; first: the number of the first of them, counted
+    from 0."""
     if left_out:
         log.warning(
-            "%d of %d rows were left out, because a value with the strategy drop_row is missing; the first is row "
-            "%d (counted from 0).",
+            "%d of %d rows were left out, because a value with the strategy drop_row is missing; "
+            "the first is row %d (counted from 0).",
             left_out,
             rows,
             first,
@@ -87,11 +97,14 @@ class Piece(NamedTuple):
 
 
 class EncodedStream:
-    """What `encode_stream` gives. Threads read ahead, a few partitions at most; memory does not grow with the rows.
+    """What `encode_stream` gives. Threads read ahead, a few partitions at most; memory does not
+    grow with the rows.
 
-    partitions: in row order. around: what lies around each of them, if that is known already (these are then some
-    partitions of a larger dataset, and nobody is told here about rows that are left out). threads: 0 for one a CPU.
-    rows: rows of the source that were read so far. dropped: row numbers that were left out, int64, in order.
+    partitions: in row order. around: what lies around each of them, if that is known already (these
+    are then some partitions of a larger dataset, and nobody is told here about rows that are left
+    out). threads: 0 for one a CPU.
+    rows: rows of the source that were read so far. dropped: row numbers that were left out, int64,
+        in order.
     """
 
     def __init__(
@@ -140,11 +153,14 @@ class EncodedStream:
     def _ahead(
         self, pool: ThreadPoolExecutor, around: Sequence[Mapping[str, Neighbours]]
     ) -> Iterator[tuple[int, np.ndarray | None, pa.RecordBatch]]:
-        """Partitions encoded by the pool, in order; what is under way when the reader stops is waited for."""
+        """Partitions encoded by the pool, in order; what is under way when the reader stops is
+        waited for."""
         waiting: deque[Future[tuple[int, np.ndarray | None, pa.RecordBatch]]] = deque()
         try:
             for number, partition in enumerate(self.partitions):
-                waiting.append(pool.submit(self._encode, partition, around[number] if around else {}))
+                waiting.append(
+                    pool.submit(self._encode, partition, around[number] if around else {})
+                )
                 if len(waiting) > self._threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -168,7 +184,10 @@ class EncodedStream:
         return table.num_rows, shard.kept, pa.record_batch(columns)
 
     def _survey(self, pool: ThreadPoolExecutor) -> Sequence[Mapping[str, Neighbours]]:
-        """The neighbours of every partition, if missing values are filled from other rows: reads everything once."""
+        """The neighbours of every partition, if missing values are filled from other rows: reads
+        everything once."""
         if self._around is not None or not self._surveyed:
             return self._around or []
-        return surroundings(list(pool.map(lambda partition: survey(partition, self._surveyed), self.partitions)))
+        return surroundings(
+            list(pool.map(lambda partition: survey(partition, self._surveyed), self.partitions))
+        )

@@ -35,7 +35,9 @@ class Delimited(NamedTuple):
         from distcore_data.sources.head import delimited_head
 
         limit = given.head_bytes
-        return delimited_head(given.local, given.shown, self.delimiter, rows, given.options, given.place, limit)
+        return delimited_head(
+            given.local, given.shown, self.delimiter, rows, given.options, given.place, limit
+        )
 
 
 class Json(NamedTuple):
@@ -55,13 +57,17 @@ class Json(NamedTuple):
         with watched([file]):
             text = unpacked(given.local, given.shown, given.place)
             if self.may_be_document and is_document(text):
-                return HeldSource(document_table(text, given.shown), "json", file, raw, nulls, given.place)
+                return HeldSource(
+                    document_table(text, given.shown), "json", file, raw, nulls, given.place
+                )
             return JsonSource(text, file, raw, nulls, given.place)
 
     def sample(self, given: Given, rows: int) -> pa.Table:
         from distcore_data.sources.head import json_head
 
-        return json_head(given.local, given.shown, self.may_be_document, rows, given.place, given.head_bytes)
+        return json_head(
+            given.local, given.shown, self.may_be_document, rows, given.place, given.head_bytes
+        )
 
 
 class Parquet(NamedTuple):

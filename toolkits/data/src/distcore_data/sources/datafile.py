@@ -1,8 +1,10 @@
-"""A dataset's file as it was when it was opened: whoever reads it later finds out if it is another by then.
+"""A dataset's file as it was when it was opened: whoever reads it later finds out if it is another
+by then.
 
-A cache is found by the digest of its data, so rows of other data must never get under that digest. Inode, size and both
-times of change are compared before and after each read, and again before anything is committed. The times tell of the
-beginning of a write alone, so a file that changed shortly before is also digested at both ends. Files are read, never
+A cache is found by the digest of its data, so rows of other data must never get under that digest.
+Inode, size and both times of change are compared before and after each read, and again before
+anything is committed. The times tell of the beginning of a write alone, so a file that changed
+shortly before is also digested at both ends. Files are read, never
 mapped: a mapping of a file that somebody cuts short ends the process.
 """
 
@@ -25,10 +27,12 @@ from distcore_core.errors import DataError
 from distcore_data.sources.digests import file_digest
 
 TICK = 0.02
-"""Seconds within which two changes may get the same time: the kernel's clock for files ticks every 4 to 10 ms."""
+"""Seconds within which two changes may get the same time: the kernel's clock for files ticks
+every 4 to 10 ms."""
 
 RECENT = 60.0
-"""Seconds after which no write that set a file's times can still be under way, through a mapping included."""
+"""Seconds after which no write that set a file's times can still be under way, through a mapping
+included."""
 
 
 class State(NamedTuple):
@@ -44,9 +48,9 @@ class State(NamedTuple):
 class DataFile:
     """A file of a dataset, and how it was when the dataset was opened on the machine `host`.
 
-    shown: what the user calls it. content: its digest, if it had changed shortly before. Travels with partitions: on
-    another machine, whose view of inodes and times may be its own, the size is compared, and that nothing changes
-    during a read.
+    shown: what the user calls it. content: its digest, if it had changed shortly before. Travels
+    with partitions: on another machine, whose view of inodes and times may be its own, the size is
+    compared, and that nothing changes during a read.
     """
 
     path: str
@@ -62,7 +66,8 @@ class DataFile:
 
     @classmethod
     def given(cls, path: str | Path, shown: str) -> DataFile:
-        """A file of the user's, as it is now; first waits until a change that comes next would show in its times."""
+        """A file of the user's, as it is now; first waits until a change that comes next would
+        show in its times."""
         found = cls.at(path, shown)
         while 0 <= (age := time.time() - found.state.changed / 1e9) < TICK:
             time.sleep(TICK - age)
@@ -80,8 +85,8 @@ class DataFile:
             self._compare(_state(self.path))
         except FileNotFoundError as error:
             raise DataError(
-                f"{self.shown}: the file was removed, or got another name, while it was being read. Nothing that was "
-                "read of it is kept. Put it back, and run again."
+                f"{self.shown}: the file was removed, or got another name, while it was being "
+                "read. Nothing that was read of it is kept. Put it back, and run again."
             ) from error
         if content and self.content is not None:
             with self.unchanged():
@@ -91,8 +96,8 @@ class DataFile:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """The block reads the file. Raises DataError if the file is another one before or after, FileNotFoundError if
-        it is not there: this may be a machine that does not see it.
+        """The block reads the file. Raises DataError if the file is another one before or after,
+        FileNotFoundError if it is not there: this may be a machine that does not see it.
 
         A file that is another by then is also told of if the block fails, for that is why."""
         before = _state(self.path)
@@ -105,18 +110,21 @@ class DataFile:
         self._compare(_state(self.path), before)
 
     def read(self, start: int, stop: int) -> pa.Buffer:
-        """The bytes [start, stop), in memory of their own. Raises as `check` if they are not those of the file."""
+        """The bytes [start, stop), in memory of their own. Raises as `check` if they are not
+        those of the file."""
         with self.unchanged():
             return read_range(self.path, start, stop)
 
     def _compare(self, now: State, before: State | None = None) -> None:
-        if now.bytes != self.state.bytes or now != (self.state if self.host == _host() else before or now):
+        if now.bytes != self.state.bytes or now != (
+            self.state if self.host == _host() else before or now
+        ):
             raise self._changed()
 
     def _changed(self) -> DataError:
         return DataError(
-            f"{self.shown}: the file changed while it was being read. Nothing that was read of it is kept. "
-            "Run again when it is complete and nobody writes to it."
+            f"{self.shown}: the file changed while it was being read. Nothing that was read of it "
+            "is kept. Run again when it is complete and nobody writes to it."
         )
 
 
@@ -126,15 +134,16 @@ class FileSource(SourceBase):
     files: Sequence[DataFile]
 
     def check_unchanged(self, content: bool = True) -> None:
-        """Raises DataError naming the first file that is not as it was when the dataset was opened."""
+        """Raises DataError naming the first file that is not as it was when the dataset was
+        opened."""
         for each in self.files:
             each.check(content)
 
 
 @contextmanager
 def watched(files: Sequence[DataFile]) -> Iterator[None]:
-    """The block opens the files. If it fails, raises DataError for one that is not as it was: what changes meanwhile
-    may look like anything."""
+    """The block opens the files. If it fails, raises DataError for one that is not as it was: what
+    changes meanwhile may look like anything."""
     try:
         yield
     except Exception:
@@ -144,7 +153,8 @@ def watched(files: Sequence[DataFile]) -> Iterator[None]:
 
 
 def read_range(path: str | Path, start: int, stop: int) -> pa.Buffer:
-    """The bytes [start, stop) of a file, in memory of their own. Raises OSError if it is shorter."""
+    """The bytes [start, stop) of a file, in memory of their own. Raises OSError if it is
+    shorter."""
     found = pa.allocate_buffer(stop - start)
     view, filled = memoryview(found).cast("B"), 0
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -167,7 +177,8 @@ def _state(path: str | Path) -> State:
 
 @functools.cache
 def _keeps_inodes(device: int) -> bool:
-    """Whether a file has one inode as long as it is there: file systems by FUSE may number what they forgot anew."""
+    """Whether a file has one inode as long as it is there: file systems by FUSE may number what
+    they forgot anew."""
     try:
         return not file_system(device, Path("/proc/self/mountinfo").read_text()).startswith("fuse")
     except OSError:

@@ -1,4 +1,5 @@
-"""csv, tsv and other delimited text: newline-aligned byte ranges that any engine parses by itself."""
+"""csv, tsv and other delimited text: newline-aligned byte ranges that any engine parses by
+itself."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ HEAD = 1 << 16
 """Bytes looked at to see which null spellings a file uses."""
 
 BLOCK = 1 << 22
-"""Bytes that the parser takes at once: smaller ones cost calls, larger ones fall out of the processor's cache."""
+"""Bytes that the parser takes at once: smaller ones cost calls, larger ones fall out of the
+processor's cache."""
 
 
 class DelimitedPartition(DelimitedRange):
@@ -45,7 +47,9 @@ class DelimitedPartition(DelimitedRange):
             if batch is not None and self._texts_are_plain(batch):
                 return batch
         try:
-            table = (self._read_plainly(text, types) if self.plain else None) or self.parse(text, types)
+            table = (self._read_plainly(text, types) if self.plain else None) or self.parse(
+                text, types
+            )
         except pa.ArrowInvalid as error:
             return read_carefully(self, text, error)
         columns = []
@@ -57,7 +61,8 @@ class DelimitedPartition(DelimitedRange):
         return pa.record_batch(columns, names=[name for name, _ in self.raw])
 
     def _read_plainly(self, text: pa.Buffer, types: Mapping[str, pa.DataType]) -> pa.Table | None:
-        """As `parse`, but spellings and encoding are looked at in distinct values; None if it is not the same."""
+        """As `parse`, but spellings and encoding are looked at in distinct values; None if it is
+        not the same."""
         try:
             table = self.parse(text, types, plain=True)
         except pa.ArrowInvalid:
@@ -110,7 +115,8 @@ def prepare(
     prefer: str | None = None,
     limit: int | None = None,
 ) -> Prepared:
-    """Unpack, refuse what is no text, turn to UTF-8, find the dialect. limit: bytes wanted at most of a packed file."""
+    """Unpack, refuse what is no text, turn to UTF-8, find the dialect. limit: bytes wanted at
+    most of a packed file."""
     plain = unpacked(path, shown, place, limit)
     if options.encoding is None:
         refuse_binary(plain, shown)
@@ -119,7 +125,8 @@ def prepare(
 
 
 class DelimitedSource(FileSource):
-    """A delimited text as a `Source`. original: the file as it was given, whose bytes the digest is taken of."""
+    """A delimited text as a `Source`. original: the file as it was given, whose bytes the digest
+    is taken of."""
 
     def __init__(
         self,
@@ -141,7 +148,9 @@ class DelimitedSource(FileSource):
     def _scan(self) -> ranges.Scan:
         if self._scanned is None:
             dialect = self._file.dialect
-            found = ranges.scan(self._file.path, dialect.text_start, dialect.delimiter, dialect.quote)
+            found = ranges.scan(
+                self._file.path, dialect.text_start, dialect.delimiter, dialect.quote
+            )
             if found.regular and found.unclosed is not None:
                 self._refuse_open_quote(found.unclosed)
             self._scanned = found
@@ -152,7 +161,14 @@ class DelimitedSource(FileSource):
         content = self._scan().digest if self._read in self.files else self._content
         dialect = self._file.dialect
         return combined(
-            ["delimited", content, dialect.delimiter, dialect.quote, self._options.encoding, self._options.null_values]
+            [
+                "delimited",
+                content,
+                dialect.delimiter,
+                dialect.quote,
+                self._options.encoding,
+                self._options.null_values,
+            ]
         )
 
     def partitions(self, target_bytes: int) -> Sequence[DelimitedPartition]:
@@ -162,7 +178,9 @@ class DelimitedSource(FileSource):
         if found.regular:
             offsets = ranges.cuts(path, start, target_bytes, dialect.newline, found, dialect.quote)
         else:
-            offsets, unclosed = records.walked_cuts(path, start, target_bytes, dialect.delimiter, dialect.quote)
+            offsets, unclosed = records.walked_cuts(
+                path, start, target_bytes, dialect.delimiter, dialect.quote
+            )
             if unclosed is not None:
                 self._refuse_open_quote(unclosed)
         plain = self._is_plain(offsets)
@@ -186,10 +204,11 @@ class DelimitedSource(FileSource):
         return partitions
 
     def _is_plain(self, offsets: Sequence[int]) -> bool:
-        """Whether the fast way of reading is worth trying: every other null spelling is recognised when it comes.
+        """Whether the fast way of reading is worth trying: every other null spelling is recognised
+        when it comes.
 
-        Strings would have to be looked at one by one, a spelling that is a number could not be told from one, and
-        if a column's first lines hold a spelling, most partitions will."""
+        Strings would have to be looked at one by one, a spelling that is a number could not be told
+        from one, and if a column's first lines hold a spelling, most partitions will."""
         nulls = self._options.null_values
         if "" not in nulls or len(nulls) < 3 or any(raw == "string" for _, raw in self._raw):
             return False
@@ -200,7 +219,10 @@ class DelimitedSource(FileSource):
             head = file.read(min(HEAD, offsets[-1] - offsets[0]))
         fields = set(
             re.split(
-                rb"[\r\n" + re.escape((self._file.dialect.delimiter + self._file.dialect.quote).encode()) + b"]+", head
+                rb"[\r\n"
+                + re.escape((self._file.dialect.delimiter + self._file.dialect.quote).encode())
+                + b"]+",
+                head,
             )
         )
         return not fields & {spelling.encode() for spelling in nulls if spelling}
@@ -217,6 +239,7 @@ class DelimitedSource(FileSource):
         dialect = self._file.dialect
         line = ranges.line_number(self._file.path, offset, dialect.newline)
         raise DataError(
-            f"{self._file.shown}, line {line}: a quote ({dialect.quote}) opens here and never closes. Close it, double "
-            f"it if it is part of a text, or set preprocessing.csv.quote to '' if quotes mean nothing in this file."
+            f"{self._file.shown}, line {line}: a quote ({dialect.quote}) opens here and never "
+            "closes. Close it, double it if it is part of a text, or set preprocessing.csv.quote "
+            "to '' if quotes mean nothing in this file."
         )

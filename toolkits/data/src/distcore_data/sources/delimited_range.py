@@ -1,4 +1,5 @@
-"""A newline-aligned byte range of a delimited text: what it is, its bytes, and how Arrow parses them."""
+"""A newline-aligned byte range of a delimited text: what it is, its bytes, and how Arrow parses
+them."""
 
 from __future__ import annotations
 
@@ -15,10 +16,12 @@ from distcore_data.sources.dialect import Dialect
 
 @dataclass(frozen=True)
 class DelimitedRange:
-    """The rows in the bytes [start, stop) of a file; `block` is how much of it the parser takes at once.
+    """The rows in the bytes [start, stop) of a file; `block` is how much of it the parser takes at
+    once.
 
-    plain: expect the empty text to be the only null spelling that occurs; if another one does, it is read again.
-    Looking every value up among nineteen spellings costs an eighth of the parsing. quotes: whether there may be some.
+    plain: expect the empty text to be the only null spelling that occurs; if another one does, it
+    is read again. Looking every value up among nineteen spellings costs an eighth of the parsing.
+    quotes: whether there may be some.
     """
 
     file: DataFile
@@ -43,12 +46,17 @@ class DelimitedRange:
         block: int | None = None,
         plain: bool = False,
     ) -> pa.Table:
-        """The columns in `types` (none: all, as bytes). Raises ArrowInvalid as the Arrow reader does."""
+        """The columns in `types` (none: all, as bytes). Raises ArrowInvalid as the Arrow reader
+        does."""
         read = pacsv.ReadOptions(
-            use_threads=False, column_names=self.dialect.names, block_size=min(block or self.block, len(text) + 1)
+            use_threads=False,
+            column_names=self.dialect.names,
+            block_size=min(block or self.block, len(text) + 1),
         )
         parse = pacsv.ParseOptions(
-            delimiter=self.dialect.delimiter, quote_char=self.dialect.quote or False, invalid_row_handler=handler
+            delimiter=self.dialect.delimiter,
+            quote_char=self.dialect.quote or False,
+            invalid_row_handler=handler,
         )
         convert = pacsv.ConvertOptions(
             column_types=types,
@@ -71,7 +79,9 @@ class _Line:
 
     def __call__(self, row: int) -> str:
         part = self.partition
-        walk = records.records(memoryview(self.text).tobytes(), 0, part.dialect.delimiter, part.dialect.quote)
+        walk = records.records(
+            memoryview(self.text).tobytes(), 0, part.dialect.delimiter, part.dialect.quote
+        )
         start = next(start for index, (start, _) in enumerate(walk) if index == row)
         line = ranges.line_number(part.file.path, part.start + start, part.dialect.newline)
         return f"{part.file.shown}, line {line}"

@@ -1,4 +1,5 @@
-"""A range of delimited text that the fast reader refused: read it with care, or say what is wrong and on which line."""
+"""A range of delimited text that the fast reader refused: read it with care, or say what is
+wrong and on which line."""
 
 from __future__ import annotations
 
@@ -16,18 +17,22 @@ from distcore_data.sources.values import TYPES, typed
 def read_carefully(part: DelimitedRange, text: pa.Buffer, error: pa.ArrowInvalid) -> pa.RecordBatch:
     """The rows of the range, or DataError for the first thing in it that is wrong.
 
-    Every column is read as bytes and then converted by the rules that other formats share, so True and False are
-    numbers here too.
+    Every column is read as bytes and then converted by the rules that other formats share, so True
+    and False are numbers here too.
     """
     content = memoryview(text).tobytes()
     if not content.strip():
-        return pa.RecordBatch.from_pylist([], schema=pa.schema([(name, TYPES[raw]) for name, raw in part.raw]))
+        return pa.RecordBatch.from_pylist(
+            [], schema=pa.schema([(name, TYPES[raw]) for name, raw in part.raw])
+        )
     _refuse_ragged(part, text)
     place = part.place(text)
     try:
         table = part.parse(text, {name: pa.binary() for name, _ in part.raw}, block=len(text) + 1)
     except pa.ArrowInvalid as again:
-        raise DataError(f"{part.file.shown}: no delimited text ({again}). Check delimiter and quote.") from error
+        raise DataError(
+            f"{part.file.shown}: no delimited text ({again}). Check delimiter and quote."
+        ) from error
     columns = []
     for name, raw in part.raw:
         column = table.column(name).combine_chunks()
@@ -57,9 +62,10 @@ def _refuse_ragged(part: DelimitedRange, text: pa.Buffer) -> None:
     row = bad[0]
     line = part.place(text)(row.number - 1)
     raise DataError(
-        f"{line}: {row.actual_columns} value{'s' if row.actual_columns != 1 else ''} where the header has "
-        f"{row.expected_columns} columns: {row.text[:60]!r}. Correct the row, or set preprocessing.csv.delimiter or "
-        f"quote if {part.dialect.delimiter!r} and {part.dialect.quote!r} are not what the file uses."
+        f"{line}: {row.actual_columns} value{'s' if row.actual_columns != 1 else ''} where the "
+        f"header has {row.expected_columns} columns: {row.text[:60]!r}. Correct the row, or set "
+        f"preprocessing.csv.delimiter or quote if {part.dialect.delimiter!r} and "
+        f"{part.dialect.quote!r} are not what the file uses."
     )
 
 

@@ -1,8 +1,9 @@
-"""What a delimited text looks like: delimiter, quote, header and line ends, found in its first lines.
+"""What a delimited text looks like: delimiter, quote, header and line ends, found in its first
+lines.
 
-A candidate delimiter fits when every line, quoted fields considered, has as many fields as the header. Of those that
-fit, the one that gives most fields wins; ties go by the order of `DELIMITERS`. The same bytes always give the same
-answer.
+A candidate delimiter fits when every line, quoted fields considered, has as many fields as the
+header. Of those that fit, the one that gives most fields wins; ties go by the order of
+`DELIMITERS`. The same bytes always give the same answer.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ LINES = 500
 class Dialect:
     """How a text is written.
 
-    names: the header's columns. text_start: byte where the text begins (behind a mark). data_start: byte behind the
-    header. newline: the byte that ends lines.
+    names: the header's columns. text_start: byte where the text begins (behind a mark). data_start:
+    byte behind the header. newline: the byte that ends lines.
     """
 
     delimiter: str
@@ -43,14 +44,20 @@ class Dialect:
     newline: bytes
 
 
-def find_dialect(path: Path, shown: str, options: DelimitedOptions, prefer: str | None = None) -> Dialect:
-    """The dialect of a UTF-8 file; what `options` gives is taken as given, and `prefer` is tried first.
+def find_dialect(
+    path: Path, shown: str, options: DelimitedOptions, prefer: str | None = None
+) -> Dialect:
+    """The dialect of a UTF-8 file; what `options` gives is taken as given, and `prefer` is tried
+    first.
 
     Raises DataError for a file without rows and for column names that occur twice.
     """
     for name, value, least in (("delimiter", options.delimiter, 1), ("quote", options.quote, 0)):
         if value is not None and (not least <= len(value.encode()) <= 1 or value in ("\r", "\n")):
-            raise DataError(f"preprocessing.csv.{name} is {value!r}; give one ASCII character that is no line end.")
+            raise DataError(
+                f"preprocessing.csv.{name} is {value!r}; give one ASCII character that is no line "
+                "end."
+            )
     size = os.path.getsize(path)
     length = HEAD
     while True:
@@ -58,14 +65,17 @@ def find_dialect(path: Path, shown: str, options: DelimitedOptions, prefer: str 
         start = len(UTF8_MARK) if head.startswith(UTF8_MARK) else 0
         if not head[start:].strip():
             if whole:
-                raise DataError(f"{shown}: the file is empty. Give a file with a header line and rows below it.")
+                raise DataError(
+                    f"{shown}: the file is empty. Give a file with a header line and rows below it."
+                )
         else:
             found = _dialect(head, start, whole, shown, options, prefer)
             if found is not None:
                 return found
         if length >= LONGEST_HEADER:
             raise DataError(
-                f"{shown}: no line ends within the first {length >> 20} MiB. Check the file and its quotes."
+                f"{shown}: no line ends within the first {length >> 20} MiB. Check the file and "
+                "its quotes."
             )
         length *= 4
 
@@ -92,13 +102,20 @@ def _dialect(
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         listed = ", ".join(map(repr, twice))
-        raise DataError(f"{shown}: the header names {listed} more than once. Give every column a name of its own.")
+        raise DataError(
+            f"{shown}: the header names {listed} more than once. Give every column a name of its "
+            "own."
+        )
     if whole and not head[end:].strip():
-        raise DataError(f"{shown}: the file has a header and no rows. Give a file with rows below the header.")
+        raise DataError(
+            f"{shown}: the file has a header and no rows. Give a file with rows below the header."
+        )
     return Dialect(delimiter, quote, names, start, end, newline)
 
 
-def _choose(head: bytes, whole: bool, options: DelimitedOptions, prefer: str | None) -> tuple[str, str]:
+def _choose(
+    head: bytes, whole: bool, options: DelimitedOptions, prefer: str | None
+) -> tuple[str, str]:
     """(delimiter, quote) that fit the head best."""
     delimiters: tuple[str, ...] = DELIMITERS if options.delimiter is None else (options.delimiter,)
     if prefer is not None and options.delimiter is None:
@@ -120,7 +137,8 @@ def _choose(head: bytes, whole: bool, options: DelimitedOptions, prefer: str | N
 
 
 def _fit(rows: list[list[str]]) -> tuple[float, int]:
-    """Share of rows that have as many fields as the header, and that number; one field alone is the last resort."""
+    """Share of rows that have as many fields as the header, and that number; one field alone is
+    the last resort."""
     if not rows or len(rows[0]) < 2:
         return 0.0, 1
     width = len(rows[0])
@@ -128,7 +146,8 @@ def _fit(rows: list[list[str]]) -> tuple[float, int]:
 
 
 def _wrapped(head: bytes, whole: bool, delimiter: str) -> bool:
-    """Whether single quotes are the quotes: there are no others, and every row has a field wrapped in them."""
+    """Whether single quotes are the quotes: there are no others, and every row has a field
+    wrapped in them."""
     if b'"' in head or b"'" not in head:
         return False
     d = re.escape(delimiter.encode())
@@ -138,7 +157,8 @@ def _wrapped(head: bytes, whole: bool, delimiter: str) -> bool:
 
 
 def _sample(head: bytes, whole: bool, delimiter: str, quote: str) -> Iterator[tuple[int, int]]:
-    """Where the head's first records lie; one that the head cuts is left out, unless it is the only one."""
+    """Where the head's first records lie; one that the head cuts is left out, unless it is the
+    only one."""
     for count, (start, end) in enumerate(records(head, 0, delimiter, quote)):
         if count == LINES or (count and end == len(head) and not whole):
             return
@@ -146,7 +166,8 @@ def _sample(head: bytes, whole: bool, delimiter: str, quote: str) -> Iterator[tu
 
 
 def _sample_rows(head: bytes, whole: bool, delimiter: str, quote: str) -> list[list[str]]:
-    """The head's first records as fields; none if the delimiter is nowhere, which fits nothing either way."""
+    """The head's first records as fields; none if the delimiter is nowhere, which fits nothing
+    either way."""
     if delimiter.encode() not in head:
         return []
     if quote.encode() not in head:

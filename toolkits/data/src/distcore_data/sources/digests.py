@@ -19,7 +19,8 @@ SLICE_ROWS = 1 << 16
 
 
 def file_digest(path: str | Path) -> str:
-    """xxh3_128 of the file's bytes, in hex. The piece stays in the processor's cache between read and hash."""
+    """xxh3_128 of the file's bytes, in hex. The piece stays in the processor's cache between
+    read and hash."""
     hasher = xxhash.xxh3_128()
     piece = bytearray(PIECE)
     view = memoryview(piece)
@@ -30,7 +31,8 @@ def file_digest(path: str | Path) -> str:
 
 
 def combined(parts: Iterable[object]) -> str:
-    """One digest of several values, each by its repr; where one ends and the next begins matters."""
+    """One digest of several values, each by its repr; where one ends and the next begins
+    matters."""
     hasher = xxhash.xxh3_128()
     for part in parts:
         text = repr(part).encode()
@@ -40,8 +42,11 @@ def combined(parts: Iterable[object]) -> str:
 
 
 def table_digest(table: pa.Table, columns: Sequence[str]) -> str:
-    """Digest of the columns' names, types and values, independent of chunks, offsets and dictionaries."""
-    return combined([table.num_rows, *((name, *_column_digest(table.column(name))) for name in columns)])
+    """Digest of the columns' names, types and values, independent of chunks, offsets and
+    dictionaries."""
+    return combined(
+        [table.num_rows, *((name, *_column_digest(table.column(name))) for name in columns)]
+    )
 
 
 def _column_digest(column: pa.ChunkedArray) -> tuple[str, ...]:
@@ -51,7 +56,9 @@ def _column_digest(column: pa.ChunkedArray) -> tuple[str, ...]:
     as_text = is_text(value_type) or pt.is_decimal(value_type)
     for chunk in column.chunks:
         for start in range(0, len(chunk), SLICE_ROWS):
-            values = _plain(chunk.slice(start, SLICE_ROWS), pa.large_utf8() if as_text else value_type)
+            values = _plain(
+                chunk.slice(start, SLICE_ROWS), pa.large_utf8() if as_text else value_type
+            )
             valid = np.asarray(values.is_valid())
             if as_text:
                 values = values.fill_null("")
@@ -85,7 +92,8 @@ def _text_bytes(texts: pa.Array) -> memoryview:
 
 
 def _fixed(values: pa.Array) -> np.ndarray:
-    """Numbers, booleans, dates and times as a NumPy array; what stands where a value is missing is of no meaning."""
+    """Numbers, booleans, dates and times as a NumPy array; what stands where a value is missing
+    is of no meaning."""
     if pt.is_boolean(values.type):
         values = values.cast(pa.uint8())
     elif pt.is_temporal(values.type):

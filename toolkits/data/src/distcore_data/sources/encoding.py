@@ -33,28 +33,36 @@ def refuse_binary(path: Path, shown: str) -> None:
         head = file.read(HEAD)
     for magic, what, format_ in KINDS:
         if head.startswith(magic):
-            advice = f"Give its format as {format_}." if format_ else "Turn it into csv or parquet first."
+            advice = (
+                f"Give its format as {format_}."
+                if format_
+                else "Turn it into csv or parquet first."
+            )
             raise DataError(f"{shown}: this is {what}, not text. {advice}")
     _refuse_pickle(head, shown)
     at = head.find(b"\0")
     if at >= 0 and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(
-            f"{shown}: byte {at} (line {head.count(10, 0, at) + 1}) is NUL, so this is not UTF-8 text. If it is UTF-16 "
-            f"text, set preprocessing.csv.encoding to utf-16-le or utf-16-be; otherwise write it as csv or parquet."
+            f"{shown}: byte {at} (line {head.count(10, 0, at) + 1}) is NUL, so this is not UTF-8 "
+            "text. If it is UTF-16 text, set preprocessing.csv.encoding to utf-16-le or utf-16-be; "
+            "otherwise write it as csv or parquet."
         )
 
 
 def refuse_foreign(path: str | Path, shown: str, what: str, error: Exception) -> NoReturn:
-    """Raise DataError for a file that Arrow cannot open as `what`: a pickle is called one, else Arrow's own words.
+    """Raise DataError for a file that Arrow cannot open as `what`: a pickle is called one, else
+    Arrow's own words.
 
-    Raises FileNotFoundError for one that is not there: on another machine than the one that found it, say."""
+    Raises FileNotFoundError for one that is not there: on another machine than the one that
+    found it, say."""
     if not os.path.lexists(path):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
     if Path(path).is_file():
         with open(path, "rb") as file:
             _refuse_pickle(file.read(HEAD), shown)
     raise DataError(
-        f"{shown}: not a whole {what} file: {words_of(error)}. Write it again, or give another data format."
+        f"{shown}: not a whole {what} file: {words_of(error)}. Write it again, or give another "
+        "data format."
     )
 
 
@@ -64,7 +72,9 @@ def words_of(error: Exception) -> str:
 
 
 def _refuse_pickle(head: bytes, shown: str) -> None:
-    if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")) or _is_old_pickle(head):
+    if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")) or _is_old_pickle(
+        head
+    ):
         raise DataError(
             f"{shown}: this is a Python pickle and was not opened: a pickle can run any code. "
             f"Write the data as csv or parquet instead."
@@ -72,19 +82,26 @@ def _refuse_pickle(head: bytes, shown: str) -> None:
 
 
 def _is_old_pickle(head: bytes) -> bool:
-    """Protocols 0 and 1: a GLOBAL opcode of an importable name early on, and STOP at the end of what is short."""
+    """Protocols 0 and 1: a GLOBAL opcode of an importable name early on, and STOP at the end of
+    what is short."""
     if not head.startswith((b"c", b"(", b"]", b"}", b"ccopy_reg", b"cnumpy", b"cpandas")):
         return False
-    return head.startswith((b"ccopy_reg\n", b"c__builtin__\n", b"cnumpy", b"cpandas", b"cos\n", b"cposix\n")) or (
-        head.rstrip().endswith(b".") and head[1:2] in (b"l", b"d", b"q", b"i") and b"\np0\n" in head[:8] + b"\n"
+    return head.startswith(
+        (b"ccopy_reg\n", b"c__builtin__\n", b"cnumpy", b"cpandas", b"cos\n", b"cposix\n")
+    ) or (
+        head.rstrip().endswith(b".")
+        and head[1:2] in (b"l", b"d", b"q", b"i")
+        and b"\np0\n" in head[:8] + b"\n"
     )
 
 
-def as_utf8(path: Path, shown: str, encoding: str | None, place: Workplace, limit: int | None = None) -> Path:
+def as_utf8(
+    path: Path, shown: str, encoding: str | None, place: Workplace, limit: int | None = None
+) -> Path:
     """A path to the same text in UTF-8: the file itself if it is already, otherwise a copy.
 
-    encoding: None means UTF-8, or UTF-16 if there is a mark. Raises DataError naming line and byte if the text
-    is not in that encoding.
+    encoding: None means UTF-8, or UTF-16 if there is a mark. Raises DataError naming line and byte
+    if the text is not in that encoding.
     """
     with open(path, "rb") as file:
         head = file.read(HEAD)
@@ -94,8 +111,8 @@ def as_utf8(path: Path, shown: str, encoding: str | None, place: Workplace, limi
         name = codecs.lookup(encoding or "utf-8").name
     except LookupError as error:
         raise DataError(
-            f"{shown}: no encoding is called {encoding!r}. Set preprocessing.csv.encoding to utf-8, latin-1, cp1252, "
-            f"utf-16 or another that Python knows."
+            f"{shown}: no encoding is called {encoding!r}. Set preprocessing.csv.encoding to "
+            "utf-8, latin-1, cp1252, utf-16 or another that Python knows."
         ) from error
     if name in ("utf-8", "utf-8-sig", "ascii"):
         check_utf8(head, shown, whole=len(head) < HEAD)
@@ -123,16 +140,24 @@ def as_utf8(path: Path, shown: str, encoding: str | None, place: Workplace, limi
 
 
 def check_utf8(text: bytes, shown: str, first_line: int = 1, whole: bool = True) -> None:
-    """Raise DataError naming line and byte when the text is not UTF-8; whole: False lets its last character be cut."""
+    """Raise DataError naming line and byte when the text is not UTF-8; whole: False lets its
+    last character be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(text, final=whole)
     except UnicodeDecodeError as error:
         bad = error.start
-        _fail(shown, first_line + text.count(b"\n", 0, bad), bad - text.rfind(b"\n", 0, bad) - 1, text[bad], "utf-8")
+        _fail(
+            shown,
+            first_line + text.count(b"\n", 0, bad),
+            bad - text.rfind(b"\n", 0, bad) - 1,
+            text[bad],
+            "utf-8",
+        )
 
 
 def _fail(shown: str, line: int, at: int, byte: int, encoding: str) -> NoReturn:
     raise DataError(
-        f"{shown}, line {line}: byte 0x{byte:02x} at position {at + 1} of the line is not {encoding.upper()}. "
-        f"Set preprocessing.csv.encoding to what the file is written in, often latin-1 or cp1252."
+        f"{shown}, line {line}: byte 0x{byte:02x} at position {at + 1} of the line is not "
+        f"{encoding.upper()}. Set preprocessing.csv.encoding to what the file is written in, often "
+        "latin-1 or cp1252."
     )

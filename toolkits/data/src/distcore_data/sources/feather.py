@@ -1,6 +1,8 @@
-"""feather and other Arrow IPC files: record batches, read into memory and checked before anything looks into them.
+"""feather and other Arrow IPC files: record batches, read into memory and checked before anything
+looks into them.
 
-Arrow believes the offsets and codes of a file, and reads wherever they point; so each batch is validated in full.
+Arrow believes the offsets and codes of a file, and reads wherever they point; so each batch is
+validated in full.
 """
 
 from __future__ import annotations
@@ -20,14 +22,22 @@ from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.encoding import refuse_foreign, words_of
 from distcore_data.sources.fetch import Workplace
-from distcore_data.sources.tables import require_columns, require_readable, slices, timestamp_columns, typed_batch
+from distcore_data.sources.tables import (
+    require_columns,
+    require_readable,
+    slices,
+    timestamp_columns,
+    typed_batch,
+)
 from distcore_data.sources.times import finest, unit_of
 
 KEPT_BATCHES = 4
 """Record batches that are kept for the next of their slices, in a process."""
 
 
-def open_file(path: str | Path, shown: str, columns: Sequence[str] | None = None) -> pa.ipc.RecordBatchFileReader:
+def open_file(
+    path: str | Path, shown: str, columns: Sequence[str] | None = None
+) -> pa.ipc.RecordBatchFileReader:
     """A reader of some columns. Raises DataError when the file is no Arrow file or is cut short."""
     try:
         options = pa.ipc.IpcReadOptions(use_threads=False)
@@ -53,7 +63,8 @@ def checked_batch(reader: pa.ipc.RecordBatchFileReader, index: int, shown: str) 
 
 @dataclass(frozen=True)
 class FeatherPartition:
-    """Rows [start, stop) of one record batch of `rows`; `first` is the file's row where that batch begins."""
+    """Rows [start, stop) of one record batch of `rows`; `first` is the file's row where that
+    batch begins."""
 
     file: DataFile
     batch: int
@@ -71,7 +82,11 @@ class FeatherPartition:
             batch = self.whole() if self.stop - self.start == self.rows else _kept(self)
         rows, begin = batch.slice(self.start, self.stop - self.start), self.first + self.start
         return typed_batch(
-            rows, self.raw, self.null_values, lambda row: f"{self.file.shown}, row {begin + row}", dict(self.units)
+            rows,
+            self.raw,
+            self.null_values,
+            lambda row: f"{self.file.shown}, row {begin + row}",
+            dict(self.units),
         )
 
     def whole(self) -> pa.RecordBatch:
@@ -94,7 +109,8 @@ _batches_lock = threading.Lock()
 
 
 def _kept(part: FeatherPartition) -> pa.RecordBatch:
-    """The partition's record batch, read once for all of its slices; let go when all of its rows were asked for."""
+    """The partition's record batch, read once for all of its slices; let go when all of its rows
+    were asked for."""
     key = (part.file, part.batch, part.raw)
     with _batches_lock:
         found = _batches.setdefault(key, _Whole(part))
@@ -111,7 +127,8 @@ def _kept(part: FeatherPartition) -> pa.RecordBatch:
 
 
 class FeatherSource(FileSource):
-    """An Arrow IPC file as a `Source`. path: of the file itself. original: as it was given, which may be compressed."""
+    """An Arrow IPC file as a `Source`. path: of the file itself. original: as it was given,
+    which may be compressed."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Bring a dataset's files to where they can be mapped: download, unpack, and turn other encodings into UTF-8.
+"""Bring a dataset's files to where they can be mapped: download, unpack, and turn other encodings
+into UTF-8.
 
 What is made lies in one fresh folder under `scratch`, which `Workplace.close` removes.
 """
@@ -23,7 +24,8 @@ from distcore_core.io.os_errors import FULL, human_bytes, room
 PIECE = 1 << 22
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
 MOST_RATIO = 200
-"""Times its size that a compressed file of rows unpacks to at most: text gives 3 to 30, and zeros 1,000."""
+"""Times its size that a compressed file of rows unpacks to at most: text gives 3 to 30, and
+zeros 1,000."""
 
 UNSUSPICIOUS = 1 << 30
 """Bytes that any file may unpack to."""
@@ -42,7 +44,8 @@ DAMAGED = (
 
 
 class Workplace:
-    """A folder under `scratch` for what must be made before it can be read; made when first needed."""
+    """A folder under `scratch` for what must be made before it can be read; made when first
+    needed."""
 
     def __init__(self, scratch: Path | None) -> None:
         self._scratch = scratch
@@ -83,19 +86,25 @@ def local_path(dataset: str | os.PathLike[str]) -> Path:
 
 
 def existing(path: Path) -> Path:
-    """The path itself. Raises DataError with the nearest name in its folder when there is no such file."""
+    """The path itself. Raises DataError with the nearest name in its folder when there is no
+    such file."""
     if path.exists():
         return path
     parent = path.parent
     if not parent.is_dir():
-        raise DataError(f"{path}: no such file, and no folder {parent}. Correct the dataset's path.")
+        raise DataError(
+            f"{path}: no such file, and no folder {parent}. Correct the dataset's path."
+        )
     near = difflib.get_close_matches(path.name, os.listdir(parent), n=1)
     hint = f"Did you mean {parent / near[0]}?" if near else "Correct the dataset's path."
     raise DataError(f"{path}: no such file. {hint}")
 
 
-def download(url: str, shown: str, place: Workplace, storage_options: Mapping[str, Any] | None) -> Path:
-    """Copy a remote file, the Parquet files of a folder, or those that a glob names; returns the local file or folder.
+def download(
+    url: str, shown: str, place: Workplace, storage_options: Mapping[str, Any] | None
+) -> Path:
+    """Copy a remote file, the Parquet files of a folder, or those that a glob names; returns the
+    local file or folder.
 
     Raises DataError naming the URL (as `shown`) when it is not there or cannot be fetched."""
     import fsspec
@@ -115,13 +124,16 @@ def download(url: str, shown: str, place: Workplace, storage_options: Mapping[st
     except DataError:
         raise
     except FileNotFoundError as error:
-        # fsspec says this of whatever goes wrong over HTTP: a refusal, a server's fault, nobody there.
+        # fsspec says this of whatever goes wrong over HTTP: a refusal, a server's fault, nobody
+        # there.
         cause = error.__cause__
         if cause is not None and getattr(cause, "status", None) not in (404, 410):
             raise _not_fetched(shown, url, cause) from error
         raise DataError(f"{shown}: no such file. Correct the dataset's URL.") from error
     except ImportError as error:
-        raise DataError(f"{shown}: {error}. Install the package that serves this kind of URL.") from error
+        raise DataError(
+            f"{shown}: {error}. Install the package that serves this kind of URL."
+        ) from error
     except Exception as error:  # each fsspec filesystem raises its own kinds
         raise _not_fetched(shown, url, error) from error
 
@@ -130,11 +142,13 @@ VERSION = (
     *("size", "ETag", "etag", "md5Hash", "crc32c", "generation", "VersionId", "version_id"),
     *("LastModified", "last_modified", "mtime", "modified", "updated", "created"),
 )
-"""What filesystems tell of an object that another version of it has otherwise; each tells some of these."""
+"""What filesystems tell of an object that another version of it has otherwise; each tells some
+of these."""
 
 
 def _fetch(filesystem: Any, file: str, target: Path, shown: str) -> None:
-    """Copy a remote file. Raises DataError if it is another version afterwards: the copy may be of both."""
+    """Copy a remote file. Raises DataError if it is another version afterwards: the copy may be
+    of both."""
     before = _version(filesystem, file)
     try:
         _copy(lambda: filesystem.open(file, "rb"), target, shown)
@@ -154,13 +168,14 @@ def _changed(shown: str, file: str) -> DataError:
     name = os.path.basename(file)
     named = shown if shown.endswith(name) else f"{shown} ({name})"
     return DataError(
-        f"{named}: the file changed while it was being fetched. Nothing of it is kept. Run again when it is complete "
-        "and nobody writes to it."
+        f"{named}: the file changed while it was being fetched. Nothing of it is kept. Run again "
+        "when it is complete and nobody writes to it."
     )
 
 
 def _version(filesystem: Any, file: str) -> dict[str, Any]:
-    """What the remote says of the file now that tells its versions apart; nothing if it says nothing."""
+    """What the remote says of the file now that tells its versions apart; nothing if it says
+    nothing."""
     try:
         filesystem.invalidate_cache()
         found = filesystem.info(file)
@@ -171,16 +186,24 @@ def _version(filesystem: Any, file: str) -> dict[str, Any]:
 
 def _not_fetched(shown: str, url: str, error: BaseException) -> DataError:
     status = getattr(error, "status", None)
-    reason = f"HTTP status {status}" if status else f"{type(error).__name__}: {error}".replace(url, shown)
+    reason = (
+        f"HTTP status {status}"
+        if status
+        else f"{type(error).__name__}: {error}".replace(url, shown)
+    )
     return DataError(f"{shown}: cannot be fetched ({reason}). Check URL, network and credentials.")
 
 
 def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], str | None]:
-    """The files that a path names there, and the folder they are relative to (None: it names one file)."""
+    """The files that a path names there, and the folder they are relative to (None: it names one
+    file)."""
     if shown.startswith(("http://", "https://")):
         return [path], None
     if any(mark in path for mark in "*?["):
-        files, root = sorted(filesystem.glob(path)), os.path.dirname(path.split("*")[0].split("?")[0].split("[")[0])
+        files, root = (
+            sorted(filesystem.glob(path)),
+            os.path.dirname(path.split("*")[0].split("?")[0].split("[")[0]),
+        )
     elif filesystem.isdir(path):
         files, root = sorted(filesystem.find(path)), path
     else:
@@ -189,14 +212,22 @@ def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], st
         return [path], None
     files = [file for file in files if file.endswith((".parquet", ".parq", ".pq"))]
     if not files:
-        raise DataError(f"{shown}: holds no Parquet files. Name a file, or a folder or pattern of *.parquet files.")
+        raise DataError(
+            f"{shown}: holds no Parquet files. Name a file, or a folder or pattern of *.parquet "
+            "files."
+        )
     return files, root
 
 
 def _copy(
-    opened: Callable[[], BinaryIO], target: Path, shown: str, limit: int | None = None, most: int | None = None
+    opened: Callable[[], BinaryIO],
+    target: Path,
+    shown: str,
+    limit: int | None = None,
+    most: int | None = None,
 ) -> None:
-    """Copy a stream into a new file, at most `limit` bytes, and as long as the disk keeps some room for others.
+    """Copy a stream into a new file, at most `limit` bytes, and as long as the disk keeps some room
+    for others.
 
     most: bytes of what is unpacked from an honest file. Raises DataError saying what was met."""
     try:
@@ -206,8 +237,9 @@ def _copy(
                 written += len(piece)
                 if most is not None and written > most:
                     raise DataError(
-                        f"{shown}: it unpacks to more than {MOST_RATIO} times its size ({human_bytes(most)}), as files "
-                        "do that are made to fill a disk. If it is what you expect, unpack it yourself and give that."
+                        f"{shown}: it unpacks to more than {MOST_RATIO} times its size "
+                        f"({human_bytes(most)}), as files do that are made to fill a disk. If it "
+                        "is what you expect, unpack it yourself and give that."
                     )
                 _require_room(target, len(piece), written, shown)
                 sink.write(piece)
@@ -220,8 +252,8 @@ def _copy(
 def no_room(shown: str, target: Path) -> DataError:
     """What to say of a full disk that a copy of the dataset was to lie on."""
     return DataError(
-        f"{shown}: there is no room for it in {target.parent}{room(target.parent)}. Make room, or point TMPDIR to a "
-        "larger disk."
+        f"{shown}: there is no room for it in {target.parent}{room(target.parent)}. Make room, or "
+        "point TMPDIR to a larger disk."
     )
 
 
@@ -230,9 +262,9 @@ def _require_room(target: Path, wanted: int, written: int, shown: str) -> None:
     disk = shutil.disk_usage(target.parent)
     if disk.free - wanted < min(KEPT_FREE, disk.total // 20):
         raise DataError(
-            f"{shown}: there is no room for it in {target.parent}: {human_bytes(written)} of it would leave "
-            f"{human_bytes(max(0, disk.free - wanted))} of {human_bytes(disk.total)} free. Make room, or point TMPDIR "
-            "to a larger disk."
+            f"{shown}: there is no room for it in {target.parent}: {human_bytes(written)} of it "
+            f"would leave {human_bytes(max(0, disk.free - wanted))} of {human_bytes(disk.total)} "
+            "free. Make room, or point TMPDIR to a larger disk."
         )
 
 
@@ -244,7 +276,8 @@ def compression_of(path: Path) -> str | None:
 
 
 def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None) -> Path:
-    """The file itself, or, if it is compressed, its (first `limit` bytes of) content as a new file."""
+    """The file itself, or, if it is compressed, its (first `limit` bytes of) content as a new
+    file."""
     kind = compression_of(path)
     if kind is None:
         return path
@@ -254,8 +287,8 @@ def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None)
         _copy(lambda: _unpacker(kind, path), target, shown, limit, most)
     except DAMAGED as error:
         raise DataError(
-            f"{shown}: the {kind} data are damaged or cut short, {target.stat().st_size} bytes in ({error}). "
-            f"Get the file again, or unpack it to see what is left."
+            f"{shown}: the {kind} data are damaged or cut short, {target.stat().st_size} bytes in "
+            f"({error}). Get the file again, or unpack it to see what is left."
         ) from error
     return target
 

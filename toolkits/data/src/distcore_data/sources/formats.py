@@ -26,8 +26,8 @@ class Given:
 
     Args:
         dataset: As the user gave it: a path, an address, or a frame.
-        path: The file, folder or pattern on this machine, downloaded if it was remote; None for a frame, and for an
-            address that the format fetches by itself.
+        path: The file, folder or pattern on this machine, downloaded if it was remote; None for a
+            frame, and for an address that the format fetches by itself.
         shown: What the user calls it, without secrets, for messages.
         options: How text is to be read; `null_values` count in every format.
         place: Where to make what must be unpacked or downloaded; the source's `close` closes it.
@@ -51,12 +51,13 @@ class Given:
 class DataFormat(Protocol):
     """How datasets of one format are read: a member of the role `sources`.
 
-    The name of its entry point is the name of the format (`--data_format`), the ending of its files, and the scheme of
-    the addresses that it fetches; a format with several endings has several entry points. `held.TableFormat` is the
-    base of one whose files fit into memory.
+    The name of its entry point is the name of the format (`--data_format`), the ending of its
+    files, and the scheme of the addresses that it fetches; a format with several endings has
+    several entry points. `held.TableFormat` is the base of one whose files fit into memory.
 
     folders: whether it reads a folder, or a pattern of files, as one dataset.
-    fetches: whether it reads addresses `name://…` by itself. Others are downloaded by fsspec, and read as files.
+    fetches: whether it reads addresses `name://…` by itself. Others are downloaded by fsspec, and
+        read as files.
     """
 
     @property

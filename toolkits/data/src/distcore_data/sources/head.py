@@ -16,7 +16,12 @@ from distcore_data.sources.options import DelimitedOptions
 
 def parquet_head(path: Path, shown: str, rows: int) -> pa.Table:
     """The first rows of the first file."""
-    from distcore_data.sources.parquet_files import checked_batches, file_name, open_file, parquet_files
+    from distcore_data.sources.parquet_files import (
+        checked_batches,
+        file_name,
+        open_file,
+        parquet_files,
+    )
 
     first = parquet_files(path, shown)[0]
     file = DataFile.at(first, file_name(shown, first))
@@ -36,8 +41,11 @@ def feather_head(path: Path, shown: str, rows: int, place: Workplace) -> pa.Tabl
     return pa.Table.from_batches([checked_batch(reader, 0, shown).slice(0, rows)])
 
 
-def json_head(path: Path, shown: str, may_be_document: bool, rows: int, place: Workplace, limit: int) -> pa.Table:
-    """The first rows of JSON lines, or of a document if the file may be one; at most `limit` bytes of lines."""
+def json_head(
+    path: Path, shown: str, may_be_document: bool, rows: int, place: Workplace, limit: int
+) -> pa.Table:
+    """The first rows of JSON lines, or of a document if the file may be one; at most `limit`
+    bytes of lines."""
     from distcore_data.sources.jsonlines import document_table, is_document, parse, text_start
 
     text = unpacked(path, shown, place)
@@ -49,7 +57,13 @@ def json_head(path: Path, shown: str, may_be_document: bool, rows: int, place: W
 
 
 def delimited_head(
-    path: Path, shown: str, prefer: str | None, rows: int, options: DelimitedOptions, place: Workplace, limit: int
+    path: Path,
+    shown: str,
+    prefer: str | None,
+    rows: int,
+    options: DelimitedOptions,
+    place: Workplace,
+    limit: int,
 ) -> pa.Table:
     """The first rows of at most `limit` bytes. prefer: the delimiter if nothing else tells."""
     from distcore_data.sources.delimited import prepare
@@ -75,6 +89,6 @@ def delimited_head(
     except pa.ArrowInvalid as error:
         line = ranges.line_number(prepared.path, dialect.data_start, dialect.newline)
         raise DataError(
-            f"{shown}: the rows from line {line} on cannot be read as delimited text ({error}). Correct them, or set "
-            f"preprocessing.csv.delimiter and quote."
+            f"{shown}: the rows from line {line} on cannot be read as delimited text ({error}). "
+            "Correct them, or set preprocessing.csv.delimiter and quote."
         ) from error

@@ -1,4 +1,5 @@
-"""Files that are read whole: a JSON document, or any format that says how one of its files becomes a table."""
+"""Files that are read whole: a JSON document, or any format that says how one of its files
+becomes a table."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ class HeldSource(FileSource, FrameSource):
 
 
 class TableFormat:
-    """Base of a `DataFormat` whose files fit into memory: what is left to say is how one becomes a table."""
+    """Base of a `DataFormat` whose files fit into memory: what is left to say is how one becomes
+    a table."""
 
     folders = False
     fetches = False

@@ -1,7 +1,7 @@
 """JSON lines: newline-aligned byte ranges; and one JSON document, which is read whole.
 
-A value's type is the column's, not the line's: a column of 1 and 2.5 is one of floats, whatever the partition. So the
-file is parsed once for the types before it is parsed for the rows.
+A value's type is the column's, not the line's: a column of 1 and 2.5 is one of floats, whatever the
+partition. So the file is parsed once for the types before it is parsed for the rows.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ TYPING_BYTES = 1 << 24
 
 
 def parse(file: DataFile, start: int, stop: int, schema: pa.Schema | None) -> pa.Table:
-    """The objects in the bytes [start, stop); schema: the columns to read (None: all, types inferred).
+    """The objects in the bytes [start, stop); schema: the columns to read (None: all, types
+    inferred).
 
-    Raises DataError naming the first line that is not a JSON object, or the column whose values do not agree."""
+    Raises DataError naming the first line that is not a JSON object, or the column whose values
+    do not agree."""
     path, shown, text = file.path, file.shown, file.read(start, stop)
     refuse_deep(text, shown)
     options = pajson.ParseOptions(
@@ -52,18 +54,19 @@ def parse(file: DataFile, start: int, stop: int, schema: pa.Schema | None) -> pa
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         _refuse_line(path, shown, start, memoryview(text).tobytes())
         raise DataError(
-            f"{shown}: {error} (between lines {ranges.line_number(path, start)} and {ranges.line_number(path, stop)}). "
-            f"Give a column values of one type."
+            f"{shown}: {error} (between lines {ranges.line_number(path, start)} and "
+            f"{ranges.line_number(path, stop)}). Give a column values of one type."
         ) from error
 
 
 def refuse_deep(text: pa.Buffer | bytes, shown: str) -> None:
-    """Raise DataError for JSON nested so deeply that parsers, which call themselves for each level, would crash."""
+    """Raise DataError for JSON nested so deeply that parsers, which call themselves for each
+    level, would crash."""
     found = deepest(text)
     if found > DEEPEST:
         raise DataError(
-            f"{shown}: its values are nested {found} levels deep, and at most {DEEPEST} are read. Leave that column "
-            "out, or turn it into a string."
+            f"{shown}: its values are nested {found} levels deep, and at most {DEEPEST} are read. "
+            "Leave that column out, or turn it into a string."
         )
 
 
@@ -80,7 +83,9 @@ def _refuse_line(path: str | Path, shown: str, start: int, text: bytes) -> None:
         except ValueError as error:
             reason = str(error)
         number = ranges.line_number(path, start) + index
-        raise DataError(f"{shown}, line {number}: not a JSON object ({reason}). Give one object a line.")
+        raise DataError(
+            f"{shown}, line {number}: not a JSON object ({reason}). Give one object a line."
+        )
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -106,8 +111,8 @@ def column_types(file: DataFile, start: int) -> dict[str, pa.DataType]:
             if type_ is None:
                 raise DataError(
                     f"{shown}: column {field.name!r} holds {found[field.name]} and, between lines "
-                    f"{ranges.line_number(path, begin)} and {ranges.line_number(path, end)}, {field.type}. "
-                    f"Give a column values of one type."
+                    f"{ranges.line_number(path, begin)} and {ranges.line_number(path, end)}, "
+                    f"{field.type}. Give a column values of one type."
                 )
             found[field.name] = type_
     return found
@@ -132,7 +137,10 @@ class JsonPartition:
     def _place(self, row: int) -> str:
         lines = memoryview(self.file.read(self.start, self.stop)).tobytes().split(b"\n")
         filled = [index for index, line in enumerate(lines) if line.strip()]
-        return f"{self.file.shown}, line {ranges.line_number(self.file.path, self.start) + filled[row]}"
+        return (
+            f"{self.file.shown}, line "
+            f"{ranges.line_number(self.file.path, self.start) + filled[row]}"
+        )
 
 
 class JsonSource(FileSource):
@@ -188,7 +196,8 @@ def text_start(path: Path, shown: str) -> int:
 
 
 def is_document(path: Path) -> bool:
-    """Whether the file is one JSON document (an array, or an object over several lines) and not JSON lines."""
+    """Whether the file is one JSON document (an array, or an object over several lines) and not
+    JSON lines."""
     with open(path, "rb") as file:
         head = file.read(1 << 20).removeprefix(b"\xef\xbb\xbf").lstrip()
     if not head.startswith(b"{"):
@@ -198,7 +207,11 @@ def is_document(path: Path) -> bool:
         value = json.loads(first)
     except (ValueError, RecursionError):
         return bool(newline)
-    return not rest.strip() and bool(value) and all(isinstance(each, dict | list) for each in value.values())
+    return (
+        not rest.strip()
+        and bool(value)
+        and all(isinstance(each, dict | list) for each in value.values())
+    )
 
 
 def document_table(path: Path, shown: str) -> pa.Table:
@@ -208,11 +221,19 @@ def document_table(path: Path, shown: str) -> pa.Table:
         refuse_deep(text, shown)
         value: Any = json.loads(text)
     except ValueError as error:
-        raise DataError(f"{shown}: not a JSON document: {error}. For an object a line, give jsonl.") from error
+        raise DataError(
+            f"{shown}: not a JSON document: {error}. For an object a line, give jsonl."
+        ) from error
     if isinstance(value, dict) and value:
-        columns = {name: list(each.values()) if isinstance(each, dict) else each for name, each in value.items()}
+        columns = {
+            name: list(each.values()) if isinstance(each, dict) else each
+            for name, each in value.items()
+        }
         return as_table(columns)
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         names = list(dict.fromkeys(name for record in value for name in record))
         return as_table({name: [record.get(name) for record in value] for name in names})
-    raise DataError(f"{shown}: neither a list of records nor an object of columns. Give it as JSON lines or csv.")
+    raise DataError(
+        f"{shown}: neither a list of records nor an object of columns. Give it as JSON lines or "
+        "csv."
+    )

@@ -1,4 +1,5 @@
-"""Frames in memory: pandas, polars, pyarrow, DuckDB, anything with Arrow's PyCapsule interface, and dicts of lists."""
+"""Frames in memory: pandas, polars, pyarrow, DuckDB, anything with Arrow's PyCapsule interface,
+and dicts of lists."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ import pyarrow as pa
 from distcore_core.contracts import SourceBase
 from distcore_core.errors import DataError
 from distcore_data.sources.digests import combined, table_digest
-from distcore_data.sources.tables import require_columns, require_readable, slices, timestamp_columns, typed_batch
+from distcore_data.sources.tables import (
+    require_columns,
+    require_readable,
+    slices,
+    timestamp_columns,
+    typed_batch,
+)
 from distcore_data.sources.times import unit_of
 
 SHOWN = "the dataset in memory"
@@ -18,7 +25,9 @@ SHOWN = "the dataset in memory"
 
 def is_frame(dataset: object) -> bool:
     """Whether the dataset is a frame that can be read here."""
-    return isinstance(dataset, Mapping | pa.Table | pa.RecordBatch) or hasattr(dataset, "__arrow_c_stream__")
+    return isinstance(dataset, Mapping | pa.Table | pa.RecordBatch) or hasattr(
+        dataset, "__arrow_c_stream__"
+    )
 
 
 def frame_columns(dataset: Any) -> list[str]:
@@ -28,14 +37,20 @@ def frame_columns(dataset: Any) -> list[str]:
     columns = getattr(dataset, "column_names", None)
     if columns is None:
         columns = getattr(dataset, "columns", None)
-    names = _table(dataset).column_names if columns is None or callable(columns) else [str(name) for name in columns]
+    names = (
+        _table(dataset).column_names
+        if columns is None or callable(columns)
+        else [str(name) for name in columns]
+    )
     return [name for name in names if not name.startswith("__index_level_")]
 
 
 def as_table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """The frame, or some of its columns, as an Arrow table; no copy if the frame is Arrow underneath.
+    """The frame, or some of its columns, as an Arrow table; no copy if the frame is Arrow
+    underneath.
 
-    Raises DataError naming the column when a column's values are of several types or unsound, or lengths differ.
+    Raises DataError naming the column when a column's values are of several types or unsound, or
+    lengths differ.
     """
     return _validated(_table(dataset, columns))
 
@@ -55,13 +70,15 @@ def _table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
             table = pa.RecordBatchReader.from_stream(dataset).read_all()
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
-            f"{SHOWN}: {error}. Give every column values of one type, for instance with astype(str)."
+            f"{SHOWN}: {error}. Give every column values of one type, for instance with "
+            "astype(str)."
         ) from error
     return table if columns is None else table.select(list(columns))
 
 
 def _validated(table: pa.Table) -> pa.Table:
-    """The table, if all of its offsets, codes and texts are sound: whoever looks into it believes them."""
+    """The table, if all of its offsets, codes and texts are sound: whoever looks into it
+    believes them."""
     try:
         names = table.column_names
         table.validate()
@@ -71,7 +88,9 @@ def _validated(table: pa.Table) -> pa.Table:
         try:
             table.column(name).validate(full=True)
         except pa.ArrowException as error:
-            raise DataError(f"{SHOWN}, column {name!r}: it is damaged ({error}). Make it again.") from error
+            raise DataError(
+                f"{SHOWN}, column {name!r}: it is damaged ({error}). Make it again."
+            ) from error
     return table
 
 
@@ -81,10 +100,14 @@ def _from_mapping(columns: Mapping[str, Any]) -> pa.Table:
         try:
             arrays[name] = pa.array(values, from_pandas=True)
         except (pa.ArrowException, TypeError) as error:
-            raise DataError(f"{SHOWN}, column {name!r}: {error}. Give the column values of one type.") from error
+            raise DataError(
+                f"{SHOWN}, column {name!r}: {error}. Give the column values of one type."
+            ) from error
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise DataError(f"{SHOWN}: its columns differ in length: {lengths}. Give every column as many values.")
+        raise DataError(
+            f"{SHOWN}: its columns differ in length: {lengths}. Give every column as many values."
+        )
     return pa.table(arrays)
 
 
@@ -106,7 +129,11 @@ class FramePartition:
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming row (the first is 0) and column."""
         return typed_batch(
-            self._rows, self._raw, self._null_values, lambda row: f"{self._shown}, row {self._first + row}", self._units
+            self._rows,
+            self._raw,
+            self._null_values,
+            lambda row: f"{self._shown}, row {self._first + row}",
+            self._units,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -114,7 +141,14 @@ class FramePartition:
         with pa.ipc.new_stream(sink, self._rows.schema) as writer:
             writer.write_table(self._rows)
         stream = sink.getvalue().to_pybytes()
-        return _unpickle, (stream, self._first, self._raw, self._null_values, dict(self._units), self._shown)
+        return _unpickle, (
+            stream,
+            self._first,
+            self._raw,
+            self._null_values,
+            dict(self._units),
+            self._shown,
+        )
 
 
 def _unpickle(stream: bytes, *rest: Any) -> FramePartition:
@@ -125,7 +159,11 @@ class FrameSource(SourceBase):
     """A frame in memory as a `Source`."""
 
     def __init__(
-        self, table: pa.Table, raw: Mapping[str, str], null_values: tuple[str, ...], shown: str = SHOWN
+        self,
+        table: pa.Table,
+        raw: Mapping[str, str],
+        null_values: tuple[str, ...],
+        shown: str = SHOWN,
     ) -> None:
         require_columns(shown, table.column_names, raw)
         types = {name: table.schema.field(name).type for name in raw}
@@ -138,7 +176,9 @@ class FrameSource(SourceBase):
 
     def digest(self) -> str:
         """Of the declared columns' values, independent of chunks."""
-        return combined(["frame", table_digest(self._table, self._table.column_names), self._null_values])
+        return combined(
+            ["frame", table_digest(self._table, self._table.column_names), self._null_values]
+        )
 
     def check_unchanged(self, content: bool = True) -> None:
         """Arrow's memory does not change."""
@@ -152,7 +192,12 @@ class FrameSource(SourceBase):
         rows = self._table.num_rows
         return [
             FramePartition(
-                self._table.slice(start, stop - start), start, self._raw, self._null_values, self._units, self._shown
+                self._table.slice(start, stop - start),
+                start,
+                self._raw,
+                self._null_values,
+                self._units,
+                self._shown,
             )
             for start, stop in slices(rows, self._table.nbytes / rows, target_bytes)
         ]

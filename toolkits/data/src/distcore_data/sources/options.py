@@ -34,8 +34,8 @@ class DelimitedOptions:
 
     delimiter: one character. quote: one character, or "" if quotes are ordinary characters.
     encoding: a codec that Python knows, such as latin-1 or utf-16.
-    null_values: texts that mean "missing", whatever the dataset's format, so that csv, parquet and a frame of the same
-        rows agree.
+    null_values: texts that mean "missing", whatever the dataset's format, so that csv, parquet and
+        a frame of the same rows agree.
     """
 
     delimiter: str | None = None

@@ -24,7 +24,13 @@ from distcore_data.sources.parquet_files import (
     delta_columns,
     open_file,
 )
-from distcore_data.sources.tables import require_columns, require_readable, slices, timestamp_columns, typed_batch
+from distcore_data.sources.tables import (
+    require_columns,
+    require_readable,
+    slices,
+    timestamp_columns,
+    typed_batch,
+)
 from distcore_data.sources.times import finest, unit_of
 from distcore_data.sources.values import is_text
 
@@ -33,7 +39,8 @@ OPEN_CURSORS = 4
 
 @dataclass(frozen=True)
 class ParquetPartition:
-    """Rows [start, stop) of one row group; `first` is the dataset's row where that row group begins."""
+    """Rows [start, stop) of one row group; `first` is the dataset's row where that row group
+    begins."""
 
     file: DataFile
     group: int
@@ -56,15 +63,20 @@ class ParquetPartition:
                 raise  # another machine may not see it
             except (pa.ArrowException, OSError) as error:
                 raise DataError(
-                    f"{shown}: row group {self.group} is damaged ({words_of(error)}). Write the file again."
+                    f"{shown}: row group {self.group} is damaged ({words_of(error)}). Write the "
+                    "file again."
                 ) from error
-        return typed_batch(table, self.raw, self.null_values, lambda row: f"{shown}, row {begin + row}", units)
+        return typed_batch(
+            table, self.raw, self.null_values, lambda row: f"{shown}, row {begin + row}", units
+        )
 
     def _rows(self) -> pa.Table:
         if self.stop - self.start < self.rows:
             return _cursor(self).take(self.start, self.stop)
         file = open_file(self.file.path, self.file.shown, self.dictionaries)
-        table = file.read_row_group(self.group, columns=[name for name, _ in self.raw], use_threads=False)
+        table = file.read_row_group(
+            self.group, columns=[name for name, _ in self.raw], use_threads=False
+        )
         table.validate(full=True)
         return table
 
@@ -72,8 +84,9 @@ class ParquetPartition:
 class _Cursor:
     """One pass over a row group, shared by the threads that read its slices.
 
-    Parquet cannot start in the middle of a row group, so a slice by itself would decode all rows before it. Slices that
-    were passed for a later one wait in `_ready` for whoever asks for them."""
+    Parquet cannot start in the middle of a row group, so a slice by itself would decode all rows
+    before it. Slices that were passed for a later one wait in `_ready` for whoever asks for
+    them."""
 
     def __init__(self, part: ParquetPartition) -> None:
         self.lock = threading.Lock()
@@ -98,7 +111,9 @@ class _Cursor:
             while self._position < stop:
                 batch = next(self._batches, None)
                 if batch is None:
-                    raise pa.ArrowInvalid(f"it has {self._position} rows, and should have {self._rows}")
+                    raise pa.ArrowInvalid(
+                        f"it has {self._position} rows, and should have {self._rows}"
+                    )
                 batch.validate(full=True)
                 self._ready.append((self._position, batch))
                 self._position += batch.num_rows
@@ -141,7 +156,11 @@ class ParquetSource(FileSource):
     """Parquet files as a `Source`."""
 
     def __init__(
-        self, files: Sequence[DataFile], raw: Mapping[str, str], null_values: tuple[str, ...], place: Workplace
+        self,
+        files: Sequence[DataFile],
+        raw: Mapping[str, str],
+        null_values: tuple[str, ...],
+        place: Workplace,
     ) -> None:
         self.files, self._raw = files, dict(raw)
         self._null_values, self._place = null_values, place
@@ -152,10 +171,13 @@ class ParquetSource(FileSource):
             self._check(each, file.schema_arrow)
             self._rows += file.metadata.num_rows
         if not self._rows:
-            raise DataError(f"{files[0].shown}: there are no rows. Give a dataset with at least one row.")
+            raise DataError(
+                f"{files[0].shown}: there are no rows. Give a dataset with at least one row."
+            )
 
     def _check(self, file: DataFile, schema: pa.Schema) -> None:
-        """The declared columns are there and readable, and text is made of one type in all files."""
+        """The declared columns are there and readable, and text is made of one type in all
+        files."""
         name = file.shown
         require_columns(name, schema.names, self._raw)
         types = {column: schema.field(column).type for column in self._raw}
@@ -183,7 +205,11 @@ class ParquetSource(FileSource):
 
     def partitions(self, target_bytes: int) -> Sequence[ParquetPartition]:
         """Row groups, cut if their declared columns are larger than target_bytes when decoded."""
-        texts = {name for name, raw in self._raw.items() if raw == "category" and is_text(self._types[name])}
+        texts = {
+            name
+            for name, raw in self._raw.items()
+            if raw == "category" and is_text(self._types[name])
+        }
         units = tuple(self._units().items())
         parts, first = [], 0
         for file in self.files:
@@ -192,7 +218,9 @@ class ParquetSource(FileSource):
             dictionaries = tuple(sorted(texts - delta_columns(metadata, paths)))
             for group in range(metadata.num_row_groups):
                 rows = metadata.row_group(group).num_rows
-                for start, stop in slices(rows, self._row_bytes(metadata.row_group(group), paths), target_bytes):
+                for start, stop in slices(
+                    rows, self._row_bytes(metadata.row_group(group), paths), target_bytes
+                ):
                     parts.append(
                         ParquetPartition(
                             file,
@@ -211,7 +239,8 @@ class ParquetSource(FileSource):
         return parts
 
     def _row_bytes(self, group: pq.RowGroupMetaData, paths: Sequence[str]) -> float:
-        """Bytes of a decoded row: 8 of a number, 4 of a category's code, the stored average of a string."""
+        """Bytes of a decoded row: 8 of a number, 4 of a category's code, the stored average of a
+        string."""
         total = 0.0
         for index in range(group.num_columns):
             column = group.column(index)
@@ -224,7 +253,9 @@ class ParquetSource(FileSource):
 
     def _units(self) -> dict[str, str]:
         """Units of timestamps that are read as text, over all files; reads those columns only."""
-        found: dict[str, list[str]] = {name: [] for name in timestamp_columns(self._types, self._raw)}
+        found: dict[str, list[str]] = {
+            name: [] for name in timestamp_columns(self._types, self._raw)
+        }
         if found:
             for each in self.files:
                 for batch in checked_batches(each, list(found)):
@@ -242,4 +273,6 @@ def _alike(left: pa.DataType, right: pa.DataType) -> bool:
     left, right = (each.value_type if pt.is_dictionary(each) else each for each in (left, right))
     if left == right or pt.is_null(left) or pt.is_null(right):
         return True
-    return any(kind(left) and kind(right) for kind in (is_text, pt.is_integer, pt.is_timestamp, pt.is_date))
+    return any(
+        kind(left) and kind(right) for kind in (is_text, pt.is_integer, pt.is_timestamp, pt.is_date)
+    )

@@ -21,18 +21,28 @@ SUFFIXES = (".parquet", ".parq", ".pq")
 def parquet_files(path: Path, shown: str) -> list[Path]:
     """The file itself, or the Parquet files of a folder or pattern, sorted by relative path."""
     if any(mark in str(path) for mark in "*?[") and not path.exists():
-        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True)) if os.path.isfile(each)]
+        found = [
+            Path(each)
+            for each in sorted(glob.glob(str(path), recursive=True))
+            if os.path.isfile(each)
+        ]
         if not found:
             raise DataError(f"{shown}: no file fits this pattern. Correct it, or name a file.")
         return found
     if existing(path).is_file():
         return [path]
     found = sorted(
-        (each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file() and not _hidden(each, path)),
+        (
+            each
+            for each in path.rglob("*")
+            if each.suffix in SUFFIXES and each.is_file() and not _hidden(each, path)
+        ),
         key=lambda each: each.relative_to(path).parts,
     )
     if not found:
-        raise DataError(f"{shown}: a folder with no Parquet files ({', '.join(SUFFIXES)}). Name another.")
+        raise DataError(
+            f"{shown}: a folder with no Parquet files ({', '.join(SUFFIXES)}). Name another."
+        )
     return found
 
 
@@ -51,7 +61,8 @@ def open_file(path: str | Path, shown: str, dictionaries: Sequence[str] = ()) ->
 
 
 def column_paths(file: pq.ParquetFile) -> list[str]:
-    """Path of each leaf column by its number, from the schema: a column chunk's own is not checked to be UTF-8."""
+    """Path of each leaf column by its number, from the schema: a column chunk's own is not
+    checked to be UTF-8."""
     return [file.schema.column(number).path for number in range(len(file.schema))]
 
 
@@ -66,11 +77,15 @@ def checked_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of some columns (None: all) of a whole file, each validated. Raises DataError."""
     try:
-        for batch in open_file(file.path, file.shown).iter_batches(rows, columns=columns, use_threads=False):
+        for batch in open_file(file.path, file.shown).iter_batches(
+            rows, columns=columns, use_threads=False
+        ):
             batch.validate(full=True)
             yield batch
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.shown}: the file is damaged ({words_of(error)}). Write it again.") from error
+        raise DataError(
+            f"{file.shown}: the file is damaged ({words_of(error)}). Write it again."
+        ) from error
 
 
 def delta_columns(metadata: pq.FileMetaData, paths: Sequence[str]) -> set[str]:

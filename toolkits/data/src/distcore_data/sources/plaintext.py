@@ -1,7 +1,9 @@
-"""The compiled reader of plain delimited text, if it was built: twice as fast as Arrow's, to the same bits.
+"""The compiled reader of plain delimited text, if it was built: twice as fast as Arrow's, to the
+same bits.
 
-It takes ranges without quotes whose rows and numbers are regular, and says None to all others: Arrow's reader then
-decides what the text means. So nothing but speed depends on whether a C compiler was there when distcore was installed.
+It takes ranges without quotes whose rows and numbers are regular, and says None to all others:
+Arrow's reader then decides what the text means. So nothing but speed depends on whether a C
+compiler was there when distcore was installed.
 """
 
 from __future__ import annotations
@@ -41,16 +43,19 @@ LOWEST, HIGHEST = -307, 288
 
 def readable(delimiter: str, raw: Sequence[tuple[str, str]]) -> bool:
     """Whether ranges of such a file are worth trying."""
-    return compiled is not None and delimiter in DELIMITERS and all(kind in KINDS for _, kind in raw)
+    return (
+        compiled is not None and delimiter in DELIMITERS and all(kind in KINDS for _, kind in raw)
+    )
 
 
 def read(
     text: pa.Buffer, delimiter: str, names: Sequence[str], raw: Sequence[tuple[str, str]]
 ) -> pa.RecordBatch | None:
-    """The columns in `raw` as float64 or dictionary<int32, utf8>, null if a field is empty; None: not plain.
+    """The columns in `raw` as float64 or dictionary<int32, utf8>, null if a field is empty; None:
+    not plain.
 
-    names: of all columns of the text. Every dictionary value occurs in the rows, in the order of first appearance; its
-    bytes were not checked to be UTF-8."""
+    names: of all columns of the text. Every dictionary value occurs in the rows, in the order of
+    first appearance; its bytes were not checked to be UTF-8."""
     if compiled is None or len(text) > LONGEST:
         return None
     wanted = dict(raw)
@@ -71,17 +76,22 @@ def read(
     return pa.record_batch([columns[name] for name, _ in raw], names=[name for name, _ in raw])
 
 
-def _column(rows: int, missing: int, buffers: list[pa.Buffer | None], texts: Sequence[bytes]) -> pa.Array:
+def _column(
+    rows: int, missing: int, buffers: list[pa.Buffer | None], texts: Sequence[bytes]
+) -> pa.Array:
     if not texts:
         return pa.Array.from_buffers(pa.float64(), rows, buffers, null_count=missing)
     codes = pa.Array.from_buffers(pa.int32(), rows, buffers, null_count=missing)
     offsets, content = map(pa.py_buffer, texts)
-    distinct = pa.Array.from_buffers(pa.utf8(), len(offsets) // 4 - 1, [None, offsets, content], null_count=0)
+    distinct = pa.Array.from_buffers(
+        pa.utf8(), len(offsets) // 4 - 1, [None, offsets, content], null_count=0
+    )
     return pa.DictionaryArray.from_arrays(codes, distinct, safe=False)
 
 
 def deepest(text: pa.Buffer | bytes) -> int:
-    """How many lists and objects of a JSON text are open at once, at most; what stands in strings does not count."""
+    """How many lists and objects of a JSON text are open at once, at most; what stands in
+    strings does not count."""
     if compiled is not None and hasattr(compiled, "deepest"):
         return compiled.deepest(text)
     outside = np.frombuffer(STRING.sub(b"", bytes(memoryview(text))), np.uint8)
@@ -94,8 +104,8 @@ def deepest(text: pa.Buffer | bytes) -> int:
 def powers() -> bytes:
     """The top 128 bits of 5**q for q from LOWEST to HIGHEST, two words each, the high one first.
 
-    Cut off if q is positive; of a negative power the reciprocal, rounded up (Lemire, "Number parsing at a gigabyte
-    per second", 2021, sections 5 and 6)."""
+    Cut off if q is positive; of a negative power the reciprocal, rounded up (Lemire, "Number
+    parsing at a gigabyte per second", 2021, sections 5 and 6)."""
     words = []
     for power in range(LOWEST, HIGHEST + 1):
         five = 5 ** abs(power)

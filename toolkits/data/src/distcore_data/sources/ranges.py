@@ -1,9 +1,10 @@
-"""Where a text file may be cut: after a newline that is not inside quotes. And its digest, in the same pass.
+"""Where a text file may be cut: after a newline that is not inside quotes. And its digest, in the
+same pass.
 
-The file is read once in stripes that fit the processor's cache. A stripe is outside or inside quotes at its start by
-the parity of the quotes before it. That is right as long as every quote opens a field, closes one, or is one of a
-doubled pair; each quote's neighbours are checked, and in a file where one stands elsewhere (5" pipe) the records are
-walked one by one instead (records.py).
+The file is read once in stripes that fit the processor's cache. A stripe is outside or inside
+quotes at its start by the parity of the quotes before it. That is right as long as every quote
+opens a field, closes one, or is one of a doubled pair; each quote's neighbours are checked, and in
+a file where one stands elsewhere (5" pipe) the records are walked one by one instead (records.py).
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ THREADS = min(4, os.cpu_count() or 1)
 class Scan:
     """What one pass over a file found.
 
-    digest: of all its bytes. inside: for each stripe, 1 if it starts inside quotes. quoted: for each
-    stripe, 1 if it holds a quote. regular: whether `inside` can be trusted. unclosed: offset of the last quote,
-    if the file ends inside quotes.
+    digest: of all its bytes. inside: for each stripe, 1 if it starts inside quotes. quoted: for
+    each stripe, 1 if it holds a quote. regular: whether `inside` can be trusted. unclosed: offset
+    of the last quote, if the file ends inside quotes.
     """
 
     digest: str
@@ -50,13 +51,16 @@ class Scan:
 def scan(path: str | Path, start: int, delimiter: str, quote: str) -> Scan:
     """One pass over the file; the text begins at byte `start` (behind a byte order mark).
 
-    Threads take segments, each of which finds out what holds if it starts outside and if it starts inside quotes."""
+    Threads take segments, each of which finds out what holds if it starts outside and if it
+    starts inside quotes."""
     text = _Text(path, start, quote.encode(), (delimiter + "\r\n" + quote).encode())
     offsets = range(0, max(1, os.path.getsize(path)), SEGMENT * STRIPE)
     if len(offsets) == 1:
         segments = [text.segment(0)]
     else:
-        with ThreadPoolExecutor(min(THREADS, len(offsets)), thread_name_prefix="distcore-scan") as pool:
+        with ThreadPoolExecutor(
+            min(THREADS, len(offsets)), thread_name_prefix="distcore-scan"
+        ) as pool:
             try:
                 segments = list(pool.map(text.segment, offsets))
             except BaseException:
@@ -75,14 +79,17 @@ def scan(path: str | Path, start: int, delimiter: str, quote: str) -> Scan:
         quoted += segment.quoted
         parity ^= segment.parity
         last_quote = segment.last_quote if segment.last_quote is not None else last_quote
-    return Scan(hasher.hexdigest(), bytes(inside), bytes(quoted), regular, last_quote if parity else None)
+    return Scan(
+        hasher.hexdigest(), bytes(inside), bytes(quoted), regular, last_quote if parity else None
+    )
 
 
 @dataclass
 class _Walk:
     """A walk through a segment's stripes that began outside quotes (parity 0) or inside.
 
-    closed_at_edge: the last byte seen is a closing quote, so that the next one must be one of those allowed."""
+    closed_at_edge: the last byte seen is a closing quote, so that the next one must be one of
+        those allowed."""
 
     parity: int
     regular: bool = True
@@ -91,7 +98,9 @@ class _Walk:
     def step(self, text: np.ndarray, where: np.ndarray, before: int, allowed: bytes) -> None:
         self.regular = self.regular and _regular(text, where, self.parity, before, allowed)
         self.parity = (self.parity + len(where)) % 2
-        self.closed_at_edge = bool(len(where)) and int(where[-1]) == len(text) - 1 and self.parity == 0
+        self.closed_at_edge = (
+            bool(len(where)) and int(where[-1]) == len(text) - 1 and self.parity == 0
+        )
 
     def enter(self, first_is_allowed: bool) -> None:
         self.regular = self.regular and not (self.closed_at_edge and not first_is_allowed)
@@ -100,7 +109,8 @@ class _Walk:
 
 @dataclass
 class _Segment:
-    """What was found in a segment. starts: for each stripe its parity if the segment starts outside quotes.
+    """What was found in a segment. starts: for each stripe its parity if the segment starts outside
+    quotes.
 
     parity: of all its quotes. starts_well: whether its first byte may follow a closing quote."""
 
@@ -116,7 +126,8 @@ class _Segment:
 
 @dataclass(frozen=True)
 class _Text:
-    """A file whose text begins at byte `start`; allowed: bytes that may stand beside a quote's outer side."""
+    """A file whose text begins at byte `start`; allowed: bytes that may stand beside a quote's
+    outer side."""
 
     path: str | Path
     start: int
@@ -173,7 +184,8 @@ def _fill(file: object, view: memoryview) -> int:
 def _regular(text: np.ndarray, where: np.ndarray, parity: int, before: int, allowed: bytes) -> bool:
     """Whether opening quotes follow, and closing ones precede, one of the allowed bytes.
 
-    where: positions of quotes. before: the byte in front of the text; the next stripe checks the one behind it.
+    where: positions of quotes. before: the byte in front of the text; the next stripe checks the
+        one behind it.
     """
     opening, closing = where[parity::2], where[1 - parity :: 2]
     first = int(opening[0]) if len(opening) else 1
@@ -191,8 +203,11 @@ def _all_in(values: np.ndarray, allowed: bytes) -> bool:
     return bool(fits.all())
 
 
-def cuts(path: str | Path, start: int, target_bytes: int, newline: bytes, found: Scan | None, quote: str) -> list[int]:
-    """Increasing offsets from `start` to the file's end; each pair bounds whole records of about target_bytes.
+def cuts(
+    path: str | Path, start: int, target_bytes: int, newline: bytes, found: Scan | None, quote: str
+) -> list[int]:
+    """Increasing offsets from `start` to the file's end; each pair bounds whole records of about
+    target_bytes.
 
     found: the file's scan, whose `regular` must hold, or None if quotes have no meaning.
     """
@@ -209,8 +224,11 @@ def cuts(path: str | Path, start: int, target_bytes: int, newline: bytes, found:
         return [*offsets, size]
 
 
-def _record_end(text: int, size: int, wanted: int, newline: bytes, found: Scan | None, quote: bytes) -> int:
-    """Offset behind the first newline outside quotes that is at `wanted` - 1 or later, or `size`. text: a handle."""
+def _record_end(
+    text: int, size: int, wanted: int, newline: bytes, found: Scan | None, quote: bytes
+) -> int:
+    """Offset behind the first newline outside quotes that is at `wanted` - 1 or later, or
+    `size`. text: a handle."""
     parity, at = 0, wanted - 1
     quoted = found is not None and bool(quote)
     if found is not None and quoted:

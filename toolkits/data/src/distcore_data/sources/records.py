@@ -1,4 +1,5 @@
-"""The records of delimited text, walked one by one as Arrow's reader reads them: exact for any quotes, some 50 MB/s."""
+"""The records of delimited text, walked one by one as Arrow's reader reads them: exact for any
+quotes, some 50 MB/s."""
 
 from __future__ import annotations
 
@@ -31,8 +32,11 @@ def walked_cuts(
     return [*offsets, size], unclosed
 
 
-def _walked(text: int, size: int, start: int, delimiter: str, quote: str) -> Iterator[tuple[int, int, bool]]:
-    """(start, end, whether its quotes close) of each record of an open file, from a part of it in memory at a time."""
+def _walked(
+    text: int, size: int, start: int, delimiter: str, quote: str
+) -> Iterator[tuple[int, int, bool]]:
+    """(start, end, whether its quotes close) of each record of an open file, from a part of it
+    in memory at a time."""
     length = WINDOW
     while piece := os.pread(text, length, start):
         whole, used = len(piece) < length or start + length >= size or length >= LONGEST, 0
@@ -48,7 +52,8 @@ def _walked(text: int, size: int, start: int, delimiter: str, quote: str) -> Ite
 def records(text: bytes, start: int, delimiter: str, quote: str) -> Iterator[tuple[int, int]]:
     """(start, end) of each record that is not blank, read as the Arrow reader reads it.
 
-    A quote opens at the start of a field only; behind a closing quote the rest of the field is taken as it stands.
+    A quote opens at the start of a field only; behind a closing quote the rest of the field is
+    taken as it stands.
     """
     for match in _walk(text, start, delimiter, quote):
         if text[match.start() : match.start() + 1] not in (b"\n", b"\r"):
@@ -56,7 +61,8 @@ def records(text: bytes, start: int, delimiter: str, quote: str) -> Iterator[tup
 
 
 def _walk(text: bytes, start: int, delimiter: str, quote: str) -> Iterator[re.Match[bytes]]:
-    """A match for every record, blank ones too; its group is set when a quote is still open at the end."""
+    """A match for every record, blank ones too; its group is set when a quote is still open at
+    the end."""
     record = _record_pattern(delimiter, quote)
     size = len(text)
     while start < size:

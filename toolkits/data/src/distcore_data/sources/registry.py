@@ -1,12 +1,13 @@
-"""From a dataset to typed Arrow batches in row order: finds the format, and the plugin that reads it.
+"""From a dataset to typed Arrow batches in row order: finds the format, and the plugin that reads
+it.
 
     source = open_source("data.csv", {"age": "number", "city": "category"}, scratch=Path("/tmp"))
     for partition in source.partitions(target_bytes=16 << 20):
         batch = partition.read()       # in any thread or process, in any order
 
-A dataset is a path or fsspec URL of delimited text (also .gz, .zst, .bz2, .xz), JSON lines, Parquet (also a folder or
-pattern), feather, or of what a plugin reads; or a frame in memory: anything with Arrow's PyCapsule interface, or a dict
-of lists.
+A dataset is a path or fsspec URL of delimited text (also .gz, .zst, .bz2, .xz), JSON lines, Parquet
+(also a folder or pattern), feather, or of what a plugin reads; or a frame in memory: anything with
+Arrow's PyCapsule interface, or a dict of lists.
 """
 
 from __future__ import annotations
@@ -39,7 +40,14 @@ if TYPE_CHECKING:
     from distcore_core.contracts import Source
     from distcore_core.registry.manager import Plugins
 
-__all__ = ["NULL_VALUES", "DelimitedOptions", "column_names", "format_name", "open_source", "sample"]
+__all__ = [
+    "NULL_VALUES",
+    "DelimitedOptions",
+    "column_names",
+    "format_name",
+    "open_source",
+    "sample",
+]
 
 AUTO = "auto"
 FRAME = "frame"
@@ -62,13 +70,16 @@ def open_source(
 ) -> Source:
     """Open a dataset for reading the columns in `raw`: name → "number", "category" or "string".
 
-    Batches hold these columns in this order, as float64, dictionary<int32, utf8> or utf8, null if a value is
-    missing. scratch: folder for what must be downloaded or unpacked (default: the system's); `close` removes it.
-    storage_options: for fsspec. plugins: whose formats are read (default: those of the environment).
-    Raises DataError naming file, line or row, and column; nothing is left behind.
+    Batches hold these columns in this order, as float64, dictionary<int32, utf8> or utf8, null if a
+    value is missing. scratch: folder for what must be downloaded or unpacked (default: the
+    system's); `close` removes it.
+    storage_options: for fsspec. plugins: whose formats are read (default: those of the
+    environment). Raises DataError naming file, line or row, and column; nothing is left behind.
     """
     if not raw:
-        raise DataError(f"{_shown(dataset)}: no column is asked for. Name at least one feature in the config.")
+        raise DataError(
+            f"{_shown(dataset)}: no column is asked for. Name at least one feature in the config."
+        )
     plugins, place = plugins or environment_plugins(), Workplace(scratch)
     try:
         found, given = _given(dataset, format, options, place, storage_options, plugins)
@@ -87,13 +98,18 @@ def column_names(
     storage_options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
 ) -> list[str]:
-    """The dataset's columns, from its header, schema or first rows. Raises DataError as `open_source` does."""
+    """The dataset's columns, from its header, schema or first rows. Raises DataError as
+    `open_source` does."""
     if not isinstance(dataset, str | os.PathLike):
         from distcore_data.sources.memory import frame_columns
 
         _require_frame(dataset, _named(format, plugins or environment_plugins()))
         return frame_columns(dataset)
-    where: dict[str, Any] = {"scratch": scratch, "storage_options": storage_options, "plugins": plugins}
+    where: dict[str, Any] = {
+        "scratch": scratch,
+        "storage_options": storage_options,
+        "plugins": plugins,
+    }
     return sample(dataset, 1, format=format, options=options, **where).column_names
 
 
@@ -107,22 +123,25 @@ def sample(
     storage_options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
 ) -> pa.Table:
-    """The first rows (at most `rows`, and some 4 MiB of text), every column with the type that it seems to have.
+    """The first rows (at most `rows`, and some 4 MiB of text), every column with the type that it
+    seems to have.
 
     For looking, as `init` and `plan` do: types are Arrow's inference, not what `open_source` gives.
     """
     place = Workplace(scratch)
     try:
-        found, given = _given(dataset, format, options, place, storage_options, plugins or environment_plugins())
+        found, given = _given(
+            dataset, format, options, place, storage_options, plugins or environment_plugins()
+        )
         return found.sample(given, rows)
     finally:
         place.close()
 
 
 def format_name(dataset: Any, format: str | None, plugins: Plugins) -> str:
-    """Which member of the role `sources` reads the dataset, without fetching it; of a remote one without an ending the
-    format is found by its content, and is one of the built-in ones ("auto"). Raises DataError for a format that nobody
-    offers."""
+    """Which member of the role `sources` reads the dataset, without fetching it; of a remote one
+    without an ending the format is found by its content, and is one of the built-in ones ("auto").
+    Raises DataError for a format that nobody offers."""
     name = _named(format, plugins)
     if name != AUTO:
         return name
@@ -147,7 +166,10 @@ def _named(format_: str | None, plugins: Plugins) -> str:
         return name
     known = f"Installed are: {', '.join(installed)}."
     if any(offer.name == name for offer in all_offers().get(SOURCE.kind, ())):
-        raise DataError(f"Data format {name!r} is installed but blocked (plugins.block or DISTCORE_BLOCK). {known}")
+        raise DataError(
+            f"Data format {name!r} is installed but blocked (plugins.block or DISTCORE_BLOCK). "
+            f"{known}"
+        )
     if name in ELSEWHERE:
         raise DataError(
             f"Data format {name!r} is one of Ludwig's, and no installed plugin reads it. {known} "
@@ -163,11 +185,15 @@ def _require_frame(dataset: Any, name: str) -> None:
 
     if not is_frame(dataset):
         raise DataError(
-            f"A dataset of type {type(dataset).__name__} cannot be read. Give a path, a URL, a dict of lists, or a "
-            f"frame with Arrow's PyCapsule interface (pandas, polars, pyarrow, DuckDB)."
+            f"A dataset of type {type(dataset).__name__} cannot be read. Give a path, a URL, a "
+            "dict of lists, or a frame with Arrow's PyCapsule interface (pandas, polars, pyarrow, "
+            "DuckDB)."
         )
     if name not in (AUTO, FRAME):
-        raise DataError(f"The dataset is a frame in memory, but its format is given as {name!r}. Leave the format out.")
+        raise DataError(
+            f"The dataset is a frame in memory, but its format is given as {name!r}. Leave the "
+            "format out."
+        )
 
 
 def _shown(dataset: Any) -> str:
@@ -186,11 +212,16 @@ def _given(
     name, options = _named(format_, plugins), options or DelimitedOptions()
     if not isinstance(dataset, str | os.PathLike):
         _require_frame(dataset, name)
-        given = Given(dataset=dataset, path=None, shown=_shown(dataset), options=options, place=place)
+        given = Given(
+            dataset=dataset, path=None, shown=_shown(dataset), options=options, place=place
+        )
         return plugins.make(SOURCE, FRAME), given
     shown, path = os.fspath(dataset), None
     if name == FRAME:
-        raise DataError(f"{shown}: the format is given as a frame in memory, but this is a path. Leave the format out.")
+        raise DataError(
+            f"{shown}: the format is given as a frame in memory, but this is a path. Leave the "
+            "format out."
+        )
     if is_url(shown):
         url, shown = shown, without_secrets(shown)
         fetcher = _fetcher(url, plugins)
@@ -198,27 +229,39 @@ def _given(
             path = download(url, shown, place, storage_options)
             name = _of_file(path, shown, shown, name, options, plugins)
         elif name not in (AUTO, fetcher):
-            raise DataError(f"{shown}: the format is given as {name}, but {fetcher} reads this address. Leave it out.")
+            raise DataError(
+                f"{shown}: the format is given as {name}, but {fetcher} reads this address. Leave "
+                "it out."
+            )
         else:
             name = fetcher
     else:
         path = local_path(dataset)
         name = _of_file(path, shown, path.name, name, options, plugins)
     found = plugins.make(SOURCE, name)
-    given = Given(dataset=dataset, path=path, shown=shown, options=options, place=place, head_bytes=HEAD_BYTES)
+    given = Given(
+        dataset=dataset, path=path, shown=shown, options=options, place=place, head_bytes=HEAD_BYTES
+    )
     return found, given
 
 
-def _of_file(path: Path, shown: str, file_name: str, name: str, options: DelimitedOptions, plugins: Plugins) -> str:
-    """The format of what lies at a path. Raises DataError if it cannot be read as the user names it."""
+def _of_file(
+    path: Path, shown: str, file_name: str, name: str, options: DelimitedOptions, plugins: Plugins
+) -> str:
+    """The format of what lies at a path. Raises DataError if it cannot be read as the user names
+    it."""
     pattern = any(mark in str(path) for mark in "*?[") and not path.exists()
     if pattern or existing(path).is_dir():
         if name != AUTO and not plugins.make(SOURCE, name).folders:
             what, one = ("pattern of files", "file") if pattern else ("folder", f"{name} file")
-            raise DataError(f"{shown}: a {what} is not read as {name}, but as Parquet. Name one {one}.")
+            raise DataError(
+                f"{shown}: a {what} is not read as {name}, but as Parquet. Name one {one}."
+            )
         return "parquet" if name == AUTO else name
     if not os.access(path, os.R_OK):
-        raise DataError(f"{shown}: may not be read by this user. Change its permissions, or copy it.")
+        raise DataError(
+            f"{shown}: may not be read by this user. Change its permissions, or copy it."
+        )
     if name != AUTO:
         return name
     found = _by_ending(file_name, plugins)
@@ -259,7 +302,9 @@ def _by_content(path: Path) -> str:
         return "parquet"
     if head.startswith(b"ARROW1"):
         return "feather"
-    if compression_of(path) is None and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[{")):
+    if compression_of(path) is None and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(
+        (b"{", b"[{")
+    ):
         return "json"
     return "csv"
 

@@ -1,4 +1,5 @@
-"""What the typed formats (parquet, feather, JSON lines, frames) share: checking their columns and typing their rows."""
+"""What the typed formats (parquet, feather, JSON lines, frames) share: checking their columns
+and typing their rows."""
 
 from __future__ import annotations
 
@@ -14,22 +15,30 @@ from distcore_data.sources.values import is_readable, typed
 
 
 def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> None:
-    """Raise DataError when a column is asked for that is not there, with the nearest names, or is there twice."""
+    """Raise DataError when a column is asked for that is not there, with the nearest names, or
+    is there twice."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise DataError(f"{shown}: column {twice[0]!r} occurs more than once. Give every column a name of its own.")
+        raise DataError(
+            f"{shown}: column {twice[0]!r} occurs more than once. Give every column a name of its "
+            "own."
+        )
     missing = [name for name in wanted if name not in set(names)]
     if not missing:
         return
     hints = []
     for name in missing:
-        near = difflib.get_close_matches(name, names, n=1) or [each for each in names if each.strip() == name.strip()]
+        near = difflib.get_close_matches(name, names, n=1) or [
+            each for each in names if each.strip() == name.strip()
+        ]
         hints.append(f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name))
-    listed = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    listed = ", ".join(map(repr, names[:20])) + (
+        f" and {len(names) - 20} more" if len(names) > 20 else ""
+    )
     absent = "is no column" if len(missing) == 1 else "are no columns"
     raise DataError(
-        f"{shown}: there {absent} {', '.join(hints)}; it has {listed}. Correct the name in the data, or in the "
-        "config (a feature's `name` or `column`, or that of the split)."
+        f"{shown}: there {absent} {', '.join(hints)}; it has {listed}. Correct the name in the "
+        "data, or in the config (a feature's `name` or `column`, or that of the split)."
     )
 
 
@@ -38,8 +47,8 @@ def require_readable(shown: str, types: Mapping[str, pa.DataType], raw: Mapping[
     for name, kind in raw.items():
         if not is_readable(types[name], kind):
             raise DataError(
-                f"{shown}: column {name!r} has type {types[name]}, which cannot be read as a {kind}. Turn it into "
-                f"numbers or strings (or leave the column out of the config)."
+                f"{shown}: column {name!r} has type {types[name]}, which cannot be read as a "
+                f"{kind}. Turn it into numbers or strings (or leave the column out of the config)."
             )
 
 
@@ -69,6 +78,7 @@ def timestamp_columns(types: Mapping[str, pa.DataType], raw: Mapping[str, str]) 
 
 
 def slices(rows: int, row_bytes: float, target_bytes: int) -> list[tuple[int, int]]:
-    """(start, stop) of pieces of about target_bytes, at least a row each, that cover the rows evenly."""
+    """(start, stop) of pieces of about target_bytes, at least a row each, that cover the rows
+    evenly."""
     pieces = min(rows, max(1, round(rows * row_bytes / max(1, target_bytes))))
     return [(rows * piece // pieces, rows * (piece + 1) // pieces) for piece in range(pieces)]

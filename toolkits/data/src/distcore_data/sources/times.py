@@ -1,8 +1,9 @@
 """Dates and times as pandas writes them to csv.
 
-pandas chooses one format for a whole column of timestamps: only the date if every value is midnight, else as many
-digits of a second as the finest value needs. So the unit is found over the whole column, never over a partition. With
-a time zone, each value is written by itself: no fraction, or six digits, or nine.
+pandas chooses one format for a whole column of timestamps: only the date if every value is
+midnight, else as many digits of a second as the finest value needs. So the unit is found over the
+whole column, never over a partition. With a time zone, each value is written by itself: no
+fraction, or six digits, or nine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def unit_of(values: pa.Array | pa.ChunkedArray) -> str:
 
 
 def timestamp_text(values: pa.Array, unit: str | None) -> pa.Array:
-    """`2024-01-05`, `2024-01-05 10:00:00`, `2024-01-05 10:00:00.500+01:00`, … in the given unit (None: the array's)."""
+    """`2024-01-05`, `2024-01-05 10:00:00`, `2024-01-05 10:00:00.500+01:00`, … in the given unit
+    (None: the array's)."""
     unit = unit or unit_of(values)
     zone = values.type.tz
     if unit == "date":
@@ -65,8 +67,11 @@ def _by_itself(local: pa.Array) -> pa.Array:
 
 
 def time_text(values: pa.Array) -> pa.Array:
-    """`10:00:00`, with six more digits if there is a fraction of a second, as Python writes a time."""
-    return pc.replace_substring(values.cast(pa.time64("us"), safe=False).cast(pa.utf8()), ".000000", "")
+    """`10:00:00`, with six more digits if there is a fraction of a second, as Python writes a
+    time."""
+    return pc.replace_substring(
+        values.cast(pa.time64("us"), safe=False).cast(pa.utf8()), ".000000", ""
+    )
 
 
 def _offset(seconds: int) -> str:

@@ -1,8 +1,9 @@
-"""Any Arrow column as a number, a category or a string, the same from csv, parquet and a frame of the same rows.
+"""Any Arrow column as a number, a category or a string, the same from csv, parquet and a frame of
+the same rows.
 
-The rule is: a value reads as the text that pandas would write to csv, and a number as that text would parse. So 1 reads
-as "1", 1.0 as "1.0", True as "True" (or 1.0 as a number), a float32 0.1 as 0.1. NaN is missing, and so is any text
-among the null spellings.
+The rule is: a value reads as the text that pandas would write to csv, and a number as that text
+would parse. So 1 reads as "1", 1.0 as "1.0", True as "True" (or 1.0 as a number), a float32 0.1 as
+0.1. NaN is missing, and so is any text among the null spellings.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ def typed(
 ) -> pa.Array:
     """The column as float64, dictionary<int32, utf8> or utf8, with nulls if values are missing.
 
-    Every value of a dictionary occurs in the rows. unit: see `times.timestamp_text`. Raises DataError naming place and
-    column for the first value that is not a number or is infinite, if a number is asked for.
+    Every value of a dictionary occurs in the rows. unit: see `times.timestamp_text`. Raises
+    DataError naming place and column for the first value that is not a number or is infinite, if a
+    number is asked for.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -73,7 +75,8 @@ def typed(
 
 
 def finite(values: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether a float64 column surely holds no NaN and no infinity (one cheap pass; may say False in vain)."""
+    """Whether a float64 column surely holds no NaN and no infinity (one cheap pass; may say
+    False in vain)."""
     total = pc.sum(values).as_py()
     return total is None or math.isfinite(total)
 
@@ -81,7 +84,9 @@ def finite(values: pa.Array | pa.ChunkedArray) -> bool:
 # ------------------------------------------------------------------ numbers
 
 
-def _checked_numbers(values: pa.Array, column: str, null_values: tuple[str, ...], place: Place) -> pa.Array:
+def _checked_numbers(
+    values: pa.Array, column: str, null_values: tuple[str, ...], place: Place
+) -> pa.Array:
     numbers, bad = _numbers(values, null_values)
     if not finite(numbers):
         plain = numbers.to_numpy(zero_copy_only=False)
@@ -102,12 +107,13 @@ def _not_a_number(value: object, where: str, column: str) -> DataError:
         infinite = False
     if infinite:
         return DataError(
-            f"{where}, column {column!r}: {shown} is infinite, and a number feature needs finite values. Correct the "
-            f"value, or leave it empty to have it treated as missing."
+            f"{where}, column {column!r}: {shown} is infinite, and a number feature needs finite "
+            "values. Correct the value, or leave it empty to have it treated as missing."
         )
     return DataError(
-        f"{where}, column {column!r}: {shown!r} is not a number. Declare the column category or text, or, if this "
-        f"means a missing value, add the spelling to preprocessing.csv.null_values."
+        f"{where}, column {column!r}: {shown!r} is not a number. Declare the column category or "
+        "text, or, if this means a missing value, add the spelling to "
+        "preprocessing.csv.null_values."
     )
 
 
@@ -126,7 +132,8 @@ def _numbers(values: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, 
         return values.cast(pa.float64(), safe=False), None
     if pt.is_null(type_):
         return pa.nulls(len(values), pa.float64()), None
-    # Decimals and short floats go through their shortest text: 0.1 in float32 is 0.1, not 0.10000000149.
+    # Decimals and short floats go through their shortest text: 0.1 in float32 is 0.1, not
+    # 0.10000000149.
     texts = _float_texts(values) if pt.is_float16(type_) else values.cast(pa.utf8())
     return texts.cast(pa.float64()), None
 
@@ -158,7 +165,9 @@ def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np
 # ------------------------------------------------------------------ categories and strings
 
 
-def _categories(values: pa.Array, null_values: tuple[str, ...], unit: str | None) -> pa.DictionaryArray:
+def _categories(
+    values: pa.Array, null_values: tuple[str, ...], unit: str | None
+) -> pa.DictionaryArray:
     encoded = values if pt.is_dictionary(values.type) else values.dictionary_encode()
     texts = _texts(encoded.dictionary, unit)
     indices = encoded.indices.cast(pa.int32())
@@ -189,7 +198,8 @@ def _without(texts: pa.Array, null_values: Iterable[str]) -> pa.Array:
 
 
 def _texts(values: pa.Array, unit: str | None) -> pa.Array:
-    """Distinct values as pandas writes them to csv. Raises TypeError for a type that has no such text."""
+    """Distinct values as pandas writes them to csv. Raises TypeError for a type that has no such
+    text."""
     type_ = values.type
     if is_text(type_):
         return values.cast(pa.utf8())
@@ -209,7 +219,8 @@ def _texts(values: pa.Array, unit: str | None) -> pa.Array:
 
 
 def _float_texts(values: pa.Array) -> pa.Array:
-    """Shortest text that reads back as the same float, in Python's spelling (1.0, 1e-05); NaN is missing."""
+    """Shortest text that reads back as the same float, in Python's spelling (1.0, 1e-05); NaN is
+    missing."""
     plain = values.to_numpy(zero_copy_only=False)
     missing = np.isnan(plain) | np.asarray(values.is_null())
     return pa.array(plain.astype(str), pa.utf8(), mask=missing)

@@ -1,4 +1,5 @@
-"""Addresses of stores, such as s3://bucket/folder: which there are, and what none may hold. Contacts nothing."""
+"""Addresses of stores, such as s3://bucket/folder: which there are, and what none may hold.
+Contacts nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ SCHEMES: Mapping[str, str] = {
     "file": "file",
     "memory": "memory",
 }
-"""The schemes of stores, and what kind of store each is. Whatever else there is, is not contacted."""
+"""The schemes of stores, and what kind of store each is. Whatever else there is, is not
+contacted."""
 
 PACKAGES = {"s3": "distcore[s3]", "gs": "distcore[gs]", "abfs": "distcore[abfs]"}
 
@@ -36,39 +38,49 @@ def is_url(place: str | os.PathLike[str]) -> bool:
 
 
 def store_kind(place: str | os.PathLike[str]) -> str:
-    """ "s3", "gs", "abfs", "memory", or "file" for a path; a scheme from outside is its own kind. Contacts nothing.
+    """ "s3", "gs", "abfs", "memory", or "file" for a path; a scheme from outside is its own kind.
+    Contacts nothing.
 
-    Raises UserError for whatever is no store (http, chained protocols, …) or an address that no object can have."""
+    Raises UserError for whatever is no store (http, chained protocols, …) or an address that no
+    object can have."""
     found = SCHEME.match(os.fspath(place))
     if found is None:
         return "file"
     scheme, rest = found[1].lower(), os.fspath(place)[found.end() :]
     if scheme not in SCHEMES and scheme not in _from_outside():
-        known = ", ".join(f"{each}://" for each in ("s3", "gs", "abfs", "file", "memory", *_from_outside()))
+        known = ", ".join(
+            f"{each}://" for each in ("s3", "gs", "abfs", "file", "memory", *_from_outside())
+        )
         raise UserError(
-            f"{scheme}:// is no store. Nothing was contacted. Give a folder, or an address that begins "
-            f"with one of {known}."
+            f"{scheme}:// is no store. Nothing was contacted. Give a folder, or an address that "
+            f"begins with one of {known}."
         )
     kind = SCHEMES.get(scheme, scheme)
     parts = rest.rstrip("/").split("/")
     if any(part in (".", "..") for part in parts) or any(mark in rest for mark in "?#\\\0\n"):
         raise UserError(
-            f"{without_password(place)} is no address of a folder in a store: it holds '..', '?' or '#'. "
-            "Nothing was contacted. Give a plain address such as s3://bucket/folder."
+            f"{without_password(place)} is no address of a folder in a store: it holds '..', '?' "
+            "or '#'. Nothing was contacted. Give a plain address such as s3://bucket/folder."
         )
     if _user_of(rest):
         raise UserError(
-            f"{without_password(place)} was given with a password in it, which would be shown wherever the address is. "
-            "Give it in backend.cache_credentials instead."
+            f"{without_password(place)} was given with a password in it, which would be shown "
+            "wherever the address is. Give it in backend.cache_credentials instead."
         )
     if kind == "file" and parts[0] not in ("", "localhost"):
         raise UserError(
-            f"{scheme}://{rest} names another machine, {parts[0]}. Give file:/// and the whole path, or a plain path."
+            f"{scheme}://{rest} names another machine, {parts[0]}. Give file:/// and the whole "
+            "path, or a plain path."
         )
     if kind not in ("file", "memory") and not parts[0]:
-        raise UserError(f"{scheme}://{rest} names no bucket. Give an address such as {scheme}://bucket/folder.")
+        raise UserError(
+            f"{scheme}://{rest} names no bucket. Give an address such as {scheme}://bucket/folder."
+        )
     if kind != "file" and "" in parts[1:]:
-        raise UserError(f"{scheme}://{rest} has an empty part. Give an address such as {scheme}://bucket/folder.")
+        raise UserError(
+            f"{scheme}://{rest} has an empty part. Give an address such as "
+            f"{scheme}://bucket/folder."
+        )
     return kind
 
 
@@ -89,13 +101,16 @@ def local_folder(place: str | os.PathLike[str]) -> Path | None:
 
 
 def folder_or_address(place: str | os.PathLike[str], what: str) -> Path | str:
-    """Where results or models lie: a folder, or the address of one in a bucket. what: "--model_path", for messages.
+    """Where results or models lie: a folder, or the address of one in a bucket. what:
+    "--model_path", for messages.
 
-    Raises UserError, before anything is made, if an address is no store's or went through a `Path`."""
+    Raises UserError, before anything is made, if an address is no store's or went through a
+    `Path`."""
     text = os.fspath(place)
     if FOLDER_LIKE_ADDRESS.match(text) and not SCHEME.match(text) and not os.path.exists(text):
         raise UserError(
-            f"{what} is {text}: an address that lost a slash, as it does in a pathlib.Path. Give it as a string."
+            f"{what} is {text}: an address that lost a slash, as it does in a pathlib.Path. Give "
+            "it as a string."
         )
     try:
         folder = local_folder(text)
@@ -112,18 +127,21 @@ def folder_only(place: str | os.PathLike[str], what: str, because: str) -> Path:
     Raises UserError, before anything is made, if it is the address of a bucket."""
     found = folder_or_address(place, what)
     if not isinstance(found, Path):
-        raise UserError(f"{what} is {without_password(found)}, an address in a bucket. {because} Give a folder.")
+        raise UserError(
+            f"{what} is {without_password(found)}, an address in a bucket. {because} Give a folder."
+        )
     return found
 
 
 def without_password(url: str | os.PathLike[str]) -> str:
-    """The address without user and password. An abfs container before its `@` stays: that is no secret."""
+    """The address without user and password. An abfs container before its `@` stays: that is no
+    secret."""
     scheme, mark, rest = os.fspath(url).partition("://")
     return f"{scheme}{mark}{rest.removeprefix(_user_of(rest))}"
 
 
 def _user_of(rest: str) -> str:
-    """`user:password@` at the beginning of an address without its scheme, or "". A password may hold slashes; an
-    access point's name (arn:aws:s3:…) has colons and is none."""
+    """`user:password@` at the beginning of an address without its scheme, or "". A password may
+    hold slashes; an access point's name (arn:aws:s3:…) has colons and is none."""
     user, at, _ = rest.rpartition("@")
     return user + at if ":" in user.partition("/")[0] and not user.startswith("arn:") else ""

@@ -1,7 +1,7 @@
 """Parts of large objects as blocks of bytes, for whoever writes them to a file as they come.
 
-From S3 they come by botocore's own client, in the calling thread, with the options that s3fs was given: asyncio's costs
-more than twice the processor time a byte (docs/log.md)."""
+From S3 they come by botocore's own client, in the calling thread, with the options that s3fs was
+given: asyncio's costs more than twice the processor time a byte (docs/log.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def blocks_of(files: Any, kind: str, connections: int) -> Blocks:
     making = threading.Lock()
 
     def from_s3(path: str, start: int, stop: int) -> Iterator[bytes]:
-        with making:  # by the first request, so that what is wrong with the credentials is an answer to it
+        with (
+            making
+        ):  # by the first request, so that what is wrong with the credentials is an answer to it
             client = _blocking_client(files, connections, os.getpid())
         if client is None:
             return _by_fsspec(files, path, start, stop)
@@ -52,7 +54,9 @@ def _by_botocore(files: Any, client: Any, path: str, start: int, stop: int) -> I
     bucket, key, _ = files.split_path(path)
     asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **files.req_kw}
     try:
-        with closing(client.get_object(**asked)["Body"]) as body:  # its own __enter__ gives what checks no length
+        with closing(
+            client.get_object(**asked)["Body"]
+        ) as body:  # its own __enter__ gives what checks no length
             while start < stop and (block := body.read(min(BLOCK, stop - start))):
                 start += len(block)
                 yield block
@@ -65,9 +69,12 @@ def _by_botocore(files: Any, client: Any, path: str, start: int, stop: int) -> I
         raise found from error
 
 
-@functools.lru_cache(maxsize=8)  # making one takes tenths of a second; fsspec keeps its filesystems likewise
+@functools.lru_cache(
+    maxsize=8
+)  # making one takes tenths of a second; fsspec keeps its filesystems likewise
 def _blocking_client(files: Any, connections: int, process: int) -> Any:
-    """A client of botocore with s3fs's options; None if these are for asyncio's client, or go with each request.
+    """A client of botocore with s3fs's options; None if these are for asyncio's client, or go with
+    each request.
 
     process: whose connections they are; a fork must not use its parent's."""
     import botocore.session
@@ -87,13 +94,17 @@ def _blocking_client(files: Any, connections: int, process: int) -> Any:
         "max_pool_connections": connections,
         "connect_timeout": files.connect_timeout,
         "read_timeout": files.read_timeout,
-        # S3's own checksums take as long as all else together. Caches, models and checkpoints have hashes of ours.
+        # S3's own checksums take as long as all else together. Caches, models and checkpoints have
+        # hashes of ours.
         "response_checksum_validation": "when_required",
     }
     settings = {**own, **files.config_kwargs}
     if files.anon:
         settings["signature_version"] = UNSIGNED
-    options = {**{name: value for name, value in given.items() if value is not None}, **files.client_kwargs}
+    options = {
+        **{name: value for name, value in given.items() if value is not None},
+        **files.client_kwargs,
+    }
     if files.anon:
         options = {name: value for name, value in options.items() if not name.startswith("aws_")}
     try:

@@ -1,5 +1,6 @@
-"""A bucket as a `Store`, through fsspec: s3, gs, abfs, and memory for tests. Its requests are repeated by `retries.py`,
-bounded, and its large objects come in pieces, several at a time, into a local file without a name."""
+"""A bucket as a `Store`, through fsspec: s3, gs, abfs, and memory for tests. Its requests are
+repeated by `retries.py`, bounded, and its large objects come in pieces, several at a time, into
+a local file without a name."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 from distcore_core.errors import StoreError, UserError
 from distcore_data.stores.addresses import store_kind, without_password
 from distcore_data.stores.blocks import Blocks, blocks_of
-from distcore_data.stores.filesystems import modified, open_filesystem, put_if_absent, seconds, secrets_of
+from distcore_data.stores.filesystems import (
+    modified,
+    open_filesystem,
+    put_if_absent,
+    seconds,
+    secrets_of,
+)
 from distcore_data.stores.retries import persistently, status_of
 from distcore_data.stores.store import NAME, SMALL, Credentials, Seen, Stat, checked
 from distcore_data.temporaries import unnamed_file
@@ -24,10 +31,12 @@ PIECE = 16 << 20
 """Bytes of one request for a large object."""
 
 REQUESTS = 8
-"""Requests for pieces of one object that are under way at once; each holds a block (from S3) or a piece in memory."""
+"""Requests for pieces of one object that are under way at once; each holds a block (from S3) or
+a piece in memory."""
 
 ONE_PUT = 64 << 20
-"""Objects up to this size are one request; larger ones go up in parts of this size, two at a time."""
+"""Objects up to this size are one request; larger ones go up in parts of this size, two at a
+time."""
 
 UPLOAD: Mapping[str, Mapping[str, Any]] = {"s3": {"chunksize": ONE_PUT, "max_concurrency": 2}}
 
@@ -36,7 +45,8 @@ log = logging.getLogger("distcore")
 
 
 class _Opened(NamedTuple):
-    """files: the filesystem. root: the address's path in it. blocks: how objects are read from it."""
+    """files: the filesystem. root: the address's path in it. blocks: how objects are read from
+    it."""
 
     files: Any
     root: str
@@ -44,7 +54,8 @@ class _Opened(NamedTuple):
 
 
 class Bucket:
-    """A `Store` at an address. Pickles with its credentials; opened in each process when first used."""
+    """A `Store` at an address. Pickles with its credentials; opened in each process when first
+    used."""
 
     def __init__(self, url: str, credentials: Credentials | None = None) -> None:
         self.kind = store_kind(url)
@@ -64,7 +75,9 @@ class Bucket:
 
     def __getstate__(self) -> dict[str, Any]:
         fresh = {"_opened": None, "_pieces": None}
-        return {name: value for name, value in {**self.__dict__, **fresh}.items() if name != "_lock"}
+        return {
+            name: value for name, value in {**self.__dict__, **fresh}.items() if name != "_lock"
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -88,7 +101,9 @@ class Bucket:
         return {
             path[len(root) + 1 :]: Stat(int(each["size"]), modified(each))
             for path, each in found.items()
-            if each["type"] == "file" and path.startswith(start) and NAME.fullmatch(path[len(root) + 1 :])
+            if each["type"] == "file"
+            and path.startswith(start)
+            and NAME.fullmatch(path[len(root) + 1 :])
         }
 
     def read(self, name: str) -> bytes:
@@ -107,7 +122,9 @@ class Bucket:
         target = unnamed_file("shard")
 
         def fetch(start: int) -> int:
-            return self._ask(name, "read", lambda _, path: copy(path, start, min(start + PIECE, size + 1)))
+            return self._ask(
+                name, "read", lambda _, path: copy(path, start, min(start + PIECE, size + 1))
+            )
 
         def copy(path: str, start: int, stop: int) -> int:
             end = 0
@@ -122,7 +139,8 @@ class Bucket:
             return end
 
         try:
-            # In one go: a full disk is told before anything is fetched, and writing takes a quarter less time.
+            # In one go: a full disk is told before anything is fetched, and writing takes a quarter
+            # less time.
             os.posix_fallocate(target.fileno(), 0, size + 1)
             ends = map(fetch, starts) if len(starts) == 1 else self._pool().map(fetch, starts)
             target.truncate(max(ends))
@@ -143,21 +161,31 @@ class Bucket:
             )
         except BaseException:
             if path.stat().st_size >= ONE_PUT:
-                with suppress(StoreError):  # the next build gives them up, and the error under way matters more
+                with suppress(
+                    StoreError
+                ):  # the next build gives them up, and the error under way matters more
                     self.abort_uploads(name)
             raise
 
     def write(self, name: str, content: bytes) -> None:
         """Write or replace an object."""
-        self._ask(checked(name), "written", lambda files, path: files.pipe_file(path, content), absence=False)
+        self._ask(
+            checked(name),
+            "written",
+            lambda files, path: files.pipe_file(path, content),
+            absence=False,
+        )
 
     def create(self, name: str, content: bytes) -> bool:
-        """One conditional put (If-None-Match, generation 0). Whatever is said of it, what lies there then decides."""
+        """One conditional put (If-None-Match, generation 0). Whatever is said of it, what lies
+        there then decides."""
 
         def attempt(files: Any, path: str) -> bool:
             try:
                 put_if_absent(files, self.kind, path, content)
-            except FileExistsError:  # perhaps by us: a request that was never answered may have been carried out
+            except (
+                FileExistsError
+            ):  # perhaps by us: a request that was never answered may have been carried out
                 return self._found(name) == content
             except Exception as error:
                 if status_of(error) == 501:
@@ -187,17 +215,27 @@ class Bucket:
     def abort_uploads(self, prefix: str, before: float | None = None) -> int:
         """Give up uploads in parts that nobody finished, below a prefix; returns how many.
 
-        before: only those begun before that time by the store's clock. Other stores than S3 show none of theirs."""
+        before: only those begun before that time by the store's clock. Other stores than S3 show
+            none of theirs."""
         if self.kind != "s3":
             return 0
 
         def ask(files: Any, path: str) -> int:
             bucket, _, key = path.partition("/")
             answer = files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
-            left = [each for each in answer.get("Uploads", ()) if before is None or seconds(each["Initiated"]) < before]
+            left = [
+                each
+                for each in answer.get("Uploads", ())
+                if before is None or seconds(each["Initiated"]) < before
+            ]
             for each in left:
                 with suppress(FileNotFoundError):
-                    files.call_s3("abort_multipart_upload", Bucket=bucket, Key=each["Key"], UploadId=each["UploadId"])
+                    files.call_s3(
+                        "abort_multipart_upload",
+                        Bucket=bucket,
+                        Key=each["Key"],
+                        UploadId=each["UploadId"],
+                    )
             return len(left)
 
         return self._ask(prefix, "cleared of unfinished uploads", ask)
@@ -210,11 +248,14 @@ class Bucket:
             if self._opened is None or self._opened[0] != os.getpid():
                 if self._only not in (None, os.getpid()):
                     raise UserError(
-                        f"{self.url} is the memory of one process, and this is another. Give a folder or a bucket in "
-                        "backend.cache_dir if work runs in several processes."
+                        f"{self.url} is the memory of one process, and this is another. Give a "
+                        "folder or a bucket in backend.cache_dir if work runs in several processes."
                     )
                 files, root = open_filesystem(self.address, self.kind, self.credentials)
-                self._opened = os.getpid(), _Opened(files, root, blocks_of(files, self.kind, 2 * REQUESTS))
+                self._opened = (
+                    os.getpid(),
+                    _Opened(files, root, blocks_of(files, self.kind, 2 * REQUESTS)),
+                )
             return self._opened[1]
 
     def _root(self) -> str:
@@ -227,11 +268,15 @@ class Bucket:
         """work(filesystem, path of the object), persistently."""
         path = self._path(name) if name else self._root()
         files = self._there().files
-        return persistently(lambda: work(files, path), self.where(name), doing, self._secrets, absence=absence)
+        return persistently(
+            lambda: work(files, path), self.where(name), doing, self._secrets, absence=absence
+        )
 
     def _range(self, name: str, start: int, stop: int) -> bytes:
         """Bytes [start, stop) of an object, or those of them that there are."""
-        return self._ask(name, "read", lambda _, path: b"".join(self._there().blocks(path, start, stop)))
+        return self._ask(
+            name, "read", lambda _, path: b"".join(self._there().blocks(path, start, stop))
+        )
 
     def _found(self, name: str) -> bytes | None:
         try:
@@ -241,8 +286,9 @@ class Bucket:
 
     def _no_conditions(self) -> str:
         return (
-            f"The store at {self.url} does not put an object on condition that there is none, and without that two "
-            "builders could not be told apart. Use one that does (S3 itself, Google's, Azure's, MinIO), or a folder."
+            f"The store at {self.url} does not put an object on condition that there is none, and "
+            "without that two builders could not be told apart. Use one that does (S3 itself, "
+            "Google's, Azure's, MinIO), or a folder."
         )
 
     def _pool(self) -> ThreadPoolExecutor:

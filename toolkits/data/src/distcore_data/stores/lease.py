@@ -1,7 +1,8 @@
 """Show others that a process is at work on something in a store, and wait while another one is.
 
-Nothing depends on a lease: it saves work, and a conditional put decides. Who holds one changes its object every BEAT
-seconds; who waits watches by its own clock whether it still changes, so machines need not agree on the time.
+Nothing depends on a lease: it saves work, and a conditional put decides. Who holds one changes its
+object every BEAT seconds; who waits watches by its own clock whether it still changes, so machines
+need not agree on the time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Heartbeat:
 
     content(n): the bytes of the n-th change, from 1. every: seconds between two."""
 
-    def __init__(self, store: Store, name: str, content: Callable[[int], bytes], every: float) -> None:
+    def __init__(
+        self, store: Store, name: str, content: Callable[[int], bytes], every: float
+    ) -> None:
         self._store, self._name, self._content, self._every = store, name, content, every
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="distcore-heartbeat", daemon=True)
@@ -59,7 +62,8 @@ class Heartbeat:
 
 
 class Lease:
-    """`with Lease(store, name) as lease: lease.acquire(…)`; let go of at the end, if it was acquired."""
+    """`with Lease(store, name) as lease: lease.acquire(…)`; let go of at the end, if it was
+    acquired."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
@@ -68,11 +72,13 @@ class Lease:
         self._heart = Heartbeat(store, name, self._content, BEAT)
 
     def acquire(self, until: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
-        """Hold the lease, after whoever holds it now; False as soon as `until()`, asked while waiting, is true.
+        """Hold the lease, after whoever holds it now; False as soon as `until()`, asked while
+        waiting, is true.
 
         Which holder lives is seen within PATIENCE seconds: see `acquire_from_the_dead`.
 
-        on_wait: called once before waiting. Raises StoreError if the store cannot decide who holds it."""
+        on_wait: called once before waiting. Raises StoreError if the store cannot decide who
+            holds it."""
         seen, since, waited = b"", time.monotonic(), False
         while not self.store.create(self.name, self._content(0)):
             if until():
@@ -92,7 +98,8 @@ class Lease:
         return True
 
     def acquire_from_the_dead(self, on_wait: Callable[[], None]) -> bool:
-        """Hold the lease unless somebody alive holds it, which may take PATIENCE seconds to see. Raises StoreError."""
+        """Hold the lease unless somebody alive holds it, which may take PATIENCE seconds to see.
+        Raises StoreError."""
         seen: set[bytes] = set()
 
         def alive() -> bool:
@@ -105,7 +112,10 @@ class Lease:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._heart.stop():
             with suppress(StoreError):  # it stops changing, which says the same
@@ -124,12 +134,13 @@ class Lease:
             return b""
 
     def _prove(self) -> None:
-        """Some stores take a conditional put and ignore its condition: the name is taken, so this one must fail."""
+        """Some stores take a conditional put and ignore its condition: the name is taken, so
+        this one must fail."""
         if self.store.create(self.name, self._content(-1)):
             with suppress(StoreError):
                 self.store.delete([self.name])
             raise StoreError(
-                f"The store at {self.store.url} ignores the condition of a put (If-None-Match), so that two processes "
-                "at one work could not be told apart. Nothing was built. Use a store that keeps it (S3 itself, "
-                "Google's, Azure's, MinIO), or a folder."
+                f"The store at {self.store.url} ignores the condition of a put (If-None-Match), so "
+                "that two processes at one work could not be told apart. Nothing was built. Use a "
+                "store that keeps it (S3 itself, Google's, Azure's, MinIO), or a folder."
             )

@@ -1,4 +1,5 @@
-"""A folder of this machine as a `Store`: plain files, replaced by renames that are forced to disk."""
+"""A folder of this machine as a `Store`: plain files, replaced by renames that are forced to
+disk."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class LocalStore:
         write_file(self._made(name), content)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write an object under a name that nothing has: a link to a finished file, which the system makes once."""
+        """Write an object under a name that nothing has: a link to a finished file, which the
+        system makes once."""
         path = self._made(name)
         with new_file_beside(path) as (temporary, file):
             file.write(content)
@@ -113,7 +115,8 @@ class LocalStore:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a plain file for reading; a link, a device, a pipe or a folder in its place is an OSError."""
+    """Open a plain file for reading; a link, a device, a pipe or a folder in its place is an
+    OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

@@ -1,4 +1,5 @@
-"""Ask a store again when it stumbled, within bounds; and say at the end what it said, without a secret."""
+"""Ask a store again when it stumbled, within bounds; and say at the end what it said, without a
+secret."""
 
 from __future__ import annotations
 
@@ -16,18 +17,36 @@ ATTEMPTS = 6
 """How often one request is made, the first time included."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0
-"""Seconds before the second attempt, and at most before any; each wait is twice the one before, a random part less."""
+"""Seconds before the second attempt, and at most before any; each wait is twice the one before,
+a random part less."""
 
 AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 after which the same request may well succeed."""
 
-AGAIN_CODES = frozenset({"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"})
+AGAIN_CODES = frozenset(
+    {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
+)
 """Refusals of S3 that blame what arrived, not what was asked."""
 
-FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError)
-FINAL_ERRNOS = frozenset({errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG})
+FINAL = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    ImportError,
+)
+FINAL_ERRNOS = frozenset(
+    {errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG}
+)
 NETWORK = frozenset(
-    {"HTTPClientError", "ConnectionError", "ClientPayloadError", "ClientConnectionError", "TransportError"}
+    {
+        "HTTPClientError",
+        "ConnectionError",
+        "ClientPayloadError",
+        "ClientConnectionError",
+        "TransportError",
+    }
     | {"ServiceRequestError", "ServiceResponseError", "IncompleteReadError"}
 )
 """Names of the network's errors in the libraries of stores, which core does not import."""
@@ -37,12 +56,18 @@ log = logging.getLogger("distcore")
 
 
 def persistently(
-    work: Callable[[], T], where: str, doing: str, secrets: Iterable[str] = (), *, absence: bool = True
+    work: Callable[[], T],
+    where: str,
+    doing: str,
+    secrets: Iterable[str] = (),
+    *,
+    absence: bool = True,
 ) -> T:
     """work(), again if it failed for a reason that may pass.
 
-    absence: that there is no such object is an answer, and FileNotFoundError passes through; that there is no such
-    bucket never is. Raises StoreError naming `where` (the object), `doing` ("read") and the cause."""
+    absence: that there is no such object is an answer, and FileNotFoundError passes through; that
+    there is no such bucket never is. Raises StoreError naming `where` (the object), `doing`
+    ("read") and the cause."""
     wait = FIRST_WAIT
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -50,18 +75,25 @@ def persistently(
         except DistcoreError:
             raise
         except Exception as error:  # each store's library raises its own kinds
-            if isinstance(error, FileNotFoundError) and absence and code_of(error) != "NoSuchBucket":
+            if (
+                isinstance(error, FileNotFoundError)
+                and absence
+                and code_of(error) != "NoSuchBucket"
+            ):
                 raise
             if attempt == ATTEMPTS or not may_pass(error):
                 give_up(error, where, doing, attempt, secrets)
-            log.debug("%s could not be %s (%s), attempt %d.", where, doing, type(error).__name__, attempt)
+            log.debug(
+                "%s could not be %s (%s), attempt %d.", where, doing, type(error).__name__, attempt
+            )
         time.sleep(wait * random.uniform(0.5, 1.0))
         wait = min(2 * wait, LONGEST_WAIT)
     raise AssertionError("unreachable")
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same request may succeed later: the network's trouble and the server's, not a refusal."""
+    """Whether the same request may succeed later: the network's trouble and the server's, not a
+    refusal."""
     status = status_of(error)
     if status is not None:
         return (status >= 500 and status != 501) or status in AGAIN or code_of(error) in AGAIN_CODES
@@ -80,7 +112,10 @@ def status_of(error: BaseException) -> int | None:
             return None
         answer = getattr(each, "response", None)
         metadata = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
-        for found in (metadata.get("HTTPStatusCode"), *(getattr(each, name, None) for name in STATUS)):
+        for found in (
+            metadata.get("HTTPStatusCode"),
+            *(getattr(each, name, None) for name in STATUS),
+        ):
             if isinstance(found, int) and 100 <= found < 600:
                 return found
         each = each.__cause__
@@ -106,11 +141,16 @@ def _of_network(error: BaseException) -> bool:
     return bool(NETWORK & {kind.__name__ for kind in type(error).__mro__})
 
 
-def give_up(error: BaseException, where: str, doing: str, attempts: int, secrets: Iterable[str]) -> NoReturn:
+def give_up(
+    error: BaseException, where: str, doing: str, attempts: int, secrets: Iterable[str]
+) -> NoReturn:
     """Raise the StoreError of a request that failed for good."""
     code, status = code_of(error), status_of(error)
     said = ", ".join(
-        filter(None, [code, f"HTTP status {status}" if status else "", f"{type(error).__name__}: {error}"])
+        filter(
+            None,
+            [code, f"HTTP status {status}" if status else "", f"{type(error).__name__}: {error}"],
+        )
     )
     times = "" if attempts == 1 else f" in {attempts} attempts"
     message = f"{where} could not be {doing}{times} ({said}). {_advice(error, status)}"
@@ -120,11 +160,18 @@ def give_up(error: BaseException, where: str, doing: str, attempts: int, secrets
 
 
 def _advice(error: BaseException, status: int | None) -> str:
-    if status in (401, 403) or isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
+    if (
+        status in (401, 403)
+        or isinstance(error, PermissionError)
+        or "Credentials" in type(error).__name__
+    ):
         return (
-            "Check the credentials (backend.cache_credentials; --credentials of predict, evaluate and report; without "
-            "these what the environment gives) and the bucket's permissions."
+            "Check the credentials (backend.cache_credentials; --credentials of predict, evaluate "
+            "and report; without these what the environment gives) and the bucket's permissions."
         )
     if status is not None and status < 500:
         return "Check the address and the bucket."
-    return "Check the network and the store, then run the same command again: nothing that is committed was changed."
+    return (
+        "Check the network and the store, then run the same command again: nothing that is "
+        "committed was changed."
+    )

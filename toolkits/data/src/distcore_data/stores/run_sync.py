@@ -1,12 +1,17 @@
-"""A run's folder in a bucket. It is worked on in a folder of the machine, and copied from there file by file.
+"""A run's folder in a bucket. It is worked on in a folder of the machine, and copied from there
+file by file.
 
-What belongs together (a checkpoint, a model) is a folder with one file that holds the digests of the others. Of such a
-folder that file is put last and deleted first: what has it was whole when it was put, and whoever was killed in between
-leaves a folder without it, which no reader takes for one. A file that stands for itself is replaced by one put.
+What belongs together (a checkpoint, a model) is a folder with one file that holds the digests of
+the others. Of such a folder that file is put last and deleted first: what has it was whole when it
+was put, and whoever was killed in between leaves a folder without it, which no reader takes for
+one. A file that stands for itself is replaced by one put.
 
-    <address>/started.json                              put on condition that there is none: whose folder this is
-    <address>/running.json                              while a process is at work there; changed every few seconds
-    <address>/description.json, report.html, …          each as soon as it is written, or when the run ends
+    <address>/started.json                              put on condition that there is none: whose
+                                                        folder this is
+    <address>/running.json                              while a process is at work there; changed
+                                                        every few seconds
+    <address>/description.json, report.html, …          each as soon as it is written, or when the
+                                                        run ends
     <address>/checkpoints/step-00000123/manifest.json   put before the step counts as saved
     <address>/model/model.json
 """
@@ -45,9 +50,11 @@ log = logging.getLogger("distcore")
 
 
 class Mirror:
-    """A folder of results in a store. url: its address, for people. Pickles, credentials included, into a worker's job.
+    """A folder of results in a store. url: its address, for people. Pickles, credentials included,
+    into a worker's job.
 
-    Raises StoreError, naming the object and the cause, if the store cannot be asked, after bounded retries."""
+    Raises StoreError, naming the object and the cause, if the store cannot be asked, after
+    bounded retries."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -56,24 +63,31 @@ class Mirror:
 
     @classmethod
     def at(cls, address: str, credentials: Credentials | None = None) -> Mirror:
-        """The one at an address. Contacts nothing. credentials: None for what the environment gives."""
+        """The one at an address. Contacts nothing. credentials: None for what the environment
+        gives."""
         return cls(open_store(address, credentials))
 
     @classmethod
     def begin(cls, root: str, name: str, credentials: Credentials | None = None) -> Mirror:
-        """A fresh one at `<root>/<name>`, with a number behind it if something lies there: two runs share none.
+        """A fresh one at `<root>/<name>`, with a number behind it if something lies there: two runs
+        share none.
 
         Raises UserError if no object can have that name."""
         if not NAME.fullmatch(name) or "/" in name:
             raise UserError(
-                f"{name!r} cannot be the name of a folder in a bucket: give an --experiment_name and a --model_name of "
-                "letters, digits, '.', '_' and '-'."
+                f"{name!r} cannot be the name of a folder in a bucket: give an --experiment_name "
+                "and a --model_name of letters, digits, '.', '_' and '-'."
             )
-        mark = {"host": socket.gethostname(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        mark = {
+            "host": socket.gethostname(),
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
         content = (json.dumps({**mark, "run": uuid.uuid4().hex}, indent=2) + "\n").encode()
         number = 0
         while True:
-            mirror = cls.at(f"{root.rstrip('/')}/{name}{f'_{number}' if number else ''}", credentials)
+            mirror = cls.at(
+                f"{root.rstrip('/')}/{name}{f'_{number}' if number else ''}", credentials
+            )
             if not mirror.store.list() and mirror.store.create(STARTED, content):
                 return mirror
             number += 1
@@ -85,10 +99,11 @@ class Mirror:
     def __repr__(self) -> str:
         return f"Mirror({self.url!r})"
 
-    # -------------------------------------------------------------- folders that are whole or not there
+    # ---------------------------------------------------------- folders that are whole or not there
 
     def put_folder(self, name: str, folder: Path, last: str) -> None:
-        """Copy a folder of plain files, of which `last` says what belongs to it, in place of what had the name."""
+        """Copy a folder of plain files, of which `last` says what belongs to it, in place of
+        what had the name."""
         before = self.store.list(f"{name}/")
         if f"{name}/{last}" in before:
             self.store.delete([f"{name}/{last}"])
@@ -98,16 +113,24 @@ class Mirror:
         self.store.delete(sorted(before.keys() - {f"{name}/{each}" for each in (*names, last)}))
 
     def get_folder(self, name: str, folder: Path, last: str) -> None:
-        """Copy it to this machine, in place of what has the folder's name; nothing to do if it is the same already.
+        """Copy it to this machine, in place of what has the folder's name; nothing to do if it is
+        the same already.
 
-        name: "" for the mirror itself. What came is for the reader to check. Raises FileNotFoundError if there is
-        none, TrainingError if this machine has no room for it."""
+        name: "" for the mirror itself. What came is for the reader to check. Raises
+        FileNotFoundError if there is none, TrainingError if this machine has no room for it."""
         prefix = f"{name}/" if name else ""
         wanted = self.store.read(prefix + last)
         if (folder / last).is_file() and (folder / last).read_bytes() == wanted:
             return
-        found = {each: stat.bytes for each, stat in self.store.list(prefix).items() if "/" not in each[len(prefix) :]}
-        with self._room_for(name, folder.parent), DirectoryBuilder(folder, replace=True) as building:
+        found = {
+            each: stat.bytes
+            for each, stat in self.store.list(prefix).items()
+            if "/" not in each[len(prefix) :]
+        }
+        with (
+            self._room_for(name, folder.parent),
+            DirectoryBuilder(folder, replace=True) as building,
+        ):
             for each in sorted(found.keys() - {prefix + last}):
                 self._get(each, found[each], building / each[len(prefix) :])
             (building / last).write_bytes(wanted)
@@ -132,10 +155,15 @@ class Mirror:
         self._put[name] = (status.st_mtime_ns, status.st_size)
 
     def put_files(self, folder: Path) -> None:
-        """Copy the files of a run's folder that were not put yet, but for checkpoints and models."""
+        """Copy the files of a run's folder that were not put yet, but for checkpoints and
+        models."""
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
-            if name.partition("/")[0] in (CHECKPOINTS, MODEL) or path.is_symlink() or not path.is_file():
+            if (
+                name.partition("/")[0] in (CHECKPOINTS, MODEL)
+                or path.is_symlink()
+                or not path.is_file()
+            ):
                 continue
             if name.startswith(".") or "/." in name or BUILDING in name or REMOVING in name:
                 continue
@@ -178,7 +206,8 @@ class Mirror:
 
 @contextmanager
 def working_folder(mirror: ResultsStore) -> Iterator[Path]:
-    """A folder of this machine to work in, named as the one in the bucket; it is gone when the block ends."""
+    """A folder of this machine to work in, named as the one in the bucket; it is gone when the
+    block ends."""
     with temporary_folder("run") as parent:
         folder = Path(parent, os.path.basename(without_password(mirror.url)))
         folder.mkdir()

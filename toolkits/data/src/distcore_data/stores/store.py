@@ -1,4 +1,5 @@
-"""What a store is: six verbs over objects by name, what a listing shows of one, and what a store is opened with."""
+"""What a store is: six verbs over objects by name, what a listing shows of one, and what a store
+is opened with."""
 
 from __future__ import annotations
 
@@ -13,20 +14,23 @@ from distcore_core.contracts import Credentials
 from distcore_core.errors import UserError
 from distcore_core.io.seals import parse_json, read_bounded
 
-NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{0,127}){0,7}", re.ASCII)
+NAME = re.compile(
+    r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{0,127}){0,7}", re.ASCII
+)
 
 SMALL = 64 << 20
 """Most bytes that `read` takes into memory."""
 
 
 Seen = Callable[[int, bytes], Any]
-"""seen(start, block): the bytes of an object from `start` on. They come in order from 0, and from 0 again after a
-request that failed in their middle."""
+"""seen(start, block): the bytes of an object from `start` on. They come in order from 0, and from 0
+again after a request that failed in their middle."""
 
 
 @dataclass(frozen=True)
 class Stat:
-    """An object as a listing shows it. modified: seconds since 1970 by the store's own clock; 0 if it tells none."""
+    """An object as a listing shows it. modified: seconds since 1970 by the store's own clock; 0
+    if it tells none."""
 
     bytes: int
     modified: float
@@ -41,10 +45,13 @@ def read_credentials(value: Any) -> Credentials | None:
             value = parse_json(read_bounded(Path(value).expanduser(), 1 << 20))
         except OSError as error:
             raise ValueError(
-                f"the file cannot be read ({error.strerror}); give a mapping, or the path of a JSON file"
+                f"the file cannot be read ({error.strerror}); give a mapping, or the path of a "
+                "JSON file"
             ) from None
         except ValueError:
-            raise ValueError("the file is not JSON; give a mapping, or the path of a JSON file") from None
+            raise ValueError(
+                "the file is not JSON; give a mapping, or the path of a JSON file"
+            ) from None
     if value is None or isinstance(value, Mapping):
         return Credentials(dict(value)) if value is not None else None
     raise ValueError("should be a mapping, or the path of a JSON file that holds one")
@@ -59,10 +66,12 @@ def given_credentials(value: Any) -> Credentials | None:
 
 
 class Store(Protocol):
-    """A folder of objects. url: where, without a secret, for people. Every call may come from any thread.
+    """A folder of objects. url: where, without a secret, for people. Every call may come from any
+    thread.
 
-    Raises StoreError naming the object and the cause if a bucket cannot be asked, after bounded retries; OSError
-    from a local folder. Only FileNotFoundError means that there is no such object."""
+    Raises StoreError naming the object and the cause if a bucket cannot be asked, after bounded
+    retries; OSError from a local folder. Only FileNotFoundError means that there is no such
+    object."""
 
     url: str
 
@@ -91,10 +100,12 @@ class Store(Protocol):
         ...
 
     def open(self, name: str, size: int, seen: Seen | None = None) -> BinaryIO:
-        """A whole object as a seekable local file with a descriptor, closed by the caller; nothing of it outlives that.
+        """A whole object as a seekable local file with a descriptor, closed by the caller; nothing
+        of it outlives that.
 
         Args:
-            size: Its length in bytes. If that is another, the file has another length too, perhaps not the object's.
+            size: Its length in bytes. If that is another, the file has another length too, perhaps
+                not the object's.
             seen: Told of the object's blocks on their way, if it is fetched in one piece.
 
         Raises:
@@ -117,8 +128,8 @@ class Store(Protocol):
     def create(self, name: str, content: bytes) -> bool:
         """Store the bytes under a name that nothing has.
 
-        Of all who create one name exactly one gets True, however many try at once; so contents must differ between
-        processes that are to be told apart.
+        Of all who create one name exactly one gets True, however many try at once; so contents must
+        differ between processes that are to be told apart.
 
         Returns:
             True: these bytes are there now; False: others are.

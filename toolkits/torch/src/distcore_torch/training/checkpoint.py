@@ -68,7 +68,9 @@ def save(
     each tensor, and may raise. Raises CheckpointError if the disk is full: older ones are intact.
     """
     final = directory / f"step-{step:08d}"
-    with explained(directory, "the checkpoint", CheckpointError, advice="choose another --output_directory"):
+    with explained(
+        directory, "the checkpoint", CheckpointError, advice="choose another --output_directory"
+    ):
         directory.mkdir(parents=True, exist_ok=True)
         sweep(directory)
         with DirectoryBuilder(final, replace=True) as folder:
@@ -76,7 +78,9 @@ def save(
                 TENSORS: write_new_file(folder / TENSORS, tensor_writer(tensors, going_on)),
                 STATE: write_new_file(folder / STATE, json.dumps(state).encode()),
             }
-            files = {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()}
+            files = {
+                name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in digests.items()
+            }
             manifest = {"version": VERSION, "step": step, "files": files}
             write_new_file(folder / MANIFEST, sealed(manifest))
     found = list_checkpoints(directory)
@@ -87,15 +91,20 @@ def save(
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint that nobody needs any more. Where that cannot be done it is said, once: the
-    run is well."""
+    """Remove a checkpoint that nobody needs any more. Where that cannot be done it is said, once:
+    the run is well."""
     try:
         remove_directory(path)
     except OSError as error:
         if path not in _kept_against_our_will:
             _kept_against_our_will.add(path)
             why = error.strerror
-            log.warning("The old checkpoint %s cannot be removed (%s); training goes on. Remove it by hand.", path, why)
+            log.warning(
+                "The old checkpoint %s cannot be removed (%s); training goes on. Remove it by "
+                "hand.",
+                path,
+                why,
+            )
 
 
 _kept_against_our_will: set[Path] = set()
@@ -103,14 +112,17 @@ _kept_against_our_will: set[Path] = set()
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
-    """The folders of checkpoints, newest first, whole or not; none if the directory is not there."""
+    """The folders of checkpoints, newest first, whole or not; none if the directory is not
+    there."""
     if not directory.is_dir():
         return []
     found = [path for path in directory.iterdir() if NAME.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=_step, reverse=True)
 
 
-def load_newest(directory: Path, flaw: Callable[[Checkpoint], str] = lambda found: "") -> Checkpoint:
+def load_newest(
+    directory: Path, flaw: Callable[[Checkpoint], str] = lambda found: ""
+) -> Checkpoint:
     """The newest checkpoint that is whole. Each damaged one before it is named in a warning.
 
     flaw(checkpoint): what else speaks against one, or "". Raises CheckpointError if there is none,
@@ -119,7 +131,8 @@ def load_newest(directory: Path, flaw: Callable[[Checkpoint], str] = lambda foun
     found = list_checkpoints(directory)
     if not found:
         raise CheckpointError(
-            f"There is no checkpoint in {directory}. Give the folder of a run that saved one, or start a new run."
+            f"There is no checkpoint in {directory}. Give the folder of a run that saved one, or "
+            "start a new run."
         )
     for path in found:
         try:
@@ -131,14 +144,14 @@ def load_newest(directory: Path, flaw: Callable[[Checkpoint], str] = lambda foun
         else:
             return found_here
     raise CheckpointError(
-        f"None of the {len(found)} checkpoint{'s' if len(found) > 1 else ''} in {directory} is whole; "
-        "each is named in a warning above. Restore one from a backup, or start a new run."
+        f"None of the {len(found)} checkpoint{'s' if len(found) > 1 else ''} in {directory} is "
+        "whole; each is named in a warning above. Restore one from a backup, or start a new run."
     )
 
 
 def copy_to(mirror: ResultsStore, path: Path) -> None:
-    """Copy a checkpoint into a run's bucket, then remove from there whichever do not lie beside it (any
-    more)."""
+    """Copy a checkpoint into a run's bucket, then remove from there whichever do not lie beside it
+    (any more)."""
     mirror.put_folder(f"{CHECKPOINTS}/{path.name}", path, MANIFEST)
     kept = {each.name for each in list_checkpoints(path.parent)}
     for name in mirror.folders(CHECKPOINTS):
@@ -153,7 +166,11 @@ def copy_newest_from(mirror: ResultsStore, directory: Path) -> None:
     """Bring the newest whole checkpoint of a run's bucket into the folder; none if there is none.
 
     Each damaged one before it is named in a warning."""
-    found = [each for each in mirror.folders(CHECKPOINTS, MANIFEST) if NAME.fullmatch(each.rpartition("/")[2])]
+    found = [
+        each
+        for each in mirror.folders(CHECKPOINTS, MANIFEST)
+        if NAME.fullmatch(each.rpartition("/")[2])
+    ]
     for name in sorted(found, key=lambda each: _step(Path(each)), reverse=True):
         path = directory / name.rpartition("/")[2]
         directory.mkdir(parents=True, exist_ok=True)
@@ -172,7 +189,9 @@ def load(path: Path) -> Checkpoint:
     try:
         manifest = unsealed(read_bounded(path / MANIFEST))
         step, files, version = manifest["step"], manifest["files"], manifest["version"]
-        expected = {name: (files[name]["bytes"], files[name]["sha256"]) for name in (TENSORS, STATE)}
+        expected = {
+            name: (files[name]["bytes"], files[name]["sha256"]) for name in (TENSORS, STATE)
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path / MANIFEST, f"{type(error).__name__}: {error}") from error
     if version != VERSION:
@@ -203,7 +222,8 @@ def load(path: Path) -> Checkpoint:
 
 def _damaged(path: Path, why: str) -> CheckpointError:
     return CheckpointError(
-        f"The checkpoint file {path} is damaged ({why}). An earlier checkpoint is used if there is one."
+        f"The checkpoint file {path} is damaged ({why}). An earlier checkpoint is used if there is "
+        "one."
     )
 
 

@@ -46,7 +46,8 @@ def _exponential(options: Any, base: float) -> Decay:
 
 
 def _cosine(options: Any, base: float, first: int) -> Decay:
-    """Annealing with warm restarts (Loshchilov and Hutter, 2017): period i has first · t_mult^i steps."""
+    """Annealing with warm restarts (Loshchilov and Hutter, 2017): period i has first · t_mult^i
+    steps."""
     low = options.eta_min
 
     def decay(step: int) -> float:

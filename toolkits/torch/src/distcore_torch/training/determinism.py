@@ -17,15 +17,19 @@ def weights_digest(module: torch.nn.Module) -> str:
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.is_floating_point():
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            digest.update(
+                tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            )
     return digest.hexdigest()
 
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Keep what exists out of the garbage collector's passes, and make them rare: no pause between steps.
+    """Keep what exists out of the garbage collector's passes, and make them rare: no pause between
+    steps.
 
-    What is garbage already stays until the end: one pass over all that torch has imported takes 80 ms."""
+    What is garbage already stays until the end: one pass over all that torch has imported takes
+    80 ms."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
@@ -40,8 +44,9 @@ def quiet_collector() -> Iterator[None]:
 def one_thread() -> Iterator[None]:
     """Let torch compute on this thread alone.
 
-    How its kernels cut their work, and so in which order they add, depends on the number of threads: of 1,000 shapes of
-    matrix products 60 had other bits with two threads, as had batch norm and the gradient of a convolution."""
+    How its kernels cut their work, and so in which order they add, depends on the number of
+    threads: of 1,000 shapes of matrix products 60 had other bits with two threads, as had batch
+        norm and the gradient of a convolution."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -55,7 +55,11 @@ def torch_facts() -> JSON:
     shown = torch.__config__.show()
     named = re.search(r"BLAS_INFO=(\w+)", shown)
     build = hashlib.sha256(shown.encode()).hexdigest()
-    return {"torch": torch.__version__, "torch_build": build, "blas": named[1] if named else "unknown"}
+    return {
+        "torch": torch.__version__,
+        "torch_build": build,
+        "blas": named[1] if named else "unknown",
+    }
 
 
 @cache
@@ -81,7 +85,10 @@ def of_group(ranks: Sequence[JSON]) -> JSON:
 def changes(before: JSON, now: JSON) -> list[str]:
     """`torch was 2.12.0 and is 2.13.0`, for each telling fact that is another one."""
     differ = [name for name in TELLING if name in before and before[name] != now.get(name)]
-    return [f"the {SAID[name]} was {_short(before[name])} and is {_short(now.get(name))}" for name in differ]
+    return [
+        f"the {SAID[name]} was {_short(before[name])} and is {_short(now.get(name))}"
+        for name in differ
+    ]
 
 
 def _short(value: object) -> str:

@@ -85,7 +85,11 @@ class Fingerprint:
         If it is a single bit, and of a small tensor, its place is told too: `w (bit 31 of number
         7)`."""
         now, before = self._found
-        names = [name for (name, _, _), one, other in zip(self._large, now, before, strict=False) if one != other]
+        names = [
+            name
+            for (name, _, _), one, other in zip(self._large, now, before, strict=False)
+            if one != other
+        ]
         return [*names, *(each for side in self._sides for each in side.changed())]
 
     def __len__(self) -> int:
@@ -97,8 +101,8 @@ class Fingerprint:
 
 
 class _Side:
-    """Small tensors of one device, side by side in a buffer of whole words: this time's and the last
-    time's."""
+    """Small tensors of one device, side by side in a buffer of whole words: this time's and the
+    last time's."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -182,7 +186,9 @@ def _padded(tensor: torch.Tensor) -> torch.Tensor:
 
 def _aligned(tensor: torch.Tensor) -> bool:
     size = tensor.element_size()
-    return tensor.is_contiguous() and not (tensor.numel() * size % 8 or tensor.storage_offset() * size % 8)
+    return tensor.is_contiguous() and not (
+        tensor.numel() * size % 8 or tensor.storage_offset() * size % 8
+    )
 
 
 def _words(length: int) -> int:

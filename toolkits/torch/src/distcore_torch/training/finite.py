@@ -1,4 +1,5 @@
-"""Weights and the optimizer's state are finite, or nothing of them counts: no checkpoint, no model, no best round."""
+"""Weights and the optimizer's state are finite, or nothing of them counts: no checkpoint, no
+model, no best round."""
 
 from __future__ import annotations
 
@@ -20,22 +21,35 @@ ADVICE = "Lower trainer.learning_rate, or set trainer.gradient_clipping."
 
 
 class Watch:
-    """Looks at what a run would save. module, optimizer: of this rank. outputs: the output features' names.
+    """Looks at what a run would save. module, optimizer: of this rank. outputs: the output
+    features' names.
 
     A buffer that is not finite from the beginning (a mask of infinities) may stay so."""
 
     def __init__(
-        self, module: torch.nn.Module, optimizer: torch.optim.Optimizer, strategy: Strategy, outputs: Sequence[str]
+        self,
+        module: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        strategy: Strategy,
+        outputs: Sequence[str],
     ) -> None:
-        self._module, self._optimizer, self._strategy, self._outputs = module, optimizer, strategy, outputs
+        self._module, self._optimizer, self._strategy, self._outputs = (
+            module,
+            optimizer,
+            strategy,
+            outputs,
+        )
         self._masks = frozenset(not_finite(module.named_buffers()))
 
     def check(self, since: int, step: int, sums: Sequence[float]) -> None:
         """Raise Diverged, in every rank, where something of one is not finite.
 
-        since, step: the steps whose losses were summed; sums: this rank's sum of losses for each output feature."""
+        since, step: the steps whose losses were summed; sums: this rank's sum of losses for each
+            output feature."""
         tensors = (*self._module.state_dict().items(), *state_tensors(self._optimizer))
-        ranks = self._strategy.gather(([name for name in not_finite(tensors) if name not in self._masks], list(sums)))
+        ranks = self._strategy.gather(
+            ([name for name in not_finite(tensors) if name not in self._masks], list(sums))
+        )
         where = next((rank for rank, (names, _) in enumerate(ranks) if names), None)
         if where is None:
             return
@@ -47,13 +61,17 @@ class Watch:
         ]
         bad = in_words(ranks[where][0]) + (f" of rank {where}" if len(ranks) > 1 else "")
         raise Diverged(
-            f"{lost[0] if lost else ''}After step {step} the weights are not finite ({bad}), and they are not saved. "
-            f"{ADVICE}"
+            f"{lost[0] if lost else ''}After step {step} the weights are not finite ({bad}), and "
+            f"they are not saved. {ADVICE}"
         )
 
     def flaw(self, found: Checkpoint) -> str:
-        """What speaks against a whole checkpoint: NaN in it, from a time when nobody looked; else ""."""
-        named = ((name.removeprefix("weights/").removeprefix("best/"), each) for name, each in found.tensors.items())
+        """What speaks against a whole checkpoint: NaN in it, from a time when nobody looked;
+        else ""."""
+        named = (
+            (name.removeprefix("weights/").removeprefix("best/"), each)
+            for name, each in found.tensors.items()
+        )
         names = [name for name in not_finite(named) if name not in self._masks]
         return f"{in_words(names)} in it holds NaN or infinity" if names else ""
 
@@ -62,8 +80,9 @@ class Watch:
 def not_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
     """The names of floating-point tensors that hold NaN or infinity, in their order on each device.
 
-    A sum of each tells nearly always that there are none: a pass at the speed of memory, for which a GPU is waited for
-    once. A sum of large numbers may overflow, so whatever it accuses is looked at number by number."""
+    A sum of each tells nearly always that there are none: a pass at the speed of memory, for which
+    a GPU is waited for once. A sum of large numbers may overflow, so whatever it accuses is
+    looked at number by number."""
     parts: dict[torch.device, list[tuple[str, torch.Tensor]]] = {}
     for name, each in tensors:
         if each.is_floating_point() and each.numel():

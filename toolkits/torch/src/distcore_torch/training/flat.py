@@ -1,8 +1,10 @@
-"""Gradients and running statistics of a module side by side in one flat buffer, so that a step is one exchange.
+"""Gradients and running statistics of a module side by side in one flat buffer, so that a step is
+one exchange.
 
-A rank lays its gradients into a slot, the slots are summed, and parameters get views of the sum as their gradients: no
-bucket is copied back. Running statistics (batch norm's) travel along as differences from what all ranks last agreed on,
-so buffers that never change are kept to the bit, and ranks are at one after every step.
+A rank lays its gradients into a slot, the slots are summed, and parameters get views of the sum as
+their gradients: no bucket is copied back. Running statistics (batch norm's) travel along as
+differences from what all ranks last agreed on, so buffers that never change are kept to the bit,
+and ranks are at one after every step.
 """
 
 from __future__ import annotations
@@ -46,10 +48,14 @@ class InPlace:
 
 
 class FlatGroup:
-    """Trainable parameters and floating-point buffers of one dtype; the last number of the buffer is the stop flag."""
+    """Trainable parameters and floating-point buffers of one dtype; the last number of the
+    buffer is the stop flag."""
 
     def __init__(
-        self, dtype: torch.dtype, parameters: Sequence[torch.nn.Parameter], buffers: Sequence[torch.Tensor]
+        self,
+        dtype: torch.dtype,
+        parameters: Sequence[torch.nn.Parameter],
+        buffers: Sequence[torch.Tensor],
     ) -> None:
         self.dtype = dtype
         self._parameters = parameters
@@ -70,18 +76,23 @@ class FlatGroup:
                 sources.append(parameter.grad)
         if targets:
             torch._foreach_copy_(targets, sources)
-        for buffer, agreed, view in zip(self._buffers, self._agreed, views[len(self._parameters) :], strict=True):
+        for buffer, agreed, view in zip(
+            self._buffers, self._agreed, views[len(self._parameters) :], strict=True
+        ):
             torch.sub(buffer, agreed, out=view)
         slot[-1] = float(stop)
 
     def spread(self, total: torch.Tensor, world: int, look: bool) -> bool:
         """Give parameters their views of the sum, and buffers the mean of the ranks' changes.
 
-        look: whether to look at the stop flag, which waits for a GPU. Returns whether a rank wants to stop."""
+        look: whether to look at the stop flag, which waits for a GPU. Returns whether a rank
+            wants to stop."""
         views = self._views_of(total)
         for parameter, view in zip(self._parameters, views, strict=False):
             parameter.grad = view
-        for buffer, agreed, view in zip(self._buffers, self._agreed, views[len(self._parameters) :], strict=True):
+        for buffer, agreed, view in zip(
+            self._buffers, self._agreed, views[len(self._parameters) :], strict=True
+        ):
             agreed.add_(view, alpha=1 / world)
             buffer.copy_(agreed)
         return look and bool(total[-1] > 0)

@@ -1,7 +1,8 @@
-"""Gradients of the mean loss over a global batch: this rank's share of the rows at once, summed over the ranks.
+"""Gradients of the mean loss over a global batch: this rank's share of the rows at once, summed
+over the ranks.
 
-Every rank divides its sum of losses by the global number of rows, and gradients are summed. A rank without rows takes
-part with zeros.
+Every rank divides its sum of losses by the global number of rows, and gradients are summed. A rank
+without rows takes part with zeros.
 """
 
 from __future__ import annotations
@@ -24,27 +25,34 @@ class Gradients(Protocol):
     """How a step comes to the gradients of a global batch.
 
     Attributes:
-        sums: float64 [parts, outputs]: losses summed over rows, for each part that this rank computes by itself.
+        sums: float64 [parts, outputs]: losses summed over rows, for each part that this rank
+            computes by itself.
     """
 
     sums: torch.Tensor
 
-    def backward(self, batch: Batch, scale: float, step: int, *, counts: bool = True) -> torch.Tensor | float:
-        """Compute this rank's share of the gradients of `scale` times the sum of losses; returns that loss of it.
+    def backward(
+        self, batch: Batch, scale: float, step: int, *, counts: bool = True
+    ) -> torch.Tensor | float:
+        """Compute this rank's share of the gradients of `scale` times the sum of losses; returns
+        that loss of it.
 
         counts: whether the losses are added to `sums`."""
         ...
 
     def reduce(self, stop: bool) -> bool:
-        """Give parameters the gradients of the global batch, the same bits in every rank; True: some rank stops."""
+        """Give parameters the gradients of the global batch, the same bits in every rank; True:
+        some rank stops."""
         ...
 
     def global_loss(self) -> torch.Tensor:
-        """The loss of the last backward pass over all ranks: float64, the same bits in every rank."""
+        """The loss of the last backward pass over all ranks: float64, the same bits in every
+        rank."""
         ...
 
     def settle(self) -> None:
-        """The module's buffers were changed from outside: take them as what all ranks begin with."""
+        """The module's buffers were changed from outside: take them as what all ranks begin
+        with."""
         ...
 
     def close(self) -> None:
@@ -88,14 +96,18 @@ class RankGradients:
         if strategy.device.type == "cuda":
             self._generators.append(torch.cuda.default_generators[strategy.device.index])
 
-    def backward(self, batch: Batch, scale: float, step: int, *, counts: bool = True) -> torch.Tensor | float:
+    def backward(
+        self, batch: Batch, scale: float, step: int, *, counts: bool = True
+    ) -> torch.Tensor | float:
         key = random_key(self._seed, step, self._strategy.rank.index)
         for generator in self._generators:
             generator.manual_seed(key)
         sums = self.sums[0] if counts else torch.zeros_like(self.sums[0])
         loss: torch.Tensor | float = 0.0
         if batch.rows:
-            for piece in (batch,) if batch.rows <= self._micro_rows else slices(batch, self._micro_rows):
+            for piece in (
+                (batch,) if batch.rows <= self._micro_rows else slices(batch, self._micro_rows)
+            ):
                 parts = [rows.sum() for rows in self._losses.rows(piece)]
                 loss = loss + self._losses.backward(parts, scale)
                 sums += (parts[0] if len(parts) == 1 else torch.stack(parts)).detach()

@@ -1,7 +1,9 @@
-"""A rank's heartbeat: which step it is at and what it does, in a few bytes that its supervisor maps and reads.
+"""A rank's heartbeat: which step it is at and what it does, in a few bytes that its supervisor maps
+and reads.
 
-The rank writes when it begins to do something else, some hundred nanoseconds each time. Where nobody reads, it writes
-into memory of its own. `stalls.py` reads, and may ask where the rank stands: a thread of it answers in a second file.
+The rank writes when it begins to do something else, some hundred nanoseconds each time. Where
+nobody reads, it writes into memory of its own. `stalls.py` reads, and may ask where the rank
+stands: a thread of it answers in a second file.
 """
 
 from __future__ import annotations
@@ -23,14 +25,22 @@ T = TypeVar("T")
 FILE = "DISTCORE_HEARTBEAT"
 """Environment variable: the rank's file, made by whoever reads it."""
 
-DOING = ("starting", "preparing", "loading", "computing", "waiting for the other ranks", "evaluating", "saving")
+DOING = (
+    "starting",
+    "preparing",
+    "loading",
+    "computing",
+    "waiting for the other ranks",
+    "evaluating",
+    "saving",
+)
 STARTING, PREPARING, LOADING, COMPUTING, WAITING, EVALUATING, SAVING = range(len(DOING))
 AT_STEPS = (LOADING, COMPUTING, WAITING)
 """What steps consist of."""
 
 LAYOUT = struct.Struct(f"={5 + len(DOING)}d")
-"""beats (changes so far), step, what it does now, since when (monotonic), how often it was asked where it stands (which
-its reader writes), and seconds in each activity so far."""
+"""beats (changes so far), step, what it does now, since when (monotonic), how often it was asked
+where it stands (which its reader writes), and seconds in each activity so far."""
 
 ASKED, SECONDS = 4, 5
 """Where these begin, in numbers of eight bytes."""
@@ -46,7 +56,8 @@ MOST_CALLS = 6
 
 
 class Pulse(NamedTuple):
-    """What a heartbeat says. beats: changes so far. seconds: in each activity, without the one under way."""
+    """What a heartbeat says. beats: changes so far. seconds: in each activity, without the one
+    under way."""
 
     beats: int = 0
     step: int = 0
@@ -123,11 +134,14 @@ def heartbeat() -> Heartbeat:
 
 
 def open_heartbeat(path: str | None) -> None:
-    """Write into this file from now on, and answer who asks where this thread stands; None: for nobody."""
+    """Write into this file from now on, and answer who asks where this thread stands; None: for
+    nobody."""
     _own[:] = [Heartbeat(_memory(path))]
     if path is not None:
         arguments = (_own[0], answer_of(path), threading.get_ident())
-        threading.Thread(target=_answer, args=arguments, name="distcore-heartbeat", daemon=True).start()
+        threading.Thread(
+            target=_answer, args=arguments, name="distcore-heartbeat", daemon=True
+        ).start()
 
 
 def _memory(path: str | None) -> mmap.mmap | bytearray:
@@ -138,10 +152,11 @@ def _memory(path: str | None) -> mmap.mmap | bytearray:
 
 
 def _answer(beat: Heartbeat, path: Path, thread: int) -> None:
-    """Write where the thread stands whenever that is asked, for as long as this is the process's heartbeat.
+    """Write where the thread stands whenever that is asked, for as long as this is the process's
+    heartbeat.
 
-    Python's lock keeps the calls as they are while they are read. A signal's handler, as faulthandler has one, reads
-    them while they change, which ends a process now and then."""
+    Python's lock keeps the calls as they are while they are read. A signal's handler, as
+    faulthandler has one, reads them while they change, which ends a process now and then."""
     answered = 0
     while _own[0] is beat:
         asked = beat.asked
@@ -157,7 +172,10 @@ def _answer(beat: Heartbeat, path: Path, thread: int) -> None:
 def calls_of(thread: int) -> list[str]:
     """`loader.py:12 in batches` and so on: the innermost calls of a thread of this process."""
     frames = list(traceback.walk_stack(sys._current_frames().get(thread)))[:MOST_CALLS]
-    return [f"{Path(each.f_code.co_filename).name}:{line} in {each.f_code.co_name}" for each, line in frames]
+    return [
+        f"{Path(each.f_code.co_filename).name}:{line} in {each.f_code.co_name}"
+        for each, line in frames
+    ]
 
 
 def answer_of(path: str | Path) -> Path:
@@ -171,7 +189,8 @@ def _pulse(words: Sequence[float]) -> Pulse:
 
 
 class Listener:
-    """The reading side. make: make the file, which a rank finds by its path in `FILE`; else it is there."""
+    """The reading side. make: make the file, which a rank finds by its path in `FILE`; else it
+    is there."""
 
     def __init__(self, path: Path, make: bool = True) -> None:
         self.path = path
@@ -185,7 +204,8 @@ class Listener:
         return _pulse(LAYOUT.unpack(self._memory[:]))
 
     def calls(self, seconds: float) -> list[str]:
-        """Where the rank stands, innermost call first; [] if it does not answer within that time."""
+        """Where the rank stands, innermost call first; [] if it does not answer within that
+        time."""
         question = int(LAYOUT.unpack(self._memory[:])[ASKED]) + 1
         struct.pack_into("=d", self._memory, ASKED * 8, question)
         for _ in range(int(seconds / LOOK_SECONDS)):

@@ -1,4 +1,5 @@
-"""Signals while training: the first asks for a checkpoint at the next step, the second ends at once."""
+"""Signals while training: the first asks for a checkpoint at the next step, the second ends at
+once."""
 
 from __future__ import annotations
 
@@ -14,15 +15,19 @@ GRACE_SECONDS = 30.0
 
 
 class Interrupt:
-    """`with Interrupt() as interrupt:` sets `interrupt.asked` at the first ctrl-C, SIGTERM, SIGHUP or SIGQUIT instead
-    of raising; the second one raises. A block that comes to its end after it was asked to stop raises Stopped there.
+    """`with Interrupt() as interrupt:` sets `interrupt.asked` at the first ctrl-C, SIGTERM, SIGHUP
+    or SIGQUIT instead of raising; the second one raises. A block that comes to its end after it was
+    asked to stop raises Stopped there.
 
-    grace_seconds: how long after SIGTERM and the like the block may still take. Then Stopped is raised, and where even
-    that does not help, the process ends. last_words(): what is then said: which checkpoint there is, and how to go on.
-    Works in the main thread of a process; elsewhere it does nothing, and `asked` stays False.
+    grace_seconds: how long after SIGTERM and the like the block may still take. Then Stopped is
+    raised, and where even that does not help, the process ends. last_words(): what is then said:
+    which checkpoint there is, and how to go on. Works in the main thread of a process; elsewhere it
+    does nothing, and `asked` stays False.
     """
 
-    def __init__(self, grace_seconds: float = GRACE_SECONDS, last_words: Callable[[], str] = str) -> None:
+    def __init__(
+        self, grace_seconds: float = GRACE_SECONDS, last_words: Callable[[], str] = str
+    ) -> None:
         self.grace_seconds, self.last_words = grace_seconds, last_words
         self.asked = False
         self.signal = int(signal.SIGINT)
@@ -35,7 +40,10 @@ class Interrupt:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         assert self._listening is not None
         self._listening.asked.remove(self)

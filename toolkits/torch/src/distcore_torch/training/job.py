@@ -1,4 +1,5 @@
-"""What a `TrainJob` means to the torch trainer: its options, where its checkpoints are, where its model goes."""
+"""What a `TrainJob` means to the torch trainer: its options, where its checkpoints are, where
+its model goes."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ def model_of(job: TrainJob) -> JSON:
     """The config's model: {"type", "options"}, the combiner among these."""
     section = dict(job.config["model"])
     kind, combiner = section.pop("type"), job.config.get("combiner")
-    return {"type": kind, "options": section if combiner is None else {**section, "combiner": combiner}}
+    return {
+        "type": kind,
+        "options": section if combiner is None else {**section, "combiner": combiner},
+    }
 
 
 def checkpoints_of(directory: Path) -> Path:

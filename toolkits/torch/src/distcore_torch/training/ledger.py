@@ -155,6 +155,8 @@ def read_ledger(path: Path) -> tuple[list[Entry], list[Flaw]]:
 
 def _entry(found: JSON) -> Entry:
     step = found["step"]
-    if not isinstance(step, int) or not all(isinstance(found.get(each, ""), str) for each in ("weights", "optimizer")):
+    if not isinstance(step, int) or not all(
+        isinstance(found.get(each, ""), str) for each in ("weights", "optimizer")
+    ):
         raise ValueError("it is no line of a ledger")
     return Entry(step, found.get("weights", ""), found.get("optimizer", ""), found.get("run"))

@@ -1,4 +1,5 @@
-"""The training loop of one rank: steps, evaluation rounds, best weights, early stopping, checkpoints, resume."""
+"""The training loop of one rank: steps, evaluation rounds, best weights, early stopping,
+checkpoints, resume."""
 
 from __future__ import annotations
 
@@ -25,7 +26,14 @@ from distcore_torch.training.optim import load_optimizer_state, optimizer_state,
 from distcore_torch.training.round import round_of
 from distcore_torch.training.saver import Saver
 from distcore_torch.training.schedule import Plateau, Schedule, Shape
-from distcore_torch.training.scores import COMBINED, Scores, compute, evaluate, evaluate_parts, import_metrics
+from distcore_torch.training.scores import (
+    COMBINED,
+    Scores,
+    compute,
+    evaluate,
+    evaluate_parts,
+    import_metrics,
+)
 from distcore_torch.training.sentinel import Sentinel
 from distcore_torch.training.state import TrainState, check_identity
 from distcore_torch.training.step import Stepper
@@ -73,7 +81,8 @@ class Work:
 
 @dataclass
 class Finished:
-    """What a rank ends with: the best round's weights and the last, by state_dict's names (rank 0's are written)."""
+    """What a rank ends with: the best round's weights and the last, by state_dict's names (rank
+    0's are written)."""
 
     best_weights: Weights
     last_weights: Weights
@@ -81,9 +90,12 @@ class Finished:
 
 
 class TrainLoop:
-    """One rank's loop. Every rank of the worker group runs it with the same options; only loaders differ."""
+    """One rank's loop. Every rank of the worker group runs it with the same options; only
+    loaders differ."""
 
-    def __init__(self, work: Work, options: TrainerOptions, strategy: Strategy, progress: Progress) -> None:
+    def __init__(
+        self, work: Work, options: TrainerOptions, strategy: Strategy, progress: Progress
+    ) -> None:
         self.beat = heartbeat()
         ranks, strategy = strategy, Waiting(strategy, self.beat)
         self.work, self.options, self.strategy, self.progress = work, options, strategy, progress
@@ -103,7 +115,9 @@ class TrainLoop:
         self.monitor = Monitor(work.features, options, work.validation is not None)
         scheduler = options.learning_rate_scheduler
         self.plateau = Plateau(
-            scheduler.reduce_on_plateau, scheduler.reduce_on_plateau_patience, self.monitor.plateau_direction
+            scheduler.reduce_on_plateau,
+            scheduler.reduce_on_plateau_patience,
+            self.monitor.plateau_direction,
         )
         self.state = TrainState()
         self.best_weights: Weights = {}
@@ -113,19 +127,25 @@ class TrainLoop:
         self.ledger = Ledger(work.ledger) if kept and work.ledger is not None else None
         self.saver = None
         if self._first and work.checkpoints is not None:
-            self.saver = Saver(work.checkpoints, work.mirror, self.ledger, self.beat, work.on_checkpoint)
+            self.saver = Saver(
+                work.checkpoints, work.mirror, self.ledger, self.beat, work.on_checkpoint
+            )
         self.sentinel = Sentinel(
             work.module, self.stepper.optimizer, ranks, options.ledger_steps, self.beat, self.ledger
         )
         self.watch = Watch(
-            work.module, self.stepper.optimizer, strategy, [feature.name for feature in work.features.outputs]
+            work.module,
+            self.stepper.optimizer,
+            strategy,
+            [feature.name for feature in work.features.outputs],
         )
 
     # -------------------------------------------------------------- the story
 
     def run(self) -> Finished:
-        """Train to the end. Raises TrainingError if ranks disagree, Diverged if the weights are not finite, and
-        Stopped after ctrl-C or SIGTERM (a checkpoint was saved, where checkpoints are)."""
+        """Train to the end. Raises TrainingError if ranks disagree, Diverged if the weights are not
+        finite, and Stopped after ctrl-C or SIGTERM (a checkpoint was saved, where checkpoints
+        are)."""
         plan, state = self.work.plan, self.state
         self.progress.begin("train", plan.total_steps, "steps", plan.batch_rows)
         self.progress.done = state.step
@@ -148,14 +168,18 @@ class TrainLoop:
                 over = self._epoch(interrupt)
         self.progress.end()
         if not state.best and self._first:
-            log.warning("No evaluation gave a finite %s, so the model is the last step's.", self.monitor)
+            log.warning(
+                "No evaluation gave a finite %s, so the model is the last step's.", self.monitor
+            )
         return Finished(self.best_weights or self._weights(), self._weights(), state)
 
     def _epoch(self, interrupt: Interrupt) -> bool:
         """Steps from where we stand to the end of the epoch; True: training is over."""
         plan, state, stepper, progress = self.work.plan, self.state, self.stepper, self.progress
         first = state.step_in_epoch
-        batches = self.beat.each(iter(self.work.train.batches(state.epoch, first)), LOADING, COMPUTING)
+        batches = self.beat.each(
+            iter(self.work.train.batches(state.epoch, first)), LOADING, COMPUTING
+        )
         for offset, batch in enumerate(batches):
             rows = plan.rows_of(first + offset)
             asked = stepper.step(batch, rows, state.step, bool(interrupt.asked or progress.stop))
@@ -175,8 +199,8 @@ class TrainLoop:
                 set_learning_rate(stepper.optimizer, self.schedule.rate(state.step))
         if state.step_in_epoch:
             raise TrainingError(
-                f"The loader ended after {state.step_in_epoch} of {plan.steps_per_epoch} batches of epoch "
-                f"{state.epoch}. Report this to the loader's authors."
+                f"The loader ended after {state.step_in_epoch} of {plan.steps_per_epoch} batches "
+                f"of epoch {state.epoch}. Report this to the loader's authors."
             )
         if state.round_step != state.step and not self.options.ledger_steps:
             self.sentinel.look(state.step)
@@ -184,7 +208,10 @@ class TrainLoop:
 
     def _over(self) -> bool:
         patience = self.options.early_stop
-        return self.state.step >= self.work.plan.total_steps or 0 < patience <= self.state.rounds_without_improvement
+        return (
+            self.state.step >= self.work.plan.total_steps
+            or 0 < patience <= self.state.rounds_without_improvement
+        )
 
     def _round(self) -> bool:
         """Evaluate, remember the best, save a checkpoint; True: training is over."""
@@ -196,7 +223,12 @@ class TrainLoop:
         for split, found in scores.items():
             state.record(split, found)
         epoch = state.step / work.plan.steps_per_epoch
-        label = {"epoch": epoch, "step": state.step, "metric": self.monitor.metric, "feature": self.monitor.field}
+        label = {
+            "epoch": epoch,
+            "step": state.step,
+            "metric": self.monitor.metric,
+            "feature": self.monitor.field,
+        }
         if state.judge(self.monitor.value(scores), self.monitor.higher, label):
             self.best_weights = self._weights() if self._first else {}
         watched = self.monitor.plateau_value(scores)
@@ -208,7 +240,11 @@ class TrainLoop:
         self.save()
         self._stragglers.look(self.strategy, self.beat)
         if self._first:
-            self.progress.tell(round_of(work.plan, self.options.early_stop, self.monitor, state, scores, self.progress))
+            self.progress.tell(
+                round_of(
+                    work.plan, self.options.early_stop, self.monitor, state, scores, self.progress
+                )
+            )
         if self._first and work.on_round is not None:
             work.on_round(math.ceil(epoch), state.step, scores)
         return self._over()
@@ -237,7 +273,10 @@ class TrainLoop:
         found = checkpoint.list_checkpoints(kept) if kept is not None else []
         if kept is None or not found:
             return "No checkpoint was saved." if self._first else ""
-        return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {self._home(kept)}"
+        return (
+            f"The last checkpoint is {found[0]}; go on from it with --model_resume_path "
+            f"{self._home(kept)}"
+        )
 
     def _home(self, checkpoints: Path) -> Path | str:
         return self.work.mirror.url if self.work.mirror is not None else checkpoints.parent
@@ -284,18 +323,22 @@ class TrainLoop:
         return {**result, COMBINED: {"loss": combined if math.isfinite(combined) else None}}
 
     def _sums(self) -> list[list[float]]:
-        """Losses summed over rows since the last round, [parts][outputs], in the order of the ranks."""
+        """Losses summed over rows since the last round, [parts][outputs], in the order of the
+        ranks."""
         return [part for rank in self.strategy.gather(self.stepper.sums.tolist()) for part in rank]
 
     def _check_finite(self) -> None:
-        """Raise Diverged, in every rank, where the weights or the optimizer's state of one are not finite."""
+        """Raise Diverged, in every rank, where the weights or the optimizer's state of one are
+        not finite."""
         self.watch.check(self._since(), self.state.step, self.stepper.sums.sum(0).tolist())
 
     def _since(self) -> int:
         """The step of the last round, or of the one before where this is the step of one."""
         state = self.state
         return (
-            state.round_step if state.round_step < state.step else max(0, state.step - self.work.plan.steps_per_round)
+            state.round_step
+            if state.round_step < state.step
+            else max(0, state.step - self.work.plan.steps_per_round)
         )
 
     # -------------------------------------------------------------- weights and checkpoints
@@ -326,7 +369,9 @@ class TrainLoop:
         named = {f"optimizer/{name}": each for name, each in tensors.items()}
         named |= {f"weights/{name}": each for name, each in work.module.state_dict().items()}
         best = {} if saved["best_is_last"] else self.best_weights
-        self.saver.save(state.step, named, {f"best/{name}": each for name, each in best.items()}, saved)
+        self.saver.save(
+            state.step, named, {f"best/{name}": each for name, each in best.items()}, saved
+        )
 
     def resume(self, directory: Path) -> None:
         """Go on from the newest whole checkpoint of a folder, which rank 0 reads for all.
@@ -350,18 +395,24 @@ class TrainLoop:
         scaler = self.stepper.losses.scaler
         if scaler is not None and saved["scaler"] is not None:
             scaler.load_state_dict(saved["scaler"])
-        self.best_weights = parts["weights" if saved["best_is_last"] else "best"] if self._first else {}
+        self.best_weights = (
+            parts["weights" if saved["best_is_last"] else "best"] if self._first else {}
+        )
         self.stepper.gradients.settle()
         self._take_sums(saved["sums"])
         mirror = self.work.mirror
-        where = found.path if mirror is None else mirror.where(f"{directory.name}/{found.path.name}")
+        where = (
+            found.path if mirror is None else mirror.where(f"{directory.name}/{found.path.name}")
+        )
         log.info("Going on after step %d (%s).", state.step, where)
 
     def _take_sums(self, parts: list[list[float]]) -> None:
         """Take this rank's of the sums that were saved."""
         rank, own = self.strategy.rank, len(self.stepper.sums)
         first = sum(self.strategy.gather(own)[: rank.index])
-        if len(parts) != sum(self.strategy.gather(own)):  # another number of ranks: rank 0 takes all
+        if len(parts) != sum(
+            self.strategy.gather(own)
+        ):  # another number of ranks: rank 0 takes all
             parts, first = [[sum(column) for column in zip(*parts, strict=True)]], rank.index
         mine = parts[first : first + own]
         if mine:

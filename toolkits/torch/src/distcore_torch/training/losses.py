@@ -58,7 +58,10 @@ class Losses:
         """Each output's losses of the rows: float32 [B]."""
         with nullcontext() if self.autocast is None else self.autocast():
             logits = self._forward(batch)
-        return [loss(logits[name].float(), batch[name], metadata) for name, loss, metadata, _ in self._outputs]
+        return [
+            loss(logits[name].float(), batch[name], metadata)
+            for name, loss, metadata, _ in self._outputs
+        ]
 
     def total(self, sums: Sequence[torch.Tensor], scale: float) -> torch.Tensor:
         """`scale` times the weighted sum over outputs of their sums of losses."""

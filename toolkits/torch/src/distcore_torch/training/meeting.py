@@ -1,9 +1,11 @@
 """Where the ranks of a worker group meet: a key-value store that nobody else reaches.
 
-Ranks that were started together on one machine meet in a file in a folder that only their user may enter. Others meet
-at MASTER_ADDR and MASTER_PORT, which rank 0 listens on; torch's own store listens on every interface instead.
+Ranks that were started together on one machine meet in a file in a folder that only their user may
+enter. Others meet at MASTER_ADDR and MASTER_PORT, which rank 0 listens on; torch's own store
+listens on every interface instead.
 
-torch is imported where it is used: the process that starts ranks reads a name here, and has no use for torch.
+torch is imported where it is used: the process that starts ranks reads a name here, and has no use
+for torch.
 """
 
 from __future__ import annotations
@@ -23,14 +25,15 @@ TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for what another one writes into the store."""
 
 _met: list[Any] = []
-"""The worker group's store, once opened, and one entry for each time that ranks met in this process."""
+"""The worker group's store, once opened, and one entry for each time that ranks met in this
+process."""
 
 
 def fresh_store(rank: Rank) -> Any:
     """The worker group's store, under a prefix of its own.
 
-    Neither a second run in a process nor a group that was started again may find addresses of the one before; so every
-    rank calls this as often as the others do."""
+    Neither a second run in a process nor a group that was started again may find addresses of the
+    one before; so every rank calls this as often as the others do."""
     import torch.distributed as dist
 
     if not _met:
@@ -41,9 +44,11 @@ def fresh_store(rank: Rank) -> Any:
 
 
 def stay_on_loopback(rank: Rank) -> bool:
-    """Have gloo and NCCL listen on the loopback interface if all ranks are on this machine; whether they are.
+    """Have gloo and NCCL listen on the loopback interface if all ranks are on this machine; whether
+    they are.
 
-    A variable that the user has set is left. Otherwise gloo listens where the host's name points to."""
+    A variable that the user has set is left. Otherwise gloo listens where the host's name points
+    to."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == rank.world
     if local and Path("/sys/class/net/lo").exists():
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -57,7 +62,9 @@ def _opened(rank: Rank) -> Any:
     path = os.environ.get(STORE)
     if path is not None:
         return dist.FileStore(path, rank.world)
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun's own, already listening
+    if (
+        os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    ):  # torchrun's own, already listening
         return _of_torch(rank)
     return _at_master(rank)
 
@@ -70,7 +77,9 @@ def _at_master(rank: Rank) -> Any:
     if rank.index:
         return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=TIMEOUT)
     try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
     except OSError:  # an address that leads here, but is not this machine's own
         return _of_torch(rank)
     return dist.TCPStore(

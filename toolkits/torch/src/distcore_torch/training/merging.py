@@ -1,8 +1,10 @@
-"""What was summed over parts of the rows, put together: the same bits in whatever order the parts come.
+"""What was summed over parts of the rows, put together: the same bits in whatever order the parts
+come.
 
-Whole numbers add exactly. Floating ones are kept apart until the end and then added as if with unlimited precision and
-rounded once, so that neither the number of workers nor the order in which they finish shows. Rows that a
-metric keeps are joined in the order of the parts, which is that of the rows.
+Whole numbers add exactly. Floating ones are kept apart until the end and then added as if with
+unlimited precision and rounded once, so that neither the number of workers nor the order in which
+they finish shows. Rows that a metric keeps are joined in the order of the parts, which is that of
+the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ State = Mapping[str, torch.Tensor | Sequence[torch.Tensor]]
 class MergedState:
     """The states of one metric over parts of the rows, merged as the metric itself says.
 
-    reductions: `metric._reductions`. Memory grows with the parts only for states that are not whole numbers."""
+    reductions: `metric._reductions`. Memory grows with the parts only for states that are not
+        whole numbers."""
 
     def __init__(self, reductions: Mapping[str, Callable[..., Any] | str | None]) -> None:
         from torchmetrics.utilities import dim_zero_sum

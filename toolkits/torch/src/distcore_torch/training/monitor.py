@@ -1,4 +1,5 @@
-"""What a run aims at: the metric that picks the best round, and the one that is watched for a plateau."""
+"""What a run aims at: the metric that picks the best round, and the one that is watched for a
+plateau."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 class Monitor:
     """field, metric: as Ludwig chooses them (`validation_field`, `validation_metric`).
 
-    Without a validation split the training loss decides. Raises ConfigError for a field or metric that is not there.
-    A feature's own choice of metric is believed: to look would import the metrics before the first step.
+    Without a validation split the training loss decides. Raises ConfigError for a field or metric
+    that is not there. A feature's own choice of metric is believed: to look would import the
+    metrics before the first step.
     """
 
     def __init__(self, features: FeatureSet, options: TrainerOptions, validates: bool) -> None:
@@ -26,7 +28,9 @@ class Monitor:
         self.weights = {each.name: each.loss_weight for each in features.outputs}
         self._features = features
         if validates or options.evaluate_training_set:
-            self.field, self.metric = self._choose(options.validation_field, options.validation_metric)
+            self.field, self.metric = self._choose(
+                options.validation_field, options.validation_metric
+            )
         else:
             self.field, self.metric = options.validation_field or COMBINED, "loss"
             self._check(self.field, "loss", "trainer.validation_field")
@@ -36,7 +40,9 @@ class Monitor:
         if scheduler.reduce_on_plateau:
             self._check_plateau(scheduler, validates, options.evaluate_training_set)
         self._plateau_metric = scheduler.reduce_eval_metric
-        higher = bool(scheduler.reduce_on_plateau) and self._higher(self.field, self._plateau_metric)
+        higher = bool(scheduler.reduce_on_plateau) and self._higher(
+            self.field, self._plateau_metric
+        )
         self.plateau_direction: Literal["min", "max"] = "max" if higher else "min"
 
     @cached_property
@@ -63,7 +69,8 @@ class Monitor:
             if not having:
                 known = {"loss"}.union(*(self._metrics(each) for each in outputs))
                 raise _issue(
-                    "trainer.validation_metric", f"no output feature has a metric {metric!r}; {nearest(metric, known)}"
+                    "trainer.validation_metric",
+                    f"no output feature has a metric {metric!r}; {nearest(metric, known)}",
                 )
             return having[0], metric
         if field is None and metric == "loss":
@@ -86,7 +93,10 @@ class Monitor:
             return
         features = {each.name: each for each in self._features.outputs}
         if field not in features:
-            raise _issue(path, f"{field!r} is no output feature; there are {', '.join(features)} and {COMBINED}")
+            raise _issue(
+                path,
+                f"{field!r} is no output feature; there are {', '.join(features)} and {COMBINED}",
+            )
         if metric != "loss" and metric not in self._metrics(features[field]):
             known = ", ".join(sorted({"loss", *self._metrics(features[field])}))
             raise _issue(path, f"{field!r} has no metric {metric!r}; it has {known}")
@@ -99,9 +109,20 @@ class Monitor:
                 "the test split is evaluated after training only; watch training or validation",
             )
         if self.plateau_split == "validation" and not validates:
-            raise _issue("trainer.learning_rate_scheduler.reduce_eval_split", "there are no validation rows to watch")
-        if self.plateau_split == "training" and not evaluates_training and scheduler.reduce_eval_metric != "loss":
-            raise _issue(path, "the training split has the loss alone; set trainer.evaluate_training_set for others")
+            raise _issue(
+                "trainer.learning_rate_scheduler.reduce_eval_split",
+                "there are no validation rows to watch",
+            )
+        if (
+            self.plateau_split == "training"
+            and not evaluates_training
+            and scheduler.reduce_eval_metric != "loss"
+        ):
+            raise _issue(
+                path,
+                "the training split has the loss alone; set trainer.evaluate_training_set for "
+                "others",
+            )
         self._check(self.field, scheduler.reduce_eval_metric, path)
 
     def _metrics(self, feature: Feature) -> Any:

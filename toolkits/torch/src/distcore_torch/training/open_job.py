@@ -1,4 +1,5 @@
-"""What `TrainJob.open` gives: features, encoded rows as batches, scores, listeners and the model's folder."""
+"""What `TrainJob.open` gives: features, encoded rows as batches, scores, listeners and the
+model's folder."""
 
 from __future__ import annotations
 
@@ -24,27 +25,36 @@ from distcore_torch.training.scores import Scores
 def open_job(job: TrainJob) -> Iterator[Opened]:
     """Open a job in this process; `TrainJob.open` says what it raises."""
     plugins = Plugins(job.plugins_block)
-    with listening(job.config.get("extensions", []), plugins), open_cache(job.cache, plugins) as reader:
+    with (
+        listening(job.config.get("extensions", []), plugins),
+        open_cache(job.cache, plugins) as reader,
+    ):
         yield Opened(job, plugins, reader, Features.of(job.config, plugins).fitted(reader.metadata))
 
 
 class Opened:
     """A `contracts.OpenJob` over an open cache."""
 
-    def __init__(self, job: TrainJob, plugins: Plugins, reader: CacheReader, features: Features) -> None:
+    def __init__(
+        self, job: TrainJob, plugins: Plugins, reader: CacheReader, features: Features
+    ) -> None:
         self.job, self.plugins, self.reader, self.features = job, plugins, reader, features
 
     def rows(self, split: Split) -> int:
         """Of the split."""
         return self.reader.rows(split)
 
-    def batches(self, split: Split, columns: Sequence[str] | None = None, rows: int = 65_536) -> Iterator[Batch]:
+    def batches(
+        self, split: Split, columns: Sequence[str] | None = None, rows: int = 65_536
+    ) -> Iterator[Batch]:
         """The split in row order, the last batch as long as is left."""
         names = list(self.features.columns if columns is None else columns)
         layout = Layout.of(self.features.columns[name] for name in names)
         last = self.rows(split)
         for start in range(0, last, rows):
-            yield pack(self.reader.read(split, start, min(start + rows, last), names), layout, start)
+            yield pack(
+                self.reader.read(split, start, min(start + rows, last), names), layout, start
+            )
 
     def scores(self, predictor: Predictor, split: Split) -> JSON:
         """Every metric of every output feature, and of losses those that need no logits."""
@@ -60,6 +70,10 @@ class Opened:
         hook = self.plugins.manager.hook
         hook.epoch_finished(epoch=epoch, step=step, metrics=metrics, directory=self.job.directory)
 
-    def write_model(self, files: Mapping[str, bytes | Callable[[BinaryIO], None]], extra: JSON | None = None) -> Path:
+    def write_model(
+        self, files: Mapping[str, bytes | Callable[[BinaryIO], None]], extra: JSON | None = None
+    ) -> Path:
         """See `write_artifact`."""
-        return write_artifact(output_folder(self.job) / MODEL, self.job, self.features, files, extra)
+        return write_artifact(
+            output_folder(self.job) / MODEL, self.job, self.features, files, extra
+        )

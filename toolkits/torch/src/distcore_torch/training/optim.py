@@ -1,4 +1,5 @@
-"""Optimizers by Ludwig's names, fused where torch has it; clipping, regularisation; their state as tensors and JSON."""
+"""Optimizers by Ludwig's names, fused where torch has it; clipping, regularisation; their state
+as tensors and JSON."""
 
 from __future__ import annotations
 
@@ -25,17 +26,27 @@ CLASSES: dict[str, Any] = {
 """What `trainer.optimizer.type` may name."""
 
 FUSED = ("sgd", "adam", "adamw", "adagrad")
-"""Those that torch has a fused kernel for, on CPU and CUDA (Adagrad: CPU alone); one pass over the weights a step."""
+"""Those that torch has a fused kernel for, on CPU and CUDA (Adagrad: CPU alone); one pass over
+the weights a step."""
 
 Parameters = Sequence[torch.nn.Parameter]
 
 
-def make_optimizer(options: Any, parameters: Parameters, learning_rate: float) -> torch.optim.Optimizer:
+def make_optimizer(
+    options: Any, parameters: Parameters, learning_rate: float
+) -> torch.optim.Optimizer:
     """The optimizer of the `trainer.optimizer` section for these parameters.
 
     options: `type` and the options of the member of the role `optimizers`."""
     plugins = environment_plugins()
-    return make_named(plugins, OPTIMIZER, options.type, options, parameters=parameters, learning_rate=learning_rate)
+    return make_named(
+        plugins,
+        OPTIMIZER,
+        options.type,
+        options,
+        parameters=parameters,
+        learning_rate=learning_rate,
+    )
 
 
 def builtin_optimizer(
@@ -57,7 +68,8 @@ def builtin_optimizer(
 
 
 def _without_compiler(kind: type[torch.optim.Optimizer]) -> None:
-    """Let the optimizer's housekeeping run as it is. torch would import its compiler (0.9 s) only to keep it away."""
+    """Let the optimizer's housekeeping run as it is. torch would import its compiler (0.9 s)
+    only to keep it away."""
     for name in ("add_param_group", "load_state_dict", "state_dict", "zero_grad"):
         function = getattr(getattr(kind, name), "__wrapped__", None)
         if function is not None:
@@ -65,7 +77,8 @@ def _without_compiler(kind: type[torch.optim.Optimizer]) -> None:
 
 
 class _PlainStep:
-    """An optimizer's step without its decorators: they import torch's compiler, and call hooks that nobody sets."""
+    """An optimizer's step without its decorators: they import torch's compiler, and call hooks
+    that nobody sets."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
@@ -92,13 +105,19 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 class Clipper:
-    """Bounds gradients in place (`trainer.gradient_clipping`), in Ludwig's order: global norm, norm, value.
+    """Bounds gradients in place (`trainer.gradient_clipping`), in Ludwig's order: global norm,
+    norm, value.
 
-    As in Ludwig's code, `clipnorm` is a second bound of the norm of all gradients together. None clips nothing.
+    As in Ludwig's code, `clipnorm` is a second bound of the norm of all gradients together. None
+    clips nothing.
     """
 
     def __init__(self, options: Any | None) -> None:
-        self.norms = [bound for bound in (options.clipglobalnorm, options.clipnorm) if bound] if options else []
+        self.norms = (
+            [bound for bound in (options.clipglobalnorm, options.clipnorm) if bound]
+            if options
+            else []
+        )
         self.value = options.clipvalue if options else None
         self.active = bool(self.norms or self.value)
 
@@ -113,8 +132,8 @@ class Clipper:
 def clip_norm(gradients: Sequence[torch.Tensor], bound: float) -> None:
     """Scale the gradients in place so that the 2-norm of all together is at most `bound`.
 
-    As torch.nn.utils.clip_grad_norm_, but on a CPU, where looking at the norm waits for nothing, gradients that are
-    within the bound are left alone instead of multiplied by 1."""
+    As torch.nn.utils.clip_grad_norm_, but on a CPU, where looking at the norm waits for nothing,
+    gradients that are within the bound are left alone instead of multiplied by 1."""
     if not gradients:
         return
     norm = torch.nn.utils.get_total_norm(gradients)
@@ -129,9 +148,11 @@ def clip_norm(gradients: Sequence[torch.Tensor], bound: float) -> None:
 
 
 class Regularizer:
-    """Adds the gradient of a penalty on all weights: l1: λ Σ|w|; l2: λ Σw²; l1_l2: both (Ludwig's `reg_loss`).
+    """Adds the gradient of a penalty on all weights: l1: λ Σ|w|; l2: λ Σw²; l1_l2: both (Ludwig's
+    `reg_loss`).
 
-    The penalty's value is in no reported loss. Where `kind` is None or the strength 0 it does nothing."""
+    The penalty's value is in no reported loss. Where `kind` is None or the strength 0 it does
+    nothing."""
 
     def __init__(self, kind: str | None, strength: float) -> None:
         self.l1 = strength if kind in ("l1", "l1_l2") else 0.0
@@ -140,7 +161,9 @@ class Regularizer:
 
     @torch.no_grad()
     def __call__(self, parameters: Parameters) -> None:
-        weights: list[torch.Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
+        weights: list[torch.Tensor] = [
+            parameter for parameter in parameters if parameter.grad is not None
+        ]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if self.l2:
             torch._foreach_add_(gradients, weights, alpha=2 * self.l2)
@@ -162,18 +185,26 @@ class Regularizer:
 # ------------------------------------------------------------------ state
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer, copy: bool = True) -> tuple[JSON, dict[str, torch.Tensor]]:
+def optimizer_state(
+    optimizer: torch.optim.Optimizer, copy: bool = True
+) -> tuple[JSON, dict[str, torch.Tensor]]:
     """The state as JSON and the tensors that it refers to by name: no pickle is needed to keep it.
 
-    Any mixture of numbers, None, lists, mappings and tensors is kept, to the bit (L-BFGS has lists of tensors).
+    Any mixture of numbers, None, lists, mappings and tensors is kept, to the bit (L-BFGS has lists
+    of tensors).
     copy: False for the optimizer's own tensors, which the next step changes."""
     tensors: dict[str, torch.Tensor] = {}
     state = optimizer.state_dict()["state"]
-    return {"state": {str(index): _flatten(each, str(index), tensors, copy) for index, each in state.items()}}, tensors
+    return {
+        "state": {
+            str(index): _flatten(each, str(index), tensors, copy) for index, each in state.items()
+        }
+    }, tensors
 
 
 def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of its state, by names that tell the parameter's number and what it is; nothing is copied."""
+    """The tensors of its state, by names that tell the parameter's number and what it is;
+    nothing is copied."""
     groups = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, parameter in enumerate(groups):
         yield from _tensors_in(optimizer.state.get(parameter, {}), f"optimizer/{index}")
@@ -190,8 +221,11 @@ def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _tensors_in(each, f"{path}.{index}")
 
 
-def load_optimizer_state(optimizer: torch.optim.Optimizer, saved: JSON, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Give the optimizer what `optimizer_state` took; options and learning rate stay those it was made with.
+def load_optimizer_state(
+    optimizer: torch.optim.Optimizer, saved: JSON, tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Give the optimizer what `optimizer_state` took; options and learning rate stay those it was
+    made with.
 
     Raises CheckpointError if the state is of other parameters."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -202,11 +236,16 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, saved: JSON, tensors:
         for key, value in each.items():
             shape = parameters[index].shape
             if isinstance(value, torch.Tensor) and key in PER_WEIGHT and value.shape != shape:
-                raise _foreign(f"{key} of parameter {index} has shape {tuple(value.shape)} instead of {tuple(shape)}")
+                raise _foreign(
+                    f"{key} of parameter {index} has shape {tuple(value.shape)} instead of "
+                    f"{tuple(shape)}"
+                )
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-PER_WEIGHT = frozenset({"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg", "sum"})
+PER_WEIGHT = frozenset(
+    {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg", "sum"}
+)
 """Entries of an optimizer's state that have the shape of their parameter."""
 
 
@@ -224,9 +263,18 @@ def _flatten(value: Any, path: str, tensors: dict[str, torch.Tensor], copy: bool
         tensors[path] = own.clone(memory_format=torch.contiguous_format) if copy else own
         return {"tensor": path}
     if isinstance(value, Mapping):
-        return {"map": {str(key): _flatten(each, f"{path}.{key}", tensors, copy) for key, each in value.items()}}
+        return {
+            "map": {
+                str(key): _flatten(each, f"{path}.{key}", tensors, copy)
+                for key, each in value.items()
+            }
+        }
     if isinstance(value, list | tuple):
-        return {"list": [_flatten(each, f"{path}.{index}", tensors, copy) for index, each in enumerate(value)]}
+        return {
+            "list": [
+                _flatten(each, f"{path}.{index}", tensors, copy) for index, each in enumerate(value)
+            ]
+        }
     return value
 
 

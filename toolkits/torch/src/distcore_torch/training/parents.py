@@ -17,11 +17,12 @@ LOOK_SECONDS = 1.0
 
 
 def die_with(parent: int) -> None:
-    """Kill this process as soon as its parent has ended, whatever it does then, also if it is stopped.
+    """Kill this process as soon as its parent has ended, whatever it does then, also if it is
+    stopped.
 
     Args:
-        parent: Process id of the parent, as the parent knows it. The thread that started this process must not end
-            before this process does: to Linux it is the parent.
+        parent: Process id of the parent, as the parent knows it. The thread that started this
+            process must not end before this process does: to Linux it is the parent.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
@@ -31,7 +32,8 @@ def die_with(parent: int) -> None:
 
 
 def follow(parent: int) -> None:
-    """As `die_with`, for a process that some thread started: within a second, unless it is stopped."""
+    """As `die_with`, for a process that some thread started: within a second, unless it is
+    stopped."""
     threading.Thread(target=_watch, args=(parent,), name="distcore-parent", daemon=True).start()
 
 

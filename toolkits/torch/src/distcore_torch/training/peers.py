@@ -1,6 +1,7 @@
 """Ranks that nobody of ours stands above, as those of a launcher: they watch each other.
 
-On each machine the first rank watches the others, and the second one the first; one that is alone there watches itself.
+On each machine the first rank watches the others, and the second one the first; one that is alone
+there watches itself.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ LOOK_SECONDS = 1.0
 
 
 @contextmanager
-def watching(strategy: Strategy, hang_seconds: float | None, last_words: Callable[[], str] = str) -> Iterator[None]:
+def watching(
+    strategy: Strategy, hang_seconds: float | None, last_words: Callable[[], str] = str
+) -> Iterator[None]:
     """Inside, a rank that makes no progress is told, and ended after `hang_seconds`.
 
-    Every rank calls it, once it has met the others. Does nothing if a supervisor watches. last_words(): which
-    checkpoint rank 0 has saved, in a sentence."""
+    Every rank calls it, once it has met the others. Does nothing if a supervisor watches.
+    last_words(): which checkpoint rank 0 has saved, in a sentence."""
     if FILE in os.environ:
         yield
         return
@@ -39,7 +42,9 @@ def watching(strategy: Strategy, hang_seconds: float | None, last_words: Callabl
         watch = Watch(_watched(ranks, strategy.rank.index), hang_seconds, world=len(ranks))
         strategy.gather(None)  # all have opened what they watch
         over = threading.Event()
-        thread = threading.Thread(target=_look, args=(watch, last_words, over), name="distcore-watch", daemon=True)
+        thread = threading.Thread(
+            target=_look, args=(watch, last_words, over), name="distcore-watch", daemon=True
+        )
         thread.start()
         try:
             yield
@@ -52,13 +57,15 @@ def watching(strategy: Strategy, hang_seconds: float | None, last_words: Callabl
 
 
 def _watched(ranks: list[tuple[str, int, str]], mine: int) -> list[Watched]:
-    """Those of this rank's machine, if it is one that watches. ranks: (machine, process, heartbeat) of all."""
+    """Those of this rank's machine, if it is one that watches. ranks: (machine, process,
+    heartbeat) of all."""
     here = [rank for rank, (machine, _, _) in enumerate(ranks) if machine == ranks[mine][0]]
     if mine not in here[:2]:
         return []
     ours = here if len(here) == 1 else here[1:] if mine == here[0] else here[:1]
     return [
-        Watched(rank, ranks[rank][1], Listener(Path(ranks[rank][2]), make=False), ours=rank in ours) for rank in here
+        Watched(rank, ranks[rank][1], Listener(Path(ranks[rank][2]), make=False), ours=rank in ours)
+        for rank in here
     ]
 
 
@@ -71,12 +78,15 @@ def _look(watch: Watch, last_words: Callable[[], str], over: threading.Event) ->
         if rank.process != os.getpid():
             # Any other rank's end is told by the first, which saves the checkpoints.
             words = "" if rank.rank else f" {_checked(last_words)}"
-            watch.tell(f"{standing[0].upper()}{standing[1:]}; trainer.hang_seconds has passed, and it is ended.{words}")
+            watch.tell(
+                f"{standing[0].upper()}{standing[1:]}; trainer.hang_seconds has passed, and it is "
+                f"ended.{words}"
+            )
             end(rank)
         elif not end_process(f"Training stopped: {standing}. {_checked(last_words)}"):
             watch.tell(
-                "trainer.hang_seconds has passed. Only the program that called distcore can end this run: "
-                f"the process {rank.process} is its own."
+                "trainer.hang_seconds has passed. Only the program that called distcore can end "
+                f"this run: the process {rank.process} is its own."
             )
         return
 

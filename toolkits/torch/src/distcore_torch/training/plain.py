@@ -1,7 +1,9 @@
-"""What ranks tell each other, as bytes that can only become plain data: whatever arrives, nothing of it is ever run.
+"""What ranks tell each other, as bytes that can only become plain data: whatever arrives, nothing
+of it is ever run.
 
-Eight bytes (length of the header, little-endian), a header of JSON, then the tensors' bytes one after another. In the
-header None, booleans, numbers, text and lists are themselves; everything else is an object with one key that says what.
+Eight bytes (length of the header, little-endian), a header of JSON, then the tensors' bytes one
+after another. In the header None, booleans, numbers, text and lists are themselves; everything else
+is an object with one key that says what.
 """
 
 from __future__ import annotations
@@ -36,15 +38,17 @@ def packed(value: Any) -> torch.Tensor:
     """The value as bytes: uint8 [n]. Tensors travel without their device and their gradient.
 
     Args:
-        value: None, booleans, numbers, text, paths, tensors, distcore's errors (class and text), and lists, tuples
-            and mappings with keys of text or whole numbers of these.
+        value: None, booleans, numbers, text, paths, tensors, distcore's errors (class and text),
+            and lists, tuples and mappings with keys of text or whole numbers of these.
 
     Raises:
         TrainingError: It holds something else; the message says of what class.
     """
     tensors: list[torch.Tensor] = []
     header = json.dumps(_node(value, tensors)).encode()
-    parts = [torch.frombuffer(bytearray(len(header).to_bytes(8, "little") + header), dtype=torch.uint8)]
+    parts = [
+        torch.frombuffer(bytearray(len(header).to_bytes(8, "little") + header), dtype=torch.uint8)
+    ]
     return torch.cat([*parts, *(each.view(torch.uint8) for each in tensors)])
 
 
@@ -64,16 +68,19 @@ def unpacked(data: torch.Tensor) -> Any:
             raise ValueError("bytes are left over")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise TrainingError(
-            f"What another rank sent cannot be read ({error}). All ranks must run the same version of distcore; "
-            "if they do, something else writes to the ranks' connections."
+            f"What another rank sent cannot be read ({error}). All ranks must run the same version "
+            "of distcore; if they do, something else writes to the ranks' connections."
         ) from error
     return value
 
 
 def check_size(numel: int) -> int:
-    """The length that another rank gives for its value. Raises TrainingError if it is impossible."""
+    """The length that another rank gives for its value. Raises TrainingError if it is
+    impossible."""
     if not 8 < numel <= MOST_BYTES:
-        raise TrainingError(f"Another rank wants to send {numel} bytes, which no value of a run has.")
+        raise TrainingError(
+            f"Another rank wants to send {numel} bytes, which no value of a run has."
+        )
     return numel
 
 
@@ -81,9 +88,12 @@ def _node(value: Any, tensors: list[torch.Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor):
-        # One number of a larger tensor counts as contiguous with any stride, and cannot be looked at as bytes.
+        # One number of a larger tensor counts as contiguous with any stride, and cannot be looked
+        # at as bytes.
         flat = value.detach().cpu().reshape(-1)
-        tensors.append(flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format))
+        tensors.append(
+            flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)
+        )
         return {"tensor": [str(value.dtype).removeprefix("torch."), list(value.shape)]}
     if isinstance(value, list | tuple):
         items = [_node(each, tensors) for each in value]
@@ -95,15 +105,18 @@ def _node(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, DistcoreError):
         return {"error": [_plain_class(value), str(value)]}
     raise TrainingError(
-        f"A value of class {type(value).__module__}.{type(value).__qualname__} cannot travel between ranks. Metrics "
-        "and strategies may share numbers, text, paths, tensors, and lists and mappings of these."
+        f"A value of class {type(value).__module__}.{type(value).__qualname__} cannot travel "
+        "between ranks. Metrics and strategies may share numbers, text, paths, tensors, and lists "
+        "and mappings of these."
     )
 
 
 def _plain_class(error: DistcoreError) -> str:
     """The name of its nearest class in `distcore_core.errors` that is made of a text alone."""
     plain = (
-        each for each in type(error).__mro__ if each.__module__ == errors.__name__ and "__init__" not in vars(each)
+        each
+        for each in type(error).__mro__
+        if each.__module__ == errors.__name__ and "__init__" not in vars(each)
     )
     return next(plain).__name__
 

@@ -1,4 +1,5 @@
-"""How long a run is and how it is cut: rows of a step, steps of an epoch and of a round, learning rate."""
+"""How long a run is and how it is cut: rows of a step, steps of an epoch and of a round,
+learning rate."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 class TrainPlan:
     """A step is one update of the weights by one global batch.
 
-    rows: of the training split. batch_rows: of a global batch (all workers, all accumulated passes); the last of an
-    epoch may be shorter. micro_rows: most rows of one forward pass. evaluation_rows: of an evaluation batch over all
-    workers. steps_per_round: between two evaluations. learning_rate: scaled by the workers.
+    rows: of the training split. batch_rows: of a global batch (all workers, all accumulated
+    passes); the last of an epoch may be shorter. micro_rows: most rows of one forward pass.
+    evaluation_rows: of an evaluation batch over all workers. steps_per_round: between two
+        evaluations. learning_rate: scaled by the workers.
     """
 
     workers: int
@@ -39,8 +41,12 @@ class TrainPlan:
         try:
             sizes = _for_rows(options, rows).batch_sizes(1 if options.exact else workers)
         except ValueError as error:
-            raise ConfigError([ConfigIssue(0, "trainer.effective_batch_size", str(error))]) from error
-        if options.exact:  # the run is the same for any number of workers, so it is planned as for one
+            raise ConfigError(
+                [ConfigIssue(0, "trainer.effective_batch_size", str(error))]
+            ) from error
+        if (
+            options.exact
+        ):  # the run is the same for any number of workers, so it is planned as for one
             batch_rows = sizes.per_worker * sizes.accumulation
             scale, evaluation = 1, sizes.evaluation * options.parts
         else:
@@ -48,7 +54,9 @@ class TrainPlan:
             scale, evaluation = workers, sizes.evaluation * workers
         per_epoch = max(1, -(-rows // batch_rows))
         total = options.train_steps or options.epochs * per_epoch
-        per_round = options.steps_per_checkpoint or max(1, per_epoch // max(1, options.checkpoints_per_epoch))
+        per_round = options.steps_per_checkpoint or max(
+            1, per_epoch // max(1, options.checkpoints_per_epoch)
+        )
         return cls(
             workers,
             rows,
@@ -63,7 +71,8 @@ class TrainPlan:
         )
 
     def rows_of(self, step_in_epoch: int) -> int:
-        """Rows of a global batch: of the last one of an epoch those that are left (see `sampler.Lanes.batch_rows`)."""
+        """Rows of a global batch: of the last one of an epoch those that are left (see
+        `sampler.Lanes.batch_rows`)."""
         return max(0, min(self.batch_rows, self.rows - step_in_epoch * self.batch_rows))
 
     def round_due(self, step: int) -> bool:

@@ -1,8 +1,9 @@
-"""A worker's progress in the process that the user started: a few numbers in a small file that both have mapped.
+"""A worker's progress in the process that the user started: a few numbers in a small file that both
+have mapped.
 
-The worker's loop sets attributes as ever; a thread on each side copies them a few times a second. Evaluation rounds are
-lines of a second file. A backend whose workers are on other machines has a progress channel of its own
-(`contracts.Backend`); `Numbers` and `Round` are what travels.
+The worker's loop sets attributes as ever; a thread on each side copies them a few times a second.
+Evaluation rounds are lines of a second file. A backend whose workers are on other machines has a
+progress channel of its own (`contracts.Backend`); `Numbers` and `Round` are what travels.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Numbers(NamedTuple):
 
 
 class FileProgressChannel:
-    """The reading side: `with FileProgressChannel(progress) as channel:` keeps `progress` up to date from what
-    `channel.reporter` got."""
+    """The reading side: `with FileProgressChannel(progress) as channel:` keeps `progress` up to
+    date from what `channel.reporter` got."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -79,7 +80,10 @@ class FileProgressChannel:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._over.set()
         self._thread.join()
@@ -92,7 +96,9 @@ class FileProgressChannel:
             last = self._over.wait(SECONDS)
             sequence, done, total, loss, rows = LAYOUT.unpack(self._memory[:])
             if sequence:
-                numbers = Numbers(done, None if total < 0 else total, None if loss != loss else loss, rows)
+                numbers = Numbers(
+                    done, None if total < 0 else total, None if loss != loss else loss, rows
+                )
                 numbers.show(self.progress, begun)
                 begun = True
             self._tell_rounds()
@@ -118,13 +124,15 @@ def _rounds_of(path: str | Path) -> Path:
 
 @dataclass(frozen=True)
 class FileReporter:
-    """Reports into the file of a `FileProgressChannel`. Where it cannot be opened, the worker reports nowhere."""
+    """Reports into the file of a `FileProgressChannel`. Where it cannot be opened, the worker
+    reports nowhere."""
 
     path: str
 
     @contextmanager
     def reporting(self) -> Iterator[Progress]:
-        """The writing side: a Progress whose numbers are copied into the file until the block ends."""
+        """The writing side: a Progress whose numbers are copied into the file until the block
+        ends."""
         progress = Progress()
         try:
             handle = os.open(self.path, os.O_RDWR)
@@ -140,7 +148,9 @@ class FileReporter:
             sequence = 0
             while True:
                 last = over.wait(SECONDS)
-                if sequence or progress.stage:  # the last numbers are those of a stage that has ended
+                if (
+                    sequence or progress.stage
+                ):  # the last numbers are those of a stage that has ended
                     sequence += 1
                     done, total, loss, rows = Numbers.of(progress)
                     told = (float("nan") if loss is None else loss, -1 if total is None else total)

@@ -6,7 +6,8 @@ MASK = (1 << 64) - 1
 
 
 def random_key(seed: int, step: int, lane: int) -> int:
-    """32 bits for the random numbers of a step: SplitMix64 (Steele et al., 2014) over seed, step and first lane."""
+    """32 bits for the random numbers of a step: SplitMix64 (Steele et al., 2014) over seed, step
+    and first lane."""
     value = 0
     for part in (seed, step, lane):
         value = (value + part + 0x9E3779B97F4A7C15) & MASK

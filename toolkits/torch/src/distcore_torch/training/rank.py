@@ -1,4 +1,5 @@
-"""What one rank does: open the cache, build the module, make the loaders, run the loop, write the model."""
+"""What one rank does: open the cache, build the module, make the loaders, run the loop, write
+the model."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import JSON, LOADER, Loader, LoadRequest, Rank, Split, TrainJob, TrainResult
+from distcore_core.contracts import (
+    JSON,
+    LOADER,
+    Loader,
+    LoadRequest,
+    Rank,
+    Split,
+    TrainJob,
+    TrainResult,
+)
 from distcore_core.errors import UserError
 from distcore_data.artifact import write_artifact
 from distcore_data.cache import open_cache
@@ -29,14 +39,18 @@ if TYPE_CHECKING:
     from distcore_torch.training.strategy import Strategy
 
 
-def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Progress) -> TrainResult | None:
+def fit_rank(
+    job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Progress
+) -> TrainResult | None:
     """Train this rank of the job; strategy: set up. The result in rank 0, None in the others."""
     options = train_options(job)
     rank = strategy.rank
     with ExitStack() as stack:
         reader = stack.enter_context(open_cache(job.cache, plugins))
         if not reader.rows("train"):
-            raise UserError("The training split has no rows. Change preprocessing.split, or give more data.")
+            raise UserError(
+                "The training split has no rows. Change preprocessing.split, or give more data."
+            )
         features = Features.of(job.config, plugins).fitted(reader.metadata)
         plan = TrainPlan.of(options, job.planned_workers or rank.world, reader.rows("train"))
         reference = model_of(job)
@@ -49,11 +63,17 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
             module,
             features,
             train=loaders.make("train", plan.batch_rows, options.should_shuffle),
-            validation=loaders.make("validation", plan.evaluation_rows) if reader.rows("validation") else None,
-            train_in_order=loaders.make("train", plan.evaluation_rows) if options.evaluate_training_set else None,
+            validation=loaders.make("validation", plan.evaluation_rows)
+            if reader.rows("validation")
+            else None,
+            train_in_order=loaders.make("train", plan.evaluation_rows)
+            if options.evaluate_training_set
+            else None,
             plan=plan,
             seed=job.seed,
-            checkpoints=job.directory / CHECKPOINTS if job.save_checkpoints and job.directory else None,
+            checkpoints=job.directory / CHECKPOINTS
+            if job.save_checkpoints and job.directory
+            else None,
             ledger=job.directory / LEDGER if job.save_statistics and job.directory else None,
             mirror=job.mirror,
             identity=identity(job, plan.batch_rows),
@@ -70,12 +90,17 @@ def fit_rank(job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Prog
 
 
 def _where_to_go_on(job: TrainJob) -> Path | None:
-    """This run's own checkpoints (a worker group that was started again), else those it was told to resume."""
+    """This run's own checkpoints (a worker group that was started again), else those it was told
+    to resume."""
     if job.mirror is not None and job.directory is not None:
         copy_newest_from(job.mirror, job.directory / CHECKPOINTS)
         with suppress(FileNotFoundError):
             job.mirror.get_file(LEDGER, job.directory / LEDGER)
-    if job.save_checkpoints and job.directory is not None and list_checkpoints(job.directory / CHECKPOINTS):
+    if (
+        job.save_checkpoints
+        and job.directory is not None
+        and list_checkpoints(job.directory / CHECKPOINTS)
+    ):
         return job.directory / CHECKPOINTS
     return checkpoints_of(job.resume) if job.resume is not None else None
 
@@ -108,33 +133,47 @@ class _Loaders:
             batch_size=rows,
             seed=self.job.seed,
             rank=Rank(
-                index=self.strategy.rank.index, world=self.strategy.rank.world, local_rank=self.strategy.rank.local_rank
+                index=self.strategy.rank.index,
+                world=self.strategy.rank.world,
+                local_rank=self.strategy.rank.local_rank,
             ),
             shuffle=shuffle,
             parts=self.parts,
             device=str(self.strategy.device),
         )
-        loader: Loader = self.plugins.make(LOADER, self.job.loader.name, self.job.loader.options, request=request)
+        loader: Loader = self.plugins.make(
+            LOADER, self.job.loader.name, self.job.loader.options, request=request
+        )
         self.stack.callback(loader.close)
         return loader
 
 
-def _tell_round(plugins: Plugins, directory: Path | None, epoch: int, step: int, metrics: JSON) -> None:
-    plugins.manager.hook.epoch_finished(epoch=epoch, step=step, metrics=metrics, directory=directory)
+def _tell_round(
+    plugins: Plugins, directory: Path | None, epoch: int, step: int, metrics: JSON
+) -> None:
+    plugins.manager.hook.epoch_finished(
+        epoch=epoch, step=step, metrics=metrics, directory=directory
+    )
 
 
 def _tell_checkpoint(plugins: Plugins, step: int, path: Path) -> None:
     plugins.manager.hook.checkpoint_saved(step=step, directory=path)
 
 
-def _written(job: TrainJob, features: Features, reference: JSON, finished: Finished, plan: TrainPlan) -> TrainResult:
+def _written(
+    job: TrainJob, features: Features, reference: JSON, finished: Finished, plan: TrainPlan
+) -> TrainResult:
     """Write the model folder: the best weights, and the last where they are others."""
     state = finished.state
     files: dict[str, Any] = {BEST: tensor_writer(finished.best_weights)}
     same = state.best.get("step", state.step) == state.step
     if not same:
         files[LAST] = tensor_writer(finished.last_weights)
-    extra = {"model": reference, "best": state.best, "weights": {"best": BEST, "last": BEST if same else LAST}}
+    extra = {
+        "model": reference,
+        "best": state.best,
+        "weights": {"best": BEST, "last": BEST if same else LAST},
+    }
     if train_options(job).exact:
         extra["exact"] = True
     model = write_artifact(output_folder(job) / MODEL, job, features, files, extra)

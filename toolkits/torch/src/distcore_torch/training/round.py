@@ -1,4 +1,5 @@
-"""What a finished evaluation round tells people: a `distcore_core.progress.Round` of the loop's state."""
+"""What a finished evaluation round tells people: a `distcore_core.progress.Round` of the loop's
+state."""
 
 from __future__ import annotations
 
@@ -15,12 +16,18 @@ if TYPE_CHECKING:
 
 
 def round_of(
-    plan: TrainPlan, patience: int, monitor: Monitor, state: TrainState, scores: JSON, progress: Progress
+    plan: TrainPlan,
+    patience: int,
+    monitor: Monitor,
+    state: TrainState,
+    scores: JSON,
+    progress: Progress,
 ) -> Round:
     """The round that has just been judged and recorded.
 
     Args:
-        patience: `trainer.early_stop`: rounds without a better one; 0 or less means never to stop early.
+        patience: `trainer.early_stop`: rounds without a better one; 0 or less means never to stop
+            early.
         scores: {split: {output feature: {metric: value or None}}} of this round.
         progress: whose stage is the training.
     """

@@ -66,8 +66,8 @@ class Saver:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Until the block ends checkpoints may be saved; then all of them are whole. A ctrl-C does not
-        wait."""
+        """Until the block ends checkpoints may be saved; then all of them are whole. A ctrl-C does
+        not wait."""
         try:
             yield
             self.wait()
@@ -82,7 +82,11 @@ class Saver:
                 self._pool.shutdown()
 
     def save(
-        self, step: int, changing: Mapping[str, torch.Tensor], kept: Mapping[str, torch.Tensor], state: JSON
+        self,
+        step: int,
+        changing: Mapping[str, torch.Tensor],
+        kept: Mapping[str, torch.Tensor],
+        state: JSON,
     ) -> None:
         """Copy the state of a step, and have it written.
 
@@ -105,12 +109,14 @@ class Saver:
         self._jobs.append(_Job(step, future, buffers))
 
     def look(self) -> None:
-        """Tell of checkpoints that are whole by now. Raises CheckpointError if one could not be written."""
+        """Tell of checkpoints that are whole by now. Raises CheckpointError if one could not be
+        written."""
         while self._jobs and self._jobs[0].future.done():
             self._first()
 
     def wait(self) -> None:
-        """Return when every checkpoint is whole. Raises CheckpointError if one could not be written."""
+        """Return when every checkpoint is whole. Raises CheckpointError if one could not be
+        written."""
         with self._beat.during(SAVING):
             while self._jobs:
                 self._first()

@@ -1,8 +1,9 @@
-"""The learning rate of every step: warm-up, decay, and reductions on a plateau on top of both, as in Ludwig.
+"""The learning rate of every step: warm-up, decay, and reductions on a plateau on top of both, as
+in Ludwig.
 
-A schedule is a pure function of the step and of how often it was reduced, so a resumed run needs two numbers and a
-count. Ludwig builds it of torch's LambdaLR, SequentialLR and CosineAnnealingWarmRestarts; the values are the same.
-The decay is a member of the role `schedules`.
+A schedule is a pure function of the step and of how often it was reduced, so a resumed run needs
+two numbers and a count. Ludwig builds it of torch's LambdaLR, SequentialLR and
+CosineAnnealingWarmRestarts; the values are the same. The decay is a member of the role `schedules`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def scaled(learning_rate: float, scaling: str, workers: int) -> float:
 class Shape:
     """What a schedule depends on beside its options.
 
-    base: learning rate before any change. total_steps: of the whole run. steps_per_round: between two evaluations.
+    base: learning rate before any change. total_steps: of the whole run. steps_per_round: between
+        two evaluations.
     """
 
     base: float
@@ -52,7 +54,8 @@ class Schedule:
         self.options = options
         self.shape = shape
         self.warmup = max(
-            options.warmup_fraction * shape.total_steps, options.warmup_evaluations * shape.steps_per_round
+            options.warmup_fraction * shape.total_steps,
+            options.warmup_evaluations * shape.steps_per_round,
         )
         self._decay = make_decay(options, shape, self.warmup)
         self.reductions = 0
@@ -60,11 +63,13 @@ class Schedule:
         """True: between evaluations the learning rate never changes, so the loop need not ask."""
 
     def rate(self, step: int) -> float:
-        """Learning rate of step 0, 1, …: base · step / warm-up first, then the decay, times rate^reductions."""
+        """Learning rate of step 0, 1, …: base · step / warm-up first, then the decay, times
+        rate^reductions."""
         if step < self.warmup:
             rate = self.shape.base * step / max(1.0, self.warmup)
         else:
-            # torch's SequentialLR goes over at the first whole step that is not below its milestone.
+            # torch's SequentialLR goes over at the first whole step that is not below its
+            # milestone.
             rate = self._decay(step - math.ceil(self.warmup))
         return float(rate * self.options.reduce_on_plateau_rate**self.reductions)
 
@@ -91,9 +96,11 @@ def make_decay(options: Any, shape: Shape, warmup: float) -> Callable[[int], flo
 
 
 class Plateau:
-    """Counts evaluations without improvement and says when to reduce: torch's ReduceLROnPlateau, at most `limit` times.
+    """Counts evaluations without improvement and says when to reduce: torch's ReduceLROnPlateau, at
+    most `limit` times.
 
-    An improvement is a change by more than 1e-4 of the best value, as torch's default threshold has it.
+    An improvement is a change by more than 1e-4 of the best value, as torch's default threshold has
+    it.
     """
 
     THRESHOLD = 1e-4
@@ -131,4 +138,8 @@ class Plateau:
 
     def restore(self, state: JSON) -> None:
         """Continue where `state()` stood."""
-        self.best, self.bad_rounds, self.reductions = state["best"], state["bad_rounds"], state["reductions"]
+        self.best, self.bad_rounds, self.reductions = (
+            state["best"],
+            state["bad_rounds"],
+            state["reductions"],
+        )

@@ -1,8 +1,8 @@
 """Loss and metrics of a split, streamed over batches and the same for any number of workers.
 
-Losses are sums over rows in float64, divided once. Metrics are torchmetrics' of each output feature; states of several
-ranks, or of pieces of a dataset, are merged exactly (merging.py). What cannot be computed (no rows, one class for an
-ROC AUC) is null with a warning.
+Losses are sums over rows in float64, divided once. Metrics are torchmetrics' of each output
+feature; states of several ranks, or of pieces of a dataset, are merged exactly (merging.py). What
+cannot be computed (no rows, one class for an ROC AUC) is null with a warning.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ COMBINED = "combined"
 """Under this name the loss over all outputs is reported, as in Ludwig."""
 
 PENDING_VALUES = 1 << 20
-"""Output values that are collected before the metrics see them: an update costs the same for one row as for many."""
+"""Output values that are collected before the metrics see them: an update costs the same for one
+row as for many."""
 
 log = logging.getLogger("distcore")
 
 
 def import_metrics(features: FeatureSet) -> None:
-    """Import what the metrics need in a thread, beside the first steps: torchmetrics takes 0.1 s, where scipy is
-    installed more than one. What goes wrong there goes wrong again, and is told, when they are used.
+    """Import what the metrics need in a thread, beside the first steps: torchmetrics takes 0.1 s,
+    where scipy is installed more than one. What goes wrong there goes wrong again, and is told,
+    when they are used.
 
     No daemon: a process that ended while a thread imports compiled modules could crash."""
 
@@ -60,15 +62,23 @@ class Scores:
     def __init__(self, features: FeatureSet, *, split: str = "", metrics: bool = True) -> None:
         self.split = split
         self.rows = 0
-        self.outputs = [_Output(feature, features.metadata[feature.name], metrics) for feature in features.outputs]
+        self.outputs = [
+            _Output(feature, features.metadata[feature.name], metrics)
+            for feature in features.outputs
+        ]
 
     def update(
-        self, outputs: Mapping[str, Any], batch: Batch, logits: Mapping[str, torch.Tensor] | None = None
+        self,
+        outputs: Mapping[str, Any],
+        batch: Batch,
+        logits: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         """Add a batch.
 
-        outputs: {feature: output}, as `FeatureNetwork.output` describes: tensors or arrays, [B] or [B, classes].
-        logits: what the loss is computed from; without them (not every model has any) no loss is reported."""
+        outputs: {feature: output}, as `FeatureNetwork.output` describes: tensors or arrays, [B] or
+            [B, classes].
+        logits: what the loss is computed from; without them (not every model has any) no loss is
+            reported."""
         self.rows += batch.rows
         if not batch.rows:
             return
@@ -80,12 +90,16 @@ class Scores:
 
     def update_logits(self, logits: Mapping[str, torch.Tensor], batch: Batch) -> None:
         """Add a batch of a torch model; [B] or [B, classes] for each output."""
-        self.update({each.name: each.output(logits[each.name]) for each in self.outputs}, batch, logits)
+        self.update(
+            {each.name: each.output(logits[each.name]) for each in self.outputs}, batch, logits
+        )
 
     def compute(self, strategy: Strategy | None = None) -> JSON:
-        """{output feature: {metric: number or None}}, with `combined` for the loss of all; {} if there are no rows.
+        """{output feature: {metric: number or None}}, with `combined` for the loss of all; {} if
+        there are no rows.
 
-        strategy: of the worker group; every rank calls, rank 0 computes, and every rank gets its answer."""
+        strategy: of the worker group; every rank calls, rank 0 computes, and every rank gets its
+            answer."""
         if strategy is not None:
             return compute([self], strategy)
         merged = MergedScores(self)
@@ -98,15 +112,17 @@ class Scores:
 
 
 class ScoresState(NamedTuple):
-    """Sums over some rows. outputs: (sum of losses or None if there were no logits, {metric: its state}) of each."""
+    """Sums over some rows. outputs: (sum of losses or None if there were no logits, {metric: its
+    state}) of each."""
 
     rows: int
     outputs: list[tuple[float | None, dict[str, State]]]
 
 
 class MergedScores:
-    """Sums over parts of a split, as metrics; the same bits whatever order the parts are added in, as long as no metric
-    keeps rows (those of the parts are joined in the order that they were added).
+    """Sums over parts of a split, as metrics; the same bits whatever order the parts are added in,
+    as long as no metric keeps rows (those of the parts are joined in the order that they were
+    added).
 
     like: made for the same features; it is not looked into."""
 
@@ -132,7 +148,9 @@ class MergedScores:
     def compute(self) -> JSON:
         """As `Scores.compute`."""
         if not self.rows:
-            log.warning("The %s split has no rows, so it has no metrics.", self.split or "evaluated")
+            log.warning(
+                "The %s split has no rows, so it has no metrics.", self.split or "evaluated"
+            )
             return {}
         result: JSON = {}
         combined: float | None = 0.0
@@ -163,7 +181,8 @@ class _Output:
         return self.network.output(logits, self.metadata)
 
     def add_loss(self, logits: torch.Tensor, target: Any) -> None:
-        # The metric `loss`, where a feature has one, is for models without logits: computed from outputs.
+        # The metric `loss`, where a feature has one, is for models without logits: computed from
+        # outputs.
         self.metrics.pop("loss", None)
         rows = self.network.loss(logits.float(), target, self.metadata).sum(dtype=torch.float64)
         self.loss = rows if self.loss is None else self.loss + rows
@@ -196,7 +215,11 @@ class _Output:
     def empty(self, names: Collection[str]) -> dict[str, tuple[Any, MergedState]]:
         """{name: (fresh metric, what will be merged into it)}, in the feature's order."""
         metrics = self.network.metrics(self.metadata).items()
-        return {name: (metric, MergedState(metric._reductions)) for name, metric in metrics if name in names}
+        return {
+            name: (metric, MergedState(metric._reductions))
+            for name, metric in metrics
+            if name in names
+        }
 
     def state(self) -> tuple[float | None, dict[str, State]]:
         """What travels between ranks: the sum of losses and the metrics' states, on the CPU."""
@@ -205,9 +228,14 @@ class _Output:
         return loss, {name: _on_cpu(metric.metric_state) for name, metric in self.metrics.items()}
 
     def values(
-        self, losses: Sequence[float | None], metrics: Mapping[str, tuple[Any, MergedState]], rows: int, split: str
+        self,
+        losses: Sequence[float | None],
+        metrics: Mapping[str, tuple[Any, MergedState]],
+        rows: int,
+        split: str,
     ) -> JSON:
-        """Mean loss (where there were logits) and metrics over the parts that saw rows; null: it has no value."""
+        """Mean loss (where there were logits) and metrics over the parts that saw rows; null: it
+        has no value."""
         known = [loss for loss in losses if loss is not None]
         found: JSON = {} if len(known) < len(losses) else {"loss": _finite(total(known) / rows)}
         with torch.inference_mode():
@@ -219,20 +247,36 @@ class _Output:
 def _compute(metric: Any, state: MergedState, what: str) -> float | None:
     """The metric's value over the merged states; None with a warning where it has none."""
     state.into(metric)
-    metric.distributed_available_fn = lambda: False  # merged already: torchmetrics must not gather once more
-    metric._update_count = 1  # torchmetrics warns about a metric that was never updated; these were, elsewhere
+    metric.distributed_available_fn = lambda: (
+        False
+    )  # merged already: torchmetrics must not gather once more
+    metric._update_count = (
+        1  # torchmetrics warns about a metric that was never updated; these were, elsewhere
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             value = metric.compute()
-        except (ValueError, RuntimeError, IndexError) as error:  # one row for an R², no pair for a rank correlation
+        except (
+            ValueError,
+            RuntimeError,
+            IndexError,
+        ) as error:  # one row for an R², no pair for a rank correlation
             log.warning("The %s cannot be computed: %s", what.strip(), error)
             return None
     reasons = [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
-    meaningless = [reason for reason in reasons if reason.startswith(("No positive samples", "No negative samples"))]
+    meaningless = [
+        reason
+        for reason in reasons
+        if reason.startswith(("No positive samples", "No negative samples"))
+    ]
     number = None if meaningless else _finite(float(value))
     if number is None:
-        log.warning("The %s has no value: %s", what.strip(), meaningless[0] if meaningless else "it is not a number")
+        log.warning(
+            "The %s has no value: %s",
+            what.strip(),
+            meaningless[0] if meaningless else "it is not a number",
+        )
     return number
 
 
@@ -263,7 +307,8 @@ def evaluate(
     scores: Scores,
     autocast: Callable[[], Any] | None = None,
 ) -> Scores:
-    """Run a torch model over batches and add them to the scores; the module is left in the mode it was in.
+    """Run a torch model over batches and add them to the scores; the module is left in the mode it
+    was in.
 
     autocast: makes the context of the forward pass (mixed precision)."""
     with _evaluating(module, autocast) as forward:
@@ -279,7 +324,8 @@ def evaluate_parts(
     parts: Sequence[Scores],
     autocast: Callable[[], Any] | None = None,
 ) -> None:
-    """As `evaluate`, each part of a batch by itself, with scores of its own: so no part knows its neighbours.
+    """As `evaluate`, each part of a batch by itself, with scores of its own: so no part knows its
+    neighbours.
 
     batches: of distcore_torch, with `part_rows`."""
     with _evaluating(module, autocast) as forward:

@@ -32,7 +32,8 @@ from distcore_torch.training.strategy import FlatStrategy, Strategy
 log = logging.getLogger("distcore")
 
 GOING_ON_ELSEWHERE = (
-    "This run goes on with something else than it began with: %s. Its last bits may be others from here on."
+    "This run goes on with something else than it began with: %s. Its last bits may be others from "
+    "here on."
 )
 
 SHOWN = 3
@@ -82,7 +83,9 @@ class Sentinel:
         self._every, self._beat, self._ledger = every, beat, ledger
         self._board = _Board(strategy)
         # L-BFGS, and optimizers of others, may put new tensors in place of old ones.
-        self._in_place = type(optimizer) in CLASSES.values() and not isinstance(optimizer, torch.optim.LBFGS)
+        self._in_place = type(optimizer) in CLASSES.values() and not isinstance(
+            optimizer, torch.optim.LBFGS
+        )
         self._parts: tuple[Fingerprint, Fingerprint, Fingerprint] | None = None
         self._left: Totals | None = None
         self._step = 0
@@ -123,7 +126,8 @@ class Sentinel:
             self._leave(step)
 
     def look(self, step: int, saving: bool = False) -> None:
-        """Compare with what this rank left behind after the step, and with the other ranks. A collective.
+        """Compare with what this rank left behind after the step, and with the other ranks. A
+        collective.
 
         Args:
             step: Steps that are done.
@@ -155,15 +159,21 @@ class Sentinel:
 
     def _totals(self) -> Totals:
         parts = self._parts
-        if parts is None or not (self._in_place and all(each.stands() for each in parts) and len(parts[2])):
+        if parts is None or not (
+            self._in_place and all(each.stands() for each in parts) and len(parts[2])
+        ):
             parts = self._parts = self._made()
         return Totals(*(each.total() for each in parts))
 
     def _made(self) -> tuple[Fingerprint, Fingerprint, Fingerprint]:
         names = {id(each): name for name, each in self._module.named_parameters()}
         saved = self._module.state_dict(keep_vars=True)
-        parameters = [(name, each) for name, each in saved.items() if isinstance(each, torch.nn.Parameter)]
-        buffers = [(name, each) for name, each in saved.items() if not isinstance(each, torch.nn.Parameter)]
+        parameters = [
+            (name, each) for name, each in saved.items() if isinstance(each, torch.nn.Parameter)
+        ]
+        buffers = [
+            (name, each) for name, each in saved.items() if not isinstance(each, torch.nn.Parameter)
+        ]
         numbered = [each for group in self._optimizer.param_groups for each in group["params"]]
         state = []
         for path, each in state_tensors(self._optimizer):
@@ -202,24 +212,28 @@ def accusation(step: int, ranks: list[JSON]) -> str:
     common, votes = Counter(tuple(each["each"].values()) for each in ranks).most_common(1)[0]
     others = [rank for rank, each in enumerate(ranks) if tuple(each["each"].values()) != common]
     if 2 * votes <= len(ranks):
-        named = " and ".join(map(str, range(len(ranks)))) if len(ranks) == 2 else f"0 to {len(ranks) - 1}"
+        named = (
+            " and ".join(map(str, range(len(ranks))))
+            if len(ranks) == 2
+            else f"0 to {len(ranks) - 1}"
+        )
         return (
-            f"After step {step} ranks {named} differ in {_differing(others[0], ranks)}, and no majority tells which of "
-            f"them is wrong; trainer.ledger_steps: 1 would. {APART}"
+            f"After step {step} ranks {named} differ in {_differing(others[0], ranks)}, and no "
+            f"majority tells which of them is wrong; trainer.ledger_steps: 1 would. {APART}"
         )
     return (
-        f"After step {step} rank {', '.join(map(str, others))} of {len(ranks)} differs from the others in "
-        f"{_differing(others[0], ranks)}. {APART}"
+        f"After step {step} rank {', '.join(map(str, others))} of {len(ranks)} differs from the "
+        f"others in {_differing(others[0], ranks)}. {APART}"
     )
 
 
 FAULT = (
-    "That is a fault of its machine's memory or processor, or of code that writes into the weights between steps; "
-    "nothing was saved since."
+    "That is a fault of its machine's memory or processor, or of code that writes into the weights "
+    "between steps; nothing was saved since."
 )
 APART = (
-    "A bit flipped in a rank's memory, or the ranks have trained apart: look for code that uses random numbers or the "
-    "rank in the model. Nothing was saved since."
+    "A bit flipped in a rank's memory, or the ranks have trained apart: look for code that uses "
+    "random numbers or the rank in the model. Nothing was saved since."
 )
 
 
@@ -235,7 +249,9 @@ def _differing(rank: int, ranks: list[JSON]) -> str:
 
 
 def _named(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return ", ".join(names[:SHOWN]) + (
+        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    )
 
 
 class _Board:
@@ -258,7 +274,9 @@ class _Board:
         at = 2 * self._rank.index
         slot[at], slot[at + 1] = value - (1 << 64) if value >> 63 else value, int(flag)
         shown = self._exchange.sum().tolist()
-        return [(one & MASK, bool(other)) for one, other in zip(shown[::2], shown[1::2], strict=True)]
+        return [
+            (one & MASK, bool(other)) for one, other in zip(shown[::2], shown[1::2], strict=True)
+        ]
 
     def close(self) -> None:
         if self._exchange is not None:

@@ -1,7 +1,8 @@
-"""Ranks that make no progress, named by whoever watches them: rank, process, host, and where they stand.
+"""Ranks that make no progress, named by whoever watches them: rank, process, host, and where they
+stand.
 
-A rank that waits for others is not to blame. Only time that the watcher itself has seen pass counts, so a machine that
-sleeps, or a watcher that was stopped with its ranks, blames nobody.
+A rank that waits for others is not to blame. Only time that the watcher itself has seen pass
+counts, so a machine that sleeps, or a watcher that was stopped with its ranks, blames nobody.
 """
 
 from __future__ import annotations
@@ -42,16 +43,19 @@ MOST_AT_ONCE = 2.0
 """Seconds that count between two looks at most."""
 
 ANSWER_SECONDS = 2.0
-"""How long a rank may take to say where it stands; one whose library holds Python's lock never does."""
+"""How long a rank may take to say where it stands; one whose library holds Python's lock never
+does."""
 
 log = logging.getLogger("distcore")
 
 
 @dataclass
 class Watched:
-    """A rank and what was seen of it. still: seconds without a sign of progress. told: until when it was told.
+    """A rank and what was seen of it. still: seconds without a sign of progress. told: until when
+    it was told.
 
-    ours: whether this watcher tells of it; else another one does, and it is only looked at to see who is to blame."""
+    ours: whether this watcher tells of it; else another one does, and it is only looked at to
+        see who is to blame."""
 
     rank: int
     process: int
@@ -77,9 +81,11 @@ class Watched:
 
 
 class Watch:
-    """Looks at ranks of this machine. hang_seconds: see `trainer.hang_seconds`; None: a rank is only told of.
+    """Looks at ranks of this machine. hang_seconds: see `trainer.hang_seconds`; None: a rank is
+    only told of.
 
-    tell(text): where warnings go; the log. world: ranks of the run, if there may be others than these."""
+    tell(text): where warnings go; the log. world: ranks of the run, if there may be others than
+    these."""
 
     def __init__(
         self,
@@ -88,11 +94,17 @@ class Watch:
         tell: Callable[[str], None] | None = None,
         world: int = 0,
     ) -> None:
-        self.ranks, self.hang_seconds, self.tell, self.world = ranks, hang_seconds, tell or _warn, world
+        self.ranks, self.hang_seconds, self.tell, self.world = (
+            ranks,
+            hang_seconds,
+            tell or _warn,
+            world,
+        )
         self._looked = time.monotonic()
 
     def look(self) -> tuple[Watched, str] | None:
-        """Tell of ranks that make no progress; one to give up, with how it stands in words (no full stop), or None."""
+        """Tell of ranks that make no progress; one to give up, with how it stands in words (no
+        full stop), or None."""
         now = time.monotonic()
         passed = min(now - self._looked, MOST_AT_ONCE)
         self._looked = now
@@ -102,8 +114,12 @@ class Watch:
         known = [each for each in self.ranks if each.pulse.beats or stopped(each.process)]
         blamed = [each for each in known if each.pulse.doing != WAITING or stopped(each.process)]
         if not blamed and len(self.ranks) >= self.world:
-            blamed = known  # all wait, for what none of them will do: nobody in particular is to blame
-        for each in sorted((each for each in blamed if each.ours), key=lambda each: -each.still):  # the longest first
+            blamed = (
+                known  # all wait, for what none of them will do: nobody in particular is to blame
+            )
+        for each in sorted(
+            (each for each in blamed if each.ours), key=lambda each: -each.still
+        ):  # the longest first
             if each.still > max(each.patience, 2 * each.told):
                 each.told = each.still
                 said = standing(each)

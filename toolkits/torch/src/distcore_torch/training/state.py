@@ -1,4 +1,5 @@
-"""Where a run stands beside its weights: position, best round, early stopping, statistics; JSON in every checkpoint."""
+"""Where a run stands beside its weights: position, best round, early stopping, statistics; JSON
+in every checkpoint."""
 
 from __future__ import annotations
 
@@ -14,8 +15,17 @@ from distcore_core.errors import DifferentRun
 if TYPE_CHECKING:
     from distcore_core.contracts import TrainJob
 
-FREE_TO_CHANGE = ("epochs", "train_steps", "early_stop", "compile", "eval_batch_size", "grace_seconds", "ledger_steps")
-"""Options of `trainer` that a resumed run may have otherwise: they say how long, or how fast, not what."""
+FREE_TO_CHANGE = (
+    "epochs",
+    "train_steps",
+    "early_stop",
+    "compile",
+    "eval_batch_size",
+    "grace_seconds",
+    "ledger_steps",
+)
+"""Options of `trainer` that a resumed run may have otherwise: they say how long, or how fast,
+not what."""
 
 NOT_THE_MODELS = ("backend", "trainer", "extensions", "plugins", "hyperopt", "random_seed")
 """Sections of the config that do not change what is trained, or that are compared by themselves."""
@@ -26,7 +36,8 @@ SHOWN = 4
 
 @dataclass
 class TrainState:
-    """The position is (epoch, step_in_epoch): the next global batch. step counts optimizer steps over all epochs.
+    """The position is (epoch, step_in_epoch): the next global batch. step counts optimizer steps
+    over all epochs.
 
     round_step: the step of the last evaluation round. rows: rows seen since that round.
     best: {"epoch", "step", "value", "metric", "feature"}, {} before a round had a finite value.
@@ -61,10 +72,13 @@ class TrainState:
         """Append a round's scores, {output feature: {metric: value}}, to the statistics."""
         for output, metrics in scores.items():
             for metric, value in metrics.items():
-                self.statistics.setdefault(split, {}).setdefault(output, {}).setdefault(metric, []).append(value)
+                self.statistics.setdefault(split, {}).setdefault(output, {}).setdefault(
+                    metric, []
+                ).append(value)
 
     def judge(self, value: float | None, higher: bool, label: JSON) -> bool:
-        """Take a round's deciding value; True: it is the best so far. One without a finite value (None) never is."""
+        """Take a round's deciding value; True: it is the best so far. One without a finite value
+        (None) never is."""
         best = self.best.get("value")
         if value is not None and (best is None or (value > best if higher else value < best)):
             self.best = {**label, "value": value}
@@ -75,10 +89,15 @@ class TrainState:
 
 
 def identity(job: TrainJob, global_batch: int) -> JSON:
-    """What must be the same where a run is resumed: the config section by section, cache, seed, batches and order."""
+    """What must be the same where a run is resumed: the config section by section, cache, seed,
+    batches and order."""
     config = dict(job.config)
     sections = {name: value for name, value in config.items() if name not in NOT_THE_MODELS}
-    trainer = {name: value for name, value in config.get("trainer", {}).items() if name not in FREE_TO_CHANGE}
+    trainer = {
+        name: value
+        for name, value in config.get("trainer", {}).items()
+        if name not in FREE_TO_CHANGE
+    }
     return {
         "config": {**sections, "trainer": trainer},
         "cache": job.cache.key,
@@ -98,8 +117,9 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
         other.append(f"random_seed was {saved['seed']} and is {ours['seed']}")
     if saved["global_batch_rows"] != ours["global_batch_rows"]:
         other.append(
-            f"a step had {saved['global_batch_rows']} rows over all workers and has {ours['global_batch_rows']} "
-            "(set effective_batch_size to keep it under another number of workers)"
+            f"a step had {saved['global_batch_rows']} rows over all workers and has "
+            f"{ours['global_batch_rows']} (set effective_batch_size to keep it under another "
+            "number of workers)"
         )
     loader = [*_differences(saved["loader"], ours["loader"], "backend.loader")]
     if loader:
@@ -112,21 +132,33 @@ def check_identity(saved: JSON, ours: JSON, where: Any) -> None:
 
 
 def _differences(saved: Any, ours: Any, where: str) -> Iterator[str]:
-    """`trainer.learning_rate was 0.001 and is 0.01`, for every option in which two parts of a config differ."""
+    """`trainer.learning_rate was 0.001 and is 0.01`, for every option in which two parts of a
+    config differ."""
     if _text(saved) == _text(ours):
         return
     old, new = _by_name(saved), _by_name(ours)
     if isinstance(old, dict) and isinstance(new, dict):
-        parts = ((f"{where}.{name}" if where else name, name) for name in sorted({*old, *new}, key=str))
-        found = [each for part, name in parts for each in _differences(old.get(name), new.get(name), part)]
+        parts = (
+            (f"{where}.{name}" if where else name, name) for name in sorted({*old, *new}, key=str)
+        )
+        found = [
+            each
+            for part, name in parts
+            for each in _differences(old.get(name), new.get(name), part)
+        ]
         yield from found or [f"{where} have another order"]
     else:
         yield f"{where} was {_shown(saved)} and is {_shown(ours)}"
 
 
 def _by_name(value: Any) -> Any:
-    """A list of features, or of whatever has names, as a mapping from these; everything else as it is."""
-    named = isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value)
+    """A list of features, or of whatever has names, as a mapping from these; everything else as
+    it is."""
+    named = (
+        isinstance(value, list)
+        and value
+        and all(isinstance(each, dict) and "name" in each for each in value)
+    )
     return {each["name"]: each for each in value} if named else value
 
 

@@ -1,7 +1,7 @@
 """One update of the weights: gradients of the global batch, then the optimizer.
 
-The gradient is that of the mean loss over the rows of the global batch, whatever each rank's share of them is. Nothing
-here looks at a value, logs, or calls a hook.
+The gradient is that of the mean loss over the rows of the global batch, whatever each rank's share
+of them is. Nothing here looks at a value, logs, or calls a hook.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Stepper:
         seed: Of the run; random numbers (dropout) of a step are keyed by it.
 
     Attributes:
-        sums: float64 [parts, outputs]: losses summed over rows, for each part of the global batch that this
-            rank computes by itself (one, unless training is exact).
+        sums: float64 [parts, outputs]: losses summed over rows, for each part of the global batch
+            that this rank computes by itself (one, unless training is exact).
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class Stepper:
         self.optimizer = make_optimizer(options.optimizer, self.parameters, learning_rate)
         self.losses = Losses(module, features, options, strategy.device)
         kind = PartGradients if options.exact else RankGradients
-        self.gradients = kind(module, self.losses, options, strategy, micro_rows=micro_rows, seed=seed)
+        self.gradients = kind(
+            module, self.losses, options, strategy, micro_rows=micro_rows, seed=seed
+        )
         self.sums = self.gradients.sums
         self.last_loss: torch.Tensor | float | None = None
         self._clip = Clipper(options.gradient_clipping)
@@ -63,7 +65,8 @@ class Stepper:
         self._line_search = isinstance(self.optimizer, torch.optim.LBFGS)
 
     def step(self, batch: Batch, global_rows: int, step: int, stop: bool) -> bool:
-        """Update the weights by one global batch, of which this rank has `batch`; True: some rank wants to stop."""
+        """Update the weights by one global batch, of which this rank has `batch`; True: some
+        rank wants to stop."""
         if self._line_search:
             return self._search(batch, global_rows, step, stop)
         loss = self.gradients.backward(batch, 1.0 / global_rows, step)
@@ -91,7 +94,8 @@ class Stepper:
             parameter.grad = None
 
     def _search(self, batch: Batch, global_rows: int, step: int, stop: bool) -> bool:
-        """L-BFGS: each evaluation of the loss is a whole backward pass over the same rows and random numbers.
+        """L-BFGS: each evaluation of the loss is a whole backward pass over the same rows and
+        random numbers.
 
         As in Ludwig, gradients are not clipped: a line search needs those of the loss it sees."""
         asked, first = False, True

@@ -1,4 +1,5 @@
-"""A rank that the others wait for, named once by its share of the waiting. Nobody is ended for being slow."""
+"""A rank that the others wait for, named once by its share of the waiting. Nobody is ended for
+being slow."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from distcore_torch.training.heartbeat import AT_STEPS, COMPUTING, DOING, LOADING, WAITING, Heartbeat
+from distcore_torch.training.heartbeat import (
+    AT_STEPS,
+    COMPUTING,
+    DOING,
+    LOADING,
+    WAITING,
+    Heartbeat,
+)
 
 if TYPE_CHECKING:
     from distcore_torch.training.strategy import Strategy
@@ -63,6 +71,7 @@ def slowest(ranks: list[tuple[list[float], int, str]]) -> str | None:
     seconds, process, host = ranks[slow]
     loads = seconds[LOADING] / busy[slow]
     return (
-        f"Rank {slow} (process {process} on {host}) is the slowest: the other ranks have waited for it {share:.0%} of "
-        f"their time, and {loads:.0%} of its own went into loading. Training goes on."
+        f"Rank {slow} (process {process} on {host}) is the slowest: the other ranks have waited "
+        f"for it {share:.0%} of their time, and {loads:.0%} of its own went into loading. Training "
+        "goes on."
     )

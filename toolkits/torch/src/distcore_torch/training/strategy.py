@@ -1,7 +1,9 @@
-"""How ranks act as one: the Strategy that the loop asks, for one process, and the half that all real ones share.
+"""How ranks act as one: the Strategy that the loop asks, for one process, and the half that all
+real ones share.
 
-The loop calls `reduce` once a step and the rest once a round. Whatever it is asked, every rank of the group asks in the
-same order. A new library (Horovod, …) is a subclass of `FlatStrategy` with three methods.
+The loop calls `reduce` once a step and the rest once a round. Whatever it is asked, every rank of
+the group asks in the same order. A new library (Horovod, …) is a subclass of `FlatStrategy` with
+three methods.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ STOP_EVERY = 16
 
 
 PATIENCE_SECONDS = 1800.0
-"""How long a collective waits for the slowest rank: a checkpoint or an evaluation may lie between two steps."""
+"""How long a collective waits for the slowest rank: a checkpoint or an evaluation may lie
+between two steps."""
 
 
 class Strategy(Protocol):
@@ -43,13 +46,15 @@ class Strategy(Protocol):
         ...
 
     def reduce(self, stop: bool = False) -> bool:
-        """Sum the gradients over the ranks, in place, to the same bits everywhere; a missing gradient counts as zeros.
+        """Sum the gradients over the ranks, in place, to the same bits everywhere; a missing
+        gradient counts as zeros.
 
         Returns whether any rank wants to stop; every rank gets the same answer."""
         ...
 
     def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
-        """Where the ranks' branches of a flat buffer of this size are added along the tree of exact training."""
+        """Where the ranks' branches of a flat buffer of this size are added along the tree of
+        exact training."""
         ...
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
@@ -68,7 +73,8 @@ class Strategy(Protocol):
 
 
 def choose_device(use_gpu: bool | Literal["auto"], local_rank: int) -> torch.device:
-    """The GPU of this process on its machine, or the CPU. Raises UserError if there is none and one is asked for."""
+    """The GPU of this process on its machine, or the CPU. Raises UserError if there is none and
+    one is asked for."""
     available = torch.cuda.is_available() if use_gpu else False
     if available:
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
@@ -94,8 +100,9 @@ class SingleProcess:
         """Raises UserError if there are other ranks: without one another they would train apart."""
         if rank.world > 1:
             raise UserError(
-                f"This process is rank {rank.index} of {rank.world}, but its trainer is one process. "
-                "Choose backend.trainer data_parallel, or start it without a launcher such as torchrun."
+                f"This process is rank {rank.index} of {rank.world}, but its trainer is one "
+                "process. Choose backend.trainer data_parallel, or start it without a launcher "
+                "such as torchrun."
             )
         self.rank = rank
         self.device = choose_device(self.use_gpu, rank.local_rank)
@@ -120,10 +127,13 @@ class SingleProcess:
 
 
 class FlatStrategy(ABC):
-    """Everything but the collectives: gradients and running statistics travel as one flat buffer a step.
+    """Everything but the collectives: gradients and running statistics travel as one flat buffer a
+    step.
 
-    A subclass joins its library in `setup` (setting `rank` and `device`), sums a tensor in place, and gathers values.
-    patience: seconds that a collective waits for the slowest rank; set before `setup` if the run has a limit.
+    A subclass joins its library in `setup` (setting `rank` and `device`), sums a tensor in place,
+    and gathers values.
+    patience: seconds that a collective waits for the slowest rank; set before `setup` if the run
+        has a limit.
     """
 
     rank: Rank
@@ -177,7 +187,8 @@ class FlatStrategy(ABC):
         return asked
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        # A ring of more than two ranks adds in another order for each part; gathered, all add in rank order.
+        # A ring of more than two ranks adds in another order for each part; gathered, all add in
+        # rank order.
         total = torch.stack(self.gather(values.cpu())).sum(0)
         return total.to(values.device)
 
@@ -194,7 +205,8 @@ class FlatStrategy(ABC):
 
     @torch.no_grad()
     def _copy_from_first(self, tensor: torch.Tensor) -> None:
-        """Rank 0's bits to all: everyone else adds zeros, and adding zeros to the bits as integers is exact."""
+        """Rank 0's bits to all: everyone else adds zeros, and adding zeros to the bits as
+        integers is exact."""
         flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).to(torch.int32)
         if self.rank.index:
             flat.zero_()

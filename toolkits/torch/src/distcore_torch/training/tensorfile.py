@@ -32,8 +32,8 @@ def tensor_writer(
     `artifact.write_artifact`.
 
         Equal tensors give equal bytes; one tensor at a time is in memory a second time. Raises
-        TypeError for a type of tensor that the format does not know, and what `going_on` raises, which
-        is called before each tensor."""
+        TypeError for a type of tensor that the format does not know, and what `going_on` raises,
+        which is called before each tensor."""
 
     def write(file: BinaryIO) -> None:
         # Wide types first keep every tensor aligned, as the format's own writer does.
@@ -64,8 +64,8 @@ def tensor_writer(
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """All tensors of a file, on the CPU. Raises `safetensors.SafetensorError` or OSError if it cannot
-    be read."""
+    """All tensors of a file, on the CPU. Raises `safetensors.SafetensorError` or OSError if it
+    cannot be read."""
     from safetensors.torch import load_file
 
     return load_file(path)

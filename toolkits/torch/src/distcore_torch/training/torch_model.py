@@ -1,4 +1,5 @@
-"""A trained torch module: built from the config's model, its weights read from a folder, predicting batches."""
+"""A trained torch module: built from the config's model, its weights read from a folder,
+predicting batches."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ BEST, LAST = "weights.safetensors", "last.safetensors"
 """Files of a model folder: the best round's weights, and the last step's where they are others."""
 
 
-def build_module(reference: JSON, features: FeatureSet, plugins: Plugins, seed: int) -> torch.nn.Module:
+def build_module(
+    reference: JSON, features: FeatureSet, plugins: Plugins, seed: int
+) -> torch.nn.Module:
     """The module of the config's model with its initial weights, which depend on the seed alone.
 
     reference: {"type", "options"}. torch's own random state is left as it was."""
@@ -37,7 +40,8 @@ def build_module(reference: JSON, features: FeatureSet, plugins: Plugins, seed: 
 
 
 def start_from(module: torch.nn.Module, place: Path | ResultsStore) -> None:
-    """Give the module the weights of a saved model (`--model_load_path`), or of one safetensors file.
+    """Give the module the weights of a saved model (`--model_load_path`), or of one safetensors
+    file.
 
     Raises ArtifactError if they do not fit."""
     if isinstance(place, Path) and place.suffix == ".safetensors" and place.is_file():
@@ -50,15 +54,20 @@ def start_from(module: torch.nn.Module, place: Path | ResultsStore) -> None:
 
 
 def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False) -> TorchPredictor:
-    """The best weights of a model folder, ready to predict on the CPU (`TorchPredictor.to` moves it).
+    """The best weights of a model folder, ready to predict on the CPU (`TorchPredictor.to` moves
+    it).
 
-    Raises ArtifactError if the folder is not whole, or names a class of the user's that is not trusted."""
+    Raises ArtifactError if the folder is not whole, or names a class of the user's that is not
+    trusted."""
     from distcore_core.registry.manager import Plugins
 
     manifest = read_manifest(directory)
     reference = manifest.get("extra", {}).get("model")
     if reference is None:
-        raise ArtifactError(f"{directory} was not written by a torch trainer. Open it with the trainer that wrote it.")
+        raise ArtifactError(
+            f"{directory} was not written by a torch trainer. Open it with the trainer that wrote "
+            "it."
+        )
     plugins = Plugins()
     model = plugins.make(MODEL, reference["type"], reference["options"])
     model.check_trust(trust)
@@ -75,27 +84,31 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
         return read_tensors(path)
     except (SafetensorError, OSError) as error:
         raise ArtifactError(
-            f"{path} cannot be read as safetensors ({error}). Take it from a backup, or train again."
+            f"{path} cannot be read as safetensors ({error}). Take it from a backup, or train "
+            "again."
         ) from error
 
 
 def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], where: Any) -> None:
-    """Raise ArtifactError if names or shapes are those of another model, or parameters are not finite."""
+    """Raise ArtifactError if names or shapes are those of another model, or parameters are not
+    finite."""
     theirs = {name: list(getattr(each, "shape", [])) for name, each in weights.items()}
     ours = {name: list(getattr(each, "shape", [])) for name, each in module.state_dict().items()}
-    differ = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+    differ = sorted(
+        name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name)
+    )
     if differ:
         first, others = differ[0], f" and {len(differ) - 1} more" if len(differ) > 1 else ""
         raise ArtifactError(
-            f"The weights in {where} are of another model than the config's: {first}{others} differ "
-            f"(there {theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). "
+            f"The weights in {where} are of another model than the config's: {first}{others} "
+            f"differ (there {theirs.get(first, 'missing')}, here {ours.get(first, 'missing')}). "
             "Use the config that they were trained with."
         )
     buffers = {name for name, _ in module.named_buffers()}  # a mask of infinities may be one
     if bad := not_finite((name, each) for name, each in weights.items() if name not in buffers):
         raise ArtifactError(
-            f"The weights in {where} are not finite ({in_words(bad)} holds NaN or infinity), so whatever is predicted "
-            f"with them means nothing. Train again. {ADVICE}"
+            f"The weights in {where} are not finite ({in_words(bad)} holds NaN or infinity), so "
+            f"whatever is predicted with them means nothing. Train again. {ADVICE}"
         )
     module.load_state_dict(weights)
 
@@ -103,20 +116,28 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], wher
 def _weights_file(directory: Path, manifest: JSON) -> str:
     name = manifest.get("extra", {}).get("weights", {}).get("best")
     if name not in manifest["files"]:
-        raise ArtifactError(f"{directory} holds no weights of a torch model. Give a model that a torch trainer wrote.")
+        raise ArtifactError(
+            f"{directory} holds no weights of a torch model. Give a model that a torch trainer "
+            "wrote."
+        )
     return str(name)
 
 
 class TorchPredictor:
     """A `contracts.Predictor`.
 
-    module: in evaluation mode from here on. exact: the same bits for any number of threads, by one of them."""
+    module: in evaluation mode from here on. exact: the same bits for any number of threads, by
+        one of them."""
 
-    def __init__(self, module: torch.nn.Module, features: FeatureSet, *, exact: bool = False) -> None:
+    def __init__(
+        self, module: torch.nn.Module, features: FeatureSet, *, exact: bool = False
+    ) -> None:
         self._exact = exact
         self.module = module.eval()
         self.device = torch.device("cpu")
-        self._outputs = [(each.name, each.network(), features.metadata[each.name]) for each in features.outputs]
+        self._outputs = [
+            (each.name, each.network(), features.metadata[each.name]) for each in features.outputs
+        ]
 
     def to(self, device: torch.device) -> TorchPredictor:
         """Predict on another device."""
@@ -135,4 +156,7 @@ class TorchPredictor:
             batch = batch.to(self.device)
         with one_thread() if self._exact else nullcontext():
             logits = self.module(batch)
-        return {name: network.output(logits[name], metadata) for name, network, metadata in self._outputs}, logits
+        return {
+            name: network.output(logits[name], metadata)
+            for name, network, metadata in self._outputs
+        }, logits

@@ -1,4 +1,5 @@
-"""TorchTrainer: a `contracts.Trainer` over the loop, a strategy for its ranks, and a backend that starts them."""
+"""TorchTrainer: a `contracts.Trainer` over the loop, a strategy for its ranks, and a backend
+that starts them."""
 
 from __future__ import annotations
 
@@ -43,8 +44,10 @@ class TorchTrainer(TrainerBase):
     """Fits a torch module over one or many ranks.
 
     strategy: makes the strategy of one rank. options: of the plugin (`num_workers`, `max_retries`,
-    `resources_per_worker`, `use_gpu`). default_workers(backend): how many ranks where `num_workers` is not set.
-    rendezvous: how ranks find each other on backends that leave it to the worker group (`contracts.WorkerGroup`).
+    `resources_per_worker`, `use_gpu`). default_workers(backend): how many ranks where `num_workers`
+    is not set.
+    rendezvous: how ranks find each other on backends that leave it to the worker group
+        (`contracts.WorkerGroup`).
     """
 
     rendezvous: Mapping[str, str] = MappingProxyType({})
@@ -62,8 +65,8 @@ class TorchTrainer(TrainerBase):
     # -------------------------------------------------------------- contracts.Trainer
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
-        """Workers, rows of a step, steps, epochs. Without a cache, for the rows that are expected; None if nobody
-        knows."""
+        """Workers, rows of a step, steps, epochs. Without a cache, for the rows that are expected;
+        None if nobody knows."""
         workers = self.workers(backend)
         options = train_options(job)
         rows = _cached_rows(job) or job.expected_rows
@@ -86,11 +89,11 @@ class TorchTrainer(TrainerBase):
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
         """Train, and write the best and the last weights as a model folder.
 
-        In this process where one rank is enough and the backend is this machine, or where a launcher (torchrun) started
-        this process as a rank of its own; else in a group of the backend, whose ranks go on from their last checkpoint
-        when one of them dies.
-        Raises TrainingError, which names the last checkpoint, and OtherRank in a launcher's processes other than
-        rank 0: what follows is for one alone."""
+        In this process where one rank is enough and the backend is this machine, or where a
+        launcher (torchrun) started this process as a rank of its own; else in a group of the
+        backend, whose ranks go on from their last checkpoint when one of them dies.
+        Raises TrainingError, which names the last checkpoint, and OtherRank in a launcher's
+        processes other than rank 0: what follows is for one alone."""
         rank = launched_rank()
         try:
             result = self._fit(rank, job, backend, progress)
@@ -106,7 +109,9 @@ class TorchTrainer(TrainerBase):
             raise OtherRank(rank.index)
         return result
 
-    def _fit(self, rank: Rank | None, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult | None:
+    def _fit(
+        self, rank: Rank | None, job: TrainJob, backend: Backend, progress: Progress
+    ) -> TrainResult | None:
         """rank: the launcher's rank that this process is."""
         workers = self.workers(backend)
         if rank is not None:
@@ -116,7 +121,8 @@ class TorchTrainer(TrainerBase):
         return self._run_gang(job, backend, workers, progress)
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
-        """The best weights as a predictor. Raises ArtifactError if the folder is not one that `fit` wrote."""
+        """The best weights as a predictor. Raises ArtifactError if the folder is not one that
+        `fit` wrote."""
         from distcore_torch.training.torch_model import open_predictor
 
         return open_predictor(directory, features, trust=trust)
@@ -145,16 +151,23 @@ class TorchTrainer(TrainerBase):
         given = self.options.num_workers
         return (given[0], given[1]) if isinstance(given, list | tuple) else (0, given or 0)
 
-    def _run_gang(self, job: TrainJob, backend: Backend, workers: int, progress: Progress) -> TrainResult | None:
+    def _run_gang(
+        self, job: TrainJob, backend: Backend, workers: int, progress: Progress
+    ) -> TrainResult | None:
         from distcore_torch.training.progress_channel import FileProgressChannel
 
         fewest = self._given()[0]
         if fewest:
             job = replace(job, planned_workers=workers)
         if self.options.max_retries and not _keeps_checkpoints(job):
-            log.warning("No checkpoints are kept, so a worker that dies makes training start again from the beginning.")
+            log.warning(
+                "No checkpoints are kept, so a worker that dies makes training start again from "
+                "the beginning."
+            )
         resources = dict(self.options.resources_per_worker)
-        with backend.progress_channel(progress) or FileProgressChannel(progress) as progress_channel:
+        with backend.progress_channel(progress) or FileProgressChannel(
+            progress
+        ) as progress_channel:
             group = WorkerGroup(
                 function=train_rank,
                 arguments=(job, progress_channel.reporter),
@@ -172,7 +185,8 @@ class TorchTrainer(TrainerBase):
 
 
 def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> TrainResult | None:
-    """One rank of a run: importable by name, so that any backend can start it. The result in rank 0, None elsewhere.
+    """One rank of a run: importable by name, so that any backend can start it. The result in rank
+    0, None elsewhere.
 
     progress: where to report, or what a progress channel gave to report through."""
     from distcore_core.registry.events import listening
@@ -207,7 +221,8 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
 
 @contextmanager
 def _logging_to(folder: str | None, rank: Rank) -> Iterator[None]:
-    """Also write what this rank logs, from INFO on, to rank-<n>.log in the folder (`backend.trainer.logdir`)."""
+    """Also write what this rank logs, from INFO on, to rank-<n>.log in the folder
+    (`backend.trainer.logdir`)."""
     if folder is None:
         yield
         return
@@ -217,7 +232,8 @@ def _logging_to(folder: str | None, rank: Rank) -> Iterator[None]:
         handler = logging.FileHandler(path)
     except OSError as error:
         raise UserError(
-            f"backend.trainer.logdir: {path} cannot be written ({error.strerror}). Name another folder, or none."
+            f"backend.trainer.logdir: {path} cannot be written ({error.strerror}). Name another "
+            "folder, or none."
         ) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     before = log.level
@@ -233,13 +249,16 @@ def _logging_to(folder: str | None, rank: Rank) -> Iterator[None]:
 
 @contextmanager
 def _working_here(job: TrainJob, rank: Rank) -> Iterator[TrainJob]:
-    """The job, in a folder of this machine where its results go to a bucket and the driver's folder is elsewhere."""
+    """The job, in a folder of this machine where its results go to a bucket and the driver's
+    folder is elsewhere."""
     if job.mirror is None or job.directory is None or job.directory.is_dir():
         yield job
         return
     with working_folder(job.mirror) as folder:
         start = job.initial_weights
-        if isinstance(start, Path) and start.parent == job.directory:  # of a module given from Python
+        if (
+            isinstance(start, Path) and start.parent == job.directory
+        ):  # of a module given from Python
             job.mirror.get_file(start.name, folder / start.name)
             start = folder / start.name
         resume = folder if job.resume is not None else None
@@ -260,7 +279,8 @@ def _reporting(progress: Progress | Reporter, rank: Rank) -> Iterator[Progress]:
 
 
 def launched_rank() -> Rank | None:
-    """The rank that torchrun (or whoever sets its variables) started this process as; None: nobody did."""
+    """The rank that torchrun (or whoever sets its variables) started this process as; None:
+    nobody did."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if not all(name in os.environ for name in names):
         return None
@@ -280,17 +300,21 @@ def exact_notes(options: TrainerOptions) -> list[str]:
     if not options.exact:
         return []
     return [
-        f"Exact: a batch is computed in {options.parts} parts, each worker on one thread; batch sizes "
-        "and learning rate are those of the run, whatever the number of workers. A module of your own "
-        "must draw its random numbers from torch's default generator."
+        f"Exact: a batch is computed in {options.parts} parts, each worker on one thread; batch "
+        "sizes and learning rate are those of the run, whatever the number of workers. A module of "
+        "your own must draw its random numbers from torch's default generator."
     ]
 
 
 def last_checkpoint(job: TrainJob) -> str:
     """Which one a run that stopped has left, and how to go on from it, in a sentence."""
-    from distcore_torch.training.checkpoint import list_checkpoints  # torch, which a worker group's driver does without
+    from distcore_torch.training.checkpoint import (
+        list_checkpoints,
+    )  # torch, which a worker group's driver does without
 
-    found: list[Any] = list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
+    found: list[Any] = (
+        list_checkpoints(job.directory / CHECKPOINTS) if job.directory is not None else []
+    )
     if job.mirror is not None:
         found = [job.mirror.where(each) for each in job.mirror.folders(CHECKPOINTS, MANIFEST)[-1:]]
     if not found:

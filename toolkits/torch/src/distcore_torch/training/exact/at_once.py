@@ -1,4 +1,5 @@
-"""All parts of a rank in one forward and one backward pass, and their gradients laid into the slots by part."""
+"""All parts of a rank in one forward and one backward pass, and their gradients laid into the
+slots by part."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class AtOnce:
         self._home = {key: group for group in groups for key in group.place}
         self._generators = [torch.Generator() for span in spans for _ in span]
 
-    def __call__(self, batch: Batch, scale: float, keys: Sequence[int], sums: torch.Tensor) -> list[torch.Tensor]:
+    def __call__(
+        self, batch: Batch, scale: float, keys: Sequence[int], sums: torch.Tensor
+    ) -> list[torch.Tensor]:
         """Lay the gradients of `scale` times the sum of losses into the slots.
 
         Args:
@@ -73,7 +76,9 @@ class AtOnce:
         group = self._home[id(tensor)]
         return self._slots[number][id(group)][group.place[id(tensor)]]
 
-    def _write(self, parameter: torch.Tensor, number: int, total: torch.Tensor, rows: torch.Tensor | None) -> None:
+    def _write(
+        self, parameter: torch.Tensor, number: int, total: torch.Tensor, rows: torch.Tensor | None
+    ) -> None:
         view = self._view(parameter, number)
         if rows is None:
             view.copy_(total)

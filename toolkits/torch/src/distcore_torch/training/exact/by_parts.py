@@ -1,10 +1,11 @@
 """All of a rank's rows at once, with the bits of one part after another.
 
-Matrix products, lookups and exact arithmetic (a rectifier, a sum of two tensors) give a row the same bits whatever the
-rows beside it, so they run over many parts at once. Everything else that a network computes runs part by part while
-`ByParts` is active: what sums over rows (gradients of weights, batch norm), and functions such as an exponential, whose
-kernels treat the last few numbers of a tensor otherwise than the others. Whether the bits are those of the parts is not
-taken on trust either: `PartGradients` compares them for every cut of a batch that it meets.
+Matrix products, lookups and exact arithmetic (a rectifier, a sum of two tensors) give a row the
+same bits whatever the rows beside it, so they run over many parts at once. Everything else that a
+network computes runs part by part while `ByParts` is active: what sums over rows (gradients of
+weights, batch norm), and functions such as an exponential, whose kernels treat the last few numbers
+of a tensor otherwise than the others. Whether the bits are those of the parts is not taken on trust
+either: `PartGradients` compares them for every cut of a batch that it meets.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from torch.overrides import TorchFunctionMode
 from distcore_torch.training.exact.tree import tree_sum
 
 NARROW = 8
-"""Columns of a layer's output below which kernels for vectors, not for matrices, may be used: other bits for other
-numbers of rows."""
+"""Columns of a layer's output below which kernels for vectors, not for matrices, may be used: other
+bits for other numbers of rows."""
 
 
 class NotByParts(Exception):
@@ -28,7 +29,8 @@ class NotByParts(Exception):
 
 
 Write = Callable[[torch.Tensor, int, torch.Tensor, torch.Tensor | None], None]
-"""(parameter, number of the branch, its sum, which rows of the parameter the sum is of or None) → laid down."""
+"""(parameter, number of the branch, its sum, which rows of the parameter the sum is of or None)
+→ laid down."""
 
 
 class Sink:
@@ -69,14 +71,19 @@ class Sink:
     def finish(self) -> None:
         """Add up what the proxies were given."""
         for parameter, proxies in self._proxies.values():
-            found = [torch.zeros_like(parameter) if each.grad is None else each.grad for each in proxies]
+            found = [
+                torch.zeros_like(parameter) if each.grad is None else each.grad for each in proxies
+            ]
             self.leaves(parameter, found.__getitem__)
 
 
-def tree_of_rows(index: torch.Tensor, values: torch.Tensor, ends: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def tree_of_rows(
+    index: torch.Tensor, values: torch.Tensor, ends: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The tree's sum of tables that are zero but for rows that were looked up.
 
-    Only these are added. A row that one of two neighbours does not have is the other's, as adding zeros would give.
+    Only these are added. A row that one of two neighbours does not have is the other's, as adding
+    zeros would give.
 
     Args:
         index: Which row of the table each value belongs to: [n], part after part.
@@ -173,7 +180,9 @@ class ByParts(TorchFunctionMode):
         self._parameters, self._generators, self._changed = parameters, generators, changed
         self._count = len(bounds) - 1
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         kwargs, name = kwargs or {}, func.__name__
         own = OWN.get(func)
         if own is not None:
@@ -198,7 +207,8 @@ class ByParts(TorchFunctionMode):
         return any(id(value) in self._parameters for value in values)
 
     def cut(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """A tensor's rows by part. Raises NotByParts if its first dimension is not that of the rows."""
+        """A tensor's rows by part. Raises NotByParts if its first dimension is not that of the
+        rows."""
         if tensor.dim() == 0 or tensor.shape[0] != self.rows:
             raise NotByParts(f"a tensor of shape {tuple(tensor.shape)}, not of {self.rows} rows")
         sizes = [stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False)]
@@ -232,7 +242,7 @@ class ByParts(TorchFunctionMode):
                 raise NotByParts(f"{func.__name__} does not keep the rows apart")
         return torch.cat(found)
 
-    # -------------------------------------------------------------- functions that have a way of their own
+    # ------------------------------------------------------- functions that have a way of their own
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
         if not self._trained((weight, bias)):
@@ -250,7 +260,9 @@ class ByParts(TorchFunctionMode):
             raise NotByParts("index_select of a parameter")
         return _Lookup.apply(table, index, self)
 
-    def dropout(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    def dropout(
+        self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> torch.Tensor:
         """As torch's own on a CPU, with each part's own random numbers."""
         if not training or p == 0.0:
             return x
@@ -278,7 +290,9 @@ class ByParts(TorchFunctionMode):
         """Each part by its own mean and variance, all from the same running ones."""
         found = []
         for part, piece in enumerate(self.cut(x)):
-            mean, var = (None if each is None else each.clone() for each in (running_mean, running_var))
+            mean, var = (
+                None if each is None else each.clone() for each in (running_mean, running_var)
+            )
             own: list[Any] = [
                 self.sink.proxies(each, self._count)[part]
                 if each is not None and id(each) in self._parameters
@@ -306,7 +320,9 @@ class ByParts(TorchFunctionMode):
         found, ends = [], offsets[torch.tensor(self.bounds)].tolist()
         for part, proxy in enumerate(self.sink.proxies(table, self._count)):
             own = offsets[self.bounds[part] : self.bounds[part + 1] + 1] - ends[part]
-            found.append(F.embedding_bag(values[ends[part] : ends[part + 1]], proxy, own, **options))
+            found.append(
+                F.embedding_bag(values[ends[part] : ends[part + 1]], proxy, own, **options)
+            )
         return torch.cat(found)
 
 
@@ -333,7 +349,21 @@ __rmul__ __truediv__ eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__
 __or__
 """
 AT_ONCE = frozenset(_AT_ONCE.split())
-"""Names of functions that only move numbers or round once, so that no row can know its neighbours."""
+"""Names of functions that only move numbers or round once, so that no row can know its
+neighbours."""
 
-LOOKS = frozenset(("item", "tolist", "numpy", "nonzero", "unique", "__int__", "__float__", "__bool__", "__index__"))
-"""What a network decides by values with: it might decide otherwise for a part alone (how far texts are filled up)."""
+LOOKS = frozenset(
+    (
+        "item",
+        "tolist",
+        "numpy",
+        "nonzero",
+        "unique",
+        "__int__",
+        "__float__",
+        "__bool__",
+        "__index__",
+    )
+)
+"""What a network decides by values with: it might decide otherwise for a part alone (how far
+texts are filled up)."""

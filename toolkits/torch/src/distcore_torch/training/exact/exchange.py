@@ -15,7 +15,8 @@ AllReduce = Callable[[torch.Tensor], None]
 """Sums a tensor over the ranks, in place."""
 
 AllToAll = Callable[[torch.Tensor, Sequence[int], Sequence[int]], torch.Tensor]
-"""(numbers, how many go to each rank, how many come from each) → what came, rank after rank; all 1-D."""
+"""(numbers, how many go to each rank, how many come from each) → what came, rank after rank; all
+1-D."""
 
 AllGather = Callable[[torch.Tensor], torch.Tensor]
 """Every rank's numbers, [n] each, one behind another in rank order: [world · n]."""
@@ -72,8 +73,8 @@ class OwnTree:
 class GatheredTree:
     """Every rank gets every branch, through a collective that sums whole numbers.
 
-    Who does not own a branch adds zeros to its bits. It needs nothing but `all_reduce`, and sends more than needed:
-    `SlicedTree` is for libraries that can send slices.
+    Who does not own a branch adds zeros to its bits. It needs nothing but `all_reduce`, and sends
+    more than needed: `SlicedTree` is for libraries that can send slices.
     """
 
     def __init__(
@@ -107,8 +108,8 @@ class GatheredTree:
 class SlicedTree:
     """Each rank finishes one slice of the numbers, and all gather the slices.
 
-    For N ranks, a power of two, 2(N - 1)/N of the bytes travel, as in a ring; a rank whose parts are no
-    single branch sends its slices once for each of them.
+    For N ranks, a power of two, 2(N - 1)/N of the bytes travel, as in a ring; a rank whose parts
+    are no single branch sends its slices once for each of them.
     """
 
     def __init__(

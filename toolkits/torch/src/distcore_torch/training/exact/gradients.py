@@ -1,8 +1,10 @@
-"""Gradients that are the same bits for every number of workers: computed part by part, added along one tree.
+"""Gradients that are the same bits for every number of workers: computed part by part, added along
+one tree.
 
-A part's rows run through forward and backward pass by themselves, with random numbers of their own, so nothing that is
-computed for a part knows how many parts its rank has. The sums over parts are the tree's. What is row by row may run
-over all of a rank's parts at once if that gives the same bits, which is tried for each cut of a batch when it first
+A part's rows run through forward and backward pass by themselves, with random numbers of their own,
+so nothing that is computed for a part knows how many parts its rank has. The sums over parts are
+the tree's. What is row by row may run over all of a rank's parts at once if that gives the same
+bits, which is tried for each cut of a batch when it first
 comes: the number of ranks decides how fast it is, and never what comes of it.
 """
 
@@ -87,12 +89,16 @@ class PartGradients:
         for group in self._groups:
             group.prepare(strategy.tree_exchange(group.numel, group.dtype, options.parts))
         first = self._mine.start
-        spans = [range(each.start - first, each.start - first + each.size) for each in self._branches]
+        spans = [
+            range(each.start - first, each.start - first + each.size) for each in self._branches
+        ]
         self._together = AtOnce(losses, self._groups, spans)
         self._never = False
         self.at_once: dict[tuple[int, ...], bool] = {}
 
-    def backward(self, batch: Batch, scale: float, step: int, *, counts: bool = True) -> torch.Tensor | float:
+    def backward(
+        self, batch: Batch, scale: float, step: int, *, counts: bool = True
+    ) -> torch.Tensor | float:
         self._check(batch)
         sums = self.sums if counts else torch.zeros_like(self.sums)
         keys = [random_key(self._seed, step, part) for part in self._mine]
@@ -143,7 +149,8 @@ class PartGradients:
         return enough and not self._never and list(self.at_once.values()).count(False) < GIVE_UP
 
     def _tried(self, batch: Batch, scale: float, keys: list[int], sums: torch.Tensor) -> bool:
-        """Go one by one, which is what counts; whether all rows at once have given the same bits."""
+        """Go one by one, which is what counts; whether all rows at once have given the same
+        bits."""
         found: list[list[torch.Tensor]] = []
         losses = torch.zeros_like(sums)
         try:

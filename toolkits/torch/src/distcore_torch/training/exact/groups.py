@@ -1,7 +1,8 @@
 """Gradients and changes of buffers side by side in flat leaves, one group a dtype.
 
-Beside the gradients of its parameters a leaf holds how the part changed the buffers (batch norm's running
-statistics), from what all parts began with. After a step every buffer has moved by the mean of the parts' changes.
+Beside the gradients of its parameters a leaf holds how the part changed the buffers (batch norm's
+running statistics), from what all parts began with. After a step every buffer has moved by the mean
+of the parts' changes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from distcore_torch.training.exact.tree import Adder
 
 
 class PartGroup:
-    """Trainable parameters and buffers that travel as numbers of one dtype; the last number is the stop flag.
+    """Trainable parameters and buffers that travel as numbers of one dtype; the last number is the
+    stop flag.
 
     Args:
         dtype: Of the parameters.
@@ -69,7 +71,8 @@ class PartGroup:
         return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def collect(self, leaf: torch.Tensor) -> None:
-        """Lay what a part's backward pass left into the leaf, and make parameters and buffers ready for the next."""
+        """Lay what a part's backward pass left into the leaf, and make parameters and buffers
+        ready for the next."""
         views = self.views(leaf)
         leaf[-1] = 0.0
         targets, sources = [], []
@@ -86,7 +89,9 @@ class PartGroup:
 
     def collect_buffers(self, views: Sequence[torch.Tensor]) -> None:
         """Lay the changes of the buffers into their views of a leaf, and take them back."""
-        for buffer, agreed, view in zip((*self.buffers, *self.counters), self._agreed, views, strict=True):
+        for buffer, agreed, view in zip(
+            (*self.buffers, *self.counters), self._agreed, views, strict=True
+        ):
             view.copy_(buffer - agreed)
             buffer.copy_(agreed)
 
@@ -95,7 +100,8 @@ class PartGroup:
         leaf.zero_()
 
     def spread(self, parts: int) -> bool:
-        """Give parameters the sum as their gradients and buffers the mean change; whether some rank wants to stop."""
+        """Give parameters the sum as their gradients and buffers the mean change; whether some
+        rank wants to stop."""
         total = self.exchange.sum()
         # A zero's sign would tell whether a part had no gradient or zeros.
         total.add_(0.0)
@@ -111,7 +117,8 @@ class PartGroup:
 
 
 def part_groups(module: torch.nn.Module) -> list[PartGroup]:
-    """One group a dtype, the same in every rank for the same module; whole numbers travel with the first."""
+    """One group a dtype, the same in every rank for the same module; whole numbers travel with
+    the first."""
     parameters = [each for each in module.parameters() if each.requires_grad]
     buffers = [each for each in module.buffers() if each.is_floating_point()]
     counters = [

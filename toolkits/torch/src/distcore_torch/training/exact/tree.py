@@ -1,7 +1,8 @@
 """Sums along one fixed binary tree, whoever owns which of its leaves.
 
-The leaves are the parts of a global batch. Neighbours are added, then neighbours of these, and so on; since the tree
-never changes, the sum has the same bits whether one rank adds all of it or many ranks add a branch each.
+The leaves are the parts of a global batch. Neighbours are added, then neighbours of these, and so
+on; since the tree never changes, the sum has the same bits whether one rank adds all of it or many
+ranks add a branch each.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import torch
 
 
 class Branch(NamedTuple):
-    """A whole branch of the tree: leaves [start, start + size); size is a power of two that divides start."""
+    """A whole branch of the tree: leaves [start, start + size); size is a power of two that
+    divides start."""
 
     start: int
     size: int
 
 
 def branches(parts: range) -> list[Branch]:
-    """The fewest whole branches that neighbouring leaves make up: at most 2·log2 of their number."""
+    """The fewest whole branches that neighbouring leaves make up: at most 2·log2 of their
+    number."""
     found, start = [], parts.start
     while start < parts.stop:
         size = start & -start or 1 << (parts.stop - 1).bit_length()
