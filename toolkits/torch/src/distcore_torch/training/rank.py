@@ -169,7 +169,7 @@ def _written(
     same = state.best.get("step", state.step) == state.step
     if not same:
         files[LAST] = tensor_writer(finished.last_weights)
-    extra = {
+    extra: JSON = {
         "model": reference,
         "best": state.best,
         "weights": {"best": BEST, "last": BEST if same else LAST},
