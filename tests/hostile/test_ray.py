@@ -22,7 +22,7 @@ input_features:
   - {name: city, type: category}
 output_features:
   - {name: bought, type: binary}
-trainer: {epochs: 400, batch_size: 16, steps_per_checkpoint: 40, early_stop: -1}
+trainer: {epochs: 4000, batch_size: 16, steps_per_checkpoint: 40, early_stop: -1}
 backend:
   type: ray
   address: local

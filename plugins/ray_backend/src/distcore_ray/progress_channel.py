@@ -4,6 +4,7 @@ the log."""
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -30,7 +31,8 @@ class RayProgressChannel:
     def __enter__(self) -> RayProgressChannel:
         self.coordinator = self._stack.enter_context(open_coordinator())
         self._stack.callback(self._end)
-        self._stack.callback(Following(self.coordinator, self._heard).close)
+        following = Following(self.coordinator, partial(self._heard, self.coordinator))
+        self._stack.callback(following.close)
         return self
 
     def __exit__(
@@ -42,14 +44,15 @@ class RayProgressChannel:
         self._stack.close()
         self.coordinator = None
 
-    def _heard(self, news: News) -> None:
+    def _heard(self, coordinator: Any, news: News) -> None:
+        """coordinator: given, as a cluster that is lost is left while this still hears."""
         news.pass_on()
         if news.numbers is not None:
             news.numbers.show(self.progress, self._begun)
             self._begun = True
         if news.rounds > self._rounds:
             found = ray.get(
-                self.coordinator.rounds_from.remote(self._rounds), timeout=Following.ANSWER_SECONDS
+                coordinator.rounds_from.remote(self._rounds), timeout=Following.ANSWER_SECONDS
             )
             self._rounds += len(found)
             for each in found:

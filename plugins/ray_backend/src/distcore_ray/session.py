@@ -9,12 +9,14 @@ import os
 import shutil
 import socket
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from distcore_core.errors import TrainingError
 from distcore_data.temporaries import sweep_system
@@ -24,7 +26,8 @@ END_SECONDS = 10.0
 after up to a minute."""
 
 PULSE_SECONDS = 1.0
-"""How long a connection may take when a part is felt."""
+"""How long a connection may take when a part is felt, and how often that is done while Ray is
+asked something."""
 
 HEAD_SECONDS = 45.0
 """How long the head of another's cluster may be gone; Ray ends this process after 60."""
@@ -33,6 +36,8 @@ LATEST = "session_latest"
 """Ray's link to the session that was begun last."""
 
 log = logging.getLogger("distcore")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -94,23 +99,38 @@ class Lost(TrainingError):
     for it a while later."""
 
 
+@dataclass
 class Pulse:
     """Whether the parts of Ray that this process depends on are there: asked a few times a second.
 
     Ray's native library waits for them (gcs_server 60 seconds, raylet some ten) and then ends the
     process without a word of Python's. One of a cluster of ours does not come back; another's
-    head may (KubeRay starts it again)."""
+    head may (KubeRay starts it again).
 
-    def __init__(self) -> None:
+    Attributes:
+        address: The cluster's, for the message.
+        parts: The `host:port` that each part listens at.
+        patience: For how many seconds nothing may listen there.
+    """
+
+    address: str
+    parts: dict[str, str]
+    patience: dict[str, float]
+    _refused: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of_this_process(cls) -> Pulse:
+        """The pulse of the cluster that this process is connected to."""
         from ray._private import worker
 
         node: Any = worker._global_node
-        self.address = str(node.gcs_address)
-        self.parts = {"gcs_server": self.address}
+        address = str(node.gcs_address)
+        parts = {"gcs_server": address}
         if node.node_manager_port:
-            self.parts["raylet"] = f"{node.node_ip_address}:{node.node_manager_port}"
-        self.patience = {"gcs_server": 0.0 if node.is_head() else HEAD_SECONDS, "raylet": 0.0}
-        self._refused: dict[str, float] = {}
+            parts["raylet"] = f"{node.node_ip_address}:{node.node_manager_port}"
+        return cls(
+            address, parts, {"gcs_server": 0.0 if node.is_head() else HEAD_SECONDS, "raylet": 0.0}
+        )
 
     def feel(self) -> None:
         """Raise Lost, naming the part, if nothing listens at its port any more."""
@@ -125,6 +145,23 @@ class Pulse:
                     f"(nothing listens at {address} any more; it or a process that it depends on "
                     "was killed, or out of memory?)."
                 )
+
+    def during(self, call: Callable[[], T]) -> T:
+        """What a call of Ray's gives: one that waits for a part that is gone would wait until the
+        process is ended, so it waits in a thread, and the pulse is felt here. Raises what the call
+        raises, and Lost."""
+        answer: Future[T] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised again by who asks
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, name="distcore-ask", daemon=True).start()
+        while not wait([answer], PULSE_SECONDS).done:
+            self.feel()
+        return answer.result()
 
 
 _lost: list[str] = []

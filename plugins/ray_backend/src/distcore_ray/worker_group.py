@@ -167,7 +167,7 @@ class _Watch:
     group: WorkerGroup
     coordinator: Any
     patience: float
-    pulse: Pulse = field(default_factory=Pulse)
+    pulse: Pulse = field(default_factory=Pulse.of_this_process)
     groups: list[str] = field(default_factory=list)
     waiting_since: float = field(default_factory=time.monotonic)
     looked_at_nodes: float = 0.0
@@ -198,13 +198,19 @@ class _Watch:
 
     def _news(self) -> News:
         try:
-            news: News = ray.get(self.coordinator.news.remote(), timeout=ANSWER_SECONDS)
+            news: News = self.pulse.during(
+                lambda: ray.get(self.coordinator.news.remote(), timeout=ANSWER_SECONDS)
+            )
         except RayError as error:
             raise TrainingError(
                 f"The Ray cluster does not answer any more ({_first_line(error)}). Look at its "
                 "head and at this node's manager (raylet)."
             ) from error
         return news
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.pulse.during(ray.nodes)
+        return found
 
     def _ask_to_stop(self, interrupt: Interrupt) -> None:
         """After the first signal, if there are ranks; raises Stopped if there are none yet."""
@@ -256,7 +262,7 @@ class _Watch:
         if news.results is not None or now - self.looked_at_nodes < NODES_SECONDS:
             return False
         used = {each.node for each in news.seats if each.group == self.groups[-1]}
-        lost = not used <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        lost = not used <= {node["NodeID"] for node in self._nodes() if node["Alive"]}
         self.looked_at_nodes = 0.0 if lost else now
         return lost
 
@@ -272,17 +278,17 @@ class _Watch:
         return f"{ranks} workers of {{{each}}} each"
 
     def _room(self) -> str:
-        alive = [node for node in ray.nodes() if node["Alive"]]
+        alive = [node for node in self._nodes() if node["Alive"]]
         fits = sum(_times(resources_of_rank(self.group), node["Resources"]) for node in alive)
         return f"Its {len(alive)} nodes could hold {fits}, if nothing else ran there."
 
     def _fits(self) -> bool:
         each = resources_of_rank(self.group)
-        has = sum(_times(each, node["Resources"]) for node in ray.nodes() if node["Alive"])
+        has = sum(_times(each, node["Resources"]) for node in self._nodes() if node["Alive"])
         return has >= (self.group.min_ranks or self.group.ranks)
 
     def _tell_of_restart(self, news: News, world: int) -> None:
-        cause = first_cause(self.groups[-1], news.seats, news.failures, ray.nodes())
+        cause = first_cause(self.groups[-1], news.seats, news.failures, self._nodes())
         log.warning(
             "%s%s. All ranks were started again (%d of at most %d times%s); they go on from the "
             "last checkpoint.",
@@ -298,7 +304,7 @@ class _Watch:
                 f"Training did not start on the Ray cluster: {_first_line(error)}. Look at its "
                 "state with `ray status`."
             )
-        cause = first_cause(self.groups[-1], news.seats, news.failures, ray.nodes())
+        cause = first_cause(self.groups[-1], news.seats, news.failures, self._nodes())
         return f"Training stopped{often}: {cause}."
 
 
