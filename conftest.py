@@ -16,13 +16,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+LOGGER = logging.getLogger("distcore")
+HANDLERS, LEVEL, PROPAGATE = LOGGER.handlers[:], LOGGER.level, LOGGER.propagate
+
+
 @pytest.fixture(autouse=True)
 def _logger_as_before() -> Iterator[None]:
-    """A command sets the logger up for its process; called within a test, it would for all tests
-    after it."""
-    logger = logging.getLogger("distcore")
-    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    """A command sets the logger up for its process; called within a test, or within a fixture of
+    a module, it would for all tests after it."""
+    _set_back()
     yield
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
-    logger.propagate = propagate
+    _set_back()
+
+
+def _set_back() -> None:
+    LOGGER.handlers[:] = HANDLERS
+    LOGGER.setLevel(LEVEL)
+    LOGGER.propagate = PROPAGATE

@@ -445,17 +445,22 @@ def listened(place, distribution, monkeypatch):
 def test_an_extension_hears_an_experiment_in_order(listened, place):
     done, heard = listened("experiment")
     assert done.code == 0, done.err
-    assert [each["event"] for each in heard] == [
+    rounds = [each for each in heard if each["event"] != "checkpoint_saved"]
+    assert [each["event"] for each in rounds] == [
         "cache_written",
         "run_started",
-        *["checkpoint_saved", "epoch_finished"] * 2,
+        *["epoch_finished"] * 2,
         "predictions_written",
         "results_written",
         "run_finished",
     ]
     assert all(each.get("there", True) for each in heard)
     assert heard[1]["directory"] == str(place.results)
-    assert [each["step"] for each in heard if each["event"] == "epoch_finished"] == [6, 12]
+    for event in ("epoch_finished", "checkpoint_saved"):
+        assert [each["step"] for each in heard if each["event"] == event] == [6, 12]
+    names = [each["event"] for each in heard]
+    assert names.index("run_started") < names.index("checkpoint_saved")
+    assert "checkpoint_saved" not in names[names.index("predictions_written") :]
     assert heard[-1]["error"] is None
 
 

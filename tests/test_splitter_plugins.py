@@ -93,7 +93,7 @@ def test_a_splitter_from_outside_splits_with_its_own_options(place, run, distrib
         ),
         ("{type: letters, column: city, validation: ''}", "should have at least 1 character"),
         ("{type: letters, column: city, probabilities: [1, 2, 3]}", "should sum to 1, not 6"),
-        ("{type: leters, column: city}", "'random', 'stratify'"),
+        ("{type: leters, column: city}", "did you mean 'letters'?"),
     ],
 )
 def test_its_options_are_checked_by_line(place, run, split, said):

@@ -113,16 +113,19 @@ def _experiment(config: dict[str, Any], dataset: Dataset, files: Files) -> float
 
     import distcore
 
-    logging.disable(logging.WARNING)
     folder = files["train"].parent
     backend = {"type": "local", "cache_dir": str(folder / "cache")}
     sets = {f"{name}_set": str(files[split]) for name, split in SETS.items()}
-    outcome = distcore.experiment(
-        {**config, "backend": {**config.get("backend", {}), **backend}},
-        **sets,
-        output_directory=folder,
-        view="none",
-    )
+    logging.disable(logging.WARNING)
+    try:
+        outcome = distcore.experiment(
+            {**config, "backend": {**config.get("backend", {}), **backend}},
+            **sets,
+            output_directory=folder,
+            view="none",
+        )
+    finally:
+        logging.disable(logging.NOTSET)
     predicted, truth = (
         pd.read_parquet(outcome.predictions),
         pd.read_csv(files["test"])[dataset.target],

@@ -226,7 +226,8 @@ def epoch_finished(
 
 @hookspec
 def checkpoint_saved(step: int, directory: Path) -> None:
-    """A checkpoint is whole on disk, in `directory`. Called in rank 0."""
+    """A checkpoint is whole on disk, in `directory`. Called in rank 0, once it is: checkpoints are
+    written beside training, so `epoch_finished` of the same step may come before."""
 
 
 @hookspec

@@ -102,7 +102,7 @@ class TrainRequest:
 @dataclass(frozen=True, kw_only=True)
 class AnswerRequest:
     """`predict` or `evaluate` (command). The other fields are the arguments of
-    `distcore.evaluate`."""
+    `distcore.predict`."""
 
     command: str
     model_path: Location
