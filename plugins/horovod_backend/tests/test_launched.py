@@ -62,7 +62,8 @@ def test_an_experiment_has_the_bits_of_ddp(launch, tiny, by_ddp, launcher):
     expected, cache, outcome = by_ddp
     assert shards(tiny / "cache") == cache
     assert weights(tiny / "results") == expected
-    assert ran.text.count("results/experiment_run") == 1, ran.text
+    lines = re.findall(r"^(?:\[0\]<stdout>:)?results/experiment_run$", ran.text, re.MULTILINE)
+    assert len(lines) == 1, ran.text
     assert "[1]<" not in ran.text, ran.text
     loss = outcome.test_statistics["combined"]["loss"]
     assert re.search(rf"combined\s+loss\s+{loss:.6g}\b", ran.text), ran.text
