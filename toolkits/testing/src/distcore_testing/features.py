@@ -1,5 +1,5 @@
 """What every feature must hold: statistics that do not depend on partitions, codes that do not
-depend on slices."""
+depend on slices, an answer for whatever a column may hold."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ import pickle
 import random
 from collections.abc import Mapping
 from functools import reduce
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from distcore_core.contracts import FEATURE, JSON, Feature
+from distcore_core.errors import DataError
 from distcore_core.registry.manager import Plugins
-from distcore_torch.batch import Layout
-from distcore_torch.packing import pack
+from distcore_testing.feature_networks import NetworkChecks
+from distcore_testing.feature_rows import (
+    UNSEEN,
+    as_json,
+    check_codes,
+    cut,
+    encoded_or_refused,
+    in_another_process,
+    names_the_column,
+    redictionaried,
+)
 
 RAW = {
     "number": pa.types.is_float64,
@@ -28,13 +36,14 @@ RAW = {
 """What a source gives for each way of reading a column."""
 
 
-class FeatureSuite:
+class FeatureSuite(NetworkChecks):
     """Subclass with `name` (the type), `roles` it can play, `options` of the feature, and
     `values()`.
 
     values: a column as a source reads it (number: float64; category: dictionary of strings; string:
     utf8), at least 50 rows, missing values among them. output_options: if an output's options are
-    others than an input's.
+    others than an input's. unseen(): values that `values()` has not, if those of `UNSEEN` would
+    not do. decodes: False for an output whose predictions are not its values again.
     """
 
     name: str
@@ -44,6 +53,10 @@ class FeatureSuite:
 
     def values(self) -> pa.Array:
         raise AssertionError("the subclass gives values()")
+
+    def unseen(self) -> pa.Array:
+        """Values as a source reads them that `values()` has not."""
+        return UNSEEN[self.make(self.roles[0]).raw]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Every test is run for each role the feature can play."""
@@ -55,41 +68,64 @@ class FeatureSuite:
         return self.make(role)
 
     def make(self, role: str) -> Feature:
-        changed = role == "output" and self.output_options is not None
-        options = self.output_options if changed else self.options
-        made: Feature = Plugins().make(FEATURE, self.name, options, column="column", role=role)
+        made: Feature = Plugins().make(
+            FEATURE, self.name, self.options_of(role), column="column", role=role
+        )
         return made
+
+    def options_of(self, role: str) -> Mapping[str, Any]:
+        """Of the feature in a role."""
+        changed = role == "output" and self.output_options is not None
+        return (self.output_options if changed else self.options) or {}
+
+    def fitted(self, feature: Feature) -> JSON:
+        """The metadata of all values."""
+        return feature.finish(feature.partial(self.values()))
 
     def test_it_reads_what_the_values_are(self, feature: Feature) -> None:
         assert RAW[feature.raw](self.values().type)
         assert feature.name == "column"
 
+    # -------------------------------------------------------------- statistics
+
     def test_statistics_do_not_depend_on_the_partition_or_the_order(self, feature: Feature) -> None:
         """To the bit: partials are merged in whatever order workers finish, in whatever groups."""
         values = self.values()
-        whole = _json(feature.finish(feature.partial(values)))
+        whole = as_json(feature.finish(feature.partial(values)))
         for seed in range(5):
-            parts = _cut(values, seed)
+            parts = cut(values, seed)
             random.Random(seed).shuffle(parts)
-            partials = [feature.partial(part) for part in parts]
-            assert _json(feature.finish(reduce(feature.merge, partials))) == whole
-            half = len(partials) // 2
-            left, right = (
-                reduce(feature.merge, partials[:half]),
-                reduce(feature.merge, partials[half:]),
-            )
-            assert _json(feature.finish(feature.merge(right, left))) == whole
+            assert as_json(feature.finish(merged(feature, parts))) == whole
+            half = len(parts) // 2
+            left, right = merged(feature, parts[:half]), merged(feature, parts[half:])
+            assert as_json(feature.finish(feature.merge(right, left))) == whole
+
+    def test_partitions_without_any_value_change_nothing(self, feature: Feature) -> None:
+        """Empty ones, and ones of missing values alone, wherever they stand."""
+        values = self.values()
+        empty, missing = values.slice(0, 0), pa.nulls(5, values.type)
+        whole = feature.finish(feature.partial(pa.concat_arrays([missing, values])))
+        parts = [empty, missing, values.slice(0, 20), empty, values.slice(20), empty]
+        assert as_json(feature.finish(merged(feature, parts))) == as_json(whole)
 
     def test_partials_travel_to_other_processes(self, feature: Feature) -> None:
         # A partial that this very process pickled: nothing is read from disk.
         partial = pickle.loads(pickle.dumps(feature.partial(self.values())))  # noqa: S301
-        assert _json(feature.finish(partial)) == _json(
-            feature.finish(feature.partial(self.values()))
-        )
+        assert as_json(feature.finish(partial)) == as_json(self.fitted(feature))
 
     def test_metadata_is_json(self, feature: Feature) -> None:
-        metadata = feature.finish(feature.partial(self.values()))
-        assert json.loads(_json(metadata)) == metadata
+        metadata = self.fitted(feature)
+        assert json.loads(as_json(metadata)) == metadata
+
+    def test_another_process_with_other_hashes_finds_the_same(self, role: str) -> None:
+        """Python orders sets of texts by a hash that each process has its own of."""
+        feature, values = self.make(role), self.values()
+        metadata = self.fitted(feature)
+        told = in_another_process(self.name, role, dict(self.options_of(role)), values)
+        assert as_json(told["metadata"]) == as_json(metadata)
+        assert told["codes"] == repr(feature.encode(values, metadata).to_pylist())
+
+    # -------------------------------------------------------------- codes
 
     def test_encoding_is_row_wise_and_as_declared(self, feature: Feature) -> None:
         """A row's code depends on that row and the metadata alone, and nothing is left missing."""
@@ -97,90 +133,88 @@ class FeatureSuite:
         encoded, column = feature.encode(values, metadata), feature.column(metadata)
         assert column.name == "column"
         assert len(encoded) == len(values)
-        assert encoded.null_count == 0
-        assert _type_of(encoded) == (column.dtype, column.width)
+        check_codes(encoded, column)
         for start, stop in ((0, 0), (0, 1), (7, 19), (len(values) - 3, len(values))):
             part = feature.encode(values.slice(start, stop - start), metadata)
             assert part.to_pylist() == encoded.slice(start, stop - start).to_pylist()
+        order = pa.array(random.Random(1).sample(range(len(values)), len(values)))
+        shuffled = feature.encode(values.take(order), metadata)
+        assert shuffled.to_pylist() == encoded.take(order).to_pylist()
 
     def test_metadata_that_was_saved_encodes_alike(self, feature: Feature, role: str) -> None:
         """A model is opened in another process, from JSON."""
         metadata = self.fitted(feature)
-        again = self.make(role).encode(self.values(), json.loads(_json(metadata)))
+        again = self.make(role).encode(self.values(), json.loads(as_json(metadata)))
         assert again.to_pylist() == feature.encode(self.values(), metadata).to_pylist()
 
+    def test_a_dictionary_of_its_own_in_each_partition_changes_nothing(
+        self, feature: Feature
+    ) -> None:
+        """Codes of a source's dictionary mean nothing, and it may hold values of no row."""
+        values = self.values()
+        if feature.raw != "category":
+            pytest.skip("the column is not read as a dictionary")
+        metadata = self.fitted(feature)
+        told = feature.encode(values, metadata).to_pylist()
+        foreign = redictionaried(values, ("no such value", "nor such a one"))
+        assert as_json(feature.finish(feature.partial(foreign))) == as_json(metadata)
+        assert feature.encode(foreign, metadata).to_pylist() == told
+        parts = [redictionaried(part) for part in cut(values, 1)]
+        assert as_json(feature.finish(merged(feature, parts))) == as_json(metadata)
+        codes = [code for part in parts for code in feature.encode(part, metadata).to_pylist()]
+        assert codes == told
+
+    # -------------------------------------------------------------- whatever a column may hold
+
     def test_rows_without_any_value_are_encoded(self, feature: Feature) -> None:
-        missing = pa.nulls(4, self.values().type)
-        assert feature.encode(missing, self.fitted(feature)).null_count == 0
+        metadata = self.fitted(feature)
+        encoded = feature.encode(pa.nulls(4, self.values().type), metadata)
+        check_codes(encoded, feature.column(metadata))
+        assert len({repr(code) for code in encoded.to_pylist()}) == 1
 
-    def test_its_network_reads_or_predicts_a_batch(self, role: str, feature: Feature) -> None:
-        metadata, batch = self.batch(feature)
-        if role == "input":
-            self.check_encoder(feature, metadata, batch)
-        else:
-            self.check_decoder(feature, metadata, batch)
+    def test_unseen_values_are_encoded_or_refused_by_name(self, feature: Feature) -> None:
+        """Whoever predicts brings other rows than whoever trained."""
+        metadata, values = self.fitted(feature), self.unseen()
+        column = feature.column(metadata)
+        for part in (values.slice(row, 1) for row in range(len(values))):
+            encoded = encoded_or_refused(feature, part, metadata)
+            if encoded is not None:
+                assert len(encoded) == 1
+                check_codes(encoded, column)
 
-    def check_encoder(self, feature: Feature, metadata: JSON, batch: Any) -> None:
-        """The encoder maps the column to finite [B, output_size]."""
-        import torch
+    def test_what_was_encoded_before_changes_nothing(self, feature: Feature) -> None:
+        """No state is kept, neither in the feature nor in its metadata."""
+        metadata, values = self.fitted(feature), self.values()
+        before, told = as_json(metadata), feature.encode(values, metadata).to_pylist()
+        for other in (self.unseen(), values.drop_null().slice(0, 9)):
+            encoded_or_refused(feature, other, metadata)
+            assert as_json(metadata) == before
+        feature.column(metadata)
+        feature.finish(feature.partial(values.slice(0, 30)))
+        assert feature.encode(values, metadata).to_pylist() == told
+        assert as_json(metadata) == before
+        assert self.values().equals(values)
 
-        encoder = feature.network().encoder(metadata)
-        hidden = encoder(batch["column"])
-        assert hidden.shape == (batch.rows, encoder.output_size)
-        assert torch.isfinite(hidden).all()
-
-    def check_decoder(self, feature: Feature, metadata: JSON, batch: Any) -> None:
-        """Losses of rows that can be learned from, metrics that are numbers, predictions with a
-        row for each row."""
-        import torch
-
-        network = feature.network()
-        hidden = torch.randn(
-            batch.rows, 5, generator=torch.Generator().manual_seed(1), requires_grad=True
-        )
-        logits = network.decoder(metadata, 5)(hidden)
-        losses = network.loss(logits, batch["column"], metadata)
-        assert losses.shape == (batch.rows,)
-        assert torch.isfinite(losses).all()
-        losses.sum().backward()
-        assert hidden.grad is not None
-        assert hidden.grad.abs().sum() > 0
-        output = network.output(logits.detach(), metadata)
-        for metric in network.metrics(metadata).values():
-            metric.update(output, batch["column"])
-            assert np.isfinite(float(metric.compute()))
-        predictions = network.predictions(output.numpy(), metadata)
-        assert predictions.num_rows == batch.rows
-        assert "column_predictions" in predictions.schema.names
-        assert all(name.startswith("column_") for name in predictions.schema.names)
-
-    def fitted(self, feature: Feature) -> JSON:
-        """The metadata of all values."""
-        return feature.finish(feature.partial(self.values()))
-
-    def batch(self, feature: Feature) -> tuple[JSON, Any]:
-        """(metadata, batch) of the values that are not missing."""
-        values = self.values().drop_null()
-        metadata = feature.finish(feature.partial(values))
-        encoded = pa.record_batch([feature.encode(values, metadata)], names=["column"])
-        return metadata, pack(encoded, Layout.of([feature.column(metadata)]))
+    def test_a_column_without_any_value_or_of_one_is_encoded_or_refused_by_name(
+        self, feature: Feature
+    ) -> None:
+        """All rows missing; one value in every row; one row; no row."""
+        values = self.values()
+        present = values.drop_null()
+        constant = present.take(pa.array([0] * 40))
+        for rows in (pa.nulls(40, values.type), constant, present.slice(0, 1), values.slice(0, 0)):
+            try:
+                metadata = feature.finish(feature.partial(rows))
+            except DataError as error:
+                names_the_column(feature, error)
+                continue
+            assert json.loads(as_json(metadata)) == metadata
+            for again in (rows, pa.nulls(3, values.type)):
+                encoded = encoded_or_refused(feature, again, metadata)
+                if encoded is not None:
+                    check_codes(encoded, feature.column(metadata))
 
 
-def _json(metadata: JSON) -> str:
-    return json.dumps(metadata, sort_keys=True, allow_nan=False)
-
-
-def _cut(values: pa.Array, seed: int, pieces: int = 6) -> list[pa.Array]:
-    """Slices at random places, empty ones among them."""
-    places = np.random.default_rng(seed).integers(0, len(values) + 1, pieces - 1)
-    edges = [0, *sorted(int(place) for place in places), len(values)]
-    return [values.slice(start, stop - start) for start, stop in pairwise(edges)]
-
-
-def _type_of(encoded: pa.Array) -> tuple[str, int | None]:
-    names = {pa.float32(): "float32", pa.int32(): "int32"}
-    if pa.types.is_fixed_size_list(encoded.type):
-        return names[encoded.type.value_type], encoded.type.list_size
-    if pa.types.is_list(encoded.type):
-        return names[encoded.type.value_type], None
-    return names[encoded.type], 1
+def merged(feature: Feature, parts: list[pa.Array]) -> Any:
+    """The statistics of some partitions, put together one after another."""
+    return reduce(feature.merge, [feature.partial(part) for part in parts])
