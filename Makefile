@@ -15,7 +15,7 @@ PLAIN := core toolkits/data toolkits/torch toolkits/search plugins/local_backend
 
 NEW_ENOUGH := 'import sys; sys.exit("distcore needs Python 3.11 or newer, and $(PYTHON) is %d.%d: make PYTHON=python3.12 …" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 
-.PHONY: help demo picture contrib horovod clusters test faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray core-alone clean
+.PHONY: help demo picture contrib horovod clusters test mutants faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray core-alone clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -75,6 +75,9 @@ clusters: $(VENV)/.developer $(VENV)/.horovod  ## set up, then run the tests on 
 
 test: build/contrib/.installed  ## set up, then run the tests that need no cluster
 	$(PYTEST) -m "not slow and not cluster" $(PYTEST_ARGS)
+
+mutants: $(VENV)/.developer  ## every fault that was seeded into a plugin, and its sound twin, before the conformance suites
+	$(PYTEST) -q tests/test_mutants.py $(MUTANTS_ARGS)
 
 faults: $(VENV)/.developer $(VENV)/.horovod  ## the whole fault sweeps: kills at every rename and fsync, full disks, bit flips
 	@set -e; for each in $(CLUSTERS); do $(PYTEST) -m "cluster and slow" $$each || [ $$? = 5 ]; done

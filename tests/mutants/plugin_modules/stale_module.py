@@ -1,0 +1,3 @@
+"""A plugin for an API that is not this core's."""
+
+DISTCORE_API = (2, 0)
