@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import json
 import pickle
+import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -25,6 +26,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from distcore_core.contracts import Partition, Source
+from distcore_core.errors import DataError
 from distcore_data.sources.registry import column_names, open_source, sample
 
 RAW = {
@@ -245,6 +247,67 @@ def test_parquet_folders_and_patterns(tmp_path):
     assert open_source(tmp_path / "moved", {"a": "number"}).digest() == before
     (tmp_path / "moved" / "2.parquet").rename(tmp_path / "moved" / "0.parquet")
     assert open_source(tmp_path / "moved", {"a": "number"}).digest() != before
+
+
+def small_files(folder):
+    """Forty files of a few rows, one of them empty: the type of a number, the way a text is stored
+    and the order of columns change on the way."""
+    folder.mkdir()
+    dice, rows = random.Random(4), 0
+    for number in range(40):
+        size = 0 if number == 7 else dice.randrange(1, 30)
+        values = list(range(rows, rows + size))
+        table = pa.table(
+            {
+                "a": pa.array(values, pa.int32() if number % 13 < 6 else pa.float64()),
+                "b": [None if value % 11 == 3 else f"v{value % 17}" for value in values],
+                "c": [f"text {value}" for value in values],
+            },
+            schema=None
+            if size
+            else pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.string())]),
+        )
+        if number % 9 > 5:
+            table = table.select(["c", "b", "a"])
+        plain = {"use_dictionary": False, "column_encoding": {"b": "DELTA_BYTE_ARRAY"}}
+        options = plain if number % 17 > 11 else {}
+        pq.write_table(table, folder / f"{number:02d}.parquet", row_group_size=9, **options)
+        rows += size
+    return rows
+
+
+@pytest.mark.parametrize("target", [64, 1000, 4000, 1 << 20])
+def test_small_row_groups_are_joined_and_read_as_each_by_itself(tmp_path, target):
+    raw = {"a": "number", "b": "category", "c": "string"}
+    rows = small_files(tmp_path / "data")
+    parts = open_source(tmp_path / "data", raw).partitions(target)
+    copies = [pickle.loads(pickle.dumps(part)) for part in parts]  # noqa: S301 - our own
+    found = pa.Table.from_batches([each.read() for each in copies])
+    assert found["a"].to_pylist() == list(range(rows))
+    texts = found["b"].cast(pa.string()).to_pylist()
+    assert texts == [None if row % 11 == 3 else f"v{row % 17}" for row in range(rows)]
+    assert found["c"].to_pylist() == [f"text {row}" for row in range(rows)]
+    each = open_source(tmp_path / "data", raw).partitions(1)
+    assert len(each) == rows  # slices of one row
+    if target == 1 << 20:
+        assert len(parts) < 20  # one for each change of layout, and not one for each file
+
+
+def test_what_is_wrong_in_a_joined_file_is_told_of_that_file(tmp_path):
+    (tmp_path / "data").mkdir()
+    for number in range(6):
+        texts = [str(row) for row in range(5)]
+        if number == 3:
+            texts[2] = "three"
+        pq.write_table(pa.table({"a": texts}), tmp_path / "data" / f"{number}.parquet")
+    (part,) = open_source(tmp_path / "data", {"a": "number"}).partitions(1 << 20)
+    with pytest.raises(DataError, match=r"3\.parquet\), row 17, column 'a': 'three' is not"):
+        part.read()
+    damaged = tmp_path / "data" / "4.parquet"
+    (part,) = open_source(tmp_path / "data", {"a": "category"}).partitions(1 << 20)
+    damaged.write_bytes(damaged.read_bytes() + b" ")
+    with pytest.raises(DataError, match=r"4\.parquet\): the file changed while it was being read"):
+        part.read()
 
 
 @pytest.mark.parametrize("threads", [1, 4])

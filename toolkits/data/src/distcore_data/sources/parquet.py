@@ -1,22 +1,20 @@
-"""Parquet: a file, a folder or a pattern of files; row groups, and slices of large ones."""
+"""Parquet: a file, a folder or a pattern of files, checked and cut into partitions."""
 
 from __future__ import annotations
 
 import functools
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
-from distcore_data.sources.encoding import words_of
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.parquet_files import (
     checked_batches,
@@ -24,132 +22,32 @@ from distcore_data.sources.parquet_files import (
     delta_columns,
     open_file,
 )
+from distcore_data.sources.parquet_groups import JoinedGroups, ParquetPartition
 from distcore_data.sources.tables import (
     require_columns,
     require_readable,
     slices,
     timestamp_columns,
-    typed_batch,
 )
 from distcore_data.sources.times import finest, unit_of
 from distcore_data.sources.values import is_text
 
-OPEN_CURSORS = 4
+ROW_BYTES = {"number": 8, "category": 4, "string": 4}
+"""Of a decoded value: a double, a code, and an offset beside the text."""
 
 
-@dataclass(frozen=True)
-class ParquetPartition:
-    """Rows [start, stop) of one row group; `first` is the dataset's row where that row group
-    begins."""
+class _Layout(NamedTuple):
+    """What the metadata of a file say of the declared columns. types: of each; dictionaries: those
+    that are read as such; groups: (rows, bytes of a decoded row) of each row group."""
 
-    file: DataFile
-    group: int
-    rows: int
-    first: int
-    start: int
-    stop: int
-    raw: tuple[tuple[str, str], ...]
+    types: Mapping[str, pa.DataType]
     dictionaries: tuple[str, ...]
-    null_values: tuple[str, ...]
-    units: tuple[tuple[str, str], ...]
+    groups: tuple[tuple[int, float], ...]
 
-    def read(self) -> pa.RecordBatch:
-        """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
-        begin, shown, units = self.first + self.start, self.file.shown, dict(self.units)
-        with self.file.unchanged():
-            try:
-                table = self._rows()
-            except FileNotFoundError:
-                raise  # another machine may not see it
-            except (pa.ArrowException, OSError) as error:
-                raise DataError(
-                    f"{shown}: row group {self.group} is damaged ({words_of(error)}). Write the "
-                    "file again."
-                ) from error
-        return typed_batch(
-            table, self.raw, self.null_values, lambda row: f"{shown}, row {begin + row}", units
-        )
-
-    def _rows(self) -> pa.Table:
-        if self.stop - self.start < self.rows:
-            return _cursor(self).take(self.start, self.stop)
-        file = open_file(self.file.path, self.file.shown, self.dictionaries)
-        table = file.read_row_group(
-            self.group, columns=[name for name, _ in self.raw], use_threads=False
-        )
-        table.validate(full=True)
-        return table
-
-
-class _Cursor:
-    """One pass over a row group, shared by the threads that read its slices.
-
-    Parquet cannot start in the middle of a row group, so a slice by itself would decode all rows
-    before it. Slices that were passed for a later one wait in `_ready` for whoever asks for
-    them."""
-
-    def __init__(self, part: ParquetPartition) -> None:
-        self.lock = threading.Lock()
-        file = open_file(part.file.path, part.file.shown, part.dictionaries)
-        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
-            batch_size=part.stop - part.start,
-            row_groups=[part.group],
-            columns=[name for name, _ in part.raw],
-            use_threads=False,
-        )
-        self._rows = part.rows
-        self._ready: list[tuple[int, pa.RecordBatch]] = []
-        self._position = 0
-
-    def covers(self, start: int) -> bool:
-        """Whether the rows from `start` are still to come."""
-        return start >= (self._ready[0][0] if self._ready else self._position)
-
-    def take(self, start: int, stop: int) -> pa.Table:
-        """The rows [start, stop) as a table."""
-        with self.lock:
-            while self._position < stop:
-                batch = next(self._batches, None)
-                if batch is None:
-                    raise pa.ArrowInvalid(
-                        f"it has {self._position} rows, and should have {self._rows}"
-                    )
-                batch.validate(full=True)
-                self._ready.append((self._position, batch))
-                self._position += batch.num_rows
-            pieces, rest = [], []
-            for first, batch in self._ready:
-                last = first + batch.num_rows
-                low, high = max(start, first), min(stop, last)
-                if low >= high:
-                    rest.append((first, batch))
-                    continue
-                pieces.append(batch.slice(low - first, high - low))
-                if first < low:
-                    rest.append((first, batch.slice(0, low - first)))
-                if high < last:
-                    rest.append((high, batch.slice(high - first)))
-            self._ready = rest
-            if self._position == self._rows:
-                self._batches = iter(())  # the decoder's buffers are needed no more
-            return pa.Table.from_batches(pieces)
-
-
-_cursors: OrderedDict[tuple[object, ...], _Cursor] = OrderedDict()
-_cursors_lock = threading.Lock()
-
-
-def _cursor(part: ParquetPartition) -> _Cursor:
-    """The cursor of the partition's row group, from where it stands, or a new one."""
-    key = (part.file, part.group, part.raw)
-    with _cursors_lock:
-        cursor = _cursors.get(key)
-        if cursor is None or not cursor.covers(part.start):
-            cursor = _cursors[key] = _Cursor(part)
-        _cursors.move_to_end(key)
-        while len(_cursors) > OPEN_CURSORS:
-            _cursors.popitem(last=False)
-        return cursor
+    def joins(self, other: _Layout) -> bool:
+        """Whether row groups of both can be one table."""
+        same = self.types is other.types or self.types == other.types
+        return same and self.dictionaries == other.dictionaries
 
 
 class ParquetSource(FileSource):
@@ -165,19 +63,23 @@ class ParquetSource(FileSource):
         self.files, self._raw = files, dict(raw)
         self._null_values, self._place = null_values, place
         self._types: dict[str, pa.DataType] = {}
-        self._rows = 0
+        self._layouts: list[_Layout] = []
+        schema: pa.Schema | None = None
         for each in files:
             file = open_file(each.path, each.shown)
-            self._check(each, file.schema_arrow)
-            self._rows += file.metadata.num_rows
+            if schema is None or not file.schema_arrow.equals(schema):
+                schema = file.schema_arrow
+                types, numbers = self._check(each, schema), self._numbers(file)
+            self._layouts.append(self._layout(file.metadata, types, numbers))
+        self._rows = sum(rows for layout in self._layouts for rows, _ in layout.groups)
         if not self._rows:
             raise DataError(
                 f"{files[0].shown}: there are no rows. Give a dataset with at least one row."
             )
 
-    def _check(self, file: DataFile, schema: pa.Schema) -> None:
-        """The declared columns are there and readable, and text is made of one type in all
-        files."""
+    def _check(self, file: DataFile, schema: pa.Schema) -> dict[str, pa.DataType]:
+        """The types of the declared columns, which are there and readable; text is made of one type
+        in all files."""
         name = file.shown
         require_columns(name, schema.names, self._raw)
         types = {column: schema.field(column).type for column in self._raw}
@@ -190,6 +92,37 @@ class ParquetSource(FileSource):
                     f"{Path(self.files[0].path).name}: its values would read differently. "
                     "Write all files with one type."
                 )
+        return types
+
+    def _layout(
+        self,
+        metadata: pq.FileMetaData,
+        types: Mapping[str, pa.DataType],
+        numbers: Mapping[str, int],
+    ) -> _Layout:
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        texts = {
+            name: numbers[name]
+            for name, raw in self._raw.items()
+            if raw == "category" and name in numbers and is_text(self._types[name])
+        }
+        dictionaries = sorted(set(texts) - delta_columns(groups, texts))
+        strings = [
+            numbers[name] for name, raw in self._raw.items() if raw == "string" and name in numbers
+        ]
+        fixed = sum(ROW_BYTES[raw] for raw in self._raw.values())
+        return _Layout(
+            types,
+            tuple(dictionaries),
+            tuple((group.num_rows, fixed + _text_bytes(group, strings)) for group in groups),
+        )
+
+    def _numbers(self, file: pq.ParquetFile) -> dict[str, int]:
+        """The number of the leaf column of each declared column whose leaf has its name."""
+        if "string" not in self._raw.values() and "category" not in self._raw.values():
+            return {}
+        paths = {path: number for number, path in enumerate(column_paths(file))}
+        return {name: paths[name] for name in self._raw if name in paths}
 
     def digest(self) -> str:
         """Of the files' bytes, in the order of their relative paths, and of the null spellings."""
@@ -203,53 +136,50 @@ class ParquetSource(FileSource):
         """How many rows there are, from the files' metadata."""
         return self._rows
 
-    def partitions(self, target_bytes: int) -> Sequence[ParquetPartition]:
-        """Row groups, cut if their declared columns are larger than target_bytes when decoded."""
-        texts = {
-            name
-            for name, raw in self._raw.items()
-            if raw == "category" and is_text(self._types[name])
-        }
-        units = tuple(self._units().items())
-        parts, first = [], 0
-        for file in self.files:
-            opened = open_file(file.path, file.shown)
-            metadata, paths = opened.metadata, column_paths(opened)
-            dictionaries = tuple(sorted(texts - delta_columns(metadata, paths)))
-            for group in range(metadata.num_row_groups):
-                rows = metadata.row_group(group).num_rows
-                for start, stop in slices(
-                    rows, self._row_bytes(metadata.row_group(group), paths), target_bytes
-                ):
-                    parts.append(
-                        ParquetPartition(
-                            file,
-                            group,
-                            rows,
-                            first,
-                            start,
-                            stop,
-                            tuple(self._raw.items()),
-                            dictionaries,
-                            self._null_values,
-                            units,
-                        )
-                    )
-                first += rows
-        return parts
+    def partitions(self, target_bytes: int) -> Sequence[Partition]:
+        """Row groups: cut if their declared columns are larger than target_bytes when decoded, and
+        joined with their neighbours if they are smaller."""
+        raw, units = tuple(self._raw.items()), tuple(self._units().items())
+        found: list[Partition] = []
+        waiting: list[ParquetPartition] = []
+        filled, before, first = 0.0, self._layouts[0], 0
 
-    def _row_bytes(self, group: pq.RowGroupMetaData, paths: Sequence[str]) -> float:
-        """Bytes of a decoded row: 8 of a number, 4 of a category's code, the stored average of a
-        string."""
-        total = 0.0
-        for index in range(group.num_columns):
-            column = group.column(index)
-            raw = self._raw.get(paths[index])
-            if raw == "string":
-                total += 4 + column.total_uncompressed_size / max(1, group.num_rows)
-            elif raw is not None:
-                total += 8 if raw == "number" else 4
-        return total
+        def flush() -> None:
+            if waiting:
+                found.append(waiting[0] if len(waiting) == 1 else JoinedGroups(tuple(waiting)))
+                waiting.clear()
+
+        for file, layout in zip(self.files, self._layouts, strict=True):
+            for group, (rows, row_bytes) in enumerate(layout.groups):
+                size = rows * row_bytes
+                if not layout.joins(before) or filled + size > target_bytes:
+                    flush()
+                    filled = 0.0
+                parts = [
+                    ParquetPartition(
+                        file,
+                        group,
+                        rows,
+                        first,
+                        start,
+                        stop,
+                        raw,
+                        layout.dictionaries,
+                        self._null_values,
+                        units,
+                    )
+                    for start, stop in slices(rows, row_bytes, target_bytes)
+                ]
+                if len(parts) > 1:
+                    flush()
+                    found += parts
+                    filled = 0.0
+                else:
+                    waiting += parts
+                    filled += size
+                before, first = layout, first + rows
+        flush()
+        return found
 
     def _units(self) -> dict[str, str]:
         """Units of timestamps that are read as text, over all files; reads those columns only."""
@@ -266,6 +196,12 @@ class ParquetSource(FileSource):
     def close(self) -> None:
         """Remove what was downloaded."""
         self._place.close()
+
+
+def _text_bytes(group: pq.RowGroupMetaData, numbers: Sequence[int]) -> float:
+    """Bytes of the stored average of a row's strings."""
+    stored = sum(group.column(number).total_uncompressed_size for number in numbers)
+    return stored / max(1, group.num_rows)
 
 
 def _alike(left: pa.DataType, right: pa.DataType) -> bool:

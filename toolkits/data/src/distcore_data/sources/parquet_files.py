@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -88,11 +88,11 @@ def checked_batches(
         ) from error
 
 
-def delta_columns(metadata: pq.FileMetaData, paths: Sequence[str]) -> set[str]:
-    """Columns with an encoding that Arrow cannot read into a dictionary."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+def delta_columns(groups: Sequence[pq.RowGroupMetaData], numbers: Mapping[str, int]) -> set[str]:
+    """Those of some columns, given by the numbers of their leaves, with an encoding that Arrow
+    cannot read into a dictionary."""
     return {
-        path
-        for number, path in enumerate(paths)
-        if any("DELTA" in name for group in groups for name in group.column(number).encodings)
+        name
+        for name, number in numbers.items()
+        if any("DELTA" in each for group in groups for each in group.column(number).encodings)
     }

@@ -1,0 +1,157 @@
+"""Partitions of Parquet: row groups, slices of large ones, and small ones joined."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from distcore_core.errors import DataError
+from distcore_data.sources.datafile import DataFile
+from distcore_data.sources.encoding import words_of
+from distcore_data.sources.parquet_files import open_file
+from distcore_data.sources.tables import typed_batch
+
+OPEN_CURSORS = 4
+
+
+@dataclass(frozen=True)
+class ParquetPartition:
+    """Rows [start, stop) of one row group; `first` is the dataset's row where that row group
+    begins."""
+
+    file: DataFile
+    group: int
+    rows: int
+    first: int
+    start: int
+    stop: int
+    raw: tuple[tuple[str, str], ...]
+    dictionaries: tuple[str, ...]
+    null_values: tuple[str, ...]
+    units: tuple[tuple[str, str], ...]
+
+    def read(self) -> pa.RecordBatch:
+        """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
+        return typed_batch(self.table(), self.raw, self.null_values, self.place, dict(self.units))
+
+    def table(self) -> pa.Table:
+        """The rows as they are stored. Raises DataError naming a file that is damaged."""
+        with self.file.unchanged():
+            try:
+                return self._rows()
+            except FileNotFoundError:
+                raise  # another machine may not see it
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(
+                    f"{self.file.shown}: row group {self.group} is damaged ({words_of(error)}). "
+                    "Write the file again."
+                ) from error
+
+    def place(self, row: int) -> str:
+        """What messages call a row of these."""
+        return f"{self.file.shown}, row {self.first + self.start + row}"
+
+    def _rows(self) -> pa.Table:
+        if self.stop - self.start < self.rows:
+            return _cursor(self).take(self.start, self.stop)
+        file = open_file(self.file.path, self.file.shown, self.dictionaries)
+        table = file.read_row_group(
+            self.group, columns=[name for name, _ in self.raw], use_threads=False
+        )
+        table.validate(full=True)
+        return table
+
+
+@dataclass(frozen=True)
+class JoinedGroups:
+    """Several whole row groups of one layout, one after the other: what is done once a partition is
+    then done once for many small files."""
+
+    parts: tuple[ParquetPartition, ...]
+
+    def read(self) -> pa.RecordBatch:
+        """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
+        first = self.parts[0]
+        table = pa.concat_tables([part.table() for part in self.parts])
+        return typed_batch(table, first.raw, first.null_values, self._place, dict(first.units))
+
+    def _place(self, row: int) -> str:
+        row += self.parts[0].first
+        found = self.parts[bisect_right(self.parts, row, key=lambda part: part.first) - 1]
+        return found.place(row - found.first)
+
+
+class _Cursor:
+    """One pass over a row group, shared by the threads that read its slices.
+
+    Parquet cannot start in the middle of a row group, so a slice by itself would decode all rows
+    before it. Slices that were passed for a later one wait in `_ready` for whoever asks for
+    them."""
+
+    def __init__(self, part: ParquetPartition) -> None:
+        self.lock = threading.Lock()
+        file = open_file(part.file.path, part.file.shown, part.dictionaries)
+        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
+            batch_size=part.stop - part.start,
+            row_groups=[part.group],
+            columns=[name for name, _ in part.raw],
+            use_threads=False,
+        )
+        self._rows = part.rows
+        self._ready: list[tuple[int, pa.RecordBatch]] = []
+        self._position = 0
+
+    def covers(self, start: int) -> bool:
+        """Whether the rows from `start` are still to come."""
+        return start >= (self._ready[0][0] if self._ready else self._position)
+
+    def take(self, start: int, stop: int) -> pa.Table:
+        """The rows [start, stop) as a table."""
+        with self.lock:
+            while self._position < stop:
+                batch = next(self._batches, None)
+                if batch is None:
+                    raise pa.ArrowInvalid(
+                        f"it has {self._position} rows, and should have {self._rows}"
+                    )
+                batch.validate(full=True)
+                self._ready.append((self._position, batch))
+                self._position += batch.num_rows
+            pieces, rest = [], []
+            for first, batch in self._ready:
+                last = first + batch.num_rows
+                low, high = max(start, first), min(stop, last)
+                if low >= high:
+                    rest.append((first, batch))
+                    continue
+                pieces.append(batch.slice(low - first, high - low))
+                if first < low:
+                    rest.append((first, batch.slice(0, low - first)))
+                if high < last:
+                    rest.append((high, batch.slice(high - first)))
+            self._ready = rest
+            if self._position == self._rows:
+                self._batches = iter(())  # the decoder's buffers are needed no more
+            return pa.Table.from_batches(pieces)
+
+
+_cursors: OrderedDict[tuple[object, ...], _Cursor] = OrderedDict()
+_cursors_lock = threading.Lock()
+
+
+def _cursor(part: ParquetPartition) -> _Cursor:
+    """The cursor of the partition's row group, from where it stands, or a new one."""
+    key = (part.file, part.group, part.raw)
+    with _cursors_lock:
+        cursor = _cursors.get(key)
+        if cursor is None or not cursor.covers(part.start):
+            cursor = _cursors[key] = _Cursor(part)
+        _cursors.move_to_end(key)
+        while len(_cursors) > OPEN_CURSORS:
+            _cursors.popitem(last=False)
+        return cursor
