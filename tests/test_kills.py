@@ -12,6 +12,8 @@ import time
 
 import pytest
 
+from distcore_data.locks import folder_if_free
+
 ROWS = 150_000
 LARGE = """\
 input_features:
@@ -329,3 +331,37 @@ def test_a_disk_that_is_full_while_predicting(place, trained, large):
     assert re.search(
         r"There is no room for the predictions in \S+disk/out .*--output_directory", said
     )
+
+
+# ------------------------------------------------------------------ whose folder it is
+
+
+def test_a_run_that_was_killed_before_it_saved_anything_makes_room(place):
+    begun = place.folder / "results" / "experiment_run"
+    (begun / "checkpoints").mkdir(parents=True)
+    (begun / "description.json").write_text("{}")
+    place.good("train")
+    assert sorted(each.name for each in begun.parent.iterdir()) == ["experiment_run"]
+    assert (begun / "model" / "model.json").is_file()
+
+
+@pytest.mark.parametrize(
+    "kept", ["notes.txt", "ended.json", "checkpoints/step-00000001/manifest.json", "model/x"]
+)
+def test_a_folder_in_which_something_lies_is_left_alone(place, kept):
+    begun = place.folder / "results" / "experiment_run"
+    place.write(f"results/experiment_run/{kept}", "mine")
+    place.good("train")
+    assert (begun / kept).read_text() == "mine"
+    assert not (begun / "description.json").exists()
+    assert (begun.with_name("experiment_run_1") / "model" / "model.json").is_file()
+
+
+def test_the_folder_of_a_run_that_has_just_begun_is_its_own(place):
+    begun = place.folder / "results" / "experiment_run"
+    begun.mkdir(parents=True)
+    with folder_if_free(begun) as free:
+        assert free
+        place.good("train")
+    assert not list(begun.iterdir())
+    assert (begun.with_name("experiment_run_1") / "model" / "model.json").is_file()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from distcore.workflow.session import experiment_directory
+from distcore.workflow.folders import fresh_folder
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import remove_directory
@@ -49,19 +49,20 @@ def held_folder(
     going_on: Path | None, root: str | Path, experiment: str, model: str
 ) -> Iterator[Path]:
     """The search's folder, held by a lock. A fresh one is gone again if nothing was begun in it."""
-    folder = going_on if going_on is not None else experiment_directory(root, experiment, model)
-    try:
-        with locked_if_free(folder / ".lock") as free:
-            if not free:
-                raise UserError(
-                    f"Another search is running in {folder}. Wait for it, or begin one in another "
-                    "folder."
-                )
-            sweep_tree(folder)
-            yield folder
-    finally:
-        if going_on is None and not (folder / SEARCH).exists():
-            remove_directory(folder)
+    with ExitStack() as stack:
+        folder = going_on or stack.enter_context(fresh_folder(root, experiment, model))
+        try:
+            with locked_if_free(folder / ".lock") as free:
+                if not free:
+                    raise UserError(
+                        f"Another search is running in {folder}. Wait for it, or begin one in "
+                        "another folder."
+                    )
+                sweep_tree(folder)
+                yield folder
+        finally:
+            if going_on is None and not (folder / SEARCH).exists():
+                remove_directory(folder)
 
 
 def refuse_another(before: JSON, mine: JSON, folder: Path) -> None:

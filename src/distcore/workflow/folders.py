@@ -6,13 +6,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.workflow.session import experiment_directory
 from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_core.io.seals import sealed
+from distcore_data.locks import folder_if_free
 from distcore_data.stores.run_sync import (
     CHECKPOINTS,
     MANIFEST,
@@ -35,6 +36,9 @@ ENDED = "ended.json"
 
 RUNNING = "running.json"
 """In a bucket, shows that a process is at work in a run's folder."""
+
+BEGINNING = ("description.json", "receipt.json", "ledger.jsonl", "training_log.jsonl", ".lock")
+"""Files that a run, or a search, has before its first checkpoint, or trial."""
 
 TAKEN = (
     "Another process is training in {}. Wait for it, or stop it; then go on with its run, or begin "
@@ -104,9 +108,10 @@ def run_folder(
             stack.enter_context(put_at_the_end(session.mirror, session.directory))
         else:
             session.directory = place if going_on else stack.enter_context(_fresh(place, asked))
-            sweep_tree(session.directory)
-            if not taken_over:
-                stack.enter_context(alone_in(session.directory))
+            if going_on:
+                sweep_tree(session.directory)
+                if not taken_over:
+                    stack.enter_context(alone_in(session.directory))
         if not going_on:
             stack.enter_context(gone_if_refused(session))
         stack.enter_context(saying_how_to_go_on(session))
@@ -122,7 +127,67 @@ def _fresh(place: Path, asked: TrainRequest) -> Iterator[Path]:
         with temporary_folder("rank") as folder:
             yield folder
     else:
-        yield experiment_directory(place, asked.experiment_name, asked.model_name)
+        with fresh_folder(place, asked.experiment_name, asked.model_name) as folder:
+            yield folder
+
+
+@contextmanager
+def fresh_folder(root: str | Path, experiment_name: str, model_name: str) -> Iterator[Path]:
+    """Make `<root>/<experiment_name>_<model_name>`, with a number behind it if a run is or was
+    there, and hold it: two runs share none. A run that was killed before it had saved anything
+    makes room.
+
+    Raises UserError if it cannot be made."""
+    base = Path(root) / f"{experiment_name}_{model_name}"
+    with ExitStack() as stack:
+        try:
+            base.parent.mkdir(parents=True, exist_ok=True)
+            names = (base.with_name(f"{base.name}_{each}") for each in count(1))
+            folder = next(each for each in chain([base], names) if _claimed(each, stack))
+        except OSError as error:
+            raise UserError(
+                f"The results cannot be written to {base.parent}: {error.strerror}. "
+                "Give another folder with --output_directory."
+            ) from error
+        yield folder
+
+
+def _claimed(folder: Path, stack: ExitStack) -> bool:
+    """Whether the folder is empty now, and held until the stack is closed."""
+    try:
+        folder.mkdir()
+        made = True
+    except FileExistsError:
+        sweep_tree(folder)
+        if not _holds_nothing(folder):
+            return False
+        made = False
+    with ExitStack() as held:
+        try:
+            if not held.enter_context(folder_if_free(folder, unknown=made)):
+                return False
+        except OSError:  # somebody else's, or gone
+            return False
+        if not _holds_nothing(folder):  # it was used, and left, before it was held
+            return False
+        for each in folder.iterdir():
+            if each.is_dir():
+                remove_directory(each)
+            else:
+                each.unlink()
+        stack.push(held.pop_all())
+    return True
+
+
+def _holds_nothing(folder: Path) -> bool:
+    """Whether only that lies there with which a run begins, and nothing to go on from."""
+    try:
+        return not folder.is_symlink() and all(
+            not any(each.iterdir()) if each.name == CHECKPOINTS else each.name in BEGINNING
+            for each in folder.iterdir()
+        )
+    except OSError:  # a file, or nobody's to read
+        return False
 
 
 def _is_other_rank() -> bool:
@@ -138,8 +203,6 @@ def alone_in(directory: Path) -> Iterator[None]:
     saves.
 
     Raises UserError if another one does."""
-    from distcore_data.locks import folder_if_free
-
     if _is_other_rank():  # rank 0, another process, holds it for all of them
         yield
         return

@@ -19,7 +19,7 @@ from distcore_core.registry.events import listening
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
 from distcore_data.features import Features
-from distcore_data.temporaries import sweep_system, sweep_tree
+from distcore_data.temporaries import sweep_system
 from distcore_data.threads import patient_threads
 
 if TYPE_CHECKING:
@@ -262,26 +262,3 @@ def check_gpus(gpus: Any, backend: Backend) -> None:
             f"--gpus {','.join(named)}: only {seen} of these {len(named)} can be used here. "
             "See `distcore doctor`; give -1 for none, or leave it out for all there are."
         )
-
-
-def experiment_directory(root: str | Path, experiment_name: str, model_name: str) -> Path:
-    """Make `<root>/<experiment_name>_<model_name>`, with a number behind it if it exists: two
-    runs share none."""
-    base = Path(root) / f"{experiment_name}_{model_name}"
-    try:
-        base.parent.mkdir(parents=True, exist_ok=True)
-        number = 0
-        while True:
-            candidate = base.with_name(f"{base.name}_{number}") if number else base
-            try:
-                candidate.mkdir()
-            except FileExistsError:
-                sweep_tree(candidate)
-                number += 1
-            else:
-                return candidate
-    except OSError as error:
-        raise UserError(
-            f"The results cannot be written to {base.parent}: {error.strerror}. "
-            "Give another folder with --output_directory."
-        ) from error

@@ -42,18 +42,21 @@ def locked_if_free(path: str | os.PathLike[str]) -> Iterator[bool]:
 
 
 @contextmanager
-def folder_if_free(folder: str | os.PathLike[str]) -> Iterator[bool]:
+def folder_if_free(folder: str | os.PathLike[str], unknown: bool = True) -> Iterator[bool]:
     """Hold a lock on a folder itself, which leaves no file in it, if nobody else does (yields
     True); else yield False.
 
-    If the file system has no locks it is not known who else is there, and this yields True."""
+    Args:
+        folder: Which one. Raises OSError if it cannot be opened.
+        unknown: What to yield if the file system has no locks: it is not known who else is there.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         free = True
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            free = error.errno not in BUSY
+            free = unknown and error.errno not in BUSY
         yield free
     finally:
         os.close(handle)

@@ -37,7 +37,8 @@ def write_vouched(path: Path, document: JSON) -> None:
         known = _known(beside)
     except (FileNotFoundError, UserError):
         known = {}  # what it vouched for is written anew, or will be said to be unknown
-    digests = [*known.get(path.name, [])[-1:], hashlib.sha256(content).hexdigest()]
+    mine, there = _digest(content), _digest_of(path)
+    digests = [each for each in known.get(path.name, []) if each == there != mine] + [mine]
     write_file(beside, sealed({"files": {**known, path.name: digests}}))
     write_file(path, content)
 
@@ -62,7 +63,7 @@ def read_vouched(path: Path, advice: str = ADVICE) -> Any:
         raise UserError(
             f"{path} cannot be checked: {DIGESTS} beside it is missing. {advice}"
         ) from None
-    if hashlib.sha256(content).hexdigest() not in known.get(path.name, []):
+    if _digest(content) not in known.get(path.name, []):
         other = ValueError(f"its digest is not the one in {DIGESTS}")
         raise UserError(damaged(path, other, advice))
     return value
@@ -73,6 +74,18 @@ def _known(path: Path) -> dict[str, list[str]]:
     if not isinstance(files, dict) or not all(isinstance(each, list) for each in files.values()):
         raise UserError(damaged(path, ValueError("it is no list of files"), ADVICE))
     return files
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of(path: Path) -> str:
+    """Of the file as it is now; "" if it cannot be read."""
+    try:
+        return _digest(read_bounded(path))
+    except (OSError, ValueError):
+        return ""
 
 
 def _finite(value: Any) -> Any:

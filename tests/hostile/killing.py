@@ -1,0 +1,123 @@
+"""Commands in forks of a process that has imported everything already, each killed right before
+its n-th call of whatever makes, changes, forces or removes files.
+
+Run as a program: a JSON object a line, {"words": the command line, "at": n or 0 for none}, is
+answered by {"code": exit code, or -9, "calls": how many such calls there were, "said": what was
+said}.
+"""
+
+import atexit
+import builtins
+import functools
+import importlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+CALLS = (
+    *("open", "write", "fsync", "fdatasync", "truncate", "ftruncate"),
+    *("rename", "replace", "link", "symlink", "unlink", "remove", "mkdir", "rmdir"),
+)
+"""Of the module os; and `open` for writing."""
+
+
+class Killing:
+    """The program, from a test.
+
+    Args:
+        folder: Where the commands run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._program = subprocess.Popen(
+            [sys.executable, __file__, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(folder / "tmp"), "OMP_NUM_THREADS": "1"},
+        )
+
+    def run(self, *words: object, at: int = 0) -> dict[str, Any]:
+        """A command, killed before that call, or not at all (0)."""
+        assert self._program.stdin is not None
+        assert self._program.stdout is not None
+        self._program.stdin.write(json.dumps({"words": list(map(str, words)), "at": at}) + "\n")
+        self._program.stdin.flush()
+        found: dict[str, Any] = json.loads(self._program.stdout.readline())
+        return found
+
+    def close(self) -> None:
+        self._program.communicate()
+
+
+def counted(function: Any, state: dict[str, int], *, writing_only: bool = False) -> Any:
+    """The function, before whose calls this process counts, and is killed at its number."""
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        mode = named.get("mode", given[1] if len(given) > 1 else "r")
+        if not (writing_only and not set(str(mode)) & set("wax+")):
+            state["calls"] += 1
+            if state["calls"] == state["at"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return function(*given, **named)
+
+    return call
+
+
+def command(words: list[str], at: int, answer: int) -> None:
+    """In a fork: the command line to its end."""
+    from distcore.cli.main import main
+
+    state, send = {"calls": 0, "at": at}, os.write
+    for name in CALLS:
+        setattr(os, name, counted(getattr(os, name), state))
+    builtins.open = io.open = counted(io.open, state, writing_only=True)
+    try:
+        code = main(words)
+    except SystemExit as exit:  # argparse's own way out
+        code = int(exit.code or 0)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    known = [name for name in sys.modules if name.partition(".")[0] != "tests"]
+    send(answer, json.dumps({"calls": state["calls"], "modules": known}).encode())
+    os._exit(code)
+
+
+def forked(words: list[str], at: int) -> dict[str, Any]:
+    """The answer to a request. What a command that was not killed had imported is imported here,
+    for the forks to come."""
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile() as answer:
+        child = os.fork()
+        if child == 0:
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+            command(words, at, answer.fileno())
+        _, status = os.waitpid(child, 0)
+        said.seek(0)
+        answer.seek(0)
+        found = json.loads(answer.read() or "{}")
+        for name in found.get("modules", ()) if at == 0 else ():
+            with suppress(ImportError):  # names that nothing imports by
+                importlib.import_module(name)
+        return {
+            "code": os.waitstatus_to_exitcode(status),
+            "calls": found.get("calls"),
+            "said": said.read(),
+        }
+
+
+if __name__ == "__main__":
+    os.chdir(sys.argv[1])
+    Path(os.environ["TMPDIR"]).mkdir(exist_ok=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(forked(request["words"], request["at"])), flush=True)
