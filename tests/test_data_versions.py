@@ -254,3 +254,40 @@ trainer: {epochs: 1}
     )
     assert "did you mean 'between'?" in said
     assert "What stands between two tokens." in place.beside(site, "schema")
+
+
+FORMAT = """
+from distcore_core.hooks import hookimpl
+
+DISTCORE_API = (1, 0)
+
+@hookimpl
+def distcore_make_cache(name):
+    from distcore_parquet.format import ParquetFormat
+
+    return ParquetFormat()
+"""
+
+
+def test_a_cache_format_of_another_release_misses(place, distribution, tmp_path):
+    config = (place.folder / "config.yaml").read_text()
+    place.write(
+        "config.yaml",
+        config.replace("backend: local", "backend: {type: local, cache_format: {type: flat}}"),
+    )
+    for version in ("0.1", "0.2"):
+        distribution(
+            tmp_path / version,
+            "distcore-flat",
+            FORMAT,
+            kind="caches",
+            entry="flat",
+            version=version,
+        )
+    place.beside(tmp_path / "0.1", *place.words("preprocess"))
+    said = place.beside(tmp_path / "0.2", *place.words("preprocess"))
+    assert (
+        "was built with other versions: cache format flat with distcore-flat 0.1, now "
+        "distcore-flat 0.2." in said
+    )
+    assert len(caches(place)) == 2

@@ -340,13 +340,17 @@ def test_a_check_may_take_fewer_arguments(tmp_path: Path, arguments: str) -> Non
     check = f"@hookimpl\ndef distcore_check({arguments}): raise ValueError('looked')\n"
     distribution(tmp_path, "good-one", GOOD + check)
     code = """
+    from distcore_core.errors import PluginBroken
     from distcore_core.registry.manager import Plugins
     try:
         Plugins().check("trainers", "mine", {})
-    except ValueError as error:
+    except PluginBroken as error:
         print(error)
     """
-    assert python(tmp_path, code).stdout == "looked\n"
+    assert python(tmp_path, code).stdout == (
+        "good-one 1.0 offers trainer 'mine', but its distcore_check raised ValueError: looked. "
+        "Report this to its authors.\n"
+    )
 
 
 def test_the_check_of_a_plugin_asks_no_other(tmp_path: Path) -> None:

@@ -81,7 +81,11 @@ def _told(error: BaseException, received: int) -> int:
     if isinstance(error, DistcoreError):
         print(f"distcore: {error}", file=sys.stderr)
         return error.exit_code
+    from distcore_data.blame import notes_of
+
     print(f"distcore: {type(error).__name__}: {error}", file=sys.stderr)
+    for note in notes_of(error):
+        print(f"distcore: {note}", file=sys.stderr)
     print(
         "distcore: this was not expected; run again with --debug for the traceback.",
         file=sys.stderr,

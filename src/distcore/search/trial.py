@@ -30,6 +30,7 @@ from distcore_core.io.atomic import remove_directory
 from distcore_core.io.digest import digest_file
 from distcore_data.artifact import NAME as MODEL_JSON
 from distcore_data.artifact import read_manifest
+from distcore_data.blame import one_line
 from distcore_data.cache import Cache
 from distcore_data.dataset import Data
 from distcore_data.locks import locked
@@ -81,7 +82,7 @@ def run_trial(work: TrialWork, name: str, raw: Mapping[str, Any]) -> None:
             record |= {"state": "finished", **found}
         except Exception as error:  # noqa: BLE001 - any failure is this trial's alone
             log.error("Trial %s failed:\n%s", name, traceback.format_exc())
-            record |= {"state": "failed", "error": f"{type(error).__name__}: {error}"}
+            record |= {"state": "failed", "error": one_line(error)}
         record["seconds"] = round(before + time.monotonic() - started, 3)
         said = read_record(folder)
         if said.get("state") == "stopped":  # the executor's word, given meanwhile, stands

@@ -18,6 +18,7 @@ from distcore_core.progress import Progress
 from distcore_core.registry.events import listening
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
+from distcore_data.blame import blame
 from distcore_data.features import Features
 from distcore_data.temporaries import sweep_system
 from distcore_data.threads import patient_threads
@@ -170,6 +171,7 @@ def under_way(
                     yield
                     session.progress.end()
             except BaseException as caught:
+                blame(caught, plugins)
                 error = caught
                 raise
             finally:

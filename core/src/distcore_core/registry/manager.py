@@ -21,7 +21,7 @@ import pluggy
 from distcore_core import hooks
 from distcore_core.contracts import COMMAND, MEMBER_HOOK, UPGRADE, Detection, Role
 from distcore_core.contracts.roles import singular
-from distcore_core.errors import ConfigError, ConfigIssue, PluginBroken, UserError
+from distcore_core.errors import ConfigError, ConfigIssue, DistcoreError, PluginBroken, UserError
 from distcore_core.registry.index import Encoder, Installed, Offer
 from distcore_core.registry.loader import load
 
@@ -37,6 +37,7 @@ class Plugins(Installed):
     block: what the config's `plugins.block` names, added to DISTCORE_BLOCK.
     named_members: (kind, name) of the members from outside that sections of the config named
         (`with_members`).
+    made: {type of what a factory made: who offers it}.
     """
 
     def __init__(self, block: Iterable[str] = ()) -> None:
@@ -45,6 +46,7 @@ class Plugins(Installed):
         self.manager.add_hookspecs(hooks)
         self._modules: dict[tuple[str, str], types.ModuleType] = {}
         self.named_members: set[tuple[str, str]] = set()
+        self.made: dict[type, Offer] = {}
 
     # -------------------------------------------------------------- one by name
 
@@ -86,7 +88,10 @@ class Plugins(Installed):
             for each in self.manager.get_plugins()
             if each is not module and _is_factory_only(each)
         ]
-        made: R | None = self.manager.subset_hook_caller(role.hook, others)(name=name, **context)
+        with _answering(offer, role.hook):
+            made: R | None = self.manager.subset_hook_caller(role.hook, others)(
+                name=name, **context
+            )
         if made is None:
             raise PluginBroken(
                 f"{offer.who} offers {role.singular} {name!r}, "
@@ -99,6 +104,7 @@ class Plugins(Installed):
                 f"no {', '.join(lacks)}. Compare it with "
                 f"{role.type.__module__}.{role.type.__name__}, or report this to its authors."
             )
+        self.made[type(made)] = offer
         return made
 
     def encoder(self, kind: str, name: str) -> Encoder:
@@ -131,7 +137,8 @@ class Plugins(Installed):
         if implementation is None:
             return None
         caller = self._of_one("distcore_options_model", self._modules[kind, name])
-        return caller(kind=kind, name=name, role=role, given=given, plugins=self)
+        with _answering(self.find(kind, name), "distcore_options_model"):
+            return caller(kind=kind, name=name, role=role, given=given, plugins=self)
 
     def validate(self, kind: str, name: str, options: Any, role: str = "") -> Any:
         """The options as an instance of the plugin's model; mistakes raise ConfigError with
@@ -162,7 +169,9 @@ class Plugins(Installed):
         if not hasattr(module, "distcore_check"):
             return
         caller = self._of_one("distcore_check", module)
-        caller(kind=kind, name=name, options=self.validate(kind, name, options))
+        valid = self.validate(kind, name, options)
+        with _answering(self.find(kind, name), "distcore_check"):
+            caller(kind=kind, name=name, options=valid)
 
     # -------------------------------------------------------------- questions to all
 
@@ -240,6 +249,21 @@ class Plugins(Installed):
                 f"{offer.who} implements a hook wrongly: {error}. "
                 "Compare it with distcore_core.hooks, or report this to its authors."
             ) from error
+
+
+@contextmanager
+def _answering(offer: Offer, hook: str) -> Iterator[None]:
+    """Whatever a plugin's hook raises that is none of our errors is the plugin's fault, and is told
+    so."""
+    try:
+        yield
+    except DistcoreError:
+        raise
+    except Exception as error:
+        raise PluginBroken(
+            f"{offer.who} offers {singular(offer.kind)} {offer.name!r}, but its {hook} raised "
+            f"{type(error).__name__}: {error}. Report this to its authors."
+        ) from error
 
 
 _of_run: ContextVar[Plugins | None] = ContextVar("distcore_plugins", default=None)

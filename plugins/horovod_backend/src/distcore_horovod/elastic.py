@@ -20,6 +20,7 @@ from typing import Any
 
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_core.progress import Progress
+from distcore_data.blame import one_line
 from distcore_horovod.error_channel import ErrorChannel, named
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.launcher import Launched
@@ -237,7 +238,7 @@ class ElasticProcessGroup(ProcessGroup):
         again."""
         if not isinstance(error, DistcoreError):
             who = named(self.rank, self.hosts[self.rank], self.processes[self.rank])
-            told = TrainingError(f"Training stopped: {who} ended: {type(error).__name__}: {error}")
+            told = TrainingError(f"Training stopped: {who} ended: {one_line(error)}")
             told.__cause__ = error
             error = told
         self._failure = failed(self.rank, error)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import Rank, TrainJob, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
+from distcore_data.blame import one_line
 from distcore_horovod.afterwards import say_afterwards
 from distcore_torch.signals import Stoppable, named, signal_of
 
@@ -53,9 +54,7 @@ def run_part(process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str
                 )
             process_group.hvd.shutdown()
             raise
-        told = (
-            str(error) if isinstance(error, DistcoreError) else f"{type(error).__name__}: {error}"
-        )
+        told = str(error) if isinstance(error, DistcoreError) else one_line(error)
         process_group.error_channel.leave(told)
         process_group.hvd.shutdown()  # fails what the others wait for
         if isinstance(error, DistcoreError):

@@ -13,6 +13,7 @@ from typing import Any
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import DistcoreError, Diverged, Stopped
+from distcore_data.blame import one_line
 from distcore_torch.signals import Stoppable, signal_of
 from distcore_torch.training import parents
 
@@ -74,4 +75,4 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
             return Told("stopped", error=Stopped("", stopping.received))
         if isinstance(error, DistcoreError):
             return Told("raised", error=error, trace=traceback.format_exc())
-        return Told("raised", text=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+        return Told("raised", text=one_line(error), trace=traceback.format_exc())

@@ -24,6 +24,7 @@ from typing import Any
 from distcore_core.contracts import Rank
 from distcore_core.errors import DistcoreError
 from distcore_core.progress import Progress
+from distcore_data.blame import one_line
 from distcore_ray.shipping import Place, packed_result, unpacked
 from distcore_torch.training import parents
 from distcore_torch.training.progress_channel import Numbers
@@ -137,7 +138,7 @@ def main(descriptor: int) -> None:
         line.say("stopped")
     except (Exception, SystemExit) as error:
         lasting = isinstance(error, DistcoreError) and error.recurs
-        line.say("raised", f"{type(error).__name__}: {error}", error if lasting else None)
+        line.say("raised", one_line(error), error if lasting else None)
         logging.getLogger(__name__).exception("The rank's own error, for Ray's log of this worker")
 
 

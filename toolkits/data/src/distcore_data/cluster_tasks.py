@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_core.errors import CacheError, DistcoreError
+from distcore_data.blame import blame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -222,6 +223,7 @@ def attempt(index: int, marks: str | None, work: Callable[[], Any]) -> Any:
     try:
         return work()
     except Exception as error:  # noqa: BLE001 handed to the driver
+        blame(error)
         if marks is not None:
             mark(marks, index)
         return Failure(index, portable(error), socket.gethostname())

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from distcore_core.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Split
 from distcore_data.arrow import from_numpy
+from distcore_data.blame import blame_row
 from distcore_data.encoding.hashing import chosen, key_of
 from distcore_data.encoding.missing import (
     DROP,
@@ -128,10 +129,14 @@ class Shard:
         self, bound: Bound, metadata: JSON, around: Mapping[str, Neighbours]
     ) -> pa.ChunkedArray:
         """The feature's encoded column, of the kept rows, in pieces."""
-        pieces = self.values(bound, around)
+        pieces, numbers = self.values(bound, around), self.numbers
         if self.kept is not None:
-            pieces = _taken(pieces, self.kept)
-        return pa.chunked_array([bound.feature.encode(piece, metadata) for piece in pieces])
+            pieces, numbers = _taken(pieces, self.kept), numbers[self.kept]
+
+        def encode(piece: pa.Array) -> pa.Array:
+            return bound.feature.encode(piece, metadata)
+
+        return pa.chunked_array(_of_pieces(encode, bound, pieces, numbers))
 
 
 @dataclass
@@ -158,8 +163,13 @@ class BlockStatistics:
         self.ticks = Ticks(progress)
 
     def __call__(self, block: Block) -> States:
+        # Where it begins is not known while blocks are read out of order.
+        part = "" if block.start is not None or block.index == 0 else f" of part {block.index}"
+        numbers = np.arange(block.table.num_rows) + (block.start or 0)
         states = {
-            each.feature.name: each.feature.partial(block.table.column(each.column))
+            each.feature.name: _of_pieces(
+                each.feature.partial, each, [block.table.column(each.column)], numbers, part
+            )[0]
             for each in self.features
         }
         self.ticks.add(block.table.num_rows)
@@ -206,9 +216,8 @@ class ShardStatistics:
         shard = self.recipe.open(blocks, plan)
         states = {}
         for each in self.features:
-            parts = [
-                each.feature.partial(piece) for piece in shard.values(each, self.around[plan.index])
-            ]
+            pieces = shard.values(each, self.around[plan.index])
+            parts = _of_pieces(each.feature.partial, each, pieces, shard.numbers)
             merged = parts[0]
             for part in parts[1:]:
                 merged = each.feature.merge(merged, part)
@@ -274,6 +283,27 @@ class ShardWriter:
 
 
 # ------------------------------------------------------------------ inside
+
+
+def _of_pieces(
+    work: Callable[[pa.Array], Any],
+    bound: Bound,
+    pieces: Sequence[pa.Array],
+    rows: np.ndarray,
+    part: str = "",
+) -> list[Any]:
+    """work(piece) of each piece of a feature's column; what it raises gets a note of column and
+    row. rows: int64 [n], their numbers. part: of what, if not of the dataset."""
+    found, start = [], 0
+    for piece in pieces:
+        try:
+            found.append(work(piece))
+        except Exception as error:
+            numbers = rows[start : start + len(piece)]
+            blame_row(error, bound.column, numbers, piece, work, part)
+            raise
+        start += len(piece)
+    return found
 
 
 def _taken(pieces: Sequence[pa.Array], kept: np.ndarray) -> list[pa.Array]:

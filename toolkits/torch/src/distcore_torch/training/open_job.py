@@ -12,6 +12,7 @@ from distcore_core.contracts import JSON, Predictor, Split, TrainJob
 from distcore_core.registry.events import listening
 from distcore_core.registry.manager import Plugins
 from distcore_data.artifact import write_artifact
+from distcore_data.blame import blaming
 from distcore_data.cache import CacheReader, open_cache
 from distcore_data.features import Features
 from distcore_data.stores.run_sync import MODEL
@@ -26,6 +27,7 @@ def open_job(job: TrainJob) -> Iterator[Opened]:
     """Open a job in this process; `TrainJob.open` says what it raises."""
     plugins = Plugins(job.plugins_block)
     with (
+        blaming(plugins),
         listening(job.config.get("extensions", []), plugins),
         open_cache(job.cache, plugins) as reader,
     ):
