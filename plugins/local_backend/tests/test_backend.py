@@ -177,3 +177,26 @@ def test_resources_import_no_torch():
         "sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "launcher"),
+    [("HOROVOD_SIZE", "horovodrun"), ("OMPI_COMM_WORLD_SIZE", "mpirun")],
+)
+def test_processes_that_a_launcher_started_are_told_that_each_makes_a_run(
+    monkeypatch, caplog, variable, launcher
+):
+    monkeypatch.setenv(variable, "1")
+    backend().follow()
+    assert not caplog.records
+    monkeypatch.setenv(variable, "3")
+    backend().follow()
+    assert f"{launcher} started 3 processes" in caplog.text
+    for name, value in (
+        *(("RANK", "0"), ("WORLD_SIZE", "3")),
+        *(("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")),
+    ):
+        monkeypatch.setenv(name, value)
+    caplog.clear()
+    backend().follow()
+    assert not caplog.records

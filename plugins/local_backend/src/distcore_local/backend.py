@@ -3,6 +3,8 @@ processes."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
     from distcore_local.options import BackendOptions
 
 T = TypeVar("T")
+
+LAUNCHERS = {"HOROVOD_SIZE": "horovodrun", "OMPI_COMM_WORLD_SIZE": "mpirun"}
+"""{variable that says how many processes were started together: who sets it}, for launchers whose
+processes this backend does not join."""
+
+log = logging.getLogger("distcore")
 
 
 class LocalBackend(BackendBase):
@@ -31,6 +39,20 @@ class LocalBackend(BackendBase):
             "loader": "packed",
             "trainer": trainer,
         }
+
+    def follow(self) -> None:
+        """Warn a process that a launcher started among others, which know nothing of each
+        other here."""
+        for variable, launcher in LAUNCHERS.items():
+            count = os.environ.get(variable, "")
+            if count.isdecimal() and int(count) > 1 and launched_rank() is None:
+                log.warning(
+                    "%s started %s processes, and the backend `local`, which the config names, "
+                    "makes a run of its own of each. For one run, leave `backend` out of the "
+                    "config or name `horovod`.",
+                    *(launcher, count),
+                )
+                return
 
     def resources(self) -> Resources:
         """CPUs this process may use, GPUs (without importing torch), and free memory within a
