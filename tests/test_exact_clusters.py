@@ -35,6 +35,17 @@ def test_a_run_moves_from_a_laptop_to_horovod_to_ray_and_back(place):
     assert exact.digests(NAME) == alone
 
 
+@pytest.mark.parametrize("backend", ["ray", "local"])
+def test_a_run_of_two_workers_is_equal_to_its_replay_elsewhere(place, backend):
+    exact = Exact(place)
+    done = place.finish(exact.begin(NAME, "data_parallel", 2))
+    assert done.code == 0, done.err
+    words = [str(exact.bin / "distcore"), "verify", str(exact.folder(NAME)), "--backend", backend]
+    told = place.finish(place.program(*words, TMPDIR="/tmp"))  # Ray's sockets' paths must be short
+    assert told.code == 0, told.err
+    assert told.out.startswith("Equal: every file is as it was written, and a replay came to")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS)
 def test_the_whole_matrix(place, config):
