@@ -1,15 +1,20 @@
-"""Backends with a fault each, over processes of their own."""
+"""Backends with a fault each, around the one of this machine."""
 
 from __future__ import annotations
 
-import multiprocessing
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 
 from tests.mutants import ranks
 from tests.mutants.harness import Mutants
 
-from distcore_core.contracts import BackendBase, Resources
-from distcore_core.errors import TrainingError
+from distcore_core.contracts import BACKEND, BackendBase
+from distcore_core.errors import DataError, TrainingError
 from distcore_core.hooks import hookimpl
+from distcore_core.registry.manager import Plugins
 from distcore_testing import BackendSuite
 
 DISTCORE_API = (1, 0)
@@ -18,83 +23,153 @@ MUTANTS = Mutants("backends", BackendSuite)
 
 @MUTANTS.sound
 class Sound(BackendBase):
-    defaults = {"processor": "local", "loader": "packed", "trainer": "local"}  # noqa: RUF012
-    retries, reverse, names_rank = True, False, True
-
     def __init__(self, name):
-        self.name = name
+        self.name, self.inner = name, Plugins().make(BACKEND, "local")
+        self.defaults = self.inner.defaults
 
     def resources(self):
-        return Resources(cpus=1)
+        return self.inner.resources()
 
     def map(self, function, items):
-        return map(function, items)
+        return self.inner.map(function, items)
 
     def run_group(self, group):
-        for _ in range(1 + (group.max_retries if self.retries else 0)):
-            results = self._attempt(group)
-            failed = [(rank, found) for rank, found in enumerate(results) if isinstance(found, str)]
-            if not failed:
-                return results[::-1] if self.reverse else results
-        rank, found = failed[0]
-        raise TrainingError(f"rank {rank} failed: {found}" if self.names_rank else found)
-
-    def _attempt(self, group):
-        context = multiprocessing.get_context("spawn")
-        pipes, processes = [], []
-        for rank in range(group.ranks):
-            mine, theirs = context.Pipe()
-            processes.append(
-                context.Process(
-                    target=ranks.run,
-                    args=(theirs, group.function, rank, group.ranks, group.arguments),
-                )
-            )
-            processes[-1].start()
-            theirs.close()
-            pipes.append(mine)
-        results = []
-        for pipe, process in zip(pipes, processes, strict=True):
-            try:
-                results.append(pipe.recv())
-            except EOFError:
-                results.append("it was killed")
-            process.join()
-        return results
+        return self.inner.run_group(group)
 
     def close(self):
-        pass
+        self.inner.close()
 
 
 @MUTANTS.fault(
     "test_a_killed_rank_is_retried_with_all_the_others_and_results_come_in_rank_order", quick=True
 )
 class Backward(Sound):
-    """Results in any order."""
+    """Results in the order in which ranks end."""
 
-    reverse = True
+    def run_group(self, group):
+        return super().run_group(group)[::-1]
 
 
 @MUTANTS.fault("test_a_killed_rank_is_retried_with_all_the_others_and_results_come_in_rank_order")
 class Timid(Sound):
-    """Never tries again."""
+    """Starts a worker group again once at most, however often it may."""
 
-    retries = False
+    def run_group(self, group):
+        return super().run_group(replace(group, max_retries=min(1, group.max_retries)))
+
+
+@MUTANTS.fault("test_without_retries_a_killed_rank_is_an_error_that_names_it")
+class Stubborn(Sound):
+    """Starts a worker group again that may not be."""
+
+    def run_group(self, group):
+        return super().run_group(replace(group, max_retries=group.max_retries + 1))
 
 
 @MUTANTS.fault("test_without_retries_a_killed_rank_is_an_error_that_names_it")
 class Silent(Sound):
     """Does not say which rank failed."""
 
-    names_rank = False
+    def run_group(self, group):
+        try:
+            return super().run_group(group)
+        except TrainingError:
+            raise TrainingError("The worker group failed.") from None
 
 
-@MUTANTS.fault("test_tasks_keep_their_order_and_none_is_fine")
+@MUTANTS.fault("test_an_error_that_another_attempt_would_meet_is_raised_at_once_as_it_is")
+class Hopeful(Sound):
+    """Tries again whatever a rank raised."""
+
+    def run_group(self, group):
+        for _ in range(group.max_retries):
+            try:
+                return super().run_group(group)
+            except DataError:
+                continue
+        return super().run_group(group)
+
+
+@MUTANTS.fault("test_each_rank_is_a_process_with_a_local_rank_of_its_own")
+class Crowded(Sound):
+    """Every rank takes itself for the first one of its machine."""
+
+    def run_group(self, group):
+        return super().run_group(replace(group, function=ranks.FirstHere(group.function)))
+
+
+@MUTANTS.fault("test_ranks_meet_and_add_up")
+class Lonely(Sound):
+    """Every rank meets nobody but itself."""
+
+    def run_group(self, group):
+        return super().run_group(replace(group, function=ranks.Alone(group.function)))
+
+
+@MUTANTS.fault("test_the_environment_says_which_rank_it_is")
+class Untold(Sound):
+    """The environment of a rank does not say how many there are on its machine."""
+
+    def run_group(self, group):
+        return super().run_group(replace(group, function=ranks.Untold(group.function)))
+
+
+@MUTANTS.fault("test_a_rank_has_the_threads_that_were_asked_for")
+class Greedy(Sound):
+    """Shares the CPUs out by itself, whatever was asked for."""
+
+    def run_group(self, group):
+        return super().run_group(replace(group, threads=1))
+
+
+@MUTANTS.fault("test_tasks_keep_their_order_and_none_is_fine", quick=True)
 class Unordered(Sound):
     """Tasks come back as they please."""
 
     def map(self, function, items):
-        return map(function, reversed(list(items)))
+        return super().map(function, list(reversed(list(items))))
+
+
+@MUTANTS.fault("test_few_tasks_are_begun_before_results_are_taken_and_none_once_it_is_closed")
+class Eager(Sound):
+    """Runs all tasks before it gives the first result."""
+
+    def map(self, function, items):
+        return iter(list(super().map(function, items)))
+
+
+@MUTANTS.fault("test_a_task_whose_process_is_lost_runs_again")
+class Losing(Sound):
+    """A pool of processes, which breaks with the first of them."""
+
+    def map(self, function, items):
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+            yield from pool.map(function, items)
+
+
+@MUTANTS.fault("test_what_a_task_raises_is_raised_as_it_is_after_the_results_before_it")
+class Wrapping(Sound):
+    """Raises what a task raised as an error of its own."""
+
+    def map(self, function, items):
+        try:
+            yield from super().map(function, items)
+        except DataError as error:
+            raise TrainingError(f"A task failed: {error}") from error
+
+
+@MUTANTS.fault("test_nothing_is_started_before_it_is_used_and_nothing_is_left")
+class Hasty(Sound):
+    """Starts a process when it is made."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        words = [sys.executable, "-c", "import time; time.sleep(300)"]
+        self.server = subprocess.Popen(words)
+
+    def close(self):
+        self.server.kill()
+        self.server.wait()
 
 
 @hookimpl

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 
 from tests.mutants.harness import Around, Mutants
 
@@ -74,6 +75,93 @@ class Meddling(Sound):
     def distcore_make_loader(self, request):
         made = yield
         return Short(made) if request.shuffle else made
+
+
+@MUTANTS.fault("test_it_takes_whatever_an_event_may_say", quick=True)
+class Formatting(Sound):
+    """Formats a metric that may have no value."""
+
+    @hookimpl
+    def epoch_finished(self, metrics):
+        for output in metrics.get("validation", {}).values():
+            self.seen += len([f"{value:.4f}" for value in output.values()])
+
+
+@MUTANTS.fault("test_it_takes_whatever_an_event_may_say")
+class Rooted(Sound):
+    """Takes it for granted that a run has a folder."""
+
+    @hookimpl
+    def run_started(self, directory):
+        self.path = directory / "events.txt"
+
+
+@MUTANTS.fault("test_it_takes_whatever_an_event_may_say")
+class Tidying(Sound):
+    """Takes out of the config what it has read."""
+
+    @hookimpl
+    def run_started(self, config):
+        self.trainer = config.pop("trainer", None)
+
+
+@MUTANTS.fault("test_it_takes_whatever_an_event_may_say")
+class Rounding(Sound):
+    """Rounds the metrics that others are told after it."""
+
+    @hookimpl
+    def epoch_finished(self, metrics):
+        for output in metrics.get("validation", {}).values():
+            output.update({name: round(value or 0.0, 1) for name, value in output.items()})
+
+
+@MUTANTS.fault("test_it_takes_whatever_an_event_may_say")
+class Seeding(Sound):
+    """Draws a name by numbers that the run draws from, too."""
+
+    @hookimpl
+    def checkpoint_saved(self, step):
+        self.mark = random.random()
+
+
+@MUTANTS.fault("test_it_takes_whatever_an_event_may_say")
+class Moving(Sound):
+    """Works in the run's folder, and stays there."""
+
+    @hookimpl
+    def results_written(self, directory):
+        os.chdir(directory)
+
+
+@MUTANTS.fault("test_it_takes_whatever_an_event_may_say")
+class Sorting(Sound):
+    """Knows ordinary errors alone."""
+
+    @hookimpl
+    def run_finished(self, error):
+        self.kind = {"NoneType": 0, "DataError": 1}[type(error).__name__]
+
+
+@MUTANTS.fault("test_a_run_with_it_makes_the_same_model_and_it_never_fails")
+class Cleaning(Sound):
+    """Removes files of the run that it takes for its own."""
+
+    @hookimpl
+    def results_written(self, directory):
+        for path in directory.glob("*statistics.json"):
+            path.unlink()
+
+
+ONLY = []
+
+
+@MUTANTS.fault("test_every_run_has_one_of_its_own")
+class Single(Sound):
+    """One object for all runs of a process."""
+
+    def __new__(cls):
+        ONLY.append(super().__new__(cls))
+        return ONLY[0]
 
 
 @hookimpl

@@ -7,6 +7,7 @@ import pyarrow as pa
 from tests.mutants.harness import Mutants
 
 from distcore_core.contracts import Column, FeatureBase
+from distcore_core.errors import DataError
 from distcore_core.hooks import hookimpl
 from distcore_testing import FeatureSuite
 
@@ -14,6 +15,9 @@ from distcore_testing import FeatureSuite
 def values(self):
     return pa.array([None if row % 9 == 0 else row**0.5 for row in range(300)])
 
+
+LARGEST = 3e38
+"""About what fits into a float32."""
 
 DISTCORE_API = (1, 0)
 MUTANTS = Mutants("features", FeatureSuite, {"values": values})
@@ -36,16 +40,16 @@ class Sound(FeatureBase):
         return min(left[0], right[0]), max(left[1], right[1])
 
     def finish(self, state):
+        if state[0] > state[1]:
+            raise DataError(f"Column {self.name!r} has no value in any row.")
         return {"middle": (state[0] + state[1]) / 2}
 
     def column(self, metadata):
         return Column(name=self.name, dtype="float32")
 
     def encode(self, values, metadata):
-        plain = np.nan_to_num(
-            values.to_numpy(zero_copy_only=False).astype(float), nan=metadata["middle"]
-        )
-        return pa.array((plain - metadata["middle"]).astype(np.float32))
+        plain = values.fill_null(metadata["middle"]).to_numpy() - metadata["middle"]
+        return pa.array(plain.clip(-LARGEST, LARGEST).astype(np.float32))
 
     def network(self):
         return self
@@ -74,7 +78,7 @@ class Summing(Sound):
         return float(np.float32(left[0] + right[0])), left[1] + right[1]
 
     def finish(self, state):
-        return {"middle": state[0] / state[1]}
+        return {"middle": state[0] / max(1, state[1])}
 
 
 @MUTANTS.fault("test_encoding_is_row_wise_and_as_declared", quick=True)
@@ -107,7 +111,108 @@ class Object(Sound):
     """Metadata that JSON does not give back."""
 
     def finish(self, state):
-        return {"middle": (state[0] + state[1]) / 2, "range": state}
+        return {**super().finish(state), "range": state}
+
+
+@MUTANTS.fault("test_unseen_values_are_encoded_or_refused_by_name", quick=True)
+class Overflowing(Sound):
+    """A value out of the range of float32 becomes infinite."""
+
+    def encode(self, values, metadata):
+        plain = values.fill_null(metadata["middle"]).to_numpy() - metadata["middle"]
+        with np.errstate(over="ignore"):
+            return pa.array(plain.astype(np.float32))
+
+
+@MUTANTS.fault("test_a_column_without_any_value_or_of_one_is_encoded_or_refused_by_name")
+class Dividing(Sound):
+    """Divides by the range, which is 0 of a column of one value."""
+
+    def finish(self, state):
+        return {**super().finish(state), "range": state[1] - state[0]}
+
+    def encode(self, values, metadata):
+        plain = super().encode(values, metadata).to_numpy()
+        with np.errstate(all="ignore"):
+            return pa.array((plain / np.float32(metadata["range"])).astype(np.float32))
+
+
+@MUTANTS.fault("test_a_column_without_any_value_or_of_one_is_encoded_or_refused_by_name")
+class Careless(Sound):
+    """A column without any value ends in an error of Python's."""
+
+    def finish(self, state):
+        if state[0] > state[1]:
+            raise ZeroDivisionError("division by zero")
+        return super().finish(state)
+
+
+@MUTANTS.fault("test_what_was_encoded_before_changes_nothing")
+class Learning(Sound):
+    """Goes on learning the range while it encodes."""
+
+    def encode(self, values, metadata):
+        encoded = super().encode(values, metadata)
+        if len(values) > values.null_count:
+            metadata["middle"] = max(metadata["middle"], np.nanmean(values.to_numpy(False)))
+        return encoded
+
+
+@MUTANTS.fault("test_what_was_encoded_before_changes_nothing")
+class Keeping(Sound):
+    """Encodes by the metadata of whatever it fitted last."""
+
+    def finish(self, state):
+        self.kept = super().finish(state)
+        return self.kept
+
+    def encode(self, values, metadata):
+        return super().encode(values, getattr(self, "kept", metadata))
+
+
+@MUTANTS.fault("test_partitions_without_any_value_change_nothing")
+class Nulled(Sound):
+    """A partition of missing values alone counts as one of zeros."""
+
+    def partial(self, values):
+        plain = values.drop_null().to_numpy()
+        if not len(plain):
+            return (np.inf, -np.inf) if not len(values) else (-100.0, -100.0)
+        return float(plain.min()), float(plain.max())
+
+
+@MUTANTS.fault("test_another_process_with_other_hashes_finds_the_same")
+class Hashing(Sound):
+    """Adds what Python's hash of a text is."""
+
+    def finish(self, state):
+        return {**super().finish(state), "salt": hash(self.name) % 100}
+
+
+@MUTANTS.fault("test_its_network_reads_or_predicts_a_batch")
+class Normalising(Sound):
+    """Its encoder normalises by the rows of the batch."""
+
+    def encoder(self, metadata):
+        import torch
+
+        class Encoder(torch.nn.Module):
+            output_size = 1
+
+            def forward(self, values):
+                return (values - values.mean())[:, None] if len(values) else values[:, None]
+
+        return Encoder()
+
+
+@MUTANTS.fault("test_its_network_reads_or_predicts_a_batch")
+class Constant(Sound):
+    """Its encoder reads every row alike."""
+
+    def encoder(self, metadata):
+        encoder = super().encoder(metadata)
+        encoder.register_forward_hook(lambda module, given, hidden: hidden * 0)
+        return encoder
 
 
 @hookimpl

@@ -177,7 +177,7 @@ def run(folder: Path, tests: Iterable[str], timeout: float = 7200) -> dict[str, 
 
     Returns:
         {"file::class::test": what it failed with, "" if it passed}; of a test with parameters, the
-        first failure. A test that was skipped stands for "skipped".
+        first failure. "skipped": it was, with all of its parameters.
     """
     _write_distribution(folder)
     words = ["-q", "--tb=short", "-p", "no:cacheprovider", "-c", "pytest.ini", "--junit-xml=found"]
@@ -200,8 +200,10 @@ def run(folder: Path, tests: Iterable[str], timeout: float = 7200) -> dict[str, 
         file, _, group = case.get("classname", "").partition(".")
         key = f"{file}.py::{group}::{case.get('name', '').partition('[')[0]}"
         failed = "".join(str(each.text) for each in case if each.tag in ("failure", "error"))
-        skipped = "skipped" if case.find("skipped") is not None else ""
-        found[key] = found.get(key) or failed or skipped
+        before = found.get(key, "skipped")
+        if failed or case.find("skipped") is None:
+            before = "" if before == "skipped" else before
+        found[key] = before or failed
     return found
 
 

@@ -1,16 +1,16 @@
-"""What every executor must hold: each trial runs once, with parameters of the space; a bad trial
-is its own affair."""
+"""What every executor must hold: each trial runs once, with parameters of the space that the seed
+and the goal decide; a bad trial is its own affair."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -18,8 +18,15 @@ from distcore_core.contracts import BACKEND, EXECUTOR, Axis, Backend, SearchJob
 from distcore_core.errors import ConfigError
 from distcore_core.registry.manager import Plugins
 from distcore_search.objective import Objective
-from distcore_search.records import ROUNDS, SearchWork, read_record, write_record
-from distcore_search.rounds import add_round
+from distcore_search.records import ENDED, read_record
+from distcore_testing.rank_jobs import until
+from distcore_testing.trial_jobs import (
+    ROUNDS_OF_SLOW,
+    QuickWork,
+    most_at_once,
+    quick_trial,
+    search_in_a_group,
+)
 
 AXES = {
     "rate": Axis(kind="float", low=1e-4, high=1.0, log=True),
@@ -27,7 +34,6 @@ AXES = {
     "layers": Axis(kind="int", low=1, high=8),
     "kind": Axis(kind="choice", low=0, high=2),
 }
-SECONDS = 0.05
 
 
 class ExecutorSuite:
@@ -57,11 +63,20 @@ class ExecutorSuite:
         return Plugins().make(EXECUTOR, self.name, {**self.options, **more})
 
     def job(
-        self, folder: Path, variants: Any, trials: int = 4, mode: str = "well", **more: Any
+        self,
+        folder: Path,
+        variants: Any,
+        trials: int = 4,
+        mode: str = "well",
+        goal: Literal["minimize", "maximize"] = "minimize",
+        together: int = 1,
+        **more: Any,
     ) -> SearchJob:
         """A search of trials that only write down what they were given; mode: see `quick_trial`."""
-        objective = Objective("y", "loss", "minimize")
-        work = QuickWork(parameters={}, objective=objective, directory=folder, mode=mode)
+        objective = Objective("y", "loss", goal)
+        work = QuickWork(
+            parameters={}, objective=objective, directory=folder, mode=mode, together=together
+        )
         known = None if variants is None else tuple(variants)
         count = trials if known is None else len(known)
         return SearchJob(
@@ -70,7 +85,7 @@ class ExecutorSuite:
             axes=AXES,
             variants=known,
             trials=count,
-            goal="minimize",
+            goal=goal,
             directory=folder,
             **more,
         )
@@ -109,10 +124,16 @@ class ExecutorSuite:
     def test_every_trial_runs_once_with_its_own_parameters(
         self, place: Backend, tmp_path: Path
     ) -> None:
-        job, told = self.job(tmp_path, self.variants()), list[str]()
-        self.make(max_concurrent_trials=2).run(job, place, told.append)
+        job, told, states = self.job(tmp_path, self.variants()), list[str](), set[str]()
+
+        def hear(name: str) -> None:
+            told.append(name)
+            states.add(read_record(job.work.folder(name)).get("state", "none"))
+
+        self.make(max_concurrent_trials=2).run(job, place, hear)
         found = self.records(job)
         assert sorted(told) == sorted(found)
+        assert states <= set(ENDED), "it tells of a trial whose record is not final"
         assert sorted(
             (each["raw"] for each in found.values()), key=lambda raw: raw["layers"]
         ) == list(job.variants or ())
@@ -136,6 +157,46 @@ class ExecutorSuite:
         assert any(raw["layers"] == 7 for raw in chosen)
         assert len({raw["rate"] for raw in chosen}) == 6
 
+    def test_the_seed_decides_what_it_chooses(self, place: Backend, tmp_path: Path) -> None:
+        """And the number of trials is the one that was asked for."""
+        if not self.asked:
+            pytest.skip("it chooses nothing itself")
+        found = []
+        for number, seed in enumerate((5, 5, 6)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            job = self.job(folder, None, trials=3, seed=seed, algorithm={"type": "optuna"})
+            self.make(max_concurrent_trials=1).run(job, place, lambda name: None)
+            found.append([each["raw"] for each in self.records(job).values()])
+        assert [len(each) for each in found] == [3, 3, 3]
+        assert found[0] == found[1] != found[2]
+
+    @pytest.mark.parametrize("goal", ["minimize", "maximize"])
+    def test_what_it_chooses_goes_for_the_goal(
+        self, place: Backend, tmp_path: Path, goal: Literal["minimize", "maximize"]
+    ) -> None:
+        """After some trials, of which the loss is `layers`, the others are near the best."""
+        if not self.asked:
+            pytest.skip("it chooses nothing itself")
+        job = self.job(tmp_path, None, trials=30, goal=goal, algorithm={"type": "optuna"})
+        self.make(max_concurrent_trials=1).run(job, place, lambda name: None)
+        layers = [each["raw"]["layers"] for each in self.records(job).values()]
+        assert len(layers) == 30
+        late = sum(layers[15:]) / 15
+        assert late < 4 if goal == "minimize" else late > 5
+
+    @pytest.mark.parametrize("most", [1, 2])
+    def test_as_many_run_at_once_as_it_says(
+        self, place: Backend, tmp_path: Path, most: int
+    ) -> None:
+        job = self.job(tmp_path, self.variants(), mode="beside", together=most)
+        made = self.make(max_concurrent_trials=most)
+        planned = made.plan(job, place)["at_once"]
+        assert planned == most
+        made.run(job, place, lambda name: None)
+        assert most_at_once(tmp_path) == most
+        assert {each["state"] for each in self.records(job).values()} == {"finished"}
+
     def test_a_trial_that_fails_or_dies_does_not_stop_the_others(
         self, place: Backend, tmp_path: Path
     ) -> None:
@@ -153,9 +214,7 @@ class ExecutorSuite:
         assert states[2]["error"]
         assert len(told) == 4
 
-    def test_trials_that_ended_are_not_repeated_and_one_that_was_begun_goes_on(
-        self, place: Backend, tmp_path: Path
-    ) -> None:
+    def test_trials_that_ended_are_not_repeated(self, place: Backend, tmp_path: Path) -> None:
         job = self.job(tmp_path, self.variants())
         self.make(max_concurrent_trials=1).run(job, place, lambda name: None)
         before = self.records(job)
@@ -165,63 +224,46 @@ class ExecutorSuite:
         assert self.records(again) == before
         assert told == []
 
-    def test_a_bad_trial_is_stopped_early(self, place: Backend, tmp_path: Path) -> None:
-        """The first two have low losses and many rounds; those after them have high ones."""
-        job = self.job(tmp_path, self.variants(6), mode="slow")
+    def test_a_trial_that_was_under_way_when_its_search_was_killed_goes_on(
+        self, place: Backend, tmp_path: Path
+    ) -> None:
+        """With the same parameters, and no other one is run again."""
+        job = self.job(tmp_path, self.variants(), mode="patient")
+        made = (self.name, {**self.options, "max_concurrent_trials": 1})
+        beside = (self.backend, self.backend_options)
+        child = get_context("spawn").Process(target=search_in_a_group, args=(job, *made, *beside))
+        child.start()
+        waiting = job.directory / "waiting"
+        try:
+            assert until(lambda: waiting.exists() or child.exitcode is not None)
+            assert waiting.exists(), "the search ended by itself"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid or 0, signal.SIGKILL)
+            child.join()
+        waiting.with_name("go").touch()
+        told: list[str] = []
+        again = self.job(tmp_path, self.variants(), mode="patient", resume=True)
+        self.make(max_concurrent_trials=1).run(again, place, told.append)
+        found = {each["raw"]["layers"]: each for each in self.records(again).values()}
+        assert sorted(found) == [1, 2, 3, 4]
+        assert {each["state"] for each in found.values()} == {"finished"}
+        assert [found[layers]["attempts"] for layers in (1, 2, 3, 4)] == [1, 2, 1, 1]
+        assert len(told) == len(set(told)) == 3
+
+    @pytest.mark.parametrize("goal", ["minimize", "maximize"])
+    def test_a_bad_trial_is_stopped_early(
+        self, place: Backend, tmp_path: Path, goal: Literal["minimize", "maximize"]
+    ) -> None:
+        """The first two are the best and have many rounds; those after them are worse."""
+        variants = self.variants(6) if goal == "minimize" else self.variants(6)[::-1]
+        job = self.job(tmp_path, variants, mode="slow", goal=goal)
         self.make(max_concurrent_trials=2, scheduler=dict(self.stops)).run(
             job, place, lambda name: None
         )
         found = {each["raw"]["layers"]: each for each in self.records(job).values()}
         stopped = {layers for layers, each in found.items() if each["state"] == "stopped"}
         assert stopped
-        assert 1 not in stopped
+        assert variants[0]["layers"] not in stopped
         assert all(found[layers]["rounds"] < ROUNDS_OF_SLOW for layers in stopped)
         assert all(found[layers]["score"] == pytest.approx(float(layers)) for layers in stopped)
-
-
-ROUNDS_OF_SLOW = 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuickWork(SearchWork):
-    """Of trials that train nothing. mode: see `quick_trial`."""
-
-    mode: str
-
-
-def quick_trial(work: QuickWork, name: str, raw: Mapping[str, Any]) -> None:
-    """A trial that trains nothing. Its loss is `layers` in every round.
-
-    work.mode: "well": one round; "slow": many rounds with pauses; "bad": see the suite's test."""
-    folder = work.folder(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    record = read_record(folder)
-    if record.get("state") in ("finished", "failed", "stopped"):
-        return
-    record = {
-        "name": name,
-        "parameters": dict(raw),
-        "raw": dict(raw),
-        "attempts": record.get("attempts", 0) + 1,
-    }
-    write_record(folder, {**record, "state": "running"})
-    mode, layers = work.mode, raw["layers"]
-    if mode == "bad" and layers == 1:
-        write_record(folder, {**record, "state": "failed", "error": "ValueError: as asked"})
-        return
-    if mode == "bad" and layers == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    rounds = ROUNDS_OF_SLOW if mode == "slow" else 1
-    for number in range(1, rounds + 1):
-        line = {
-            "step": number,
-            "epoch": number,
-            "seconds": 0.1,
-            "metrics": {"validation": {"y": {"loss": layers}}},
-        }
-        add_round(folder / ROUNDS, line)
-        time.sleep(SECONDS * (mode == "slow"))
-    if read_record(folder)["state"] != "stopped":
-        write_record(
-            folder, {**record, "state": "finished", "score": float(layers), "rounds": rounds}
-        )

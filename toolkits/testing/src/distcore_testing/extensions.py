@@ -1,10 +1,14 @@
-"""What every extension must hold: it listens to events that exist, never fails, and changes
-nothing of the run."""
+"""What every extension must hold: it listens to events that exist, takes whatever an event may
+say, never fails, and changes nothing of the run or of the process."""
 
 from __future__ import annotations
 
-import hashlib
+import copy
 import logging
+import os
+import random
+import signal
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,12 +67,38 @@ class ExtensionSuite:
             """Registered: pluggy knows each hook and each of its arguments."""
 
     def test_a_run_with_it_makes_the_same_model_and_it_never_fails(self, tmp_path: Path) -> None:
+        """The same weights, predictions and scores, and no file less."""
         bare = self.run(tmp_path / "bare", [])
         with _warnings() as said:
             heard = self.run(tmp_path / "heard", [self.reference(tmp_path)])
         assert not said
         assert heard.test_statistics == bare.test_statistics
-        assert _digest(heard.model) == _digest(bare.model)
+        assert heard.training_statistics == bare.training_statistics
+        found, told = (_files(each.model.parent) for each in (bare, heard))
+        assert set(found) <= set(told), "files of the run are gone"
+        for name in ("model/weights.safetensors", "predictions.parquet"):
+            assert name not in found or found[name] == told[name], f"{name} is another"
+
+    def test_it_takes_whatever_an_event_may_say(self, tmp_path: Path) -> None:
+        """No folder, no number, an interrupt, a failed trial; and leaves what it is given, and the
+        process, as they are."""
+        outcome = self.run(tmp_path / "bare", [])
+        plugins, folder = Plugins(), outcome.model.parent
+        with _warnings() as said, listening([self.reference(tmp_path)], plugins):
+            for event, arguments in _events(folder):
+                given, before = copy.deepcopy(arguments), _process()
+                getattr(plugins.manager.hook, event)(**given)
+                assert not said, f"{event} of {arguments}"
+                for name, value in arguments.items():
+                    alike = isinstance(value, BaseException) or given[name] == value
+                    assert alike, f"it changes the {name} that {event} tells"
+                assert _process() == before, f"at {event} it changes the process"
+
+    def test_every_run_has_one_of_its_own(self, tmp_path: Path) -> None:
+        plugins, options = Plugins(), self.options_in(tmp_path)
+        assert plugins.make(EXTENSION, self.name, options) is not (
+            plugins.make(EXTENSION, self.name, options)
+        )
 
     def test_rank_zero_of_a_worker_group_may_hear_only_part(self, tmp_path: Path) -> None:
         """There a new instance is made, in another process: epochs and checkpoints, no start and
@@ -113,5 +143,55 @@ def _warnings() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-def _digest(model: Path) -> str:
-    return hashlib.sha256((model / "weights.safetensors").read_bytes()).hexdigest()
+def _files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def _process() -> dict[str, Any]:
+    """What of the process code that comes later may depend on."""
+    import numpy as np
+    import torch
+
+    return {
+        "random": random.getstate(),
+        "numpy": repr(np.random.get_state()),
+        "torch": torch.get_rng_state().tolist(),
+        "threads": torch.get_num_threads(),
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "signals": [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)],
+        "warnings": list(warnings.filters),
+        "log": (logging.getLogger().level, logging.getLogger("distcore").level),
+    }
+
+
+def _events(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every event, with each kind of what it says in a run. folder: of a run."""
+    config = {"input_features": [{"name": "x", "type": "number"}], "trainer": {"epochs": 2}}
+    found = {"loss": 0.5, "roc_auc": None}
+    for directory in (None, folder):
+        for command in ("preprocess", "train", "experiment", "predict", "evaluate", "hyperopt"):
+            yield "run_started", {"command": command, "config": config, "directory": directory}
+        told: tuple[dict[str, Any], ...]
+        told = ({"training": {}, "validation": {}}, {"validation": {"y": found}})
+        for metrics in told:
+            yield (
+                "epoch_finished",
+                {"epoch": 1, "step": 10, "metrics": metrics, "directory": directory},
+            )
+    yield (
+        "cache_written",
+        {"key": "0" * 16, "directory": str(folder), "rows": {"train": 7}, "seconds": 0.1},
+    )
+    yield "checkpoint_saved", {"step": 10, "directory": folder}
+    record = {"parameters": {"x": 1}, "state": "failed", "score": None, "error": "ValueError: no"}
+    yield "trial_finished", {"name": "0001", "record": record, "directory": folder}
+    yield "predictions_written", {"path": folder / "predictions.parquet", "rows": 0}
+    yield "results_written", {"command": "train", "directory": folder}
+    for error in (None, DataError("the column is missing"), KeyboardInterrupt()):
+        for directory in (None, folder):
+            yield "run_finished", {"command": "train", "directory": directory, "error": error}

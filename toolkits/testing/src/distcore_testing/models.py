@@ -28,7 +28,7 @@ class ModelSuite:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def fitted(cls, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    def prepared(cls, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
         """(features, a batch of 8 rows) of the tiny data."""
         import pyarrow as pa
 
@@ -47,6 +47,12 @@ class ModelSuite:
             features = Features.of(config, Plugins()).fitted(reader.metadata)
             table = pa.record_batch(reader.read("train", 0, 8))
         return features, pack(table, Layout.of(features.columns.values()))
+
+    @pytest.fixture
+    def fitted(self, prepared: tuple[Any, Any]) -> tuple[Any, Any]:
+        """The same, the batch in memory of the test's own."""
+        features, batch = prepared
+        return features, batch.copy()
 
     def module(self, features: Any, seed: int = 1) -> Any:
         """A module with the weights of a seed."""
@@ -152,7 +158,7 @@ class ModelSuite:
 
         features, batch = fitted
         module = self.module(features)
-        steps(module, batch, 1)
+        steps(module, batch.copy(), 1)
         module.eval()
         before = {name: each.clone() for name, each in module.state_dict().items()}
         mine, random, told = batch.copy(), torch.get_rng_state(), told_of(features)
