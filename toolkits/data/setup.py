@@ -1,16 +1,20 @@
-"""The optional C reader of delimited text; everything else about the package is in pyproject.toml.
+"""The optional C parts: the reader of delimited text, and sums and codes of numbers; everything
+else about the package is in pyproject.toml.
 
-Where no C compiler is, the package is built without it and Arrow reads delimited text alone.
+Where no C compiler is, the package is built without them, and Arrow and numpy do the same.
 """
 
 from setuptools import Extension, setup
 
-PLAINTEXT = Extension(
-    "distcore_data.sources._plaintext",
-    sources=["src/distcore_data/sources/_plaintext.c"],
-    define_macros=[("Py_LIMITED_API", "0x030B0000")],
-    py_limited_api=True,
-    optional=True,
-)
+EXTENSIONS = [
+    Extension(
+        f"distcore_data.{name}",
+        sources=[f"src/distcore_data/{name.replace('.', '/')}.c"],
+        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+        py_limited_api=True,
+        optional=True,
+    )
+    for name in ("sources._plaintext", "encoding._numbers")
+]
 
-setup(ext_modules=[PLAINTEXT], options={"bdist_wheel": {"py_limited_api": "cp311"}})
+setup(ext_modules=EXTENSIONS, options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -19,6 +19,7 @@ import pyarrow as pa
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
 from distcore_data.encoding.exactsum import Moments
+from distcore_data.encoding.numbers import described
 from distcore_tabular.columns import null_mask, plain
 
 FAR = 1000.0
@@ -51,6 +52,10 @@ class NumberStatistics:
         logs: the moments of log1p too.
 
         Raises DataError for an infinity, naming the column."""
+        found = None if ranks or logs else described(values)
+        if found is not None:
+            missing = len(values) - found.moments.count
+            return cls(found.moments, found.low, found.high, missing)
         numbers, null = doubles(values)
         try:
             return cls._of(numbers, null, ranks, logs)
@@ -227,12 +232,7 @@ def _log_moments(present: np.ndarray) -> Moments:
 
 def _plus(moments: Moments, value: float, times: int) -> Moments:
     """The moments with a value added so many times, or taken out of them if `times` is negative."""
-    one = Moments.of(np.array([value]))
-    return Moments(
-        moments.count + times,
-        moments.total + times * one.total,
-        moments.squares + times * one.squares,
-    )
+    return moments.merge(Moments.of_one(value, times))
 
 
 def _counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
