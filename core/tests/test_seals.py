@@ -1,6 +1,7 @@
 """JSON from outside is bounded and refused in words; of a sealed document no bit changes unseen."""
 
 import json
+import math
 import random
 import tracemalloc
 
@@ -131,3 +132,42 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
         read_sealed(path, "Do that.")
     with pytest.raises(FileNotFoundError):
         read_sealed(tmp_path / "missing", "Do that.")
+
+
+def some_json(dice, depth=0):
+    """Any JSON, with keys and texts that need escapes."""
+    texts = ["", "a", 'say "no"', "line\nline", "\\", "Ærø", "\u2028", "\x00", "{[", "caf\udce9"]
+    plain = [None, True, False, 0, -7, 10**30, 0.1, -1e-300, 1e22, *texts]
+    kind = dice.randrange(6) if depth < 6 else 5
+    size = dice.choice([0, 1, 2, 5])
+    if kind == 0:
+        return {dice.choice(texts): some_json(dice, depth + 1) for _ in range(size)}
+    if kind == 1:
+        return [some_json(dice, depth + 1) for _ in range(size)]
+    if kind == 2:
+        return tuple(dice.choice(plain) for _ in range(size))
+    return dice.choice(plain) if kind > 3 else [dice.choice(plain) for _ in range(size)]
+
+
+@pytest.mark.parametrize("sort_keys", [False, True])
+def test_what_is_sealed_is_spelt_as_json_spells_it_with_an_indent(sort_keys):
+    dice = random.Random(8)
+    for _ in range(500):
+        document = {"first": some_json(dice), "second": some_json(dice), "3": some_json(dice)}
+        expected = json.dumps(document, indent=1, sort_keys=sort_keys, ensure_ascii=False)
+        seal, _, rest = sealed(document, sort_keys=sort_keys).partition(b",")
+        assert seal.startswith(b'{\n "digest": "')
+        assert rest == expected[1:].encode("utf-8", "backslashreplace") + b"\n"
+
+
+@pytest.mark.parametrize("value", [math.nan, [math.inf], {1, 2}, [b"x"], [[object()]]])
+def test_what_is_no_json_is_not_sealed(value):
+    with pytest.raises((TypeError, ValueError)):
+        sealed({"value": value})
+
+
+@pytest.mark.parametrize("number", ["1" * 41, "-" + "1" * 40, "9" * 5000])
+def test_numbers_of_too_many_digits_are_refused(number):
+    with pytest.raises(ValueError, match=f"a number of {len(number)} digits"):
+        parse_json(f'{{"a": [1, {number}], "b": "{"2" * 50}"}}')
+    assert parse_json(f'{{"a": {"1" * 40}, "b": "{"2" * 50}"}}')["a"] == int("1" * 40)

@@ -4,6 +4,7 @@ weights."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -96,6 +97,42 @@ def test_codes_go_by_count_then_value_and_unknown_is_first() -> None:
     codes = made.encode(column(["c", "never seen", None, "b "]), metadata)
     assert codes.type == pa.int32()
     assert codes.to_pylist() == [1, 0, 0, 3]
+
+
+@given(
+    st.lists(st.none() | st.sampled_from(["a", "b", "ä", "<UNK>", "c", "é", "𝄞"]), min_size=2),
+    st.sampled_from(["input", "output"]),
+    st.sampled_from([1, 2, 3, 100]),
+    st.sampled_from(["fill_with_const", "fill_with_mode", "drop_row"]),
+    st.sampled_from(["<UNK>", "b", "new"]),
+)
+@settings(deadline=None)
+def test_the_vocabulary_is_what_counting_in_a_dict_gives(values, role, most, strategy, fill):
+    preprocessing = {"most_common": most, "missing_value_strategy": strategy, "fill_value": fill}
+    made = feature(role, **preprocessing)
+    found = dict(Counter(value for value in values if value is not None).most_common())
+    missing = values.count(None)
+    filler = {"fill_with_const": fill, "drop_row": None}.get(strategy)
+    if strategy == "fill_with_mode" and found:
+        filler = min(found, key=lambda label: (-found[label], label))
+    if found and filler is not None and missing:
+        found[filler] = found.get(filler, 0) + missing
+    had, unknown = "<UNK>" in found, found.pop("<UNK>", 0)
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    kept = ranked[:most]
+    if role == "input" or had or len(kept) < len(ranked):
+        kept = [("<UNK>", unknown + sum(count for _, count in ranked[most:])), *kept]
+    labels = [label for label, _ in kept]
+    try:
+        metadata = fitted(made, values)
+    except DataError:
+        assert not any(values) or (role == "output" and len(kept) < 2)
+        return
+    assert metadata["idx2str"] == labels
+    assert metadata["counts"] == [count for _, count in kept]
+    place = labels.index("<UNK>") if "<UNK>" in labels else NO_CLASS
+    assert metadata["unknown"] == place
+    assert metadata["missing"] == (labels.index(filler) if filler in labels else place)
 
 
 def test_most_common_leaves_the_rest_to_unknown() -> None:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore_tabular import vocabulary
-from distcore_tabular.vocabulary import Counts, gather, positions
+from distcore_tabular.lookup import Vocabulary
+from distcore_tabular.vocabulary import Counts, find, gather
 
 words = st.lists(
     st.none() | st.sampled_from(["a", "b", "ä", " b ", "B", "𝄞", "\uffff", ""]), max_size=50
@@ -65,7 +66,7 @@ def test_gather_takes_the_last_entry_for_null() -> None:
     assert gather(array, np.array([10, 20, 30], np.int32)).to_pylist() == [20, 30, 10]
 
 
-def test_positions_of_unknown_labels() -> None:
-    found = positions(pa.array(["b", "x", "a"]), pa.array(["a", "b"]), unknown=7)
+def test_labels_of_the_same_whole_number_are_found() -> None:
+    found = find(pa.array(["2", "x", "1.0", "2.5"]), Vocabulary(["1", "2.0", "2.5"]), unknown=7)
     assert found.dtype == np.int32
-    assert found.tolist() == [1, 7, 0]
+    assert found.tolist() == [1, 7, 0, 2]

@@ -33,6 +33,12 @@ LONGEST_INTEGER = 40
 """Digits; what is longer is no number of ours, and turning it into one takes time that grows
 with its square."""
 
+LONG_INTEGER = re.compile(rb"[0-9]{%d}" % LONGEST_INTEGER)
+"""What may be one; a sign is a character of it too."""
+
+PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Types of values that hold no others."""
+
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 BLOCK, LINE = '{\n "digest": "%s",', '{"digest": "%s",'
 """How a sealed document begins, over several lines or in one."""
@@ -69,7 +75,9 @@ def parse_json(
     hooks: dict[str, Any] = {"parse_constant": _constant, "parse_float": _number} if finite else {}
     try:
         decoded = content if isinstance(content, str) else content.decode("utf-8-sig")
-        value = json.loads(decoded, object_pairs_hook=_mapping, parse_int=_integer, **hooks)
+        if LONG_INTEGER.search(text):
+            hooks["parse_int"] = _integer
+        value = json.loads(decoded, object_pairs_hook=_mapping, **hooks)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
     except UnicodeDecodeError as error:
@@ -98,10 +106,7 @@ def sealed(
     """
     if not document:
         raise ValueError("there is nothing to seal")
-    indent = None if line else 1
-    text = json.dumps(
-        document, sort_keys=sort_keys, indent=indent, ensure_ascii=False, allow_nan=False
-    )
+    text = (_in_line if line else _indented)(document, sort_keys)
     rest = (" " if line else "") + text.removeprefix("{") + "\n"
     # A lone surrogate, as in a file name that is not UTF-8, becomes the escape that JSON has for
     # it.
@@ -175,6 +180,34 @@ def damaged(where: object, error: Exception, advice: str) -> str:
 
 
 # ------------------------------------------------------------------ inside
+
+
+def _in_line(value: Any, sort_keys: bool, separators: tuple[str, str] | None = None) -> str:
+    return json.dumps(
+        value, sort_keys=sort_keys, separators=separators, ensure_ascii=False, allow_nan=False
+    )
+
+
+def _indented(value: Any, sort_keys: bool, level: int = 1) -> str:
+    """What `json.dumps(value, indent=1)` gives. Its own way calls Python for every value; here a
+    list of plain values is one call of the compiled encoder."""
+    if not value or not isinstance(value, dict | list | tuple):
+        return _in_line(value, sort_keys)
+    if level > MOST_DEPTH:
+        raise ValueError(TOO_DEEP)
+    between = ",\n" + " " * level
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    if isinstance(value, dict):
+        pairs = sorted(value.items()) if sort_keys else value.items()
+        inside = between.join(
+            f"{_in_line({key: 0}, False)[1:-4]}: {_indented(each, sort_keys, level + 1)}"
+            for key, each in pairs
+        )
+    elif PLAIN.issuperset(map(type, value)):
+        inside = _in_line(value, sort_keys, (between, ": "))[1:-1]
+    else:
+        inside = between.join(_indented(each, sort_keys, level + 1) for each in value)
+    return f"{opening}{between[1:]}{inside}{between[1:-1]}{closing}"
 
 
 def _with_digest(seal: str, rest: bytes) -> bytes:

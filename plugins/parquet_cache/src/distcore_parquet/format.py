@@ -169,7 +169,8 @@ def _normal(table: pa.Table) -> pa.Table:
 
 
 def _required(name: str, column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
+    # Combining copies even if there is but one chunk.
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # nothing to combine: no chunk at all
         array = pa.nulls(0, column.type)
     kind, missing = array.type, array.null_count

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy, strings
 from distcore_tabular.columns import null_mask
 from distcore_tabular.feature import METRICS, TabularFeature
+from distcore_tabular.lookup import Vocabulary
 from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.options import UNKNOWN
-from distcore_tabular.vocabulary import Counts, as_dictionary, clean, find, gather
+from distcore_tabular.vocabulary import Counts, as_dictionary, clean, find, gather, ranked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +45,7 @@ class CategoryFeature(TabularFeature):
 
     def __init__(self, name: str, role: str, options: Any) -> None:
         super().__init__(name, role, options)
-        self._vocabulary: tuple[JSON, pa.Array] | None = None
+        self._vocabulary: tuple[JSON, Vocabulary] | None = None
 
     def partial(self, values: pa.Array) -> Counts:
         """How often each value occurs in some rows."""
@@ -55,28 +57,29 @@ class CategoryFeature(TabularFeature):
     def finish(self, state: Counts) -> JSON:
         """The vocabulary. Raises DataError if there is no value, or an output has one class
         alone."""
-        ranked, counts = state.ranked()
-        if not len(ranked):
+        found, counts = state.ranked()
+        if not len(found):
             raise DataError(
                 f"Column {self.name!r} has no value in any row, and a category feature needs some. "
                 "Fill the column, or remove the feature."
             )
-        found = dict(zip(ranked.to_pylist(), counts.tolist(), strict=True))
-        missing = self._fill(found, state.missing)
-        labels, rows = self._select(found)
+        found, counts, missing = self._filled(found, counts, state.missing)
+        labels, rows = self._select(found, counts)
         if self.role == "output" and len(labels) < 2:
             raise DataError(
                 f"Column {self.name!r} has one class only, {labels[0]!r}, and an output needs two. "
                 "Give data with more classes, or predict another column."
             )
-        code = {label: index for index, label in enumerate(labels)}
-        unknown = code.get(UNKNOWN, NO_CLASS)
+        unknown = 0 if labels[0] == UNKNOWN else NO_CLASS
+        code = unknown
+        if missing is not None and missing in labels:
+            code = labels.index(missing)
         metadata: JSON = {
             "idx2str": labels,
             "counts": rows,
             "vocab_size": len(labels),
             "unknown": unknown,
-            "missing": unknown if missing is None else code.get(missing, unknown),
+            "missing": code,
         }
         if self.role == "output":
             given = getattr(self.options.loss, "class_weights", None)
@@ -98,38 +101,57 @@ class CategoryFeature(TabularFeature):
 
     def decode(self, codes: np.ndarray, metadata: JSON) -> pa.Array:
         """The label of each code: utf8 [n]."""
-        return self._labels(metadata).take(from_numpy(np.asarray(codes)))
+        return self._labels(metadata).labels.take(from_numpy(np.asarray(codes)))
 
     def network(self) -> CategoryNetwork:
         return CategoryNetwork(self)
 
-    def _fill(self, found: dict[str, int], missing: int) -> str | None:
-        """Count missing rows as what they are filled with; returns that label."""
+    def _filled(
+        self, labels: pa.Array, counts: np.ndarray, missing: int
+    ) -> tuple[pa.Array, np.ndarray, str | None]:
+        """Ranked labels and counts with missing rows counted as what they are filled with, and that
+        label."""
         label, preprocessing = None, self.options.preprocessing
         if self.missing == "fill_with_const":
             label = clean(strings([preprocessing.fill_value]), preprocessing.lowercase)[0].as_py()
         elif self.missing == "fill_with_mode":
-            label = next(iter(found))
+            label = labels[0].as_py()
         if label is not None and missing:
-            found[label] = found.get(label, 0) + missing
-        return label
+            place = _place(labels, label)
+            if place < 0:
+                labels = pa.concat_arrays([labels, strings([label])])
+                counts = np.append(counts, 0)
+            counts = counts.copy()
+            counts[place] += missing
+            labels, counts = ranked(labels, counts)
+        return labels, counts, label
 
-    def _select(self, found: dict[str, int]) -> tuple[list[str], list[int]]:
-        """Labels by code and their counts: at most `most_common`, and `<UNK>` before them if
-        there is to be one."""
-        has_unknown, unknown = UNKNOWN in found, found.pop(UNKNOWN, 0)
-        ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-        kept = ranked[: self.options.preprocessing.most_common]
-        if self.role == "input" or has_unknown or len(kept) < len(ranked):
-            kept = [(UNKNOWN, unknown + sum(count for _, count in ranked[len(kept) :])), *kept]
-        return [label for label, _ in kept], [count for _, count in kept]
+    def _select(self, labels: pa.Array, counts: np.ndarray) -> tuple[list[str], list[int]]:
+        """Labels by code and their counts: at most `most_common` of the ranked ones, and `<UNK>`
+        before them if there is to be one."""
+        place, unknown = _place(labels, UNKNOWN), 0
+        if place >= 0:
+            unknown = int(counts[place])
+            others = np.flatnonzero(np.arange(len(labels)) != place)
+            labels, counts = labels.take(from_numpy(others)), counts[others]
+        limit = self.options.preprocessing.most_common
+        most = len(labels) if limit is None else min(limit, len(labels))
+        kept, rows = labels[:most].to_pylist(), counts[:most].tolist()
+        if self.role == "input" or place >= 0 or most < len(labels):
+            return [UNKNOWN, *kept], [unknown + int(counts[most:].sum()), *rows]
+        return kept, rows
 
-    def _labels(self, metadata: JSON) -> pa.Array:
-        """The vocabulary as an array, kept for the next block."""
+    def _labels(self, metadata: JSON) -> Vocabulary:
+        """The vocabulary, kept for the next block."""
         kept = self._vocabulary
         if kept is None or kept[0] is not metadata:
-            kept = self._vocabulary = (metadata, strings(metadata["idx2str"]))
+            kept = self._vocabulary = (metadata, Vocabulary(metadata["idx2str"]))
         return kept[1]
+
+
+def _place(labels: pa.Array, label: str) -> int:
+    """Where a label stands, or -1."""
+    return int(pc.index(labels, strings([label])[0]).as_py())
 
 
 def class_weights(

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from distcore_data.arrow import from_numpy, strings
 from distcore_tabular.columns import filled, null_mask, plain
+from distcore_tabular.lookup import Vocabulary
 
 COMPACT_AT = 1 << 16
 """Entries kept as they come before they are merged into distinct ones."""
@@ -62,14 +63,8 @@ class Counts:
         return Counts(((labels, counts),), merged.missing, len(labels))
 
     def ranked(self) -> tuple[pa.Array, np.ndarray]:
-        """Distinct strings and their counts, the most frequent first, equally frequent ones in
-        code point order."""
-        labels, counts = self._distinct()
-        order = pc.sort_indices(
-            pa.table({"label": labels, "count": from_numpy(counts)}),
-            sort_keys=[("count", "descending"), ("label", "ascending")],
-        )
-        return labels.take(order), counts[plain(order)]
+        """Distinct strings and their counts, see `ranked`."""
+        return ranked(*self._distinct())
 
     def _distinct(self) -> tuple[pa.Array, np.ndarray]:
         if not self.pieces:
@@ -80,6 +75,16 @@ class Counts:
             plain(labels.indices), np.concatenate([counts for _, counts in self.pieces])
         )
         return labels.dictionary, counts.astype(np.int64)
+
+
+def ranked(labels: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+    """Strings and their counts, the most frequent first, equally frequent ones in code point
+    order."""
+    order = pc.sort_indices(
+        pa.table({"label": labels, "count": from_numpy(counts)}),
+        sort_keys=[("count", "descending"), ("label", "ascending")],
+    )
+    return labels.take(order), counts[plain(order)]
 
 
 def as_dictionary(values: pa.Array) -> pa.DictionaryArray:
@@ -108,10 +113,10 @@ def gather(values: pa.DictionaryArray, table: np.ndarray) -> pa.Array:
     return pc.take(from_numpy(table), indices, boundscheck=False)
 
 
-def find(labels: pa.Array, vocabulary: pa.Array, unknown: int) -> np.ndarray:
-    """`positions`; of labels that are not there, those of the same whole number: a frame has 3.0
-    where a file has 3, as soon as one row of the column has no value."""
-    found = positions(labels, vocabulary, unknown)
+def find(labels: pa.Array, vocabulary: Vocabulary, unknown: int) -> np.ndarray:
+    """The position of each label; of labels that are not there, those of the same whole number: a
+    frame has 3.0 where a file has 3, as soon as one row of the column has no value. int32 [n]."""
+    found = vocabulary.positions(labels, unknown)
     rest = np.flatnonzero(found == unknown)
     if len(rest):
         left = labels.take(from_numpy(rest))
@@ -120,11 +125,5 @@ def find(labels: pa.Array, vocabulary: pa.Array, unknown: int) -> np.ndarray:
         other = pc.if_else(
             whole, longer, pc.replace_substring_regex(left, r"^(-?[0-9]+)\.0$", r"\1")
         )
-        found[rest] = positions(other, vocabulary, unknown)
+        found[rest] = vocabulary.positions(other, unknown)
     return found
-
-
-def positions(labels: pa.Array, vocabulary: pa.Array, unknown: int) -> np.ndarray:
-    """Each label's position in the vocabulary, `unknown` if it is not in it: int32
-    [len(labels)]."""
-    return filled(pc.index_in(labels, value_set=vocabulary), unknown)

@@ -52,11 +52,14 @@ def from_numpy(values: np.ndarray) -> pa.Array:
 
 def strings(values: Sequence[str]) -> pa.Array:
     """Some strings as utf8 [n]."""
-    encoded = [value.encode() for value in values]
-    ends = np.zeros(len(encoded) + 1, np.int32)
-    np.cumsum([len(each) for each in encoded], out=ends[1:], dtype=np.int32)
+    text = "".join(values)
+    content, sized = text.encode(), values
+    if not text.isascii():  # a character is not always a byte
+        sized = [value.encode() for value in values]  # type: ignore[misc]
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, sized), np.int32, len(values)), out=ends[1:])
     return pa.Array.from_buffers(
-        pa.utf8(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+        pa.utf8(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(content)]
     )
 
 

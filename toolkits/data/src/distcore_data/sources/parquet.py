@@ -19,8 +19,8 @@ from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.parquet_files import (
     checked_batches,
     column_paths,
-    delta_columns,
     open_file,
+    plain_columns,
 )
 from distcore_data.sources.parquet_groups import JoinedGroups, ParquetPartition
 from distcore_data.sources.tables import (
@@ -106,7 +106,7 @@ class ParquetSource(FileSource):
             for name, raw in self._raw.items()
             if raw == "category" and name in numbers and is_text(self._types[name])
         }
-        dictionaries = sorted(set(texts) - delta_columns(groups, texts))
+        dictionaries = sorted(set(texts) - plain_columns(groups, texts))
         strings = [
             numbers[name] for name, raw in self._raw.items() if raw == "string" and name in numbers
         ]

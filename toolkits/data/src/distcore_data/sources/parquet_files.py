@@ -15,6 +15,9 @@ from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import refuse_foreign, words_of
 from distcore_data.sources.fetch import existing
 
+SMALL_BYTES = 1 << 19
+"""Bytes of a column chunk that may be read in either way."""
+
 SUFFIXES = (".parquet", ".parq", ".pq")
 
 
@@ -88,11 +91,21 @@ def checked_batches(
         ) from error
 
 
-def delta_columns(groups: Sequence[pq.RowGroupMetaData], numbers: Mapping[str, int]) -> set[str]:
-    """Those of some columns, given by the numbers of their leaves, with an encoding that Arrow
-    cannot read into a dictionary."""
+def plain_columns(groups: Sequence[pq.RowGroupMetaData], numbers: Mapping[str, int]) -> set[str]:
+    """Those of some columns, given by the numbers of their leaves, that are not to be read into a
+    dictionary: Arrow cannot (DELTA encodings), or it takes ten times as long as decoding the texts
+    (the writer gave its dictionary up, so that most texts lie plain)."""
     return {
         name
         for name, number in numbers.items()
-        if any("DELTA" in each for group in groups for each in group.column(number).encodings)
+        if any(_is_plain(group.column(number)) for group in groups)
     }
+
+
+def _is_plain(chunk: pq.ColumnChunkMetaData) -> bool:
+    # A code has at most 20 bits, a plain text at least its 4 bytes of length. Writers give up at
+    # 1 MiB.
+    size = chunk.total_uncompressed_size
+    if size > SMALL_BYTES and size > 4 * chunk.num_values:
+        return True
+    return any("DELTA" in each for each in chunk.encodings)

@@ -64,7 +64,8 @@ def typed(
     number is asked for.
     """
     if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+        # Combining copies even if there is but one chunk.
+        values = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):
             values = values.chunk(0) if values.num_chunks else pa.array([], values.type)
     if raw == "number":
