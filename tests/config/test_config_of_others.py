@@ -121,7 +121,7 @@ def test_a_plugin_that_cannot_be_asked_stops_the_reading_and_can_be_blocked(
 # ------------------------------------------------------------------ sections
 
 SECTION = """
-    from distcore_core.config.base_options import Count, Options
+    from distcore_data.base_options import Count, Options
     from distcore_core.hooks import hookimpl
     from pydantic import Field
 

@@ -334,6 +334,14 @@ def init(parser: argparse.ArgumentParser) -> None:
 
 def plugins(parser: argparse.ArgumentParser) -> None:
     """Of `plugins`."""
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("lock",),
+        help="lock: write names, versions and hashes of what is installed; with DISTCORE_LOCK "
+        "naming that file, nothing else is imported as a plugin",
+    )
+    flag(parser, "output", metavar="FILE", help="where the lock goes; default: distcore.lock")
     flag(parser, "json", action="store_true", help="print JSON, an object a row")
     flag(
         parser,
@@ -343,7 +351,7 @@ def plugins(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="deadline for one plugin's import",
     )
-    examples(parser, "plugins", "plugins --json")
+    examples(parser, "plugins", "plugins --json", "plugins lock --output distcore.lock")
 
 
 def doctor(parser: argparse.ArgumentParser) -> None:

@@ -95,18 +95,38 @@ def writable(path: Path) -> Iterator[None]:
 
 
 def plugins(arguments: Namespace) -> int:
-    """A row for each plugin: role, name, distribution, version, state and error."""
+    """A row for each plugin: role, name, distribution, version, state and error; or their lock."""
     from dataclasses import asdict
 
     from distcore.workflow.listing import rows, together
     from distcore_core.registry.manager import Plugins
 
+    if arguments.action == "lock":
+        return lock(Path(arguments.output or "distcore.lock"))
     found = rows(Plugins(), seconds=arguments.timeout)
     if arguments.json:
         print(json.dumps([asdict(row) for row in found], indent=2))
     else:
         header = ("ROLE", "NAME", "DISTRIBUTION", "VERSION", "STATE", "ERROR")
         print(table([header, *(tuple(asdict(row).values()) for row in together(found))]))
+    return 0
+
+
+def lock(path: Path) -> int:
+    """Write the lock of every installed distribution that offers a plugin and is not blocked, and
+    import none."""
+    from distcore_core.registry.index import all_offers, blocked_by_environment
+    from distcore_core.registry.lock import VARIABLE, files_of
+
+    blocked, found = set(blocked_by_environment()), {}
+    for offer in (offer for of_kind in all_offers().values() for offer in of_kind):
+        if offer.distribution not in blocked:
+            files = files_of(offer.distribution)
+            found[offer.distribution] = {"version": offer.version, "files": files}
+    write(path, json.dumps({"distributions": found}, indent=2, sort_keys=True) + "\n")
+    number = sum(len(each["files"]) for each in found.values())
+    print(f"Wrote {path}: {len(found)} distributions, {number} files.")
+    print(f"It holds for whatever has it in the environment: export {VARIABLE}={path.absolute()}")
     return 0
 
 

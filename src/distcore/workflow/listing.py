@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from distcore.workflow.probe import ask
 from distcore_core.contracts import ROLES
 from distcore_core.registry.index import Offer, all_offers
+from distcore_core.registry.lock import locked
 from distcore_core.registry.manager import Plugins
 
 IMPORT_SECONDS = 10.0
@@ -17,7 +18,8 @@ IMPORT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Row:
-    """One line of `distcore plugins`. state: ok, broken or blocked; error: why it is broken."""
+    """One line of `distcore plugins`. state: ok, broken or blocked; error: why it is broken, or
+    blocked by no name."""
 
     role: str
     name: str
@@ -40,7 +42,11 @@ def rows(
     kinds = kinds or (*ROLES, *sorted(every.keys() - ROLES.keys()))
     offers = [offer for kind in kinds for offer in every.get(kind, ())]
     wanted = [offer for offer in offers if not plugins.is_blocked(offer)]
-    found = {_key(offer): _row(offer, "blocked") for offer in offers if plugins.is_blocked(offer)}
+    found = {
+        _key(offer): _row(offer, "blocked", _why(offer))
+        for offer in offers
+        if plugins.is_blocked(offer)
+    }
     for offer in _duplicates(wanted):
         others = [
             each
@@ -65,6 +71,11 @@ def together(found: Sequence[Row]) -> list[Row]:
         key = (row.role, row.distribution, row.version, row.name if alone else "", row.error)
         rows[key] = replace(row, name=f"{rows[key].name}, {row.name}") if key in rows else row
     return list(rows.values())
+
+
+def _why(offer: Offer) -> str:
+    lock = locked()
+    return "" if lock is None or offer.distribution in lock else "not in the lock"
 
 
 def _key(offer: Offer) -> tuple[str, ...]:

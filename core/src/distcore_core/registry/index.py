@@ -16,6 +16,7 @@ from typing import Any
 
 from distcore_core.contracts.roles import singular
 from distcore_core.errors import PluginConflict, PluginNotFound
+from distcore_core.registry.lock import GROUPS, locked
 
 _OFFERED = {
     "distcore-local": "backends:local processors:local loaders:packed trainers:local "
@@ -40,9 +41,6 @@ INSTALL_HINTS: Mapping[str, str] = {
     each: name for name, offered in _OFFERED.items() for each in offered.split()
 }
 """The one place where core names plugins: what to `pip install` for a name that nobody offers."""
-
-GROUPS = "distcore."
-"""What the name of every entry-point group of ours begins with."""
 
 DEFAULTS: Mapping[str, str] = {
     "backends": "local",
@@ -106,7 +104,12 @@ class Installed:
         return [offer for offer in self._every.get(kind, ()) if not self.is_blocked(offer)]
 
     def is_blocked(self, offer: Offer) -> bool:
-        return bool(self.block & {offer.name, f"{offer.kind}:{offer.name}", offer.distribution})
+        """Whether it is not used: it is blocked, or a lock does not name its distribution."""
+        lock = locked()
+        unknown = lock is not None and offer.distribution not in lock
+        return unknown or bool(
+            self.block & {offer.name, f"{offer.kind}:{offer.name}", offer.distribution}
+        )
 
     def names(self, kind: str) -> list[str]:
         return sorted({offer.name for offer in self.offers(kind)})
@@ -131,7 +134,7 @@ class Installed:
         if blocked:
             parts = [
                 f"{role.capitalize()} {name!r} is installed but blocked (plugins.block or "
-                "DISTCORE_BLOCK)."
+                "DISTCORE_BLOCK), or not in the lock (DISTCORE_LOCK)."
             ]
         near = difflib.get_close_matches(name, installed, n=2)
         if near:

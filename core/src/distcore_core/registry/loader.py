@@ -17,14 +17,16 @@ from distcore_core.contracts import API_VERSION
 from distcore_core.contracts.roles import singular
 from distcore_core.errors import PluginBroken, PluginIncompatible
 from distcore_core.registry.index import Offer
+from distcore_core.registry.lock import refuse_changed
 
 IMPORT_SECONDS = 60.0
 """How long a plugin that the config asked for may take to import before the run stops."""
 
 
 def load(offer: Offer) -> types.ModuleType:
-    """The plugin's module. Raises PluginBroken for whatever goes wrong in it, PluginIncompatible
-    by its API."""
+    """The plugin's module. Raises PluginBroken for whatever goes wrong in it and for files that
+    are not as they were locked, PluginIncompatible by its API."""
+    refuse_changed(offer)
     module = _imported(offer)
     check_api(offer, module)
     return module

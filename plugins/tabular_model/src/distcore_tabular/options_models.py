@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args
 
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, create_model
 
-from distcore_core.config.base_options import Options
 from distcore_core.contracts import Role
 from distcore_core.registry.manager import Plugins
+from distcore_data.base_options import Options
 from distcore_data.members import with_members
 from distcore_tabular import options, options_network, options_text
 from distcore_tabular import options_parts as parts

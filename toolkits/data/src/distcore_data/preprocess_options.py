@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from distcore_core.config.base_options import Count, NonNegative, NotBoolean, Options
+from distcore_data.base_options import Count, NonNegative, NotBoolean, Options
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
 
 NEEDS_COLUMN = ("stratify", "datetime", "hash")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from distcore_core.config.base_options import Count, NonNegative, NotBoolean, Options
+from distcore_data.base_options import Count, NonNegative, NotBoolean, Options
 from distcore_search.space import AnySpace
 
 Split = Literal["training", "train", "validation", "test"]

@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic import Field
 
-from distcore_core.config.base_options import Options
 from distcore_core.contracts import JSON
 from distcore_core.hooks import hookimpl
 from distcore_core.io.seals import sealed, unsealed
+from distcore_data.base_options import Options
 
 log = logging.getLogger("distcore")
 

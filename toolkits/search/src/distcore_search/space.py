@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from distcore_core.config.base_options import NotBoolean, Options
 from distcore_core.contracts import Axis
+from distcore_data.base_options import NotBoolean, Options
 
 Number = Annotated[float, NotBoolean]
 Integer = Annotated[int, NotBoolean]

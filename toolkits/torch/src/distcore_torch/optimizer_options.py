@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from distcore_core.config.base_options import Beta, Count, Fraction, NonNegative, Options
+from distcore_data.base_options import Beta, Count, Fraction, NonNegative, Options
 
 
 class SGD(Options):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
-from distcore_core.config.base_options import Count, Fraction, NonNegative, Options, Whole
+from distcore_data.base_options import Count, Fraction, NonNegative, Options, Whole
 
 
 class Scheduling(Options):

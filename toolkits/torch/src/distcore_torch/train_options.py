@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from distcore_core.config.base_options import (
+from distcore_core.registry.manager import Plugins
+from distcore_data.base_options import (
     Count,
     Fraction,
     NonNegative,
@@ -15,7 +16,6 @@ from distcore_core.config.base_options import (
     Options,
     Whole,
 )
-from distcore_core.registry.manager import Plugins
 from distcore_data.members import with_members
 from distcore_torch.optimizer_options import MODELS, Adam, Optimizer
 from distcore_torch.roles import OPTIMIZER, SCHEDULE

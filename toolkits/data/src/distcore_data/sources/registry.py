@@ -167,8 +167,8 @@ def _named(format_: str | None, plugins: Plugins) -> str:
     known = f"Installed are: {', '.join(installed)}."
     if any(offer.name == name for offer in all_offers().get(SOURCE.kind, ())):
         raise DataError(
-            f"Data format {name!r} is installed but blocked (plugins.block or DISTCORE_BLOCK). "
-            f"{known}"
+            f"Data format {name!r} is installed but blocked (plugins.block, DISTCORE_BLOCK or "
+            f"DISTCORE_LOCK). {known}"
         )
     if name in ELSEWHERE:
         raise DataError(

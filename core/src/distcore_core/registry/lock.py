@@ -1,0 +1,81 @@
+"""A lock: the distributions that may be imported as plugins, with the sha256 of each of their
+files. DISTCORE_LOCK names its file, which `distcore plugins lock` writes.
+
+A variable of the environment, because a lock must hold before a config is read, for commands that
+read none, and in every process that a run starts.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distcore_core.errors import PluginBroken
+
+if TYPE_CHECKING:
+    from distcore_core.registry.index import Offer
+
+VARIABLE = "DISTCORE_LOCK"
+GROUPS = "distcore."
+"""What the name of every entry-point group of ours begins with."""
+
+
+def locked() -> Mapping[str, Mapping[str, str]] | None:
+    """{distribution: {file: sha256}} of the lock in force; None if there is none."""
+    path = os.environ.get(VARIABLE)
+    return _read(path) if path else None
+
+
+@functools.lru_cache(maxsize=1)
+def _read(path: str) -> Mapping[str, Mapping[str, str]]:
+    try:
+        given = json.loads(Path(path).read_text("utf-8"))["distributions"]
+        return {name: dict(each["files"]) for name, each in given.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise PluginBroken(
+            f"{path}, which {VARIABLE} names, is no lock that can be read: {error}. Write it with "
+            f"`distcore plugins lock --output {path}`, or unset {VARIABLE}."
+        ) from error
+
+
+def refuse_changed(offer: Offer) -> None:
+    """Raises PluginBroken if a lock is in force and a file of the distribution is not as it
+    says."""
+    lock = locked()
+    if lock is None:
+        return
+    then, now = lock.get(offer.distribution, {}), files_of(offer.distribution)
+    changed = sorted(each for each in then.keys() | now.keys() if then.get(each) != now.get(each))
+    if changed:
+        raise PluginBroken(
+            f"{offer.who} is not as {os.environ[VARIABLE]} says: {', '.join(changed[:3])}"
+            f"{f' and {len(changed) - 3} more' if changed[3:] else ''} changed since it was "
+            "locked. Reinstall it; if the change is meant, write the lock again with `distcore "
+            "plugins lock`."
+        )
+
+
+@functools.cache
+def files_of(distribution: str) -> dict[str, str]:
+    """{file: sha256} of a distribution's entry points and of all that lies in its packages, but for
+    what Python compiled. Nothing of it is imported."""
+    found = metadata.distribution(distribution)
+    entries = [each.module for each in found.entry_points if each.group.startswith(GROUPS)]
+    listed = [name.split("/")[0].removesuffix(".py") for name in map(str, found.files or ())]
+    tops = {each.partition(".")[0] for each in entries} | set(filter(str.isidentifier, listed))
+    digests = {"entry_points.txt": sha256(repr(sorted(found.entry_points)).encode()).hexdigest()}
+    for spec in map(importlib.util.find_spec, sorted(tops - {"__pycache__"})):
+        roots = list((spec and spec.submodule_search_locations) or ())
+        for root in map(Path, roots or filter(None, [spec and spec.origin])):
+            for path in root.rglob("*") if root.is_dir() else [root]:
+                if path.is_file() and "__pycache__" not in path.parts:
+                    name = path.relative_to(root.parent).as_posix()
+                    digests[name] = sha256(path.read_bytes()).hexdigest()
+    return digests
