@@ -4,12 +4,10 @@ are told in words."""
 import errno
 import hashlib
 import os
-from pathlib import Path
 
 import pytest
 import xxhash
 
-from distcore_core.errors import CacheError, CheckpointError, UserError
 from distcore_core.io.atomic import (
     DirectoryBuilder,
     commit_directory,
@@ -19,7 +17,6 @@ from distcore_core.io.atomic import (
     write_new_file,
 )
 from distcore_core.io.digest import Digest, digest_file
-from distcore_core.io.os_errors import explained, human_bytes
 
 
 @pytest.fixture
@@ -195,47 +192,3 @@ def test_remove_directory_takes_the_name_away_first(tmp_path, calls):
     assert calls[0][0] == "rename"
     assert list(tmp_path.iterdir()) == []
     remove_directory(tmp_path / "a")
-
-
-@pytest.mark.parametrize(
-    ("number", "kind", "words"),
-    [
-        (errno.ENOSPC, CheckpointError, "There is no room for the checkpoint"),
-        (errno.EDQUOT, CheckpointError, "There is no room for the checkpoint"),
-        (errno.EROFS, UserError, "cannot be written"),
-        (errno.EACCES, UserError, "cannot be written"),
-        (errno.EIO, CheckpointError, "failed"),
-    ],
-)
-def test_storage_errors_say_where_and_what_to_do(tmp_path, number, kind, words):
-    with (
-        pytest.raises(kind) as caught,
-        explained(
-            tmp_path, "the checkpoint", CheckpointError, advice="set another output_directory"
-        ),
-    ):
-        raise OSError(number, os.strerror(number))
-    text = str(caught.value)
-    assert words in text
-    assert str(tmp_path) in text
-    assert text.endswith("or set another output_directory.")
-
-
-def test_a_full_disk_is_told_with_what_is_free(tmp_path):
-    with (
-        pytest.raises(CacheError, match=r"[0-9.]+ .B of [0-9.]+ .B are free"),
-        explained(tmp_path / "missing", "it"),
-    ):
-        Path("/dev/full").write_bytes(b"1")
-
-
-def test_errors_that_are_not_asked_for_pass_through(tmp_path):
-    with pytest.raises(FileNotFoundError), explained(tmp_path, "it", only={errno.ENOSPC}):
-        (tmp_path / "none").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2.5e12, "2.5 TB")]
-)
-def test_human_bytes(count, text):
-    assert human_bytes(count) == text

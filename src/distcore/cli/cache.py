@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from distcore.cli import flags
 from distcore.cli.table import table
 from distcore_core.errors import UserError
-from distcore_core.io.os_errors import human_bytes
+from distcore_data.os_errors import human_bytes
 
 if TYPE_CHECKING:
     from distcore_data.cache import Credentials

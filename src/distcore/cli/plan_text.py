@@ -8,7 +8,7 @@ from typing import Any
 
 from distcore.cli.table import table
 from distcore_core.contracts import JSON, SPLITS
-from distcore_core.io.os_errors import human_bytes
+from distcore_data.os_errors import human_bytes
 
 WIDTH = 12
 """Columns of the first word."""

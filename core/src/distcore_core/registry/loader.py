@@ -26,7 +26,7 @@ IMPORT_SECONDS = 60.0
 def load(offer: Offer) -> types.ModuleType:
     """The plugin's module. Raises PluginBroken for whatever goes wrong in it and for files that
     are not as they were locked, PluginIncompatible by its API."""
-    refuse_changed(offer)
+    refuse_changed(offer.distribution, offer.who)
     module = _imported(offer)
     check_api(offer, module)
     return module

@@ -15,12 +15,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distcore_core.errors import PluginBroken
-
-if TYPE_CHECKING:
-    from distcore_core.registry.index import Offer
 
 VARIABLE = "DISTCORE_LOCK"
 GROUPS = "distcore."
@@ -45,17 +41,17 @@ def _read(path: str) -> Mapping[str, Mapping[str, str]]:
         ) from error
 
 
-def refuse_changed(offer: Offer) -> None:
+def refuse_changed(distribution: str, who: str) -> None:
     """Raises PluginBroken if a lock is in force and a file of the distribution is not as it
-    says."""
+    says. who: it, for people."""
     lock = locked()
     if lock is None:
         return
-    then, now = lock.get(offer.distribution, {}), files_of(offer.distribution)
+    then, now = lock.get(distribution, {}), files_of(distribution)
     changed = sorted(each for each in then.keys() | now.keys() if then.get(each) != now.get(each))
     if changed:
         raise PluginBroken(
-            f"{offer.who} is not as {os.environ[VARIABLE]} says: {', '.join(changed[:3])}"
+            f"{who} is not as {os.environ[VARIABLE]} says: {', '.join(changed[:3])}"
             f"{f' and {len(changed) - 3} more' if changed[3:] else ''} changed since it was "
             "locked. Reinstall it; if the change is meant, write the lock again with `distcore "
             "plugins lock`."
@@ -73,7 +69,8 @@ def files_of(distribution: str) -> dict[str, str]:
     digests = {"entry_points.txt": sha256(repr(sorted(found.entry_points)).encode()).hexdigest()}
     for spec in map(importlib.util.find_spec, sorted(tops - {"__pycache__"})):
         roots = list((spec and spec.submodule_search_locations) or ())
-        for root in map(Path, roots or filter(None, [spec and spec.origin])):
+        single = [spec.origin] if spec and spec.origin and not roots else []
+        for root in map(Path, [*roots, *single]):
             for path in root.rglob("*") if root.is_dir() else [root]:
                 if path.is_file() and "__pycache__" not in path.parts:
                     name = path.relative_to(root.parent).as_posix()

@@ -8,7 +8,7 @@ from typing import Any
 
 from distcore_core.errors import TrainingError
 from distcore_core.hooks import hookimpl
-from distcore_core.io.os_errors import explained
+from distcore_data.os_errors import explained
 
 
 class Report:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from distcore.workflow.partitioned.packed import Found, unpacked
 from distcore_core.errors import DistcoreError, StoreError, TrainingError, UserError
-from distcore_core.io.os_errors import explained
 from distcore_data import stores
 from distcore_data.locks import locked_if_free
+from distcore_data.os_errors import explained
 from distcore_data.stores.local import LocalStore
 
 FOLDER = "predictions.parts"

@@ -17,7 +17,7 @@ import pyarrow.types as pt
 
 from distcore_core.errors import TrainingError, UserError
 from distcore_core.io.atomic import write_file
-from distcore_core.io.os_errors import explained
+from distcore_data.os_errors import explained
 from distcore_torch.batch import Batch, Layout
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from distcore_core.contracts import (
 )
 from distcore_core.errors import CacheError
 from distcore_core.io.atomic import Digest, write_new_file
-from distcore_core.io.os_errors import explained
 from distcore_data.arrow import from_numpy
 from distcore_data.cache.manifest import (
     INLINE_BYTES,
@@ -36,6 +35,7 @@ from distcore_data.cache.manifest import (
     file_name,
 )
 from distcore_data.cache.syncer import Syncer
+from distcore_data.os_errors import explained
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins

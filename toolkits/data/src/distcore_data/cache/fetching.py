@@ -11,10 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
 from distcore_core.errors import CacheError
-from distcore_core.io.os_errors import FULL, explained
 from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.manifest import REBUILD, FileEntry, Manifest
 from distcore_data.fast_digest import PassingDigest
+from distcore_data.os_errors import FULL, explained
 from distcore_data.stores import Seen, Store
 
 AHEAD_FILES, AHEAD_BYTES = 8, 256 << 20

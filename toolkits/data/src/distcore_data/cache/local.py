@@ -28,10 +28,10 @@ from distcore_core.io.atomic import (
     commit_directory,
     remove_directory,
 )
-from distcore_core.io.os_errors import FULL, explained
 from distcore_data.cache.builder import ADVICE, CacheBuilder
 from distcore_data.cache.manifest import KEY, KEY_LENGTH, REBUILD
 from distcore_data.locks import locked, locked_if_free
+from distcore_data.os_errors import FULL, explained
 
 if TYPE_CHECKING:
     from distcore_core.registry.manager import Plugins

@@ -29,11 +29,11 @@ from distcore_core.contracts import PluginRef
 from distcore_core.errors import CacheError, StoreError
 from distcore_core.io.atomic import Digest
 from distcore_core.io.digest import HashingFile
-from distcore_core.io.os_errors import explained
 from distcore_data.cache.builder import CacheBuilder
 from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.manifest import MANIFEST, REBUILD, VERSION
 from distcore_data.cache.opening import damage_of
+from distcore_data.os_errors import explained
 from distcore_data.stores import Store
 from distcore_data.stores.bucket import Bucket
 from distcore_data.stores.lease import Lease

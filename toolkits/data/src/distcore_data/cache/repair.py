@@ -21,7 +21,6 @@ from distcore_core.contracts import PluginRef
 from distcore_core.errors import CacheError, StoreError
 from distcore_core.io.atomic import Digest, building_name, move_file, remove_directory
 from distcore_core.io.digest import HashingFile
-from distcore_core.io.os_errors import FULL, explained
 from distcore_data.cache import Cache, remove
 from distcore_data.cache.builder import CacheBuilder
 from distcore_data.cache.files import DAMAGED, CacheFiles, noted_damage
@@ -29,6 +28,7 @@ from distcore_data.cache.manifest import REBUILD, FileEntry, Manifest
 from distcore_data.cache.opening import files_of, with_metadata
 from distcore_data.cache.remote import LEASE, BucketBuilder
 from distcore_data.locks import locked
+from distcore_data.os_errors import FULL, explained
 from distcore_data.stores import Store
 from distcore_data.stores.lease import Lease
 from distcore_data.stores.local import LocalStore

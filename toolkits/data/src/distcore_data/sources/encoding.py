@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from distcore_core.errors import DataError
-from distcore_core.io.os_errors import FULL
+from distcore_data.os_errors import FULL
 from distcore_data.sources.fetch import Workplace, no_room
 from distcore_data.sources.ranges import line_number
 

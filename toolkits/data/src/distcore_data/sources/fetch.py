@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from distcore_core.errors import DataError
-from distcore_core.io.os_errors import FULL, human_bytes, room
+from distcore_data.os_errors import FULL, human_bytes, room
 
 PIECE = 1 << 22
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}

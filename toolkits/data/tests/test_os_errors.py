@@ -1,0 +1,99 @@
+"""What is said of a disk: that it is full, or that it takes no more files, which the system
+calls by one name."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distcore_core.errors import CacheError, CheckpointError, UserError
+from distcore_data.os_errors import explained, human_bytes
+
+FILL = """
+import sys
+from pathlib import Path
+from distcore_data.os_errors import explained
+from distcore_core.errors import CacheError
+
+try:
+    with explained(sys.argv[1], "the cache"):
+        for number in range(100):
+            Path(sys.argv[1], str(number)).write_bytes(bytes(int(sys.argv[2])))
+except CacheError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "said"),
+    [
+        ("nr_inodes=10", 0, "it takes no more files: all of its 10 inodes are used"),
+        ("size=64k", 8192, "of 65.5 kB are free"),
+    ],
+)
+def test_inodes_are_not_called_bytes(tmp_path: Path, options: str, size: int, said: str) -> None:
+    words = (
+        f'mount -t tmpfs -o {options} none {tmp_path} && {sys.executable} -c "$0" {tmp_path} {size}'
+    )
+    for command in (["unshare", "-m"], ["unshare", "-rm"]):
+        if (
+            shutil.which("unshare") is None
+            or subprocess.run([*command, "true"], capture_output=True).returncode
+        ):
+            continue
+        done = subprocess.run([*command, "sh", "-c", words, FILL], capture_output=True, text=True)
+        if "mount" in done.stderr:
+            continue
+        assert done.returncode == 0, done.stderr
+        assert "no space left on device; " in done.stdout.lower()
+        assert said in done.stdout
+        return
+    pytest.skip("no mount namespace is allowed here")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (errno.ENOSPC, CheckpointError, "There is no room for the checkpoint"),
+        (errno.EDQUOT, CheckpointError, "There is no room for the checkpoint"),
+        (errno.EROFS, UserError, "cannot be written"),
+        (errno.EACCES, UserError, "cannot be written"),
+        (errno.EIO, CheckpointError, "failed"),
+    ],
+)
+def test_storage_errors_say_where_and_what_to_do(tmp_path, number, kind, words):
+    with (
+        pytest.raises(kind) as caught,
+        explained(
+            tmp_path, "the checkpoint", CheckpointError, advice="set another output_directory"
+        ),
+    ):
+        raise OSError(number, os.strerror(number))
+    text = str(caught.value)
+    assert words in text
+    assert str(tmp_path) in text
+    assert text.endswith("or set another output_directory.")
+
+
+def test_a_full_disk_is_told_with_what_is_free(tmp_path):
+    with (
+        pytest.raises(CacheError, match=r"[0-9.]+ .B of [0-9.]+ .B are free"),
+        explained(tmp_path / "missing", "it"),
+    ):
+        Path("/dev/full").write_bytes(b"1")
+
+
+def test_errors_that_are_not_asked_for_pass_through(tmp_path):
+    with pytest.raises(FileNotFoundError), explained(tmp_path, "it", only={errno.ENOSPC}):
+        (tmp_path / "none").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2.5e12, "2.5 TB")]
+)
+def test_human_bytes(count, text):
+    assert human_bytes(count) == text
