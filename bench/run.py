@@ -27,6 +27,8 @@ from setting import HERE, Bench
 
 STAGES = (
     "preprocess",
+    "shapes",
+    "growth",
     "formats",
     "store",
     "dask",

@@ -32,6 +32,9 @@ from distcore_data.sources.tables import (
 from distcore_data.sources.times import finest, unit_of
 from distcore_data.sources.values import is_text
 
+MOST_JOINED = 256
+"""Row groups of a partition at most: each takes some 100 kB of Arrow's buffers, however small."""
+
 ROW_BYTES = {"number": 8, "category": 4, "string": 4}
 """Of a decoded value: a double, a code, and an offset beside the text."""
 
@@ -152,7 +155,8 @@ class ParquetSource(FileSource):
         for file, layout in zip(self.files, self._layouts, strict=True):
             for group, (rows, row_bytes) in enumerate(layout.groups):
                 size = rows * row_bytes
-                if not layout.joins(before) or filled + size > target_bytes:
+                full = filled + size > target_bytes or len(waiting) == MOST_JOINED
+                if full or not layout.joins(before):
                     flush()
                     filled = 0.0
                 parts = [
