@@ -24,6 +24,7 @@ from distcore_core.io.seals import sealed, unsealed
 from distcore_data.cache import SHARD_ROWS, Cache, cache_key, ensure_cache, open_cache, verify
 from distcore_data.cache import files as cache_files
 from distcore_data.cache import reader as cache_reader
+from distcore_data.locks import locked_if_free
 
 KEY = "0123abcd"
 FORMAT = PluginRef(kind="caches", name="parquet", options={})
@@ -173,6 +174,18 @@ def test_a_second_call_hits_and_touches_nothing(cache):
     assert ensure_cache(cache.directory, KEY, FORMAT, refuse, on_hit=hits.append) == cache
     assert hits == [cache]
     assert content(cache.directory) == before
+
+
+def test_a_hit_removes_the_lock_of_a_build_that_was_killed_after_it_had_committed(cache):
+    lock = Path(cache.directory, f"{KEY}.lock")
+    lock.touch()
+    with locked_if_free(lock) as free:
+        assert free
+        ensure_cache(cache.directory, KEY, FORMAT, refuse)
+        assert lock.exists()
+    lock.touch()
+    ensure_cache(cache.directory, KEY, FORMAT, refuse)
+    assert not lock.exists()
 
 
 def test_only_the_cache_is_left(cache):

@@ -19,7 +19,7 @@ from distcore_core.io.atomic import remove_directory
 from distcore_core.io.digest import digest_open
 from distcore_data.cache.builder import CacheBuilder
 from distcore_data.cache.files import CacheFiles
-from distcore_data.cache.local import build_here
+from distcore_data.cache.local import build_here, sweep_lock
 from distcore_data.cache.manifest import (
     CACHE_VERSION,
     KEY,
@@ -178,6 +178,8 @@ def ensure_cache(
             built = build_here(
                 cache.folder, format, build, plugins, damage=damage, on_wait=say_waiting
             )
+    elif not cache.in_bucket:
+        sweep_lock(cache.folder)
     if not built and on_hit is not None:
         on_hit(cache)
     return cache

@@ -15,7 +15,7 @@ import errno
 import logging
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +74,16 @@ def build_here(
         _sweep(directory, key)
         _build(folder, format, build, plugins)
     return True
+
+
+def sweep_lock(folder: Path) -> None:
+    """Remove the lock of a build that was killed right after it had committed its cache; a hit
+    takes none."""
+    lock = folder.with_name(f"{folder.name}.lock")
+    with suppress(OSError):  # somebody else's folder, perhaps
+        if lock.exists():
+            with locked_if_free(lock):  # whoever holds it removes it
+                pass
 
 
 # ------------------------------------------------------------------ inside
