@@ -58,7 +58,12 @@ class ParquetPartition:
 
     def _rows(self) -> pa.Table:
         if self.stop - self.start < self.rows:
-            return _cursor(self).take(self.start, self.stop)
+            found = _cursor(self).take(self.start, self.stop)
+            if found is None:  # another thread took these rows since we chose the cursor
+                found = _Cursor(self).take(self.start, self.stop)
+            if found is None:
+                raise pa.ArrowInvalid(f"rows {self.start} to {self.stop} are not in it")
+            return found
         file = open_file(self.file.path, self.file.shown, self.dictionaries)
         table = file.read_row_group(
             self.group, columns=[name for name, _ in self.raw], use_threads=False
@@ -110,8 +115,8 @@ class _Cursor:
         """Whether the rows from `start` are still to come."""
         return start >= (self._ready[0][0] if self._ready else self._position)
 
-    def take(self, start: int, stop: int) -> pa.Table:
-        """The rows [start, stop) as a table."""
+    def take(self, start: int, stop: int) -> pa.Table | None:
+        """The rows [start, stop) as a table; None if some of them were taken already."""
         with self.lock:
             while self._position < stop:
                 batch = next(self._batches, None)
@@ -134,6 +139,8 @@ class _Cursor:
                     rest.append((first, batch.slice(0, low - first)))
                 if high < last:
                     rest.append((high, batch.slice(high - first)))
+            if sum(each.num_rows for each in pieces) < stop - start:
+                return None
             self._ready = rest
             if self._position == self._rows:
                 self._batches = iter(())  # the decoder's buffers are needed no more
