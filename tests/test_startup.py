@@ -106,6 +106,40 @@ def test_preprocessing_loads_neither_torch_nor_pandas(tmp_path) -> None:
     assert not modules_after(code) & ({"torch", "pandas"} | ENGINES)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "feather"])
+def test_preprocessing_of_typed_formats_loads_no_pandas_either(tmp_path, kind) -> None:
+    """Numbers with gaps, NaN among them; a category with a label once; texts, one of them
+    missing."""
+    import pyarrow as pa
+    import pyarrow.feather as feather
+    import pyarrow.parquet as pq
+
+    rows = [
+        {
+            "n": None if row % 7 == 0 else row / 3,
+            "c": f"c{row % 5}" if row else "NA",
+            "t": None if row == 9 else f"Some words, {row % 11}",
+            "y": row % 2,
+        }
+        for row in range(60)
+    ]
+    path = tmp_path / f"data.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        rows[3]["n"] = float("nan")
+        write = pq.write_table if kind == "parquet" else feather.write_feather
+        write(pa.Table.from_pylist(rows), path)
+    code = (
+        "import distcore\n"
+        "inputs = [{'name': 'n', 'type': 'number'}, {'name': 'c', 'type': 'category'}, "
+        "{'name': 't', 'type': 'text', 'encoder': {'type': 'embed'}}]\n"
+        "config = {'input_features': inputs, 'output_features': [{'name': 'y', 'type': 'binary'}]}\n"
+        f"distcore.preprocess(config, dataset={str(path)!r})"
+    )
+    assert not modules_after(code) & {"torch", "pandas"}
+
+
 def test_a_local_experiment_loads_no_engine_and_no_compiler(tmp_path) -> None:
     code = preprocess_code(tmp_path).replace(
         "distcore.preprocess(config, dataset=data)",

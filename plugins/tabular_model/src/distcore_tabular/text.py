@@ -16,6 +16,7 @@ import pyarrow as pa
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.arrow import flags, from_numpy, strings
 from distcore_data.members import make_named
 from distcore_tabular import tokenizers
 from distcore_tabular.feature import TabularFeature
@@ -108,13 +109,13 @@ class TokenizedFeature(TabularFeature):
             fill = next(iter(tokenizers.most_common(state.texts, 1)), unknown)
         if fill in (unknown, UNKNOWN):
             return state, [unknown]
-        tokens = self.tokens(pa.array([fill], pa.string()))
+        tokens = self.tokens(strings([fill]))
         if state.missing:
             once = tokenizers.count(tokens)
             added = tokenizers.Counts(once.tokens, once.counts * state.missing)
             longest = max(state.longest, len(tokens.places))
             state = state._replace(counts=tokenizers.merge(state.counts, added), longest=longest)
-        return state, tokens.words.take(pa.array(tokens.places)).to_pylist()
+        return state, tokens.words.take(from_numpy(tokens.places)).to_pylist()
 
     def codes(
         self, values: pa.Array, metadata: JSON, unknown: int
@@ -125,7 +126,7 @@ class TokenizedFeature(TabularFeature):
         codes = tokenizers.codes_of(tokens, metadata["idx2str"], unknown)
         if values.null_count == 0:
             return codes, tokens.lengths
-        missing = np.asarray(values.is_null())
+        missing = flags(values.is_null())
         fill = np.array(metadata["fill"], np.int32)
         lengths = np.where(missing, len(fill), tokens.lengths)
         is_fill = np.repeat(missing, lengths)
@@ -199,4 +200,4 @@ class EncoderNetwork:
 def lists(values: np.ndarray, lengths: np.ndarray) -> pa.Array:
     """A List<int32> array of rows of the given lengths."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, pa.int32()))
+    return pa.ListArray.from_arrays(from_numpy(offsets), from_numpy(values))

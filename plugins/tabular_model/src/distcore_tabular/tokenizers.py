@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_core.errors import PluginBroken
+from distcore_data.arrow import flags, from_numpy, strings, to_numpy
+from distcore_tabular.columns import filled
 
 SPACE = r"\p{Z}\x09-\x0d\x1c-\x1f\x{85}"
 """Inside of an RE2 class: what Python's str.isspace calls a space (bidirectional WS, B, S, and
@@ -55,7 +57,7 @@ def tokenize(
     if len(present) == len(texts):
         return tokens
     lengths = np.zeros(len(texts), np.int64)
-    lengths[np.asarray(texts.is_valid())] = tokens.lengths
+    lengths[flags(texts.is_valid())] = tokens.lengths
     return Tokens(tokens.words, tokens.places, np.concatenate([[0], np.cumsum(lengths)]))
 
 
@@ -159,15 +161,15 @@ def _checked(lists: object, texts: int) -> pa.Array:
 def _of_lists(lists: pa.Array) -> Tokens:
     """A list array without its empty strings."""
     values = lists.flatten()
-    offsets = np.asarray(lists.offsets, dtype=np.int64)
-    kept = pc.not_equal(values, "")
-    before = np.concatenate([[0], np.cumsum(np.asarray(kept))])
+    offsets = to_numpy(lists.offsets)
+    kept = pc.not_equal(values, strings([""]).cast(values.type)[0])
+    before = np.concatenate([[0], np.cumsum(flags(kept))])
     return _encoded(values.filter(kept), before[offsets - offsets[0]])
 
 
 def _encoded(values: pa.Array, offsets: np.ndarray) -> Tokens:
     encoded = values.dictionary_encode()
-    return Tokens(encoded.dictionary, np.asarray(encoded.indices), offsets.astype(np.int64))
+    return Tokens(encoded.dictionary, to_numpy(encoded.indices), offsets.astype(np.int64))
 
 
 class Counts(NamedTuple):
@@ -190,7 +192,7 @@ def merge(left: Counts, right: Counts) -> Counts:
     """The counts of both."""
     tokens = pa.concat_arrays([left.tokens, right.tokens]).dictionary_encode()
     # Each half holds a token once, so that adding the right half's counts meets no place twice.
-    places = np.asarray(tokens.indices)
+    places = to_numpy(tokens.indices)
     counts = np.zeros(len(tokens.dictionary), np.int64)
     counts[places[: len(left.counts)]] = left.counts
     counts[places[len(left.counts) :]] += right.counts
@@ -199,16 +201,17 @@ def merge(left: Counts, right: Counts) -> Counts:
 
 def _sorted(tokens: pa.Array, counts: np.ndarray) -> Counts:
     order = pc.array_sort_indices(tokens)
-    return Counts(tokens.take(order), counts[np.asarray(order)])
+    return Counts(tokens.take(order), counts[to_numpy(order)])
 
 
 def most_common(counted: Counts, limit: int | None) -> list[str]:
     """Tokens by (most often first, then the token's bytes), at most `limit`."""
     order = np.argsort(-counted.counts, kind="stable")[:limit]
-    return counted.tokens.take(pa.array(order)).to_pylist()
+    return counted.tokens.take(from_numpy(order)).to_pylist()
 
 
 def codes_of(tokens: Tokens, vocabulary: list[str], unknown: int) -> np.ndarray:
     """The place of each token in the vocabulary, int32; `unknown` for one that is not in it."""
-    found = pc.index_in(tokens.words, value_set=pa.array(vocabulary, pa.large_string()))
-    return np.asarray(pc.fill_null(found, unknown), dtype=np.int32)[tokens.places]
+    known = strings(vocabulary).cast(pa.large_string())
+    found = pc.index_in(tokens.words, value_set=known)
+    return filled(found, unknown)[tokens.places]

@@ -121,7 +121,7 @@ def find(labels: pa.Array, vocabulary: Vocabulary, unknown: int) -> np.ndarray:
     if len(rest):
         left = labels.take(from_numpy(rest))
         whole = pc.match_substring_regex(left, r"^-?[0-9]+$")
-        longer = pc.binary_join_element_wise(left, ".0", "")
+        longer = pc.binary_join_element_wise(left, *strings([".0", ""]))
         other = pc.if_else(
             whole, longer, pc.replace_substring_regex(left, r"^(-?[0-9]+)\.0$", r"\1")
         )

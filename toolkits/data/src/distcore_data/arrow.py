@@ -81,3 +81,20 @@ def to_numpy(array: pa.Array) -> np.ndarray:
     if not len(array) or buffer is None:
         return np.zeros(0, TYPES[array.type])
     return np.frombuffer(buffer, TYPES[array.type])[array.offset : array.offset + len(array)]
+
+
+def flags(array: pa.Array) -> np.ndarray:
+    """Arrow's booleans as a bool vector [n]; null is False."""
+    if not len(array):
+        return np.zeros(0, bool)
+    valid, values = array.buffers()
+    found = _bits(values, array)
+    return found & _bits(valid, array) if array.null_count else found
+
+
+def _bits(buffer: pa.Buffer, array: pa.Array) -> np.ndarray:
+    """The bits of an array's rows, bool [n]."""
+    first = array.offset // 8
+    ones = np.unpackbits(np.frombuffer(buffer, np.uint8)[first:], bitorder="little")
+    start = array.offset - 8 * first
+    return ones[start : start + len(array)].view(bool)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from distcore_core.errors import DataError
+from distcore_data.arrow import flags, from_numpy, strings, to_numpy
 from distcore_data.sources.times import time_text, timestamp_text
 
 Raw = Literal["number", "category", "string"]
@@ -90,10 +91,9 @@ def _checked_numbers(
 ) -> pa.Array:
     numbers, bad = _numbers(values, null_values)
     if not finite(numbers):
-        plain = numbers.to_numpy(zero_copy_only=False)
-        infinite = np.isinf(plain)
+        infinite = flags(pc.is_inf(numbers))
         bad = infinite if bad is None else bad | infinite
-        numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
+        numbers = pc.if_else(pc.is_nan(numbers), _null(pa.float64()), numbers)
     if bad is not None and bad.any():
         row = int(np.argmax(bad))
         raise _not_a_number(values[row].as_py(), place(row), column)
@@ -142,8 +142,10 @@ def _numbers(values: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, 
 def _take_mask(mask: np.ndarray, indices: pa.Array) -> np.ndarray:
     if not len(mask):
         return np.zeros(len(indices), bool)
-    valid = np.asarray(indices.is_valid())
-    return mask[np.asarray(indices.fill_null(0))] & valid
+    found = np.zeros(len(indices), bool)
+    valid = flags(indices.is_valid())
+    found[valid] = mask[to_numpy(indices.drop_null().cast(pa.int64()))]
+    return found
 
 
 def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np.ndarray | None]:
@@ -157,10 +159,10 @@ def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np
     is_number = pc.match_substring_regex(trimmed, NUMBER, ignore_case=True)
     lower = pc.utf8_lower(trimmed)
     is_true, is_false = pc.equal(lower, "true"), pc.equal(lower, "false")
-    numbers = pc.if_else(is_number, trimmed, pa.scalar(None, pa.utf8())).cast(pa.float64())
+    numbers = pc.if_else(is_number, trimmed, _null(pa.utf8())).cast(pa.float64())
     numbers = pc.if_else(is_true, 1.0, pc.if_else(is_false, 0.0, numbers))
     bad = pc.invert(pc.or_(is_number, pc.or_(is_true, is_false)))
-    return numbers, np.asarray(bad.fill_null(False))
+    return numbers, flags(bad)
 
 
 # ------------------------------------------------------------------ categories and strings
@@ -175,12 +177,13 @@ def _categories(
     kept = _without(texts, null_values)
     if kept.null_count or len(pc.unique(kept)) < len(kept):
         return kept.take(indices).dictionary_encode()
-    plain = np.asarray(indices.drop_null())
+    plain = to_numpy(indices.drop_null())
     used = np.bincount(plain, minlength=len(kept)) > 0
     if used.all():
         return pa.DictionaryArray.from_arrays(indices, kept)
-    places = pa.array(np.cumsum(used, dtype=np.int32) - 1, pa.int32())
-    return pa.DictionaryArray.from_arrays(places.take(indices), kept.filter(pa.array(used)))
+    places = from_numpy(np.cumsum(used, dtype=np.int32) - np.int32(1))
+    labels = kept.take(from_numpy(np.flatnonzero(used)))
+    return pa.DictionaryArray.from_arrays(places.take(indices), labels)
 
 
 def _strings(values: pa.Array, null_values: tuple[str, ...], unit: str | None) -> pa.Array:
@@ -192,10 +195,14 @@ def _strings(values: pa.Array, null_values: tuple[str, ...], unit: str | None) -
 
 def _without(texts: pa.Array, null_values: Iterable[str]) -> pa.Array:
     """The texts with null spellings made null."""
-    missing = pc.is_in(texts, pa.array(list(null_values), pa.utf8()))
+    missing = pc.is_in(texts, strings(list(null_values)))
     if not pc.any(missing).as_py():
         return texts
-    return pc.if_else(missing, pa.scalar(None, texts.type), texts)
+    return pc.if_else(missing, _null(texts.type), texts)
+
+
+def _null(type_: pa.DataType) -> pa.Scalar:
+    return pa.nulls(1, type_)[0]
 
 
 def _texts(values: pa.Array, unit: str | None) -> pa.Array:
