@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from distcore_testing.backends import BackendSuite
     from distcore_testing.caches import CacheFormatSuite
     from distcore_testing.clusters import ClusterProcessorSuite
+    from distcore_testing.commands import CommandSuite
     from distcore_testing.executors import ExecutorSuite
     from distcore_testing.extensions import ExtensionSuite
     from distcore_testing.features import FeatureSuite
@@ -34,12 +35,17 @@ if TYPE_CHECKING:
     from distcore_testing.models import ModelSuite
     from distcore_testing.plugin import PluginSuite
     from distcore_testing.processors import ProcessorSuite
+    from distcore_testing.sections import ReportSectionSuite
+    from distcore_testing.sources import SourceSuite
+    from distcore_testing.splitters import SplitterSuite
+    from distcore_testing.stores import StoreSuite
     from distcore_testing.trainers import TrainerSuite
 
 __all__ = [
     "BackendSuite",
     "CacheFormatSuite",
     "ClusterProcessorSuite",
+    "CommandSuite",
     "ExecutorSuite",
     "ExtensionSuite",
     "FeatureSuite",
@@ -47,6 +53,10 @@ __all__ = [
     "ModelSuite",
     "PluginSuite",
     "ProcessorSuite",
+    "ReportSectionSuite",
+    "SourceSuite",
+    "SplitterSuite",
+    "StoreSuite",
     "TrainerSuite",
 ]
 
@@ -54,6 +64,7 @@ _MODULES = {
     "BackendSuite": "backends",
     "CacheFormatSuite": "caches",
     "ClusterProcessorSuite": "clusters",
+    "CommandSuite": "commands",
     "ExecutorSuite": "executors",
     "ExtensionSuite": "extensions",
     "FeatureSuite": "features",
@@ -61,6 +72,10 @@ _MODULES = {
     "ModelSuite": "models",
     "PluginSuite": "plugin",
     "ProcessorSuite": "processors",
+    "ReportSectionSuite": "sections",
+    "SourceSuite": "sources",
+    "SplitterSuite": "splitters",
+    "StoreSuite": "stores",
     "TrainerSuite": "trainers",
 }
 

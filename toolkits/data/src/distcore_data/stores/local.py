@@ -99,13 +99,15 @@ class LocalStore:
         return self.root / checked(name)
 
     def _plain(self, name: str) -> Path:
-        """The path, with no link among the folders below the root."""
+        """The path, with no link among the folders below the root, and no file."""
         path = self._path(name)
         for folder in path.parents:
             if folder == self.root:
                 break
             if folder.is_symlink():
                 raise OSError(f"{folder} is a link, not a folder")
+            if folder.is_file():
+                raise FileNotFoundError(f"{name}: {folder} is a file")
         return path
 
     def _made(self, name: str) -> Path:

@@ -1,0 +1,208 @@
+"""Data formats with a fault each: a line of JSON for each row, which names its columns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+from tests.mutants.harness import Mutants
+
+from distcore_core.contracts import SourceBase
+from distcore_core.errors import DataError
+from distcore_core.hooks import hookimpl
+from distcore_data import TableFormat
+from distcore_testing import SourceSuite
+
+
+def write(self, folder, table):
+    path = folder / "data.lines"
+    path.write_text(
+        "".join(json.dumps(row) + "\n" for row in [table.column_names, *table.to_pylist()])
+    )
+    return path
+
+
+DISTCORE_API = (1, 0)
+MUTANTS = Mutants("sources", SourceSuite, {"write": write, "damaged": False})
+
+
+class Wrapped(SourceBase):
+    """A source around another."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def rows(self):
+        return self.inner.rows()
+
+    def close(self):
+        self.inner.close()
+
+
+@MUTANTS.sound
+class Lines(TableFormat):
+    """A line of JSON for each row."""
+
+    def table(self, path, shown):
+        try:
+            names, *found = [json.loads(line) for line in path.read_text().splitlines()]
+            columns = {name: [row[name] for row in found] for name in names}
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{shown}: no lines of JSON: {error!r}.") from error
+        return pa.table(columns)
+
+    def wrapped(self, source):
+        return source
+
+    def open(self, given, raw):
+        return self.wrapped(super().open(given, raw))
+
+
+@MUTANTS.fault("test_every_row_comes_once_and_in_order_in_any_partitions", quick=True)
+class Short(Lines):
+    """Leaves out the last line."""
+
+    def table(self, path, shown):
+        found = super().table(path, shown)
+        return found.slice(0, max(0, found.num_rows - 1))
+
+
+@MUTANTS.fault("test_every_row_comes_once_and_in_order_in_any_partitions")
+class Once(Lines):
+    """Gives its partitions once."""
+
+    def wrapped(self, source):
+        class Given(Wrapped):
+            def partitions(self, target_bytes):
+                found, self.given = getattr(self, "given", None), True
+                return [] if found else self.inner.partitions(target_bytes)
+
+        return Given(source)
+
+
+@MUTANTS.fault("test_columns_come_as_they_were_asked_for")
+class Sorted(Lines):
+    """Gives columns in the order of the file."""
+
+    def open(self, given, raw):
+        return super().open(given, dict(sorted(raw.items())))
+
+
+@MUTANTS.fault("test_it_knows_its_rows_or_says_that_it_does_not")
+class Miscounting(Lines):
+    """Counts the line with the names."""
+
+    def wrapped(self, source):
+        class Counted(Wrapped):
+            def rows(self):
+                return sum(each.read().num_rows for each in self.inner.partitions(1 << 20)) + 1
+
+        return Counted(source)
+
+
+@MUTANTS.fault("test_spellings_of_missing_values_count")
+class Deaf(Lines):
+    """Hears nothing of what stands for a missing value."""
+
+    def open(self, given, raw):
+        options = given.options.model_copy(update={"null_values": ()})
+        return super().open(replace(given, options=options), raw)
+
+
+@MUTANTS.fault("test_a_sample_has_the_first_rows_and_every_column")
+class Generous(Lines):
+    """A sample is the whole file."""
+
+    def sample(self, given, rows):
+        return super().sample(given, 1 << 40)
+
+
+@MUTANTS.fault("test_a_digest_is_of_the_content_alone")
+class Stamped(Lines):
+    """A digest of the path."""
+
+    def wrapped(self, source):
+        class Named(Wrapped):
+            def digest(self):
+                return str(self.inner.files[0].path)
+
+        return Named(source)
+
+
+@MUTANTS.fault("test_a_digest_is_of_the_content_alone")
+class Sized(Lines):
+    """A digest of the number of rows."""
+
+    def wrapped(self, source):
+        class Counted(Wrapped):
+            def digest(self):
+                return str(sum(each.read().num_rows for each in self.inner.partitions(1 << 20)))
+
+        return Counted(source)
+
+
+@MUTANTS.fault("test_what_changes_while_it_is_open_is_told")
+class Trusting(Lines):
+    """Never looks whether the file is as it was."""
+
+    def wrapped(self, source):
+        class Calm(Wrapped):
+            def check_unchanged(self, content=True):
+                """It is."""
+
+        return Calm(source)
+
+
+@MUTANTS.fault("test_nothing_is_left_once_it_is_closed")
+class Littering(Lines):
+    """Keeps the file open."""
+
+    kept: list = []  # noqa: RUF012
+
+    def table(self, path, shown):
+        self.kept.append(open(path))  # noqa: SIM115 - the fault
+        return super().table(path, shown)
+
+
+@MUTANTS.fault("test_a_column_that_is_not_there_is_named")
+class Brittle(Lines):
+    """A column that is not there ends in a KeyError."""
+
+    def open(self, given, raw):
+        found = self.table(given.local, given.shown)
+        return super().open(
+            given,
+            {
+                found.column_names[found.column_names.index(each)]: kind
+                for each, kind in raw.items()
+            },
+        )
+
+
+@MUTANTS.fault("test_partitions_are_read_anywhere_in_any_order_at_once")
+class Bound(Lines):
+    """Its partitions hold a lock, and do not pickle."""
+
+    def wrapped(self, source):
+        class Locked(Wrapped):
+            def partitions(self, target_bytes):
+                import threading
+
+                found = list(self.inner.partitions(target_bytes))
+                for each in found:
+                    object.__setattr__(each, "lock", threading.Lock())
+                return found
+
+        return Locked(source)
+
+
+@hookimpl
+def distcore_make_member(kind, name):
+    made = MUTANTS.named(name)
+    return made and made()

@@ -1,0 +1,165 @@
+"""Stores with a fault each, around folders of this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.mutants.harness import Mutants
+
+from distcore_core.hooks import hookimpl
+from distcore_data.stores.local import LocalStore
+from distcore_data.stores.store import SMALL
+from distcore_testing import StoreSuite
+
+
+def address(self, folder):
+    return f"{self.name.replace('_', '-')}://{folder}/store"
+
+
+DISTCORE_API = (1, 0)
+MUTANTS = Mutants("stores", StoreSuite, {"address": address, "many": 50})
+
+
+@MUTANTS.sound
+class Shelf(LocalStore):
+    """A folder of this machine."""
+
+    def __init__(self, place, credentials):
+        super().__init__(Path(place.partition("://")[2]))
+        self.credentials = credentials
+
+
+@MUTANTS.fault("test_a_reader_sees_one_whole_object_while_it_is_replaced", quick=True)
+class Torn(Shelf):
+    """Writes where a reader may look meanwhile."""
+
+    def write(self, name, content):
+        with open(self._made(name), "wb") as file:
+            for start in range(0, len(content), 1000):
+                file.write(content[start : start + 1000])
+                file.flush()
+
+
+@MUTANTS.fault("test_of_all_who_create_a_name_one_wins")
+class Racing(Shelf):
+    """Looks whether a name is there, and then writes it."""
+
+    def create(self, name, content):
+        if self._path(name).exists():
+            return False
+        self.write(name, content)
+        return True
+
+
+@MUTANTS.fault("test_what_was_created_is_kept")
+class Replacing(Shelf):
+    """Creating a name replaces what has it."""
+
+    def create(self, name, content):
+        self.write(name, content)
+        return True
+
+
+@MUTANTS.fault("test_another_one_sees_what_is_there_now")
+class Caching(Shelf):
+    """Keeps its listing."""
+
+    def list(self, prefix=""):
+        if not hasattr(self, "kept"):
+            self.kept = super().list()
+        return {name: each for name, each in self.kept.items() if name.startswith(prefix)}
+
+
+@MUTANTS.fault("test_a_listing_gives_everything_below_a_prefix")
+class Flat(Shelf):
+    """A folder's listing leaves out what lies in folders below it."""
+
+    def list(self, prefix=""):
+        depth = prefix.count("/")
+        found = super().list(prefix)
+        return {name: each for name, each in found.items() if name.count("/") <= depth}
+
+
+@MUTANTS.fault("test_a_listing_of_many_is_whole")
+class Paged(Shelf):
+    """Gives the first page alone."""
+
+    def list(self, prefix=""):
+        return dict(sorted(super().list(prefix).items())[:40])
+
+
+@MUTANTS.fault("test_deleting_takes_these_objects_alone")
+class Sweeping(Shelf):
+    """Deletes whatever begins as a name does."""
+
+    def delete(self, names):
+        every = super().list()
+        super().delete([each for name in names for each in every if each.startswith(name)])
+
+
+@MUTANTS.fault("test_what_is_not_there_is_told_as_such")
+class Vague(Shelf):
+    """An object that is not there is empty."""
+
+    def read(self, name):
+        return super().read(name) if self._path(name).is_file() else b""
+
+
+@MUTANTS.fault("test_what_is_not_there_is_told_as_such")
+class Strict(Shelf):
+    """Deleting what is gone already is an error."""
+
+    def delete(self, names):
+        for name in names:
+            os.unlink(self._path(name))
+
+
+@MUTANTS.fault("test_what_is_written_is_read")
+class Translating(Shelf):
+    """Turns the ends of lines into this system's."""
+
+    def read(self, name):
+        return super().read(name).replace(b"\r\n", b"\n")
+
+
+@MUTANTS.fault("test_it_travels_to_workers")
+class Staying(Shelf):
+    """Holds a lock, which does not pickle."""
+
+    def __init__(self, place, credentials):
+        import threading
+
+        super().__init__(place, credentials)
+        self.lock = threading.Lock()
+
+
+@MUTANTS.fault("test_it_says_where_things_lie_and_no_secret")
+class Telling(Shelf):
+    """Shows what it was opened with."""
+
+    def __repr__(self):
+        return f"Telling({self.root}, {self.credentials and self.credentials.options})"
+
+
+@MUTANTS.fault("test_more_than_fits_is_refused_by_read_and_opened")
+class Greedy(Shelf):
+    """Reads whatever there is into memory."""
+
+    def read(self, name):
+        path = self._path(name)
+        return path.read_bytes() if path.stat().st_size > SMALL else super().read(name)
+
+
+@MUTANTS.fault("test_places_do_not_see_each_other")
+class Merged(Shelf):
+    """Forgets where its address ends."""
+
+    def __init__(self, place, credentials):
+        super().__init__(place.partition("-more")[0], credentials)
+
+
+@hookimpl
+def distcore_make_member(kind, name, context):
+    made = MUTANTS.named(name)
+    return made and made(**context)

@@ -1,0 +1,184 @@
+"""What every section of the report must hold: HTML that is whole and loads nothing, with whatever
+the file holds escaped."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distcore_core.contracts import JSON
+from distcore_core.io.seals import sealed
+from distcore_core.registry.manager import Plugins
+
+EVIL = '<script>alert(\'&amp;"1")</script>'
+"""A text that would act if it stood in the page as it is."""
+
+VOID = frozenset(
+    [
+        "area",
+        "base",
+        "br",
+        "col",
+        "embed",
+        "hr",
+        "img",
+        "input",
+        "link",
+        "meta",
+        "source",
+        "track",
+        "wbr",
+    ]
+)
+FETCHED = re.compile(
+    r"""(src|href|data|poster|action|xlink:href)\s*=\s*["']?\s*(https?:|//|ftp:)"""
+    r"""|@import|url\(\s*["']?\s*(https?:|//)""",
+    re.IGNORECASE,
+)
+"""What a browser would load from elsewhere."""
+
+
+class ReportSectionSuite:
+    """Subclass with `name` and `content()`: what the section's file holds after a run, as JSON.
+
+    keeps: texts of the content that must stand in the page.
+    """
+
+    name: str
+    keeps: tuple[str, ...] = ()
+
+    def content(self) -> JSON:
+        raise AssertionError("the subclass gives content()")
+
+    def place(self, folder: Path) -> None:
+        """Write the file as whoever makes it does: with a digest of itself."""
+        (folder / self.make().file).write_bytes(sealed(self.content()))
+
+    def make(self) -> Any:
+        from distcore_report.roles import REPORT_SECTION
+
+        return Plugins().make(REPORT_SECTION, self.name)
+
+    def drawn(self, content: JSON | None = None) -> str:
+        return "\n".join(self.make().draw(self.content() if content is None else content))
+
+    def test_it_says_which_file_and_where(self) -> None:
+        made = self.make()
+        assert isinstance(made.file, str)
+        assert made.file.endswith(".json")
+        assert Path(made.file).name == made.file, "a file of the run's own folder"
+        assert isinstance(made.order, int)
+
+    def test_it_draws_pieces_of_html_that_are_whole(self) -> None:
+        """Every tag is closed in its turn, so that the sections after it look as they should."""
+        pieces = list(self.make().draw(self.content()))
+        assert pieces, "it draws nothing"
+        assert all(isinstance(each, str) for each in pieces)
+        assert unclosed("".join(pieces)) == []
+        for text in self.keeps:
+            assert text in "".join(pieces)
+
+    def test_the_page_holds_no_script_and_loads_nothing(self) -> None:
+        """It is opened from a disk, by people who do not know who wrote it."""
+        text = self.drawn()
+        assert not re.search(r"<\s*(script|iframe|object|embed|link|base)\b", text, re.IGNORECASE)
+        assert not FETCHED.search(text)
+        assert not re.search(r"<[^>]*\son[a-z]+\s*=", text, re.IGNORECASE)
+
+    def test_what_the_file_holds_is_escaped(self) -> None:
+        """Every text of it in turn: names of columns and classes are a dataset's."""
+        content = self.content()
+        for path, _ in texts_of(content):
+            changed = with_text(content, path, EVIL)
+            try:
+                text = self.drawn(changed)
+            except (KeyError, ValueError, TypeError):
+                continue  # a text that means something is refused, which the page tells
+            assert "<script" not in text.lower(), f"{path} is not escaped"
+            assert unclosed(text) == [], f"{path} is not escaped"
+
+    def test_drawing_changes_nothing_and_is_the_same_again(self) -> None:
+        content = self.content()
+        before = copy.deepcopy(content)
+        made = self.make()
+        first = "".join(made.draw(content))
+        assert content == before
+        assert "".join(made.draw(content)) == first
+        assert self.drawn(json.loads(json.dumps(content))) == "\n".join(self.make().draw(before))
+
+    def test_it_stands_in_the_report_if_its_file_is_there(self, tmp_path: Path) -> None:
+        pytest.importorskip("distcore_report")
+        from distcore_report.page import render
+
+        self.place(tmp_path)
+        page = render(tmp_path)
+        for piece in self.make().draw(self.content()):
+            assert piece in page
+        assert unclosed(page) == []
+
+
+class _Tags(HTMLParser):
+    """Which tags are open, and which were closed that were not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+        elif tag not in VOID:
+            self.wrong.append(f"/{tag}")
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        """Closed at once, as in SVG."""
+
+
+def unclosed(text: str) -> list[str]:
+    """Tags that are not closed, or closed out of turn."""
+    parser = _Tags()
+    parser.feed(text)
+    parser.close()
+    return [*parser.open, *parser.wrong]
+
+
+def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Every text of JSON, keys too, with the way to it."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield (*path, ("key", key)), key
+            yield from texts_of(each, (*path, key))
+    elif isinstance(value, list):
+        for at, each in enumerate(value):
+            yield from texts_of(each, (*path, at))
+    elif isinstance(value, str):
+        yield path, value
+
+
+def with_text(value: Any, path: tuple[Any, ...], text: str) -> Any:
+    """The JSON with another text at a place."""
+    if not path:
+        return text
+    first, *rest = path
+    if isinstance(first, tuple):
+        return {(text if key == first[1] else key): each for key, each in value.items()}
+    if isinstance(value, dict):
+        return {
+            key: with_text(each, tuple(rest), text) if key == first else each
+            for key, each in value.items()
+        }
+    return [
+        with_text(each, tuple(rest), text) if at == first else each for at, each in enumerate(value)
+    ]

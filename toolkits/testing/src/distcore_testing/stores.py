@@ -1,0 +1,233 @@
+"""What every store must hold: objects whole or not there, one winner of those who create a name,
+listings of what is there now, no credentials shown."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distcore_core.contracts import Credentials
+from distcore_data.stores import open_store
+from distcore_data.stores.store import SMALL, Stat, Store
+
+CANARY = "canary-secret-0815"
+"""What no text may show."""
+
+THREADS = 8
+
+
+class StoreSuite:
+    """Subclass with `name` (the scheme) and `address(folder)`.
+
+    address: of an empty place; two folders have two. credentials: for `open_store`. many: objects
+    that a listing must give whole. large: False if 64 MiB are too many to be written here.
+    """
+
+    name: str
+    credentials: Credentials | None = None
+    many = 1100
+    large = True
+
+    def address(self, folder: Path) -> str:
+        raise AssertionError("the subclass gives address()")
+
+    def open(self, address: str) -> Store:
+        return open_store(address, self.credentials)
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return self.open(self.address(tmp_path))
+
+    # -------------------------------------------------------------- one object
+
+    @pytest.mark.parametrize("content", [b"", b"a", bytes(range(256)) * 8192, b"\r\n\x00\xff"])
+    def test_what_is_written_is_read(self, store: Store, content: bytes) -> None:
+        store.write("a/object.bin", content)
+        assert store.read("a/object.bin") == content
+        with store.open("a/object.bin", len(content)) as file:
+            assert file.read() == content
+        assert store.list()["a/object.bin"].bytes == len(content)
+
+    def test_a_file_is_put_in_place_of_what_was_there(self, store: Store, tmp_path: Path) -> None:
+        """Also by a shorter one; the file stays."""
+        path = tmp_path / "local"
+        for content in (b"the first, which is longer", b"the second", b""):
+            path.write_bytes(content)
+            store.put("object", path)
+            assert store.read("object") == content
+            assert path.read_bytes() == content
+        with pytest.raises(FileNotFoundError):
+            store.put("object", tmp_path / "no such file")
+        assert store.read("object") == b""
+
+    def test_an_opened_object_is_a_local_file(self, store: Store) -> None:
+        content = bytes(range(256)) * 1000
+        store.write("object", content)
+        blocks: list[tuple[int, bytes]] = []
+        with store.open(
+            "object", len(content), lambda start, block: blocks.append((start, block))
+        ) as file:
+            assert file.fileno() >= 0
+            assert file.seek(1000) == 1000
+            assert file.read(10) == content[1000:1010]
+            assert file.seek(0, 2) == len(content)
+        at = 0
+        for start, block in blocks:
+            at = start if start == 0 else at
+            assert start == at, "blocks come in order"
+            assert block == content[start : start + len(block)]
+            at += len(block)
+        assert not blocks or at == len(content)
+
+    def test_what_is_not_there_is_told_as_such(self, store: Store) -> None:
+        """By FileNotFoundError, which nothing else is told by; deleting it is fine."""
+        store.write("folder/object", b"x")
+        for name in ("nothing", "folder/obj", "folder/object/below"):
+            with pytest.raises(FileNotFoundError):
+                store.read(name)
+            with pytest.raises(FileNotFoundError):
+                store.open(name, 1)
+        store.delete(["nothing", "folder/obj"])
+        assert list(store.list()) == ["folder/object"]
+
+    def test_more_than_fits_is_refused_by_read_and_opened(
+        self, store: Store, tmp_path: Path
+    ) -> None:
+        if not self.large:
+            pytest.skip("a large object is not written here")
+        path = tmp_path / "large"
+        with open(path, "wb") as file:
+            file.truncate(SMALL + 1)
+        store.put("large", path)
+        with pytest.raises(OSError, match="bytes") as told:
+            store.read("large")
+        assert not isinstance(told.value, FileNotFoundError)
+        with store.open("large", SMALL + 1) as opened:
+            assert opened.seek(0, 2) == SMALL + 1
+
+    # -------------------------------------------------------------- many objects
+
+    def test_a_listing_gives_everything_below_a_prefix(self, store: Store) -> None:
+        names = {"a/1", "a/b/2", "ab/3", "a.json", "b"}
+        for name in names:
+            store.write(name, name.encode())
+        assert set(store.list()) == names
+        assert set(store.list("a/")) == {"a/1", "a/b/2"}
+        assert set(store.list("nothing/")) == set()
+        for name, stat in store.list().items():
+            assert isinstance(stat, Stat)
+            assert stat.bytes == len(name)
+            assert stat.modified >= 0
+
+    def test_a_listing_of_many_is_whole(self, store: Store) -> None:
+        """Stores answer with a page at a time."""
+        names = [f"many/{number:05d}" for number in range(self.many)]
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(lambda name: store.write(name, b"x"), names))
+        assert sorted(store.list("many/")) == names
+        store.delete(iter(names[1:]))
+        assert list(store.list()) == names[:1]
+
+    def test_deleting_takes_these_objects_alone(self, store: Store) -> None:
+        for name in ("a", "ab", "b/c", "b/cd", "b/c.d"):
+            store.write(name, b"x")
+        store.delete(each for each in ("a", "b/c"))
+        assert set(store.list()) == {"ab", "b/cd", "b/c.d"}
+
+    def test_another_one_sees_what_is_there_now(self, tmp_path: Path) -> None:
+        """Nothing is kept between calls."""
+        address = self.address(tmp_path)
+        mine, other = self.open(address), self.open(address)
+        assert mine.list() == {}
+        other.write("object", b"first")
+        assert list(mine.list()) == ["object"]
+        assert mine.read("object") == b"first"
+        other.write("object", b"second, longer")
+        assert mine.read("object") == b"second, longer"
+        assert mine.list()["object"].bytes == 14
+        other.delete(["object"])
+        assert mine.list() == {}
+        with pytest.raises(FileNotFoundError):
+            mine.read("object")
+        assert mine.create("object", b"third")
+
+    def test_places_do_not_see_each_other(self, tmp_path: Path) -> None:
+        """Also if one's address begins as the other's does."""
+        address = self.address(tmp_path)
+        mine, other, below = (self.open(address + end) for end in ("", "-more", "/below"))
+        mine.write("object", b"mine")
+        other.write("object", b"other")
+        below.write("object", b"below")
+        assert mine.read("object") == b"mine"
+        assert other.read("object") == b"other"
+        assert set(other.list()) == set(below.list()) == {"object"}
+        assert set(mine.list()) == {"object", "below/object"}
+
+    # -------------------------------------------------------------- at once
+
+    def test_of_all_who_create_a_name_one_wins(self, tmp_path: Path) -> None:
+        """What decides between processes that build one cache."""
+        address = self.address(tmp_path)
+        for number in range(5):
+            barrier = threading.Barrier(THREADS)
+
+            def attempt(mine: int, name: str = f"name-{number}", gate: Any = barrier) -> bool:
+                store = self.open(address)
+                gate.wait()
+                return store.create(name, f"by {mine}".encode())
+
+            with ThreadPoolExecutor(THREADS) as pool:
+                won = list(pool.map(attempt, range(THREADS)))
+            assert won.count(True) == 1
+            assert self.open(address).read(f"name-{number}") == f"by {won.index(True)}".encode()
+
+    def test_what_was_created_is_kept(self, store: Store) -> None:
+        assert store.create("name", b"first") is True
+        assert store.create("name", b"second") is False
+        assert store.read("name") == b"first"
+        store.write("written", b"x")
+        assert store.create("written", b"y") is False
+        store.delete(["name"])
+        assert store.create("name", b"second") is True
+        assert store.read("name") == b"second"
+
+    def test_a_reader_sees_one_whole_object_while_it_is_replaced(self, store: Store) -> None:
+        contents = [bytes([number]) * (100_000 + number) for number in range(4)]
+        store.write("object", contents[0])
+        done = threading.Event()
+
+        def write() -> None:
+            for number in range(40):
+                store.write("object", contents[number % 4])
+            done.set()
+
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(write)
+            while not done.is_set() and not writing.done():
+                assert store.read("object") in contents
+            writing.result()
+        assert list(store.list()) == ["object"], "something is left of the writing"
+
+    # -------------------------------------------------------------- what people and workers see
+
+    def test_it_travels_to_workers(self, tmp_path: Path) -> None:
+        store = self.open(self.address(tmp_path))
+        store.write("object", b"x")
+        # A store that this very process pickled: nothing is read from disk.
+        again = pickle.loads(pickle.dumps(store))  # noqa: S301
+        assert again.read("object") == b"x"
+        assert again.url == store.url
+
+    def test_it_says_where_things_lie_and_no_secret(self, tmp_path: Path) -> None:
+        address = self.address(tmp_path)
+        store = open_store(address, Credentials({"key": CANARY, "secret": CANARY}))
+        assert isinstance(store.url, str)
+        assert store.where("folder/object").endswith("folder/object")
+        assert len({store.where("a"), store.where("b")}) == 2
+        for text in (store.url, store.where("object"), repr(store), str(store)):
+            assert CANARY not in text
