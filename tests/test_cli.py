@@ -240,3 +240,23 @@ def test_an_option_of_a_plugins_command_may_have_the_name_of_one_that_ludwig_has
     monkeypatch.syspath_prepend(tmp_path)
     assert cli.main(["halve", "--split", "8"]) == 0
     assert capsys.readouterr().out == "4\n"
+
+
+def test_help_names_the_commands_of_others_and_imports_none_of_them(
+    tmp_path: Path,
+    distribution: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    distribution(tmp_path, "halve-it", "raise RuntimeError", kind="commands", entry="halve")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--help"])
+    assert ended.value.code == 0
+    told = capsys.readouterr().out
+    assert "halve          (a command of halve-it 1.0)" in told
+    assert told.count("    report  ") == 1
+    monkeypatch.setenv("DISTCORE_BLOCK", "halve-it")
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    assert "halve" not in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import pyarrow as pa
@@ -185,6 +186,17 @@ class Brittle(Lines):
         )
 
 
+class LockedPart:
+    """A partition that one thread reads at a time."""
+
+    def __init__(self, inner):
+        self.inner, self.lock = inner, threading.Lock()
+
+    def read(self):
+        with self.lock:
+            return self.inner.read()
+
+
 @MUTANTS.fault("test_partitions_are_read_anywhere_in_any_order_at_once")
 class Bound(Lines):
     """Its partitions hold a lock, and do not pickle."""
@@ -192,12 +204,7 @@ class Bound(Lines):
     def wrapped(self, source):
         class Locked(Wrapped):
             def partitions(self, target_bytes):
-                import threading
-
-                found = list(self.inner.partitions(target_bytes))
-                for each in found:
-                    object.__setattr__(each, "lock", threading.Lock())
-                return found
+                return [LockedPart(each) for each in self.inner.partitions(target_bytes)]
 
         return Locked(source)
 

@@ -14,7 +14,7 @@ from distcore_testing import StoreSuite
 
 
 def address(self, folder):
-    return f"{self.name.replace('_', '-')}://{folder}/store"
+    return f"{self.name}://bucket{folder}/store"
 
 
 DISTCORE_API = (1, 0)
@@ -26,7 +26,7 @@ class Shelf(LocalStore):
     """A folder of this machine."""
 
     def __init__(self, place, credentials):
-        super().__init__(Path(place.partition("://")[2]))
+        super().__init__(Path(place.partition("://bucket")[2]))
         self.credentials = credentials
 
 

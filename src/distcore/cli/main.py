@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> in
     _collect_seldom()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if _is_own(words):
-        parsed = parse(build_parser(), words)
+        parsed = parse(build_parser(listed=_asks_for_all(words)), words)
         return _guard(parsed.run, parsed, to_the_end)
 
     def run(_: argparse.Namespace) -> int:
@@ -177,29 +177,38 @@ def _of_config(option: str, words: Sequence[str]) -> str:
     return f" It is the config's: write --set {path}={'…' if value.startswith('-') else value}."
 
 
-def build_parser(offered: Offered | None = None) -> Parser:
-    """The parser of every command of our own, and of one that a plugin offers."""
+def build_parser(offered: Offered | None = None, listed: bool = False) -> Parser:
+    """The parser of every command of our own, and of one that a plugin offers.
+
+    listed: whether the commands of other plugins are told of, too."""
     parser = Parser(
         prog="distcore",
         description="One config, any engine, the same bits: preprocess, train, evaluate, predict "
         "from one YAML file.",
-        epilog="`distcore COMMAND --help` tells a command's options. `distcore plugins` lists the "
-        "commands of plugins.",
+        epilog="`distcore COMMAND --help` tells a command's options. `distcore plugins` lists all "
+        "that plugins offer.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    listed: list[tuple[str, Command | None, str]] = [
+    told: list[tuple[str, Command | None, str]] = [
         (name, each, each.help) for name, each in COMMANDS.items()
     ]
-    listed += [
+    told += [
         (name, None, text)
         for name, text in BY_PLUGINS.items()
         if offered is None or name != offered.name
     ]
     if offered is not None:
-        listed.append((offered.name, offered.command, offered.command.help))
-    for name, command, text in listed:
+        told.append((offered.name, offered.command, offered.command.help))
+    if listed:
+        from distcore.cli.of_others import commands_of_others
+
+        told += [
+            (name, None, text)
+            for name, text in commands_of_others({*COMMANDS, *BY_PLUGINS}).items()
+        ]
+    for name, command, text in told:
         aliases = ALIASES.get(name, [])
         inner = commands.add_parser(
             name, aliases=aliases, help=text, description=text, allow_abbrev=False
@@ -272,9 +281,8 @@ BY_PLUGINS: Mapping[str, str] = {
     "report": "write report.html from an experiment's folder",
     "cache": "list, verify and prune the caches of a folder or bucket",
 }
-"""What `--help` says of commands in the group `distcore.commands`.
-
-Reading the metadata of all that is installed, to ask their plugins, would take it as long again."""
+"""What `--help` says of our own commands in the group `distcore.commands`; of others it names who
+offers them (`of_others`), because asking them would import them."""
 
 
 class Offered(NamedTuple):
@@ -296,6 +304,11 @@ def offered_commands() -> list[Offered]:
         except PluginError:
             continue
     return found
+
+
+def _asks_for_all(words: Sequence[str]) -> bool:
+    """Whether every command is to be told of."""
+    return not words or words[0] in ("-h", "--help")
 
 
 def _is_own(words: Sequence[str]) -> bool:

@@ -48,6 +48,7 @@ begun = time.perf_counter()
 import distcore_core.registry.manager
 distcore_core.registry.manager.Plugins().names("backends")
 core = time.perf_counter() - begun
+{first}
 first, before, known = state(), set(sys.modules), time.perf_counter()
 sys.addaudithook(hook)
 """
@@ -61,21 +62,20 @@ print("MEASURED" + json.dumps(dict(seconds=seconds, core=core, modules=brought, 
 """
 
 
-def in_a_child(code: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run the code in a process of its own.
+def in_a_child(code: str, first: str = "") -> dict[str, Any]:
+    """Run the code in a process of its own. first: code that is run before, and does not count.
 
     Returns:
         {"seconds", "core": of importing core alone, "modules": brought, "started": processes,
         "written": files, "acted": on files and sockets, "changed": of the process, "printed"}.
     """
-    variables = {**os.environ, **(environment or {})}
-    variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
-        [sys.executable, "-c", AROUND + code + AFTER],
+        [sys.executable, "-c", AROUND.replace("{first}", first) + code + AFTER],
         capture_output=True,
         text=True,
         check=False,
-        env=variables,
+        env={**os.environ, "PYTHONPATH": paths},
         timeout=300,
     )
     assert done.returncode == 0, done.stderr

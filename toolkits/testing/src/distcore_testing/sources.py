@@ -79,8 +79,10 @@ class SourceSuite:
         self, place: str | Path, target_bytes: int
     ) -> None:
         source = self.open(place)
-        assert read(source, target_bytes) == rows().select(list(RAW)).to_pydict()
-        assert read(source, target_bytes) == read(source, 777), "the second time it is otherwise"
+        wanted = rows().select(list(RAW)).to_pydict()
+        assert read(source, target_bytes) == wanted
+        assert read(source, target_bytes) == wanted, "the second time it is otherwise"
+        assert read(source, 777) == wanted, "of another size they hold others"
         source.close()
 
     def test_columns_come_as_they_were_asked_for(self, place: str | Path) -> None:
@@ -141,7 +143,7 @@ class SourceSuite:
         """Neither of the path nor of the time; a value that differs is another."""
         table = rows(80)
         changed = table.set_column(0, "a", pa.array([0.5, *table["a"].to_pylist()[1:]]))
-        digests = []
+        digests: list[tuple[str, str]] = []
         for name, each in (("one", table), ("two", table), ("three", changed)):
             (tmp_path / name).mkdir()
             place = self.write(tmp_path / name, each)
