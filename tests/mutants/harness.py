@@ -140,8 +140,10 @@ class Mutants:
         return next((each.made for each in self.all if each.name == name), None)
 
     def _of(self, made: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings, with what is tried itself if it is found by no name."""
-        return dict(settings) if self.kind else {**settings, "made": staticmethod(made)}
+        """The settings, with what is tried itself if no entry point names it: a strategy."""
+        if self.kind:
+            return dict(settings)
+        return {**settings, "strategy": f"{made.__module__}:{made.__qualname__}"}
 
 
 def mutants(role: str) -> Mutants:

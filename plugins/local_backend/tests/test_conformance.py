@@ -2,7 +2,14 @@
 
 from typing import ClassVar
 
-from distcore_testing import BackendSuite, LoaderSuite, PluginSuite, ProcessorSuite, TrainerSuite
+from distcore_testing import (
+    BackendSuite,
+    LoaderSuite,
+    PluginSuite,
+    ProcessorSuite,
+    StrategySuite,
+    TrainerSuite,
+)
 
 
 class TestPlugin(PluginSuite):
@@ -33,6 +40,10 @@ class TestLoaderOfWindows(LoaderSuite):
         {**options, "fully_executed": True},
         {**options, "prefetch": 0},
     )
+
+
+class TestDataParallel(StrategySuite):
+    strategy = "distcore_local.data_parallel:DataParallel"
 
 
 class TestLocalTrainer(TrainerSuite):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from distcore_testing.sources import SourceSuite
     from distcore_testing.splitters import SplitterSuite
     from distcore_testing.stores import StoreSuite
+    from distcore_testing.strategies import StrategySuite
     from distcore_testing.trainers import TrainerSuite
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "SourceSuite",
     "SplitterSuite",
     "StoreSuite",
+    "StrategySuite",
     "TrainerSuite",
 ]
 
@@ -76,6 +78,7 @@ _MODULES = {
     "SourceSuite": "sources",
     "SplitterSuite": "splitters",
     "StoreSuite": "stores",
+    "StrategySuite": "strategies",
     "TrainerSuite": "trainers",
 }
 
