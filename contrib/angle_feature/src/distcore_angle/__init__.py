@@ -1,0 +1,1 @@
+"""Angles as a feature type of distcore."""

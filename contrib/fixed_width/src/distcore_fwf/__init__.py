@@ -1,0 +1,1 @@
+"""Fixed-width text as a data format of distcore."""

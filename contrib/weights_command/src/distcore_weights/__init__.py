@@ -1,0 +1,1 @@
+"""The command `distcore weights`, which lists what a model holds."""
