@@ -133,3 +133,15 @@ def test_a_vocabulary_of_72_megabytes(tmp_path):
     assert (
         json.loads((cache.folder / "manifest.json").read_bytes())["large"][0]["bytes"] > 72 * 10**6
     )
+
+
+def test_a_cache_that_was_just_written_is_not_read_back(root, small, monkeypatch):
+    """A million texts would be parsed, and lie in memory twice."""
+
+    def parse(content):
+        raise AssertionError("the metadata were read")
+
+    monkeypatch.setattr("distcore_data.cache.opening.parse_metadata", parse)
+    cache = preprocess(root)
+    monkeypatch.undo()
+    assert open_cache(cache).rows("train") > 0

@@ -161,11 +161,10 @@ def fill_again(
 def announce(session: Session, cache: Cache, seconds: float) -> None:
     """Tell who listens that a cache was built."""
     from distcore_core.contracts import SPLITS
-    from distcore_data.cache import open_cache
+    from distcore_data.cache import manifest_of
 
-    reader = open_cache(cache, session.plugins)
-    rows = {split: reader.rows(split) for split in SPLITS}
-    reader.close()
+    manifest = manifest_of(cache)
+    rows = {split: manifest.rows(split) for split in SPLITS}
     session.plugins.manager.hook.cache_written(
         key=cache.key, directory=cache.directory, rows=rows, seconds=seconds
     )

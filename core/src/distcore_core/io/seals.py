@@ -243,7 +243,13 @@ def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(MOST_DEPTH + 1):
         inside = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [each for values in inside for each in values if isinstance(each, dict | list)]
+        level = [
+            each
+            for values in inside
+            if not PLAIN.issuperset(map(type, values))  # of a million texts by compiled code
+            for each in values
+            if isinstance(each, (dict, list))
+        ]
         if not level:
             return
     raise ValueError(TOO_DEEP)
