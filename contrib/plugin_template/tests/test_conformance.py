@@ -1,10 +1,14 @@
 """distcore-lines holds what every plugin and every extension must hold."""
 
-from distcore_testing import ExtensionSuite, PluginSuite
+from distcore_testing import ExtensionSuite, ManifestSuite, PluginSuite
 
 
 class TestPlugin(PluginSuite):
     kind, name = "extensions", "lines"
+
+
+class TestManifest(ManifestSuite):
+    distribution = "distcore-lines"
 
 
 class TestExtension(ExtensionSuite):

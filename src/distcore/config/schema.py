@@ -8,6 +8,7 @@ not offer them.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from distcore.config import DEFAULT_SEED
 from distcore_core.contracts import ROLES, SECTION
 from distcore_core.errors import DistcoreError
 from distcore_core.registry.index import DEFAULTS, all_offers
+from distcore_core.registry.manifest import Stated, stated
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -236,6 +238,9 @@ class _Builder:
         """A `$ref` to the options of a plugin; None if it cannot be used (in this role)."""
         key = ".".join(part for part in (kind, name, role) if part)
         if key not in self.defs:
+            said = stated(self.plugins.find(kind, name))
+            if said is not None:
+                return self._stated(key, said, role)
             try:
                 model = self.plugins.options_model(kind, name, role)
             except DistcoreError as error:
@@ -245,19 +250,33 @@ class _Builder:
                 return {"type": "object"}
             if _refuses(model):
                 return None
+            self.embed(key, model)
             # Whoever refers to it forbids what neither names: `unevaluatedProperties`.
-            self.embed(key, model).pop("additionalProperties", None)
             self.defs[key].pop("additionalProperties", None)
+        return {"$ref": f"#/$defs/{key}"}
+
+    def _stated(self, key: str, said: Stated, role: str) -> JSON | None:
+        """The same of a plugin that is not imported, because its manifest tells of it."""
+        if role not in said.options:
+            return None
+        options = said.options[role]
+        if options is None:
+            return {"type": "object"}
+        self._put(key, json.loads(json.dumps(options).replace('"#/$defs/', f'"#/$defs/{key}.')))
+        self.defs[key].pop("additionalProperties", None)
         return {"$ref": f"#/$defs/{key}"}
 
     def embed(self, key: str, model: type[BaseModel]) -> JSON:
         """Put a model's schema, and those it refers to, under `$defs`; returns a reference to
         it."""
-        schema = copy.deepcopy(model.model_json_schema(ref_template=f"#/$defs/{key}.{{model}}"))
+        self._put(key, model.model_json_schema(ref_template=f"#/$defs/{key}.{{model}}"))
+        return {"$ref": f"#/$defs/{key}"}
+
+    def _put(self, key: str, schema: JSON) -> None:
+        schema = copy.deepcopy(schema)
         for name, inner in schema.pop("$defs", {}).items():
             self.defs[f"{key}.{name}"] = inner
         self.defs[key] = schema
-        return {"$ref": f"#/$defs/{key}"}
 
 
 def _refuses(model: type[BaseModel]) -> bool:

@@ -1,16 +1,20 @@
-"""List every plugin with its state. Each is loaded in a child process (probe.py): one that
-cannot be is a row."""
+"""List every plugin with its state. One with a manifest is not imported; each other is loaded in a
+child process (probe.py): one that cannot be is a row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 from distcore.workflow.probe import ask
 from distcore_core.contracts import ROLES
+from distcore_core.errors import PluginError
 from distcore_core.registry.index import Offer, all_offers
-from distcore_core.registry.lock import locked
+from distcore_core.registry.loader import check_api
+from distcore_core.registry.lock import locked, refuse_changed
 from distcore_core.registry.manager import Plugins
+from distcore_core.registry.manifest import Stated, stated
 
 IMPORT_SECONDS = 10.0
 """How long one plugin may take to load while listing."""
@@ -55,6 +59,10 @@ def rows(
         ]
         who = ", ".join(f"{each.distribution} {each.version}" for each in others)
         found[_key(offer)] = _row(offer, "broken", f"also offered by {who}; uninstall or block one")
+    for offer in wanted:
+        said = None if _key(offer) in found else stated(offer)
+        if said is not None:
+            found[_key(offer)] = _by_manifest(offer, said)
     todo = [offer for offer in wanted if _key(offer) not in found]
     for offer, answer in zip(todo, ask(todo, "load", seconds, plugins.block), strict=True):
         error = answer.get("error", "")
@@ -76,6 +84,16 @@ def together(found: Sequence[Row]) -> list[Row]:
 def _why(offer: Offer) -> str:
     lock = locked()
     return "" if lock is None or offer.distribution in lock else "not in the lock"
+
+
+def _by_manifest(offer: Offer, said: Stated) -> Row:
+    """The row of a plugin that is not imported, because its manifest tells of it."""
+    try:
+        refuse_changed(offer.distribution, offer.who)
+        check_api(offer, SimpleNamespace(DISTCORE_API=said.api))
+    except PluginError as error:
+        return _row(offer, "broken", str(error))
+    return _row(offer, "ok")
 
 
 def _key(offer: Offer) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def load(offer: Offer) -> types.ModuleType:
     return module
 
 
-def check_api(offer: Offer, module: types.ModuleType) -> None:
+def check_api(offer: Offer, module: object) -> None:
     """Refuse a plugin written for another major version, or for a newer minor one than this
     core."""
     stated = getattr(module, "DISTCORE_API", None)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from distcore_testing.extensions import ExtensionSuite
     from distcore_testing.features import FeatureSuite
     from distcore_testing.loaders import LoaderSuite
+    from distcore_testing.manifest import ManifestSuite
     from distcore_testing.models import ModelSuite
     from distcore_testing.plugin import PluginSuite
     from distcore_testing.processors import ProcessorSuite
@@ -51,6 +52,7 @@ __all__ = [
     "ExtensionSuite",
     "FeatureSuite",
     "LoaderSuite",
+    "ManifestSuite",
     "ModelSuite",
     "PluginSuite",
     "ProcessorSuite",
@@ -71,6 +73,7 @@ _MODULES = {
     "ExtensionSuite": "extensions",
     "FeatureSuite": "features",
     "LoaderSuite": "loaders",
+    "ManifestSuite": "manifest",
     "ModelSuite": "models",
     "PluginSuite": "plugin",
     "ProcessorSuite": "processors",
