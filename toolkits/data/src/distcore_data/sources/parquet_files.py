@@ -53,10 +53,15 @@ def _hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts)
 
 
-def open_file(path: str | Path, shown: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """The open file. Raises DataError when it is not Parquet or is cut short."""
+def open_file(
+    path: str | Path, shown: str, dictionaries: Sequence[str] = (), buffer: int = 0
+) -> pq.ParquetFile:
+    """The open file. buffer: bytes of a column chunk that are read at once; 0: all. Raises
+    DataError when it is not Parquet or is cut short."""
     try:
-        file = pq.ParquetFile(pa.OSFile(os.fsencode(path)), read_dictionary=list(dictionaries))
+        file = pq.ParquetFile(
+            pa.OSFile(os.fsencode(path)), read_dictionary=list(dictionaries), buffer_size=buffer
+        )
         _ = file.schema_arrow.names, column_paths(file)
         return file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

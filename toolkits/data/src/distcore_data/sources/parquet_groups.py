@@ -18,6 +18,10 @@ from distcore_data.sources.tables import typed_batch
 
 OPEN_CURSORS = 4
 
+BUFFER = 1 << 16
+"""Bytes of a column that a pass over a row group reads at once; otherwise it begins by reading all
+of them, which of a thousand columns are hundreds of megabytes."""
+
 
 @dataclass(frozen=True)
 class ParquetPartition:
@@ -100,7 +104,7 @@ class _Cursor:
 
     def __init__(self, part: ParquetPartition) -> None:
         self.lock = threading.Lock()
-        file = open_file(part.file.path, part.file.shown, part.dictionaries)
+        file = open_file(part.file.path, part.file.shown, part.dictionaries, BUFFER)
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
             batch_size=part.stop - part.start,
             row_groups=[part.group],
