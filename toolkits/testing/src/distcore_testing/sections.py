@@ -91,9 +91,13 @@ class ReportSectionSuite:
         assert not re.search(r"<[^>]*\son[a-z]+\s*=", text, re.IGNORECASE)
 
     def test_what_the_file_holds_is_escaped(self) -> None:
-        """Every text of it in turn: names of columns and classes are a dataset's."""
+        """Every text of it in turn, of those that differ in a list's position alone the first:
+        names of columns and classes are a dataset's."""
         content = self.content()
+        ways: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         for path, _ in texts_of(content):
+            ways.setdefault(tuple("*" if isinstance(at, int) else at for at in path), path)
+        for path in ways.values():
             changed = with_text(content, path, EVIL)
             try:
                 text = self.drawn(changed)
