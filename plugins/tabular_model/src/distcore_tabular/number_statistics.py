@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
-from distcore_data.encoding.exactsum import Moments
+from distcore_data.encoding.exactsum import Moments, moments_of_one
 from distcore_data.encoding.numbers import described
 from distcore_tabular.columns import null_mask, plain
 
@@ -232,7 +232,7 @@ def _log_moments(present: np.ndarray) -> Moments:
 
 def _plus(moments: Moments, value: float, times: int) -> Moments:
     """The moments with a value added so many times, or taken out of them if `times` is negative."""
-    return moments.merge(Moments.of_one(value, times))
+    return moments.merge(moments_of_one(value, times))
 
 
 def _counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcore_data.encoding import numbers
-from distcore_data.encoding.exactsum import Moments
+from distcore_data.encoding.exactsum import Moments, moments_of_one
 
 pytestmark = pytest.mark.skipif(numbers.compiled is None, reason="built without a C compiler")
 
@@ -76,7 +76,7 @@ def test_codes_are_those_of_numpy(values, start, shift, scale, fill):
 def test_moments_of_one_value(value, times):
     once = Moments.of(np.array([value]))
     expected = Moments(times, times * once.total, times * once.squares)
-    assert Moments.of_one(value, times) == expected
+    assert moments_of_one(value, times) == expected
 
 
 def test_buffers_that_are_too_short_are_refused():

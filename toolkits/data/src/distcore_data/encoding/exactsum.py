@@ -96,14 +96,6 @@ class Moments:
         values = _as_doubles(values)
         return cls(len(values), *_sums(values, squares=True))
 
-    @classmethod
-    def of_one(cls, value: float, times: int = 1) -> Moments:
-        """The moments of one value so many times; less than 0: to take it out of others. Raises
-        ValueError or OverflowError at NaN or infinity."""
-        numerator, denominator = float(value).as_integer_ratio()  # over a power of two
-        whole = numerator << (UNIT + 1 - denominator.bit_length())
-        return cls(times, times * whole, times * whole * whole)
-
     def merge(self, other: Moments) -> Moments:
         return Moments(
             self.count + other.count, self.total + other.total, self.squares + other.squares
@@ -139,6 +131,14 @@ class Moments:
 def moments(values: NDArray[np.float64]) -> Moments:
     """Shorthand for `Moments.of`."""
     return Moments.of(values)
+
+
+def moments_of_one(value: float, times: int = 1) -> Moments:
+    """The moments of one value so many times; less than 0: to take it out of others. Raises
+    ValueError or OverflowError at NaN or infinity."""
+    numerator, denominator = float(value).as_integer_ratio()  # over a power of two
+    whole = numerator << (UNIT + 1 - denominator.bit_length())
+    return Moments(times, times * whole, times * whole * whole)
 
 
 def _as_doubles(values: NDArray[np.float64]) -> NDArray[np.float64]:
