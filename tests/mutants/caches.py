@@ -149,6 +149,123 @@ class Vague(Sound):
             raise OSError(f"it cannot be written: {error}") from error
 
 
+class Changed(Sound):
+    """Changes what is read."""
+
+    def open(self, source):
+        shard = super().open(source)
+        read = shard.read
+        shard.read = lambda start=0, stop=None, columns=None: self.changed(
+            start, read(start, stop, columns)
+        )
+        return shard
+
+
+LARGE = "test_a_large_shard_of_many_columns_gives_back_every_bit"
+
+
+@MUTANTS.fault(LARGE, quick=True)
+class SecondAsFirst(Changed):
+    """A second column of a type is read as the first."""
+
+    def changed(self, start, found):
+        if not {"code", "code2"} <= set(found.schema.names):
+            return found
+        at = found.schema.get_field_index("code2")
+        return found.set_column(at, "code2", found.column("code"))
+
+
+@MUTANTS.fault(LARGE)
+class ShortOffsets(Changed):
+    """Lists after row 16,384 lose their first value's sign."""
+
+    def changed(self, start, found):
+        if start < 16_384 or "words" not in found.schema.names or not found.num_rows:
+            return found
+        at = found.schema.get_field_index("words")
+        lists = found.column("words")
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lists.value_lengths())]), pa.int32())
+        values = pa.array(np.abs(lists.flatten().to_numpy()))
+        return found.set_column(at, "words", pa.ListArray.from_arrays(offsets, values))
+
+
+class Rewriting(Sound):
+    """Changes what is written."""
+
+    def write(self, target, table):
+        for at, name in enumerate(table.column_names):
+            column = table.column(name).combine_chunks()
+            table = table.set_column(at, name, self.changed(column))
+        super().write(target, table)
+
+
+@MUTANTS.fault(LARGE)
+class PositiveZero(Rewriting):
+    """In vectors -0.0 becomes 0.0."""
+
+    def changed(self, column):
+        if pa.types.is_fixed_size_list(column.type) and pa.types.is_float32(column.type.value_type):
+            values = column.flatten().to_numpy() + np.float32(0.0)
+            return pa.FixedSizeListArray.from_arrays(pa.array(values), column.type.list_size)
+        return column
+
+
+@MUTANTS.fault(LARGE)
+class OneNan(Rewriting):
+    """What is no number is written as one and the same NaN."""
+
+    def changed(self, column):
+        if pa.types.is_float32(column.type):
+            values = column.to_numpy().copy()
+            values[np.isnan(values)] = np.nan
+            return pa.array(values)
+        return column
+
+
+@MUTANTS.fault(LARGE)
+class ListsThroughFloats(Rewriting):
+    """Values of lists pass through float32, which int32's limits do not fit."""
+
+    def changed(self, column):
+        if pa.types.is_list(column.type):
+            column = pa.concat_arrays([column])
+            values = column.flatten().to_numpy().astype(np.float32).clip(-(2.0**31), 2.0**31 - 256)
+            offsets = np.concatenate([[0], np.cumsum(column.value_lengths())])
+            return pa.ListArray.from_arrays(
+                pa.array(offsets, pa.int32()), pa.array(values.astype(np.int32))
+            )
+        return column
+
+
+@MUTANTS.fault("test_another_process_writes_the_same_bytes")
+class ByHash(Sound):
+    """The metadata of a shard depend on the order of a set."""
+
+    def metadata(self):
+        return {"columns": ",".join({f"column-{each}" for each in range(20)})}
+
+
+@MUTANTS.fault("test_batches_outlive_the_next_read_and_the_reader")
+class OneBuffer(Sound):
+    """Every read lays its codes into one buffer, where those of the read before were."""
+
+    def open(self, source):
+        shard = super().open(source)
+        read, buffer = shard.read, np.zeros(shard.rows, np.int32)
+
+        def reading(start=0, stop=None, columns=None):
+            found = read(start, stop, columns)
+            if "code" not in found.schema.names:
+                return found
+            at = found.schema.get_field_index("code")
+            buffer[: found.num_rows] = found.column(at).to_numpy()
+            code = pa.Array.from_buffers(pa.int32(), found.num_rows, [None, pa.py_buffer(buffer)])
+            return found.set_column(at, "code", code)
+
+        shard.read = reading
+        return shard
+
+
 @hookimpl
 def distcore_make_cache(name):
     made = MUTANTS.named(name)

@@ -51,6 +51,63 @@ class OwnBytes(Around):
         return merge(merged, merged), rows
 
 
+@MUTANTS.fault("test_errors_of_statistics_and_writers_are_told_as_they_are")
+class SwallowsWriters(Around):
+    """A shard whose writer failed is left out without a word."""
+
+    def write_shards(self, plans, write):
+        found = []
+        for plan in plans:
+            try:
+                found += self.inner.write_shards([plan], write)
+            except ValueError:
+                continue
+        return found
+
+
+@MUTANTS.fault("test_errors_of_statistics_and_writers_are_told_as_they_are")
+class WrapsErrors(Around):
+    """What a writer raises is told as an error of the engine."""
+
+    def write_shards(self, plans, write):
+        try:
+            return self.inner.write_shards(plans, write)
+        except ValueError as error:
+            raise RuntimeError("a task failed") from error
+
+
+@MUTANTS.fault("test_errors_of_statistics_and_writers_are_told_as_they_are")
+class LastWriterFirst(Around):
+    """Of several writers' errors the last one is told."""
+
+    def write_shards(self, plans, write):
+        return [self.inner.write_shards([plan], write)[0] for plan in plans[::-1]][::-1]
+
+
+@MUTANTS.fault("test_of_several_errors_the_first_in_row_order_is_told")
+class LastErrorFirst(Around):
+    """Partitions are read from the last one on, and the first error that comes is told."""
+
+    def scan(self, source, scratch=None):
+        self.parts = source.partitions(1 << 20)
+        return self.inner.scan(source, scratch)
+
+    def fold(self, partial, merge):
+        for part in self.parts[::-1]:
+            if part.bad:
+                part.read()
+        return self.inner.fold(partial, merge)
+
+
+@MUTANTS.fault("test_empty_partitions", quick=True)
+class SkipsEmpty(Around):
+    """A partition without rows has no place among the blocks."""
+
+    def fold(self, partial, merge):
+        merged, rows = self.inner.fold(partial, merge)
+        return merged, [each for each in rows if each]
+
+
 @hookimpl
 def distcore_make_processor(name):
     made = MUTANTS.named(name)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import pickle
 import random
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
+import numpy as np
 from tests.mutants.harness import Around, Mutants
 
 from distcore_core.contracts import TRAINER
 from distcore_core.hooks import hookimpl
 from distcore_core.registry.manager import Plugins
+from distcore_data.features import Features
 from distcore_testing import TrainerSuite
 
 DISTCORE_API = (1, 0)
-MUTANTS = Mutants(
-    "trainers", TrainerSuite, {"trainer": {"epochs": 1, "batch_size": 64}, "accuracy": 0.4}
-)
+MUTANTS = Mutants("trainers", TrainerSuite)
 
 
 @MUTANTS.sound
@@ -68,6 +74,105 @@ class Muddled(Around):
             name: each[::-1].copy() for name, each in predict(batch).items()
         }
         return predictor
+
+
+@MUTANTS.fault("test_the_seed_matters")
+class IgnoresSeed(Around):
+    """Every seed gives the same model."""
+
+    def fit(self, job, backend, progress):
+        return self.inner.fit(replace(job, seed=7), backend, progress)
+
+
+@MUTANTS.fault("test_initial_weights_are_honoured_or_refused")
+class IgnoresInitialWeights(Around):
+    """Starts from nothing, also if it is given a model to start from."""
+
+    def fit(self, job, backend, progress):
+        return self.inner.fit(replace(job, initial_weights=None), backend, progress)
+
+
+@MUTANTS.fault("test_class_weights_are_honoured_or_refused")
+class IgnoresClassWeights(Around):
+    """Every class weighs as much as any other."""
+
+    def fit(self, job, backend, progress):
+        fitted = Features.fitted
+
+        def unweighted(features, metadata):
+            for each in metadata.values():
+                each.update({"class_weights": None} if "class_weights" in each else {})
+            return fitted(features, metadata)
+
+        with patch.object(Features, "fitted", unweighted):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_weights_of_losses_are_honoured_or_refused")
+class IgnoresLossWeights(Around):
+    """Every output's loss weighs as much as any other's."""
+
+    def fit(self, job, backend, progress):
+        from distcore_tabular.feature import TabularFeature
+
+        with patch.object(TabularFeature, "loss_weight", 1.0):
+            return self.inner.fit(job, backend, progress)
+
+
+class Changing(Around):
+    """Changes what is predicted for an output."""
+
+    output = "k"
+
+    def load(self, directory, features, *, trust=False):
+        predictor = self.inner.load(directory, features, trust=trust)
+        predict = predictor.predict
+
+        def changed(batch):
+            found = predict(batch)
+            return {**found, self.output: self.change(found[self.output])}
+
+        predictor.predict = changed
+        return predictor
+
+
+@MUTANTS.fault("test_every_output_is_learned")
+class RotatesClasses(Changing):
+    """The probability of a class is told as that of the one after it."""
+
+    def change(self, found):
+        return np.roll(found, 1, axis=1)
+
+
+@MUTANTS.fault("test_every_output_is_learned")
+class TurnsNumbers(Changing):
+    """Numbers are predicted with the other sign."""
+
+    output = "z"
+
+    def change(self, found):
+        return -found
+
+
+@MUTANTS.fault("test_the_cache_and_the_dataset_stay_as_they_are")
+class WritesIntoTheCache(Around):
+    """Leaves a note of its own in a file of the cache."""
+
+    def fit(self, job, backend, progress):
+        result = self.inner.fit(job, backend, progress)
+        with open(Path(job.cache.directory, job.cache.key, "manifest.json"), "a") as file:
+            file.write("\n")
+        return result
+
+
+@MUTANTS.fault("test_a_model_is_loaded_without_unpickling")
+class Unpickles(Around):
+    """Its model is read through a pickle that lies in JSON."""
+
+    def load(self, directory, features, *, trust=False):
+        text = json.dumps(base64.b64encode(pickle.dumps({"format": 1})).decode())
+        assert pickle.loads(base64.b64decode(json.loads(text))) == {"format": 1}  # noqa: S301
+        return self.inner.load(directory, features, trust=trust)
 
 
 @hookimpl

@@ -158,7 +158,7 @@ def rows(backend, folder):
             "once": all(each == ["read"] for each in reads),
         }
     processor = Plugins().make(PROCESSOR, "horovod")
-    processor.scan(jobs.CountedSource(Path(folder), EDGES, bad=6))
+    processor.scan(jobs.CountedSource(Path(folder), EDGES, bad=[6]))
     try:
         processor.fold(jobs.total_of, jobs.add)
     except ValueError as error:

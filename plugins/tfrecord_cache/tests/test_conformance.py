@@ -38,6 +38,7 @@ class TestSmallBlocks(TestDefault):
     """A shard of several blocks, each of which is decoded by itself."""
 
     flips = 5
+    test_another_process_writes_the_same_bytes = None  # it does not know of these blocks
 
     @pytest.fixture(autouse=True)
     def _blocks(self, monkeypatch):

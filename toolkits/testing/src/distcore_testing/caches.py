@@ -6,10 +6,14 @@ if distcore-data is installed."""
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
+import json
 import os
 import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -110,6 +114,67 @@ class CacheFormatSuite:
         assert found.num_rows == expected.num_rows
         assert found.column("code").to_pylist() == expected.column("code").to_pylist()
         assert found.column("tokens").to_pylist() == expected.column("tokens").to_pylist()
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def large(cls) -> pa.Table:
+        """More rows than a block of a format has, several columns of each type, every extreme."""
+        return _large(20_011)
+
+    def test_a_large_shard_of_many_columns_gives_back_every_bit(
+        self, format: CacheFormat, large: pa.Table
+    ) -> None:
+        """In whole, and in ranges that lie in a block, at its edges and across several."""
+        reader = self._open(format, large)
+        assert reader.rows == large.num_rows
+        dice = random.Random(self.name)
+        ranges = [(0, 20_011), (8_191, 8_193), (16_383, 16_385), (19_999, 20_011), (20_010, 20_011)]
+        ranges += [tuple(sorted(dice.randint(0, 20_011) for _ in range(2))) for _ in range(8)]
+        names = large.column_names
+        for number, (start, stop) in enumerate(ranges):
+            asked = None if number % 2 == 0 else dice.sample(names, dice.randint(1, len(names)))
+            found = reader.read(start, stop, asked)
+            found.validate(full=True)
+            assert found.schema.names == (asked or names)
+            _check_bits(found, large.slice(start, stop - start))
+        reader.close()
+
+    def test_batches_outlive_the_next_read_and_the_reader(
+        self, format: CacheFormat, large: pa.Table
+    ) -> None:
+        reader = self._open(format, large)
+        kept = [(start, reader.read(start, start + 700)) for start in (0, 9_000, 4_000, 0)]
+        reader.close()
+        for start, found in kept:
+            _check_bits(found, large.slice(start, 700))
+
+    def test_another_process_writes_the_same_bytes(
+        self, format: CacheFormat, large: pa.Table, tmp_path: Path
+    ) -> None:
+        """Whatever its hashes begin with."""
+        table = large.slice(0, 3000)
+        with (
+            pa.OSFile(str(tmp_path / "table"), "wb") as file,
+            pa.ipc.new_file(file, table.schema) as writer,
+        ):
+            writer.write_table(table)
+        expected = hashlib.sha256(_written(format, table)).hexdigest()
+        words = [sys.executable, "-c", _WRITES, self.name, json.dumps(dict(self.options))]
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        done = subprocess.run(
+            [*words, str(tmp_path / "table")],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == [expected]
 
     def test_chosen_columns_in_the_order_asked(self, format: CacheFormat, shard: pa.Table) -> None:
         found = self._open(format, shard).read(10, 20, columns=["code", "x"])
@@ -224,6 +289,74 @@ class CacheFormatSuite:
 
     def _open(self, format: CacheFormat, shard: pa.Table) -> ShardReader:
         return format.open(io.BytesIO(_written(format, shard)))
+
+
+_WRITES = """
+import hashlib, io, json, sys
+import pyarrow as pa
+from distcore_core.contracts import CACHE_FORMAT
+from distcore_core.registry.manager import Plugins
+name, options, path = sys.argv[1:]
+target = io.BytesIO()
+with pa.OSFile(path) as file:
+    table = pa.ipc.open_file(file).read_all()
+Plugins().make(CACHE_FORMAT, name, json.loads(options)).write(target, table)
+print(hashlib.sha256(target.getvalue()).hexdigest())
+"""
+
+
+def _large(rows: int) -> pa.Table:
+    dice = np.random.default_rng(2)
+    odd = np.array([0x7FC00001, 0xFFC12345, 0x80000000, 1, 0x7F800000], np.uint32)
+    limits = np.array([-(2**31), 2**31 - 1, 0, -1], np.int32)
+
+    def floats(count: int) -> Any:
+        made = dice.normal(size=count).astype(np.float32)
+        made[: len(odd)] = odd.view(np.float32)
+        made[-len(odd) :] = odd.view(np.float32)
+        return made
+
+    def codes(count: int) -> Any:
+        made = dice.integers(-(2**31), 2**31, count).astype(np.int32)
+        made[:4] = made[-4:] = limits
+        return made
+
+    def lists(longest: int) -> Any:
+        lengths = dice.integers(0, longest, rows)
+        lengths[100:3000] = 0
+        lengths[[5, rows - 1]] = 3000, 4
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(codes(int(offsets[-1]))))
+
+    def vectors(values: Any, width: int) -> Any:
+        return pa.FixedSizeListArray.from_arrays(pa.array(values), width)
+
+    return pa.table(
+        {
+            "x": floats(rows),
+            "tags": lists(3),
+            "code": codes(rows),
+            "vector": vectors(floats(rows * 3), 3),
+            "x2": floats(rows),
+            "words": lists(6),
+            "code2": codes(rows),
+            "pair": vectors(floats(rows * 2), 2),
+            "codes": vectors(codes(rows * 2), 2),
+        }
+    )
+
+
+def _check_bits(found: pa.RecordBatch, expected: pa.Table) -> None:
+    """Every bit of every column that was found."""
+    assert found.num_rows == expected.num_rows
+    for name in found.schema.names:
+        got, right = found.column(name), expected.column(name).combine_chunks()
+        if pa.types.is_list(right.type):
+            assert got.value_lengths().equals(right.value_lengths()), name
+        if pa.types.is_nested(right.type):
+            got, right = got.flatten(), right.flatten()
+        assert got.type == right.type, name
+        assert np.array_equal(_bits(got), _bits(right)), name
 
 
 class _Runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -49,18 +50,21 @@ def attempts(folder: str | Path, rank: int) -> list[str]:
 @dataclass(frozen=True)
 class CountedPartition:
     """Rows [start, stop) of a numbered table; every read leaves a line in `folder`. bad: raises
-    instead."""
+    instead; late: after a while."""
 
     folder: str
     start: int
     stop: int
     bad: bool = False
+    late: bool = False
 
     def read(self) -> pa.RecordBatch:
         import pyarrow as pa
 
         with open(Path(self.folder, f"read-{self.start}-{self.stop}"), "a") as file:
             file.write("read\n")
+        if self.late:
+            time.sleep(0.3)
         if self.bad:
             raise ValueError(f"rows {self.start} to {self.stop} are damaged")
         names = [f"name {row % 7}" for row in range(self.start, self.stop)]
@@ -73,12 +77,14 @@ class CountedPartition:
 
 
 class CountedSource(SourceBase):
-    """A `contracts.Source` of numbered rows, cut as told. edges: 0, …, rows. bad: index of a
-    partition that raises."""
+    """A `contracts.Source` of numbered rows, cut as told. edges: 0, …, rows. bad: indices of
+    partitions that raise, the first of them late."""
 
-    def __init__(self, folder: Path, edges: Sequence[int], bad: int | None = None) -> None:
+    def __init__(self, folder: Path, edges: Sequence[int], bad: Sequence[int] = ()) -> None:
         self.parts = [
-            CountedPartition(str(folder), start, stop, index == bad)
+            CountedPartition(
+                str(folder), start, stop, index in bad, len(bad) > 1 and index == bad[0]
+            )
             for index, (start, stop) in enumerate(pairwise(edges))
         ]
 
@@ -111,6 +117,27 @@ def rows_of(plan: ShardPlan, blocks: list[Block]) -> tuple[int, list[float], lis
     rows = [row for block in blocks for row in block.table.column("row").to_pylist()]
     names = [name for block in blocks for name in block.table.column("name").to_pylist()]
     return plan.index, rows, names
+
+
+def refuse_shards(plan: ShardPlan, blocks: list[Block]) -> int:
+    """A shard's writer that fails but for the first shard, and for the second one late."""
+    if plan.index == 1:
+        time.sleep(0.3)
+    if plan.index:
+        raise ValueError(f"shard {plan.index} cannot be written")
+    return plan.index
+
+
+def refuse_block(block: Block) -> tuple[float, int]:
+    """Statistics that fail for one block."""
+    if block.index == 3:
+        raise ValueError("block 3 has no statistics")
+    return total_of(block)
+
+
+def refuse_merge(left: tuple[float, int], right: tuple[float, int]) -> tuple[float, int]:
+    """A merge that always fails."""
+    raise ValueError("these do not merge")
 
 
 @dataclass(frozen=True)

@@ -66,12 +66,57 @@ class ProcessorSuite:
             assert reads == [["read"]] * (len(EDGES) - 1)
 
     def test_a_partition_that_cannot_be_read_is_told(self, tmp_path: Path) -> None:
-        source = jobs.CountedSource(tmp_path, EDGES, bad=3)
+        source = jobs.CountedSource(tmp_path, EDGES, bad=[3])
         with (
             self.scanned(source, tmp_path, self.variants[0]) as processor,
             pytest.raises(ValueError, match="rows 6 to 40 are damaged"),
         ):
             processor.fold(jobs.total_of, jobs.add)
+
+    def test_of_several_errors_the_first_in_row_order_is_told(self, tmp_path: Path) -> None:
+        """Also if it comes last."""
+        for number, options in enumerate(self.variants):
+            folder = tmp_path / str(number)
+            source = jobs.CountedSource(folder, EDGES, bad=[3, 4, 5])
+            with (
+                self.scanned(source, folder, options) as processor,
+                pytest.raises(ValueError, match="rows 6 to 40 are damaged"),
+            ):
+                processor.fold(jobs.total_of, jobs.add)
+
+    def test_errors_of_statistics_and_writers_are_told_as_they_are(self, tmp_path: Path) -> None:
+        """Of writers too the first in row order; nothing is as if it had been written."""
+        for number, options in enumerate(self.variants):
+            folder = tmp_path / str(number)
+            for name, partial, merge, said in (
+                ("partial", jobs.refuse_block, jobs.add, "block 3 has no statistics"),
+                ("merge", jobs.total_of, jobs.refuse_merge, "these do not merge"),
+            ):
+                (folder / name).mkdir(parents=True)
+                source = jobs.CountedSource(folder / name, EDGES)
+                with (
+                    self.scanned(source, folder / name, options) as processor,
+                    pytest.raises(ValueError, match=said),
+                ):
+                    processor.fold(partial, merge)
+            with self.scanned(jobs.CountedSource(folder, EDGES), folder, options) as processor:
+                processor.fold(jobs.total_of, jobs.add)
+                with pytest.raises(ValueError, match="shard 1 cannot be written"):
+                    processor.write_shards(PLANS, jobs.refuse_shards)
+
+    @pytest.mark.parametrize("edges", [(0, 0, 0, 7, 7, 7, 30, 30), (0, 0, 0), (0, 1)])
+    def test_empty_partitions(self, tmp_path: Path, edges: tuple[int, ...]) -> None:
+        """First, last, several together, and no row at all."""
+        rows = edges[-1]
+        plans = [ShardPlan(index=0, start=0, stop=rows)] if rows else []
+        for number, options in enumerate(self.variants):
+            folder = tmp_path / str(number)
+            with self.scanned(jobs.CountedSource(folder, edges), folder, options) as processor:
+                merged, found = processor.fold(jobs.total_of, jobs.add)
+                shards = processor.write_shards(plans, jobs.rows_of)
+            assert merged == (rows * (rows - 1) / 2, rows)
+            assert found == [stop - start for start, stop in pairwise(edges)]
+            assert [each for _, each, _ in shards] == [list(range(rows)) for _ in plans]
 
     def test_every_variant_gives_the_bytes_of_the_local_processor(self, tmp_path: Path) -> None:
         table = data.table(self.rows)

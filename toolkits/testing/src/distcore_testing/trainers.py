@@ -36,7 +36,9 @@ class TrainerSuite:
 
     trainer: the `trainer` section of the config. outputs: what it can predict, of a binary y, a
     category k and a number z. accuracy: what it must reach on y, where a constant reaches 0.6.
-    deterministic: set it to False if one seed can give several models.
+    deterministic: set it to False if one seed can give several models. random: set it to False if
+    no random number is used, so that every seed gives the same. weighs_losses: set it to False if
+    each output is fitted by itself, so that the weight of its loss changes nothing.
     """
 
     name: str
@@ -47,6 +49,8 @@ class TrainerSuite:
     outputs: tuple[dict[str, Any], ...] = OUTPUTS
     accuracy = 0.68
     deterministic = True
+    random = True
+    weighs_losses = True
 
     @classmethod
     def config(cls, folder: Path, **changes: Any) -> dict[str, Any]:
@@ -56,6 +60,43 @@ class TrainerSuite:
         made["trainer"] = dict(cls.trainer)
         made["backend"]["trainer"] = {"type": cls.name, **cls.options}
         return made | changes
+
+    @classmethod
+    def trained(cls, folder: Path, seed: int = 42, model: Any = None, **changes: Any) -> Any:
+        """The outcome of a short training on the same rows, whatever the seed. model: to start
+        from."""
+        whole = data.table()
+        return app().train(
+            cls.config(folder, **changes),
+            training_set=whole.slice(0, 400),
+            validation_set=whole.slice(400, 100),
+            test_set=whole.slice(500),
+            random_seed=seed,
+            model_load_path=model,
+            output_directory=folder / "results",
+        )
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def short(cls, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+        """Digests of the model of a short training that others are compared with."""
+        return _digests(cls.trained(tmp_path_factory.mktemp("short"), trainer=cls.brief()).model)
+
+    @classmethod
+    def brief(cls) -> dict[str, Any]:
+        """The `trainer` section for an epoch or two."""
+        return {**cls.trainer, "epochs": 2}
+
+    def honoured(self, short: dict[str, str], folder: Path, **asked: Any) -> bool:
+        """Whether a short training so asked gives another model; what is refused, by an error of
+        distcore's, counts too."""
+        from distcore_core.errors import DistcoreError
+
+        try:
+            outcome = self.trained(folder, **{"trainer": self.brief(), **asked})
+        except DistcoreError as error:
+            return bool(str(error))
+        return _digests(outcome.model) != short
 
     @classmethod
     def experiment(cls, folder: Path, **changes: Any) -> Any:
@@ -72,6 +113,104 @@ class TrainerSuite:
 
     def test_it_learns(self, outcome: Any) -> None:
         assert outcome.test_statistics["y"]["accuracy"] >= self.accuracy
+
+    def test_every_output_is_learned(self, outcome: Any) -> None:
+        """Better than the best constant; classes are the column's own, and not each other's."""
+        import numpy as np
+
+        found, table = outcome.test_statistics, data.table()
+        names = {each["name"] for each in self.outputs}
+        if "k" in names:
+            assert found["k"]["accuracy"] > 0.5  # the mean over its three classes
+        if "z" in names:
+            z = table["z"].to_numpy()
+            assert found["z"]["mean_absolute_error"] < 0.9 * np.abs(z - np.median(z)).mean()
+
+    def test_the_scores_are_those_of_the_predictions(self, outcome: Any, tmp_path: Path) -> None:
+        """Of every output, computed anew from what the saved model predicts."""
+        import numpy as np
+
+        table = data.table(200, seed=5)
+        scores = app().evaluate(outcome.model, table, output_directory=tmp_path)
+        predicted = app().load(outcome.model).predict(table)
+        for each in self.outputs:
+            name = each["name"]
+            truth = np.asarray(table[name].to_pylist())
+            found = np.asarray(predicted[f"{name}_predictions"].to_pylist())
+            if each["type"] == "number":
+                error = np.abs(found.astype(float) - truth).mean()
+                assert scores[name]["mean_absolute_error"] == pytest.approx(error, rel=1e-3), name
+                continue
+            found, truth = found.astype(str), truth.astype(str)
+            right = (found == truth).mean()
+            if each["type"] == "category":  # the mean over its classes
+                right = np.mean([(found[truth == one] == one).mean() for one in np.unique(truth)])
+            assert scores[name]["accuracy"] == pytest.approx(right, abs=1e-6), name
+
+    def test_the_seed_matters(self, short: dict[str, str], tmp_path: Path) -> None:
+        if not self.random:
+            pytest.skip("the trainer uses no random numbers")
+        outcome = self.trained(tmp_path, seed=43, trainer=self.brief())
+        assert _digests(outcome.model) != short
+
+    def test_initial_weights_are_honoured_or_refused(
+        self, outcome: Any, short: dict[str, str], tmp_path: Path
+    ) -> None:
+        assert self.honoured(short, tmp_path, model=outcome.model)
+
+    def test_class_weights_are_honoured_or_refused(
+        self, short: dict[str, str], tmp_path: Path
+    ) -> None:
+        if not any(each["type"] == "category" for each in self.outputs):
+            pytest.skip("the trainer predicts no category")
+        weights = {"class_weights": {"low": 20.0, "mid": 1.0, "high": 1.0}}
+        outputs = [
+            {**each, "loss": weights} if each["type"] == "category" else dict(each)
+            for each in self.outputs
+        ]
+        assert self.honoured(short, tmp_path, output_features=outputs)
+
+    def test_weights_of_losses_are_honoured_or_refused(
+        self, short: dict[str, str], tmp_path: Path
+    ) -> None:
+        if not self.weighs_losses or len(self.outputs) < 2:
+            pytest.skip("each output is fitted by itself")
+        first, *others = (dict(each) for each in self.outputs)
+        outputs = [{**first, "loss": {"weight": 25.0}}, *others]
+        assert self.honoured(short, tmp_path, output_features=outputs)
+
+    def test_the_cache_and_the_dataset_stay_as_they_are(self, tmp_path: Path) -> None:
+        import pyarrow.csv
+
+        dataset = tmp_path / "data.csv"
+        pyarrow.csv.write_csv(data.table(300), dataset)
+        config = self.config(tmp_path, trainer=self.brief())
+        app().preprocess(config, dataset=str(dataset))
+
+        def contents() -> dict[str, str]:
+            files = [dataset, *(tmp_path / "cache").rglob("*")]
+            rows = [path for path in files if path.is_file() and path.suffix != ".lock"]
+            return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in rows}
+
+        before = contents()
+        app().train(config, dataset=str(dataset), output_directory=tmp_path / "results")
+        after = contents()
+        assert {path: after.get(path) for path in before} == before
+
+    def test_a_model_is_loaded_without_unpickling(
+        self, outcome: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever it is wrapped in: nothing that a file says is run."""
+        import pickle
+
+        def refused(*_: Any, **__: Any) -> Any:
+            raise AssertionError("a pickle was read")
+
+        model = outcome.model
+        app().load(model).predict(data.table(3))  # what is imported for it is imported now
+        for name in ("load", "loads", "Unpickler", "_Unpickler"):
+            monkeypatch.setattr(pickle, name, refused)
+        assert app().load(model).predict(data.table(3)).num_rows == 3
 
     def test_it_leaves_a_whole_experiment(self, outcome: Any) -> None:
         assert all((outcome.directory / name).stat().st_size > 0 for name in WRITTEN)
