@@ -129,7 +129,9 @@ class CacheFormatSuite:
         assert reader.rows == large.num_rows
         dice = random.Random(self.name)
         ranges = [(0, 20_011), (8_191, 8_193), (16_383, 16_385), (19_999, 20_011), (20_010, 20_011)]
-        ranges += [tuple(sorted(dice.randint(0, 20_011) for _ in range(2))) for _ in range(8)]
+        for _ in range(8):
+            start, stop = sorted(dice.randint(0, 20_011) for _ in range(2))
+            ranges.append((start, stop))
         names = large.column_names
         for number, (start, stop) in enumerate(ranges):
             asked = None if number % 2 == 0 else dice.sample(names, dice.randint(1, len(names)))
