@@ -59,4 +59,5 @@ def test_the_sound_twin_passes_the_whole_suite(outcomes, role, mutant):
 
 def test_every_suite_has_a_mutant_that_the_ordinary_run_tries():
     tried = {each.suite.__name__ for _, each in EVERY if each.quick}
-    assert tried == set(distcore_testing.__all__)
+    # A manifest lies beside a module; test_manifest.py has faulty ones.
+    assert tried == set(distcore_testing.__all__) - {"ManifestSuite"}
