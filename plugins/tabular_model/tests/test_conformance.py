@@ -24,7 +24,7 @@ def texts(rows=300):
     return pa.array([WORDS[row * 5 % len(WORDS)] for row in range(rows)])
 
 
-@pytest.mark.parametrize("feature", ["number", "binary", "category", "text", "set"])
+@pytest.mark.parametrize("feature", ["number", "binary", "category", "text", "set", "date"])
 class TestPluginOfFeatures(PluginSuite):
     kind = "features"
 
@@ -109,6 +109,30 @@ class TestSet(FeatureSuite):
 
     def values(self):
         return texts()
+
+
+class Dates(FeatureSuite):
+    name = "date"
+
+    def values(self):
+        days = [f"{1960 + row % 90}-{row % 12 + 1:02}-{row * 7 % 28 + 1:02}" for row in range(300)]
+        texts = [f"{day} {row % 24:02}:{row % 60:02}" for row, day in enumerate(days)]
+        return pa.array(
+            [None if row % 17 == 0 else text for row, text in enumerate(texts)]
+        ).dictionary_encode()
+
+
+class TestDate(Dates):
+    """As it comes."""
+
+
+class TestDateInWaves(Dates):
+    """Missing dates filled, and the other encoder."""
+
+    options: ClassVar = {
+        "preprocessing": {"fill_value": "1999-12-31 06:30", "datetime_format": "%Y-%m-%d %H:%M"},
+        "encoder": {"type": "wave", "num_fc_layers": 2, "norm": "layer"},
+    }
 
 
 class TestTabular(ModelSuite):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distcore.config.guess_dates import formats, is_iso, shaped
+
 TRUE_AND_FALSE = (
     {"true", "false"},
     {"yes", "no"},
@@ -92,8 +94,10 @@ def guess(name: str, column: pa.ChunkedArray, target: bool = False) -> Guess:
     distinct = pc.unique(present)
     if len(distinct) == 1:
         return Guess(name, None, "it has one value only")
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return _of_times(name) if target else Guess(name, "date", f"dates, as {kind}")
     if pa.types.is_temporal(kind):
-        return _of_times(name, len(distinct), len(present), target)
+        return _of_times(name)
     if pa.types.is_boolean(kind):
         return Guess(name, "binary", "true and false")
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -139,8 +143,9 @@ def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: b
     written = _written_otherwise(distinct)
     if written:
         return Guess(name, None, written)
-    if not target and _are_dates(distinct):
-        return _of_times(name, values, rows, target)
+    dates = None if target else _of_dates(name, distinct)
+    if dates is not None:
+        return dates
     if target:
         if values > max(FEW, rows // 2):
             return Guess(
@@ -160,11 +165,32 @@ def _of_texts(name: str, present: pa.ChunkedArray, distinct: pa.Array, target: b
     return _of_labels(name, present, values, rows)
 
 
-def _of_times(name: str, values: int, rows: int, target: bool) -> Guess:
-    """Dates that come again, such as years written as their first day, are labels; others
-    nothing reads."""
-    if not target and rows >= RARE * values:
-        return Guess(name, "category", f"{values} dates, each in many rows")
+def _of_dates(name: str, distinct: pa.Array) -> Guess | None:
+    """A date if every text is one or can only mean missing; None for texts that are no dates."""
+    texts = pc.utf8_trim_whitespace(distinct)
+    unlike = texts.filter(pc.invert(shaped(texts)))
+    odd = tuple(each for each in unlike.to_pylist()[: len(MISSING_WORDS)] if _means_missing(each))
+    if len(unlike) - len(odd) > 0.1 * (len(texts) - len(odd)) or len(odd) == len(texts):
+        return None
+    texts = texts.filter(pc.invert(pc.is_in(texts, pa.array(odd, pa.string()))))
+    iso = is_iso(texts)
+    said = f", and {', '.join(map(repr, odd))} for missing" if odd else ""
+    if pc.all(iso).as_py():
+        return Guess(name, "date", f"dates{said}", (), odd)
+    if pc.any(iso).as_py():
+        wrong = texts.filter(pc.invert(iso))[0].as_py()
+        why = f"it holds dates, and {wrong!r}, which is none; correct it or leave it empty"
+        return Guess(name, None, why)
+    found = formats(texts)
+    if len(found) == 1:
+        given = (("datetime_format", f'"{found[0]}"'),)
+        return Guess(name, "date", f"dates, such as {texts[0]}{said}", given, odd)
+    which = f"{' and '.join(found)} both read them; " if found else ""
+    why = f"it holds dates, such as {texts[0]}; {which}write how they are spelled: "
+    return Guess(name, None, why + 'type: date, preprocessing: {datetime_format: "%d/%m/%Y"}')
+
+
+def _of_times(name: str) -> Guess:
     return Guess(name, None, "it holds times; make numbers of it (a year, an hour, days since …)")
 
 
@@ -242,17 +268,6 @@ def _as_numbers(distinct: pa.Array) -> tuple[bool, tuple[str, ...]]:
 
 def _means_missing(text: str) -> bool:
     return not any(letter.isalnum() for letter in text) or text.strip().lower() in MISSING_WORDS
-
-
-def _are_dates(distinct: pa.Array) -> bool:
-    """Nine in ten of the first thousand values look like 2020-01-31, 31/1/2020 or 1.31.20, with
-    or without a time."""
-    some = pc.utf8_trim_whitespace(distinct.slice(0, 1000))
-    shape = (
-        r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
-    )
-    matched = pc.sum(pc.match_substring_regex(some, shape)).as_py()
-    return bool(matched >= 0.9 * len(some))
 
 
 def _members(distinct: pa.Array) -> int:

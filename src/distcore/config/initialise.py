@@ -54,8 +54,8 @@ def suggest(
     ]
     if not any(each.type for each in inputs):
         raise DataError(
-            "No column is left to predict from: every other column is constant, an identifier, a "
-            "date or empty. Write the config by hand, starting from `input_features: [{name: ..., "
+            "No column is left to predict from: every other column is constant, an identifier "
+            "or empty. Write the config by hand, starting from `input_features: [{name: ..., "
             "type: ...}]`."
         )
     rows = next(iter(sets.values())).num_rows

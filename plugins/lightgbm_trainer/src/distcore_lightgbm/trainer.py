@@ -216,8 +216,8 @@ def category_columns(features: FeatureSet) -> list[int]:
     for each in features.inputs:
         column = features.columns[each.name]
         assert column.width is not None  # refused before
-        if column.dtype == "int32":
-            found.extend(range(start, start + column.width))
+        if column.dtype == "int32" and column.width == 1:
+            found.append(start)
         start += column.width
     return found
 

@@ -31,7 +31,7 @@ def make(kind: str, name: str, options: Any, context: Mapping[str, Any]) -> Any:
 
 
 def _encoder(feature: str, name: str, options: Any, metadata: Mapping[str, Any]) -> Any:
-    from distcore_tabular import encoders, text_encoders
+    from distcore_tabular import date_encoders, encoders, text_encoders
 
     if feature == "text":
         kinds = {"embed": text_encoders.embed, "parallel_cnn": text_encoders.parallel_cnn}
@@ -39,6 +39,9 @@ def _encoder(feature: str, name: str, options: Any, metadata: Mapping[str, Any])
         return kinds[name](len(metadata["idx2str"]), options, length, left)
     if feature == "set":
         return text_encoders.set_embed(len(metadata["idx2str"]), options)
+    if feature == "date":
+        dated = {"embed": date_encoders.DateEmbed, "wave": date_encoders.DateWave}
+        return dated[name](dict(metadata), options)
     if name == "passthrough":
         return encoders.passthrough(1)
     if feature != "category":

@@ -12,6 +12,7 @@ CLASSES = {
     "category": "category:CategoryFeature",
     "text": "text:TextFeature",
     "set": "set:SetFeature",
+    "date": "date:DateFeature",
 }
 """Type → module:class; a class takes (name, role, options)."""
 

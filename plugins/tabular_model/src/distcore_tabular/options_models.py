@@ -11,7 +11,7 @@ from distcore_core.contracts import Role
 from distcore_core.registry.manager import Plugins
 from distcore_data.base_options import Options
 from distcore_data.members import with_members
-from distcore_tabular import options, options_network, options_text
+from distcore_tabular import options, options_date, options_network, options_text
 from distcore_tabular import options_parts as parts
 from distcore_tabular.feature import METRICS, metric_name
 from distcore_tabular.roles import COMBINER, DECODER, ENCODER, LOSS, METRIC, TOKENIZER
@@ -51,6 +51,10 @@ CATEGORY_LOSSES: Table = {
     "poly": parts.PolyOptions,
 }
 TEXT_ENCODERS: Table = {"embed": options_text.TextEmbed, "parallel_cnn": options_text.ParallelCNN}
+DATE_ENCODERS: Table = {
+    "embed": options_date.DateEmbedOptions,
+    "wave": options_date.DateWaveOptions,
+}
 COMBINERS: Table = {"concat": options_network.ConcatOptions}
 
 
@@ -70,6 +74,7 @@ SECTIONS: Mapping[tuple[str, str], tuple[Section, ...]] = {
     ("category", "input"): _encoder(CATEGORY_ENCODERS),
     ("text", "input"): _encoder(TEXT_ENCODERS),
     ("set", "input"): _encoder({"embed": options_text.SetEmbed}),
+    ("date", "input"): _encoder(DATE_ENCODERS),
     ("number", "output"): _output({"regressor": parts.RegressorOptions}, NUMBER_LOSSES),
     ("binary", "output"): _output({"regressor": parts.RegressorOptions}, BINARY_LOSSES),
     ("category", "output"): _output({"classifier": parts.ClassifierOptions}, CATEGORY_LOSSES),
@@ -86,6 +91,7 @@ MODELS: dict[tuple[str, str, str], type[BaseModel]] = {
     **options.MODELS,
     **options_network.MODELS,
     **options_text.MODELS,
+    **options_date.MODELS,
     **{
         (section.role.kind, prefix_of(feature, role) + name, ""): model
         for (feature, role), sections in SECTIONS.items()

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from distcore_core.contracts.roles import singular
-from distcore_core.errors import DistcoreError
+from distcore_core.errors import DataError, DistcoreError
 from distcore_core.registry.index import INSTALL_HINTS, Offer, all_offers
 from distcore_core.registry.manager import Plugins, environment_plugins
 
@@ -84,6 +84,44 @@ def blame_row(
     """
     if isinstance(error, DistcoreError) or any(PLACE in each for each in notes_of(error)):
         return
+    low, high = _culprits(values, work)
+    which = (
+        (f"row {rows[low]}" if high - low == 1 else f"rows {rows[low]} to {rows[high - 1]}")
+        if high > low
+        else "no rows"
+    )
+    error.add_note(f"{PLACE}column {column!r}, {which}{part} (the first is 0).")
+
+
+class BadRow(DataError):
+    """A value that its feature refuses.
+
+    why: what the feature said. row: the row's number. part: of what, if not of the dataset: " of
+    part 3"."""
+
+    def __init__(self, why: str, row: int, part: str = "") -> None:
+        super().__init__(why, row, part)
+        self.why, self.row, self.part = why, row, part
+
+    def __str__(self) -> str:
+        return f"Row {self.row}{self.part} (the first is 0): {self.why}"
+
+
+def bad_row(
+    error: DataError, rows: np.ndarray, values: pa.Array, work: Callable[..., Any], part: str = ""
+) -> DataError:
+    """What to raise for a feature's DataError: one that names the row, if one row's value alone is
+    refused too. The arguments are those of `blame_row`."""
+    if type(error) is not DataError:
+        return error
+    low, high = _culprits(values, work)
+    if high - low == 1 and _fails(work, values.slice(low, 1)):
+        return BadRow(str(error), int(rows[low]), part)
+    return error
+
+
+def _culprits(values: pa.Array, work: Callable[..., Any]) -> tuple[int, int]:
+    """From and to which of the values `work` raises: one, if one is enough."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
@@ -93,12 +131,7 @@ def blame_row(
             low = middle
         else:
             break  # it takes rows of both halves to fail
-    which = (
-        (f"row {rows[low]}" if high - low == 1 else f"rows {rows[low]} to {rows[high - 1]}")
-        if high > low
-        else "no rows"
-    )
-    error.add_note(f"{PLACE}column {column!r}, {which}{part} (the first is 0).")
+    return low, high
 
 
 def _fails(work: Callable[..., Any], values: pa.Array) -> bool:

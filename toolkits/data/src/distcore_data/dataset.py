@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import SPLITS, Partition, Source, SourceBase
-from distcore_core.errors import UserError
+from distcore_core.errors import DataError, UserError
+from distcore_data.blame import BadRow
 from distcore_data.roles import OWN
 from distcore_data.temporaries import temporary_folder
 
@@ -103,9 +104,12 @@ class Data:
                     yield opened(self.dataset)
                 else:
                     yield JoinedSource([(code, opened(each)) for code, each in self.given()])
-            except Exception:
+            except Exception as error:
                 for each in made:
                     each.check_unchanged(content=False)
+                if isinstance(error, BadRow):
+                    names = ", then ".join(self.names().values())
+                    raise DataError(f"{names}: {error}") from error
                 raise
 
     def formats(self, plugins: Plugins) -> list[str]:

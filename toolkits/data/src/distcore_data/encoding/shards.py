@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_core.contracts import JSON, SPLITS, Block, Feature, ShardPlan, Split
+from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy
-from distcore_data.blame import blame_row
+from distcore_data.blame import bad_row, blame_row
 from distcore_data.encoding.hashing import chosen, key_of
 from distcore_data.encoding.missing import (
     DROP,
@@ -293,11 +294,16 @@ def _of_pieces(
     part: str = "",
 ) -> list[Any]:
     """work(piece) of each piece of a feature's column; what it raises gets a note of column and
-    row. rows: int64 [n], their numbers. part: of what, if not of the dataset."""
+    row, or tells the row if it is a DataError.
+
+    rows: int64 [n], their numbers. part: of what, if not of the dataset."""
     found, start = [], 0
     for piece in pieces:
         try:
             found.append(work(piece))
+        except DataError as error:
+            numbers = rows[start : start + len(piece)]
+            raise bad_row(error, numbers, piece, work, part) from error
         except Exception as error:
             numbers = rows[start : start + len(piece)]
             blame_row(error, bound.column, numbers, piece, work, part)

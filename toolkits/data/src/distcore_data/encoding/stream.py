@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
+from distcore_data.blame import BadRow
 from distcore_data.encoding.missing import Ends, Neighbours, ends, joined, neighbours
 from distcore_data.encoding.shards import Bound, Recipe
 from distcore_data.threads import processors
@@ -165,6 +166,10 @@ class EncodedStream:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+        except BadRow as error:
+            # Of the partition, whose turn comes when all before it were read.
+            part = "" if self._around is None else " of a part of the dataset"
+            raise BadRow(error.why, self.rows + error.row, part) from error
         finally:
             for each in waiting:
                 each.cancel()

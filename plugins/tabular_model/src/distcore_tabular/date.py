@@ -1,0 +1,136 @@
+"""Feature `date`: a day, or a day and a time, as the parts that a calendar and a clock give it;
+inputs only."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from distcore_core.contracts import JSON, Column
+from distcore_core.errors import DataError
+from distcore_data.arrow import from_numpy, strings
+from distcore_tabular.columns import filled, null_mask
+from distcore_tabular.date_texts import PARTS, days_of, parse
+from distcore_tabular.feature import TabularFeature
+from distcore_tabular.vocabulary import as_dictionary
+
+if TYPE_CHECKING:
+    import torch
+
+EXACT_ROWS = 1 << 16
+"""Squares of this many rows' days are summed at once: up to the year 9999 no such sum leaves
+int64."""
+
+
+class DateState(NamedTuple):
+    """Mergeable statistics of some dates, in whole days since 1970-01-01: sums without rounding."""
+
+    dates: int
+    missing: int
+    total: int
+    squares: int
+
+
+class DateFeature(TabularFeature):
+    """The data half. Metadata: count, missing, mean and std of the days since 1970-01-01, and fill
+    (the parts of what a missing date becomes).
+
+    A missing date is zeros, which no date is: months count from 1.
+    """
+
+    kind = "date"
+    # A text that comes again is read once.
+    raw: Literal["category"] = "category"
+
+    def partial(self, values: pa.Array) -> DateState:
+        """Statistics of some rows. Raises DataError for a value that is no date."""
+        parts = self._parts(values, np.zeros(len(PARTS), np.int32))
+        days = days_of(parts)[parts[:, 1] > 0]
+        starts = range(0, len(days), EXACT_ROWS)
+        squares = sum(int((days[at : at + EXACT_ROWS] ** 2).sum()) for at in starts)
+        return DateState(len(days), len(values) - len(days), int(days.sum()), squares)
+
+    def merge(self, left: DateState, right: DateState) -> DateState:
+        return DateState(*(one + other for one, other in zip(left, right, strict=True)))
+
+    def finish(self, state: DateState) -> JSON:
+        """Raises DataError if there is no date."""
+        count = state.dates
+        if not count:
+            raise DataError(
+                f"Column {self.name!r} has no value in any row, and a date feature needs some. "
+                "Fill the column, or remove the feature."
+            )
+        spread = count * state.squares - state.total**2
+        return {
+            "count": count,
+            "missing": state.missing,
+            "mean": state.total / count,
+            "std": math.sqrt(spread / count**2),
+            "fill": self._fill(),
+        }
+
+    def column(self, metadata: JSON) -> Column:
+        return Column(name=self.name, dtype="int32", width=len(PARTS))
+
+    def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
+        """The parts of each date: FixedSizeList<int32>[9] [n]. Raises DataError for a value that is
+        no date."""
+        parts = self._parts(values, np.array(metadata["fill"], np.int32))
+        return pa.FixedSizeListArray.from_arrays(from_numpy(parts.reshape(-1)), len(PARTS))
+
+    def network(self) -> DateNetwork:
+        return DateNetwork(self)
+
+    def _parts(self, values: pa.Array, fill: np.ndarray) -> np.ndarray:
+        """int32 [n, 9], `fill` if a row is missing."""
+        values = as_dictionary(values)
+        spelling = self.options.preprocessing.datetime_format
+        table, read = parse(values.dictionary, spelling)
+        missing = null_mask(values.dictionary)
+        if missing is not None:
+            table[missing], read[missing] = fill, True
+        codes = filled(values.indices, len(table))
+        if not read.all():
+            bad = np.flatnonzero(~np.append(read, True)[codes])
+            if len(bad):
+                text = values.dictionary[int(codes[bad[0]])].as_py()
+                raise DataError(self._refusal(text, spelling))
+        found: np.ndarray = np.concatenate([table, fill[None]])[codes]
+        return found
+
+    def _refusal(self, text: str, spelling: str | None) -> str:
+        shown = repr(text if len(text) <= 60 else text[:59] + "…")
+        if spelling is not None:
+            return (
+                f"Column {self.name!r}: {shown} is no date of the form {spelling!r}. Correct the "
+                "value or preprocessing.datetime_format, or leave the value empty."
+            )
+        return (
+            f"Column {self.name!r}: {shown} is not a date as 2024-01-31, 2024/01/31 or 2024-01-31 "
+            "18:30:00. Write how dates are spelled here as preprocessing.datetime_format, such as "
+            "'%d/%m/%Y', or correct the value, or leave it empty."
+        )
+
+    def _fill(self) -> list[int]:
+        options = self.options.preprocessing
+        if options.missing_value_strategy != "fill_with_const" or not options.fill_value:
+            return [0] * len(PARTS)
+        parts, _ = parse(strings([options.fill_value]), options.datetime_format)
+        found: list[int] = parts[0].tolist()
+        return found
+
+
+class DateNetwork:
+    """The half that needs torch."""
+
+    def __init__(self, feature: DateFeature) -> None:
+        self.feature = feature
+
+    def encoder(self, metadata: JSON) -> torch.nn.Module:
+        """Maps the parts, [B, 9] int32, to [B, output_size]."""
+        found: torch.nn.Module = self.feature.encoder(metadata)
+        return found
