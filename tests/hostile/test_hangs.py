@@ -11,7 +11,8 @@ from tests.conftest import Place
 from tests.hostile.stopping import CONFIG, SECONDS, Run, weights
 
 NAMED = r"(Rank {} \(process {} on (\S+)\)) has made no progress for (\d+) s: (.*)\n"
-CLUSTER = [pytest.param(kind, marks=pytest.mark.cluster) for kind in ("horovodrun", "ray")]
+LAUNCHED = ("horovodrun", "ray")
+CLUSTER = [pytest.param(kind, marks=pytest.mark.cluster) for kind in LAUNCHED]
 KINDS = ["ddp", "torchrun", *CLUSTER]
 TOLD_SECONDS = 3
 """In place of 20, in tests that need not wait so long."""
@@ -103,7 +104,12 @@ def test_a_stopped_rank_is_ended_after_hang_seconds_and_the_run_goes_on(
 
 
 @pytest.mark.parametrize(
-    "kind", ["ddp", pytest.param("torchrun", marks=pytest.mark.slow), *CLUSTER]
+    "kind",
+    [
+        "ddp",
+        pytest.param("torchrun", marks=pytest.mark.slow),
+        *(pytest.param(kind, marks=[pytest.mark.cluster, pytest.mark.slow]) for kind in LAUNCHED),
+    ],
 )
 def test_the_last_hang_is_an_error_that_names_the_rank(place, sweep, begin, kind):
     run = begin(kind, ", hang_seconds: 8", retries=0)
