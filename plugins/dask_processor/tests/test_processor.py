@@ -21,7 +21,7 @@ from distcore_testing import data, jobs
 from distcore_testing.processors import digested
 
 
-def scanned(folder, edges=(0, 5, 5, 6, 40, 41, 100), bad=None, **options):
+def scanned(folder, edges=(0, 5, 5, 6, 40, 41, 100), bad=(), **options):
     made = DaskProcessor(DaskOptions(**options))
     made.scan(jobs.CountedSource(folder, edges, bad), folder)
     return made
@@ -70,7 +70,7 @@ def test_a_source_without_partitions_is_refused(tmp_path):
 
 
 def test_after_a_failure_later_partitions_are_not_read(tmp_path):
-    made = scanned(tmp_path, list(range(2001)), bad=70)
+    made = scanned(tmp_path, list(range(2001)), bad=(70,))
     with pytest.raises(ValueError, match="rows 70 to 71 are damaged"):
         made.fold(jobs.total_of, jobs.add)
     assert len(list(tmp_path.glob("read-*"))) < 1000

@@ -2,6 +2,7 @@
 are not told again."""
 
 import json
+from typing import ClassVar
 
 from distcore_search.rounds import Follower, Rounds, RoundsOptions
 from distcore_testing import ExtensionSuite, PluginSuite
@@ -11,6 +12,7 @@ METRICS = {"validation": {"y": {"loss": 0.5}}}
 
 class TestPlugin(PluginSuite):
     kind, name = "extensions", "rounds"
+    options: ClassVar = {"path": "rounds.jsonl"}
 
 
 class TestRounds(ExtensionSuite):

@@ -145,7 +145,7 @@ def test_a_full_disk_is_said_and_older_checkpoints_are_intact(tmp_path):
 import resource, signal, errno, os
 from pathlib import Path
 import torch
-from distcore_core.io import os_errors as disk
+from distcore_data import os_errors as disk
 from distcore_torch.training import checkpoint
 from distcore_core.errors import CheckpointError
 disk.FULL = disk.FULL | {{errno.EFBIG}}
