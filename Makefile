@@ -79,9 +79,10 @@ test: build/contrib/.installed  ## set up, then run the tests that need no clust
 mutants: $(VENV)/.developer  ## every fault that was seeded into a plugin, and its sound twin, before the conformance suites
 	$(PYTEST) -q tests/test_mutants.py $(MUTANTS_ARGS)
 
-faults: $(VENV)/.developer $(VENV)/.horovod  ## the whole fault sweeps: kills at every rename and fsync, full disks, bit flips
+faults: build/contrib/.installed $(VENV)/.horovod  ## the whole fault sweeps: kills at every rename and fsync, full disks, bit flips; new examples of properties
 	@set -e; for each in $(CLUSTERS); do $(PYTEST) -m "cluster and slow" $$each || [ $$? = 5 ]; done
 	$(PYTEST) -m "slow and not cluster"
+	$(PYTEST) -m "hypothesis and not slow and not cluster" --hypothesis-profile new-examples $(PYTEST_ARGS)
 
 hostile: $(VENV)/.developer $(VENV)/.horovod  ## every attack and fault as often as docs/reliability.md says; writes its table
 	rm -f build/hostile.jsonl

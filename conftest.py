@@ -1,5 +1,6 @@
-"""For every test of the workspace: no time limit for a property's example, because a busy machine
-is no bug; ctrl-C as on a terminal; and the logger as it was before."""
+"""For every test of the workspace: the same examples of a property in every run, so that a change
+is judged by what it changed (`make faults` draws new ones), and no time limit for one, because a
+busy machine is no bug; ctrl-C as on a terminal; and the logger as it was before."""
 
 import logging
 import signal
@@ -8,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("distcore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+NEW_EXAMPLES = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("new-examples", NEW_EXAMPLES)
+settings.register_profile("distcore", NEW_EXAMPLES, derandomize=True, database=None)
 settings.load_profile("distcore")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
