@@ -364,14 +364,7 @@ def diff(parser: argparse.ArgumentParser) -> None:
     """Of `diff`."""
     for name, what in (("one", "a run's folder or address"), ("other", "the other run's")):
         parser.add_argument(name, metavar=name.upper(), help=what)
-    flag(
-        parser,
-        "credentials",
-        metavar="FILE",
-        help="JSON: what the bucket of the runs is opened with",
-    )
-    flag(parser, "json", action="store_true", help="print JSON")
-    flag(parser, "logging_level", "-l", default="info", metavar="LEVEL")
+    _records(parser, "runs", "info")
     examples(parser, "diff results/experiment_run results/experiment_run_1")
 
 
@@ -386,17 +379,18 @@ def verify(parser: argparse.ArgumentParser) -> None:
         help="replay from the checkpoint of a step, and compare until another",
     )
     flag(parser, "backend", "-b", metavar="NAME", help="where to replay it; default: as the run")
-    flag(
-        parser,
-        "credentials",
-        metavar="FILE",
-        help="JSON: what the bucket of the run is opened with",
-    )
-    flag(parser, "json", action="store_true", help="print JSON")
-    flag(parser, "logging_level", "-l", default="warning", metavar="LEVEL")
+    _records(parser, "run", "warning")
     examples(
         parser, "verify results/experiment_run", "verify results/experiment_run --steps 200:300"
     )
+
+
+def _records(parser: argparse.ArgumentParser, whose: str, level: str) -> None:
+    """What a command takes that reads what runs left."""
+    help = f"JSON: what the bucket of the {whose} is opened with"
+    flag(parser, "credentials", metavar="FILE", help=help)
+    flag(parser, "json", action="store_true", help="print JSON")
+    flag(parser, "logging_level", "-l", default=level, metavar="LEVEL")
 
 
 def schema(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from distcore.config.read_features import read_features
-from distcore.config.run_config import DEFAULT_SEED, BackendConfig, FeatureConfig, Ref, RunConfig
+from distcore.config.run_config import (
+    BACKEND_OPTIONS,
+    DEFAULT_SEED,
+    BackendConfig,
+    FeatureConfig,
+    Ref,
+    RunConfig,
+)
 from distcore.config.under_way import DocumentUnderWay
 from distcore_core.config.document import Document, KeyPath
 from distcore_core.config.issues import problems_of, unknown_option
@@ -219,15 +226,6 @@ class Reader(DocumentUnderWay):
 
     def _backend(self) -> BackendConfig:
         section = self.mapping(("backend",), self.values.get("backend"))
-        known = (
-            "type",
-            "cache_dir",
-            "cache_format",
-            "cache_credentials",
-            "processor",
-            "trainer",
-            "loader",
-        )
         cache_format = self._reference(("backend", "cache_format"), section.get("cache_format"))
         if cache_format is None or not cache_format.type:
             cache_format = Ref(
@@ -235,7 +233,7 @@ class Reader(DocumentUnderWay):
             )
         return BackendConfig(
             type=self.text(("backend", "type"), section.get("type")),
-            options={name: value for name, value in section.items() if name not in known},
+            options={name: value for name, value in section.items() if name not in BACKEND_OPTIONS},
             cache_dir=self._place(("backend", "cache_dir"), section.get("cache_dir")),
             cache_format=cache_format,
             cache_credentials=self._credentials(section.get("cache_credentials")),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from distcore.config.run_config import FeatureConfig, Ref, RunConfig
+from distcore.config.run_config import BACKEND_OPTIONS, FeatureConfig, Ref, RunConfig
 from distcore_core.config.document import KeyPath, SourceMap
 from distcore_core.config.issues import fields_at, nearest, problems_of, unknown_option
 from distcore_core.contracts import SECTION
@@ -222,17 +222,6 @@ class Resolver:
                 model = self._model("features", kind, role) if options else None
                 if model is not None and not _refuses_all(model):
                     self._validated("features", kind, role, options, ("defaults", kind))
-
-
-BACKEND_OPTIONS = (
-    "type",
-    "cache_dir",
-    "cache_format",
-    "cache_credentials",
-    "processor",
-    "trainer",
-    "loader",
-)
 
 
 def _refuses_all(model: Any) -> bool:

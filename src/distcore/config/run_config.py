@@ -58,6 +58,18 @@ class Ref:
         return {**({"type": self.type} if self.type else {}), **self.options}
 
 
+BACKEND_OPTIONS = (
+    "type",
+    "cache_dir",
+    "cache_format",
+    "cache_credentials",
+    "processor",
+    "trainer",
+    "loader",
+)
+"""Options of the section `backend` that every backend has."""
+
+
 @dataclass(frozen=True)
 class BackendConfig:
     """The `backend` section. type: None is to be detected. options: the backend's own.

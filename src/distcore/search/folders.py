@@ -11,7 +11,7 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import remove_directory
 from distcore_data.locks import locked_if_free
-from distcore_data.temporaries import sweep_tree
+from distcore_data.temporaries import LOCK, sweep_tree
 
 SEARCH = "search.json"
 """What a search was begun with; a folder that holds it can be gone on with."""
@@ -52,7 +52,7 @@ def held_folder(
     with ExitStack() as stack:
         folder = going_on or stack.enter_context(fresh_folder(root, experiment, model))
         try:
-            with locked_if_free(folder / ".lock") as free:
+            with locked_if_free(folder / LOCK) as free:
                 if not free:
                     raise UserError(
                         f"Another search is running in {folder}. Wait for it, or begin one in "

@@ -10,6 +10,9 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distcore.workflow import training_log
+from distcore.workflow.receipt import RECEIPT
+from distcore.workflow.results import DESCRIPTION
 from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_core.io.seals import sealed
@@ -22,8 +25,9 @@ from distcore_data.stores.run_sync import (
     Mirror,
     working_folder,
 )
-from distcore_data.temporaries import sweep, sweep_tree, temporary_folder
+from distcore_data.temporaries import LOCK, sweep, sweep_tree, temporary_folder
 from distcore_torch.signals import signal_of
+from distcore_torch.training.ledger import LEDGER
 
 if TYPE_CHECKING:
     from distcore.workflow.requests import TrainRequest
@@ -37,7 +41,7 @@ ENDED = "ended.json"
 RUNNING = "running.json"
 """In a bucket, shows that a process is at work in a run's folder."""
 
-BEGINNING = ("description.json", "receipt.json", "ledger.jsonl", "training_log.jsonl", ".lock")
+BEGINNING = (DESCRIPTION, RECEIPT, LEDGER, training_log.NAME, LOCK)
 """Files that a run, or a search, has before its first checkpoint, or trial."""
 
 TAKEN = (
@@ -106,12 +110,13 @@ def run_folder(
                 stack.enter_context(alone_there(session.mirror, fresh=not going_on))
             session.directory = stack.enter_context(working_folder(session.mirror))
             stack.enter_context(put_at_the_end(session.mirror, session.directory))
+        elif going_on:
+            session.directory = place
+            sweep_tree(place)
+            if not taken_over:
+                stack.enter_context(alone_in(place))
         else:
-            session.directory = place if going_on else stack.enter_context(_fresh(place, asked))
-            if going_on:
-                sweep_tree(session.directory)
-                if not taken_over:
-                    stack.enter_context(alone_in(session.directory))
+            session.directory = stack.enter_context(_fresh(place, asked))
         if not going_on:
             stack.enter_context(gone_if_refused(session))
         stack.enter_context(saying_how_to_go_on(session))

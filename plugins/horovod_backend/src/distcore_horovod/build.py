@@ -35,6 +35,16 @@ RECIPE = 1
 
 CMAKE = (3, 17)
 
+PIP = (
+    sys.executable,
+    "-m",
+    "pip",
+    "--disable-pip-version-check",
+    "install",
+    "--quiet",
+    "--no-deps",
+)
+
 
 class BuildError(DistcoreError):
     """The wheel could not be built, or what was built does not work."""
@@ -169,17 +179,8 @@ def build(tools: Tools, cache: Path, jobs: int, sdist: Path | None = None) -> Pa
 
 def install(wheel: Path) -> None:
     """Install the wheel in this environment, over whatever Horovod is there. Raises BuildError."""
-    words = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--no-deps",
-    ]
     done = subprocess.run(
-        [*words, "--force-reinstall", str(wheel)], capture_output=True, text=True, check=False
+        [*PIP, "--force-reinstall", str(wheel)], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise BuildError(f"{wheel} could not be installed: {done.stderr.strip()}")
@@ -220,16 +221,7 @@ def _compiler(folder: Path, tools: Tools) -> Path:
 
 def _try(wheel: Path, folder: Path) -> None:
     """Install into a folder of its own, and let a child process add a tensor with it."""
-    words = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--no-deps",
-    ]
-    subprocess.run([*words, "--target", str(folder), str(wheel)], check=True, capture_output=True)
+    subprocess.run([*PIP, "--target", str(folder), str(wheel)], check=True, capture_output=True)
     try:
         ask(folder)
     except Unusable as error:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distcore_data.arrow import from_numpy, strings
-from distcore_tabular.columns import filled, null_mask
+from distcore_data.arrow import flags, from_numpy, strings
+from distcore_tabular.columns import filled
 
 LARGE = 1 << 12
 """Labels from which a table that is kept is worth its making."""
@@ -61,12 +61,8 @@ class Vocabulary:
         places[order] = np.searchsorted(hashes, wanted[order])
         np.minimum(places, len(hashes) - 1, out=places)
         found = codes[places]
-        same = pc.equal(self.labels.take(from_numpy(found)), labels).cast(pa.uint8())
-        missing = null_mask(same)
-        is_same = np.frombuffer(same.buffers()[1], np.uint8, len(same), same.offset) != 0
-        if missing is not None:
-            is_same &= ~missing
-        return np.where(is_same, found, np.int32(unknown))
+        same = flags(pc.equal(self.labels.take(from_numpy(found)), labels))
+        return np.where(same, found, np.int32(unknown))
 
 
 def hashes_of(labels: pa.Array) -> np.ndarray:

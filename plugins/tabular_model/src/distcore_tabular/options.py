@@ -6,9 +6,9 @@ unless it is left at Ludwig's default.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from distcore_tabular.options_network import COMPUTED, Options, refuse
 from distcore_tabular.options_parts import (
@@ -125,21 +125,26 @@ class NumberOutputPreprocessing(NumberPreprocessing):
     )
 
 
+BinaryMissing = Annotated[
+    Literal[
+        "fill_with_false",
+        "fill_with_true",
+        "fill_with_mode",
+        "fill_with_const",
+        "bfill",
+        "ffill",
+        "drop_row",
+    ],
+    OldSpelling,
+]
+
+
 class BinaryPreprocessing(Options):
     """`preprocessing` of a binary input."""
 
-    missing_value_strategy: Annotated[
-        Literal[
-            "fill_with_false",
-            "fill_with_true",
-            "fill_with_mode",
-            "fill_with_const",
-            "bfill",
-            "ffill",
-            "drop_row",
-        ],
-        OldSpelling,
-    ] = Field("fill_with_false", description="What a missing value becomes.")
+    missing_value_strategy: BinaryMissing = Field(
+        "fill_with_false", description="What a missing value becomes."
+    )
     fallback_true_label: Annotated[str | None, BeforeValidator(_as_value)] = Field(
         None,
         description="The value that is true if the two values are not ones like yes and no, or 1 "
@@ -160,18 +165,9 @@ class BinaryPreprocessing(Options):
 class BinaryOutputPreprocessing(BinaryPreprocessing):
     """`preprocessing` of a binary output."""
 
-    missing_value_strategy: Annotated[
-        Literal[
-            "fill_with_false",
-            "fill_with_true",
-            "fill_with_mode",
-            "fill_with_const",
-            "bfill",
-            "ffill",
-            "drop_row",
-        ],
-        OldSpelling,
-    ] = Field("drop_row", description="What a missing value becomes.")
+    missing_value_strategy: BinaryMissing = Field(
+        "drop_row", description="What a missing value becomes."
+    )
 
 
 class CategoryPreprocessing(Options):
@@ -209,6 +205,20 @@ class InputOptions(Options):
 
     tied: Annotated[str | None, only(None)] = Field(None, description="Not carried out: only null.")
     active: Annotated[bool, only(True)] = Field(True, description="Not carried out: only true.")
+
+
+class NoOutput(BaseModel):
+    """An output of a type that has none: refused.
+
+    why: in words."""
+
+    model_config = ConfigDict(extra="allow")
+    why: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, values: Any) -> Any:
+        raise ValueError(cls.why)
 
 
 class OutputOptions(Options):

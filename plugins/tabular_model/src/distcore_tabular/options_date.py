@@ -8,13 +8,12 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     model_validator,
 )
 
-from distcore_tabular.options import InputOptions, OldSpelling
+from distcore_tabular.options import InputOptions, NoOutput, OldSpelling
 from distcore_tabular.options_network import COMPUTED, FCStackOptions, Options
 from distcore_tabular.options_parts import EncoderOptions, by_type, only
 
@@ -103,18 +102,13 @@ class DateInput(InputOptions):
     encoder: DateEncoder = DateEmbedOptions.model_validate({})
 
 
-class NoOutput(BaseModel):
-    """A date output: refused, as Ludwig has none."""
+class NoDateOutput(NoOutput):
+    """A date output, as Ludwig has none."""
 
-    model_config = ConfigDict(extra="allow")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, values: Any) -> Any:
-        raise ValueError("a date is an input only; outputs are number, binary, category")
+    why = "a date is an input only; outputs are number, binary, category"
 
 
 MODELS: dict[tuple[str, str, str], type[BaseModel]] = {
     ("features", "date", "input"): DateInput,
-    ("features", "date", "output"): NoOutput,
+    ("features", "date", "output"): NoDateOutput,
 }

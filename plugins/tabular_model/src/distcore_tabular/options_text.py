@@ -11,14 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from distcore_tabular.options import UNKNOWN, InputOptions, OldSpelling
+from distcore_tabular.options import UNKNOWN, InputOptions, NoOutput, OldSpelling
 from distcore_tabular.options_network import (
     COMPUTED,
     Activation,
@@ -400,23 +399,18 @@ class SetInput(InputOptions):
     encoder: SetEncoder = SetEmbed.model_validate({})
 
 
-class NoOutput(BaseModel):
-    """A text or set output: refused."""
+class NoTextOutput(NoOutput):
+    """A text or set output."""
 
-    model_config = ConfigDict(extra="allow")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, values: Any) -> Any:
-        raise ValueError(
-            "text and set outputs are known in Ludwig, but not carried out here; outputs are "
-            "number, binary, category"
-        )
+    why = (
+        "text and set outputs are known in Ludwig, but not carried out here; outputs are number, "
+        "binary, category"
+    )
 
 
 MODELS: dict[tuple[str, str, str], type[BaseModel]] = {
     ("features", "text", "input"): TextInput,
     ("features", "set", "input"): SetInput,
-    ("features", "text", "output"): NoOutput,
-    ("features", "set", "output"): NoOutput,
+    ("features", "text", "output"): NoTextOutput,
+    ("features", "set", "output"): NoTextOutput,
 }

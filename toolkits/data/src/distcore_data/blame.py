@@ -35,8 +35,7 @@ def notes_of(error: BaseException) -> list[str]:
 
 def one_line(error: BaseException) -> str:
     """Type and text of an error, and who raised it and for what, for messages of one line."""
-    if isinstance(error, Exception):
-        blame(error)
+    blame(error)
     return " ".join(
         [f"{type(error).__name__}: {error}", *(f"({each})" for each in notes_of(error))]
     )
@@ -56,8 +55,10 @@ def blaming(plugins: Plugins | None = None) -> Iterator[None]:
 
 def blame(error: BaseException, plugins: Plugins | None = None) -> None:
     """Note on an error which plugin raised it, unless that was said, it is one of ours, or no
-    plugin had a part in it."""
-    if isinstance(error, DistcoreError) or any(RAISED in each for each in notes_of(error)):
+    plugin had a part in it. A ctrl-C is nobody's."""
+    if not isinstance(error, Exception) or isinstance(error, DistcoreError):
+        return
+    if any(RAISED in each for each in notes_of(error)):
         return
     who = _raised_by(error, plugins or environment_plugins())
     if who is not None:

@@ -82,16 +82,21 @@ def lines(
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (frame.at(*point) for point in finite))
         marks.append(f'<polyline points="{path}" style="stroke:{colour}"/>')
         for point in finite:
-            x, y = frame.at(*point)
-            hover = f"{escape(name)}: {number(point[1], 6)} at {number(point[0])}"
-            marks.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" '
-                f'style="fill:{colour}"><title>{hover}</title></circle>'
-            )
+            marks.append(_dot(frame, name, point, colour, 2.5))
         legend.append(f'<span><i style="background:{colour}"></i>{escape(name)}</span>')
     key = f'<div class="legend">{"".join(legend)}</div>'
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>{frame.svg(marks, title)}{key}</figure>"
+    )
+
+
+def _dot(frame: Frame, name: str, point: Point, colour: str, radius: float) -> str:
+    """A point of a series, with its value on hover."""
+    x, y = frame.at(*point)
+    hover = f"{escape(name)}: {number(point[1], 6)} at {number(point[0])}"
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" '
+        f'style="fill:{colour}"><title>{hover}</title></circle>'
     )
 
 
@@ -117,12 +122,7 @@ def scatter(
         )
     for colour, (name, each) in zip(_colours(len(series)), series.items(), strict=True):
         for point in each:
-            x, y = frame.at(*point)
-            hover = f"{escape(name)}: {number(point[1], 6)} at {number(point[0])}"
-            marks.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" '
-                f'style="fill:{colour}"><title>{hover}</title></circle>'
-            )
+            marks.append(_dot(frame, name, point, colour, 3.5))
     key = (
         '<div class="legend"><span><i '
         f'style="background:{COLOURS[1]}"></i>{escape(line_name)}</span></div>'

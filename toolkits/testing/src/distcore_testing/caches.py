@@ -12,8 +12,6 @@ import json
 import os
 import pickle
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -26,6 +24,7 @@ import pytest
 from distcore_core.contracts import CACHE_FORMAT, CacheFormat, Column, PluginRef, ShardReader
 from distcore_core.errors import CacheError
 from distcore_core.registry.manager import Plugins
+from distcore_testing.elsewhere import said_elsewhere
 
 if TYPE_CHECKING:
     from distcore_data.cache import Cache, CacheBuilder
@@ -161,22 +160,8 @@ class CacheFormatSuite:
         ):
             writer.write_table(table)
         expected = hashlib.sha256(_written(format, table)).hexdigest()
-        words = [sys.executable, "-c", _WRITES, self.name, json.dumps(dict(self.options))]
-        environment = {
-            **os.environ,
-            "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        }
-        done = subprocess.run(
-            [*words, str(tmp_path / "table")],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == [expected]
+        words = (self.name, json.dumps(dict(self.options)), str(tmp_path / "table"))
+        assert said_elsewhere(_WRITES, *words).split() == [expected]
 
     def test_chosen_columns_in_the_order_asked(self, format: CacheFormat, shard: pa.Table) -> None:
         found = self._open(format, shard).read(10, 20, columns=["code", "x"])

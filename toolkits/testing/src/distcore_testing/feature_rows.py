@@ -4,9 +4,6 @@ another process."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -15,6 +12,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import JSON, Column, Feature
 from distcore_core.errors import DataError
+from distcore_testing.elsewhere import said_elsewhere
 
 UNSEEN: Mapping[str, pa.Array] = {
     "number": pa.array([1e6, -1e6, 0.0, -0.0, 3.5, 1e300, -1e300]),
@@ -102,20 +100,6 @@ def in_another_process(name: str, role: str, options: JSON, values: pa.Array) ->
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
     column = base64.b64encode(sink.getvalue()).decode()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "PYTHONHASHSEED": "4711",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        input=json.dumps([name, role, options, column]),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    found: JSON = json.loads(done.stdout.partition("FOUND")[2])
+    said = said_elsewhere(CHILD, given=json.dumps([name, role, options, column]))
+    found: JSON = json.loads(said.partition("FOUND")[2])
     return found

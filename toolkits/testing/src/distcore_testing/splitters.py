@@ -4,11 +4,8 @@ on no shard, order or process."""
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import random
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -21,6 +18,7 @@ from distcore_core.errors import UserError
 from distcore_data import Splitter
 from distcore_data.encoding.splits import make_splitter
 from distcore_data.encoding.splitter import Rows
+from distcore_testing.elsewhere import said_elsewhere
 
 ROWS = 1000
 
@@ -96,21 +94,7 @@ class SplitterSuite:
     def test_it_travels_to_workers_and_other_hashes_change_nothing(self) -> None:
         edges = [0, 333, ROWS]
         told = json.dumps([self.section(), 3, self.values(), edges])
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "PYTHONHASHSEED": "4711",
-        }
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, told],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout.partition("FOUND")[2])
+        found = json.loads(said_elsewhere(CHILD, told).partition("FOUND")[2])
         assert found == self.assigned(edges).tolist()
 
     def test_the_seed_decides(self) -> None:

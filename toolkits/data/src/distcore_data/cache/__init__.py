@@ -85,7 +85,7 @@ class Cache(CacheRef):
     @property
     def where(self) -> str:
         """The folder, or the address without secrets: for people."""
-        return CacheFiles(self.store(), f"{self.key}/").home
+        return _files(self).home
 
     def __getstate__(self) -> object:
         if is_url(self.directory) and store_kind(self.directory) == "memory":
@@ -98,6 +98,10 @@ class Cache(CacheRef):
     def store(self) -> Store:
         """What it lies in."""
         return open_store(self.directory, self.credentials)
+
+
+def _files(cache: CacheRef) -> CacheFiles:
+    return CacheFiles(open_store(cache.directory, cache.credentials), f"{cache.key}/")
 
 
 def cache_key(
@@ -160,7 +164,7 @@ def ensure_cache(
     if not KEY.fullmatch(key):
         raise ValueError(f"{key!r} is no cache key")
     cache = Cache.at(root, key, credentials)
-    files = CacheFiles(cache.store(), f"{key}/")
+    files = _files(cache)
 
     def damage() -> str | None:
         return damage_of(files, key)
@@ -194,8 +198,7 @@ def manifest_of(cache: CacheRef) -> Manifest:
         CacheError: It is missing, torn, foreign or names strange files.
         StoreError: A bucket fails.
     """
-    store = open_store(cache.directory, cache.credentials)
-    return CacheFiles(store, f"{cache.key}/").manifest(cache.key)
+    return _files(cache).manifest(cache.key)
 
 
 def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:
@@ -209,7 +212,7 @@ def open_cache(cache: CacheRef, plugins: Plugins | None = None) -> CacheReader:
         CacheError: Its manifest is missing, torn, foreign or names strange files.
         StoreError: A bucket fails.
     """
-    files = CacheFiles(open_store(cache.directory, cache.credentials), f"{cache.key}/")
+    files = _files(cache)
     manifest = with_metadata(files, files.manifest(cache.key))
     if plugins is None:
         from distcore_core.registry.manager import Plugins
@@ -224,7 +227,7 @@ def examine(cache: Cache) -> tuple[int, list[str]]:
     file what is wrong.
 
     Raises CacheError if the manifest cannot be read, StoreError if a bucket fails."""
-    files = CacheFiles(cache.store(), f"{cache.key}/")
+    files = _files(cache)
     manifest, total, damaged = files.manifest(cache.key), 0, []
     files = files_of(files, manifest)
     for entry in manifest.files():

@@ -301,11 +301,10 @@ def _of_pieces(
     for piece in pieces:
         try:
             found.append(work(piece))
-        except DataError as error:
-            numbers = rows[start : start + len(piece)]
-            raise bad_row(error, numbers, piece, work, part) from error
         except Exception as error:
             numbers = rows[start : start + len(piece)]
+            if isinstance(error, DataError):
+                raise bad_row(error, numbers, piece, work, part) from error
             blame_row(error, bound.column, numbers, piece, work, part)
             raise
         start += len(piece)
