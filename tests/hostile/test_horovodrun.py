@@ -3,6 +3,7 @@ checkpoint and how to go on."""
 
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -12,16 +13,8 @@ import pytest
 
 pytestmark = pytest.mark.cluster
 
-LAUNCHER = (
-    "-m",
-    "horovod.runner.launch",
-    "--gloo",
-    "-np",
-    "2",
-    sys.executable,
-    "-m",
-    "distcore.cli.main",
-)
+LAUNCHER = ("-m", "horovod.runner.launch")
+COMMAND = ("-np", "2", sys.executable, "-m", "distcore.cli.main")
 KILLED = (
     r"Training stopped: rank {} \(process {} on \S+\) has ended without a word \(killed, or out of "
     r"memory\?\)\."
@@ -29,15 +22,23 @@ KILLED = (
 
 
 @pytest.fixture
-def launched(place):
-    """A run under way, which has saved two checkpoints: its launcher."""
+def launched(request, place, monkeypatch):
+    """A run under way, which has saved two checkpoints: its launcher. With gloo, unless a test asks
+    for MPI."""
+    controller = getattr(request, "param", "--gloo")
+    if controller == "--mpi":
+        if shutil.which("mpirun") is None and os.environ.get("DISTCORE_REQUIRE_MPI") != "1":
+            pytest.skip("mpirun is not installed (Debian: openmpi-bin, libopenmpi-dev)")
+        monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "1")
     text = (
         (place.folder / place.config)
         .read_text()
         .replace("epochs: 1", "epochs: 5000, early_stop: -1")
     )
     place.write(place.config, text.replace("backend: local", "backend: horovod"))
-    process = place.python(*LAUNCHER, *place.words("train"))
+    process = place.python(*LAUNCHER, controller, *COMMAND, *place.words("train"))
     until(process, lambda: len(checkpoints(place)) > 1)
     yield process
     if process.poll() is None:
@@ -113,3 +114,15 @@ def test_sigterm_to_the_launcher_saves_a_checkpoint_and_says_so_last(place, laun
     assert found[1].endswith(f"step-{int(step[1]):08d}")
     assert process_of(place, 0) is process_of(place, 1) is None
     sweep.tried("SIGTERM to horovodrun", 1, "a checkpoint of the step; the last line names it")
+
+
+@pytest.mark.parametrize("launched", ["--mpi"], indirect=True)
+def test_sigterm_to_horovodrun_with_mpi_saves_a_checkpoint_too(place, launched, sweep):
+    launched.terminate()  # ends a shell, of which mpirun hears nothing
+    done = place.finish(launched)  # once all have ended: they hold the same pipe
+    assert done.code == -signal.SIGTERM, done.err
+    step = re.search(r"Stopped after step (\d+)\.", done.err)
+    assert step, done.err
+    assert any(each.endswith(f"step-{int(step[1]):08d}") for each in checkpoints(place))
+    assert process_of(place, 0) is process_of(place, 1) is None
+    sweep.tried("SIGTERM to horovodrun with MPI", 1, "a checkpoint of the step, named")

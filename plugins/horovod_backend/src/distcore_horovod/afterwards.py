@@ -17,6 +17,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from distcore_horovod.processes import command_of, is_gone, parent_of
+
 WAIT_SECONDS = 60.0
 """How long the launcher may take to end; after that nothing is said."""
 
@@ -54,29 +56,16 @@ def _launcher() -> int | None:
     found, process = None, os.getppid()
     with suppress(OSError, IndexError, ValueError):  # no /proc
         while process > 1:
-            words = Path(f"/proc/{process}/cmdline").read_text(errors="replace").split("\0")
-            if any(Path(each).name in LAUNCHERS for each in words[:3]):
+            if any(Path(each).name in LAUNCHERS for each in command_of(process)[:3]):
                 found = process
-            process = int(_state(process)[1])
+            process = parent_of(process)
     return found
-
-
-def _state(process: int) -> list[str]:
-    """The fields of /proc/…/stat from the third on: state, parent, …"""
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-
-
-def _is_gone(process: int) -> bool:
-    try:
-        return _state(process)[0] in "ZX"
-    except (OSError, IndexError):
-        return True
 
 
 def main(launcher: int, words: str) -> None:
     """Wait, and say it."""
     deadline = time.monotonic() + WAIT_SECONDS
-    while not _is_gone(launcher):
+    while not is_gone(launcher):
         if time.monotonic() > deadline:
             return
         time.sleep(LOOK_SECONDS)

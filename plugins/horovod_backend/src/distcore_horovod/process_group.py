@@ -26,6 +26,7 @@ from distcore_horovod.error_channel import ErrorChannel
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.installed import require
 from distcore_horovod.launcher import Launched
+from distcore_horovod.processes import end_with_shell
 from distcore_horovod.rendezvous import machine
 from distcore_torch.signals import signal_of
 
@@ -60,6 +61,8 @@ class ProcessGroup:
             os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "300"
         if launched.local_size == launched.size:
             share_memory_alone(os.environ)
+        if launched.by == "mpirun":
+            end_with_shell()
         import horovod.torch as hvd
 
         self.launched, self.hvd = launched, hvd
