@@ -1,15 +1,18 @@
-"""Write docs/hooks.md and docs/config.md from the code; `--check` only says whether they are up
-to date."""
+"""Write docs/hooks.md, docs/contracts.md and docs/config.md from the code; `--check` only says
+whether they are up to date."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from distcore.config.schema import reference_markdown
-from distcore_core import hooks
-from distcore_core.registry.events import EVENTS
+from distcore_core import contracts, events, hooks
+from distcore_core.events import EVENTS
 from distcore_core.registry.index import all_offers
 from distcore_core.registry.manager import Plugins
 
@@ -36,14 +39,14 @@ MEMBERS = (
 
 
 def hook_reference() -> str:
-    """Every hook with its signature and docstring, in the order of hooks.py."""
+    """Every hook with its signature and docstring, in the order of hooks.py and events.py."""
     parts = [
         "# Hook reference\n",
-        "Written by `make docs` from `distcore_core/hooks.py`.\n",
+        "Written by `make docs` from `distcore_core/hooks.py` and `events.py`.\n",
         inspect.getdoc(hooks) or "",
         "",
     ]
-    for name, function in vars(hooks).items():
+    for name, function in (vars(hooks) | vars(events)).items():
         if not hasattr(function, f"{hooks.PROJECT}_spec"):
             continue
         kind = (
@@ -58,10 +61,82 @@ def hook_reference() -> str:
             f"## {name}",
             f"*{kind}*\n",
             f"```python\n{name}{signature}\n```\n",
-            inspect.getdoc(function) or "",
+            markdown(function),
             "",
         ]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def contract_reference() -> str:
+    """Every class of the contracts with its members, room by room."""
+    parts = [
+        "# Contract reference\n",
+        "Written by `make docs` from `distcore_core/contracts`. All of it is imported from "
+        "`distcore_core.plugin`; [plugins.md](plugins.md) says how to write a plugin, "
+        "[hooks.md](hooks.md) which hooks make one.\n",
+    ]
+    rooms: dict[str, list[type]] = {}
+    for name in contracts.__all__:
+        made = getattr(contracts, name)
+        if inspect.isclass(made):
+            rooms.setdefault(made.__module__, []).append(made)
+    for room, classes in rooms.items():
+        parts += [f"## {inspect.getdoc(sys.modules[room])}\n"]
+        for each in classes:
+            parts += [f"### {each.__name__}\n", *_attributes(each), markdown(each), ""]
+            for name, member in vars(each).items():
+                parts += _member(name, member, each)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _attributes(of: type) -> list[str]:
+    found = [
+        f"{name}: {kind}"
+        for name, kind in inspect.get_annotations(of).items()
+        if not name.startswith("_")
+    ]
+    return ["```python", *found, "```\n"] if found else []
+
+
+def _member(name: str, member: Any, owner: type) -> list[str]:
+    if name.startswith("_"):
+        return []
+    if isinstance(member, property):
+        returned = inspect.signature(member.fget).return_annotation  # type: ignore[arg-type]
+        return [f"```python\n{name}: {returned}\n```\n", markdown(member), ""]
+    if isinstance(member, classmethod | staticmethod):
+        member = member.__func__
+    if not inspect.isfunction(member) or (dataclasses.is_dataclass(owner) and not member.__doc__):
+        return []
+    signature = str(inspect.signature(member)).replace("'", "")
+    return [f"```python\n{name}{signature}\n```\n", markdown(member), ""]
+
+
+def markdown(documented: Any) -> str:
+    """A docstring whose sections (`Args:`, `Returns:`, `Raises:`, …) are lists."""
+    lines: list[str] = []
+    within = False
+    for line in (inspect.getdoc(documented) or "").splitlines():
+        section = re.fullmatch(r"(Args|Returns|Raises|Attributes):", line)
+        item = re.match(r"    (\S.*)", line)
+        if section:
+            within = True
+            lines += [f"**{section[1]}**", ""]
+        elif within and item:
+            named = re.match(r"([\w, ]+|\*\*?\w+): (.*)", item[1])
+            lines.append(f"- `{named[1]}`: {named[2]}" if named else f"- {item[1]}")
+            if not named and len(lines) > 1 and lines[-2].startswith(("- ", "  ")):
+                lines[-1] = f"  {item[1]}"
+        elif within and line.startswith("        "):
+            lines.append(f"  {line.strip()}")
+        elif attribute := re.match(r"([a-z_]+(?:, [a-z_]+)*): (.*)", line):
+            lines.append(f"- `{attribute[1]}`: {attribute[2]}")
+        elif item and lines and lines[-1].startswith(("- ", "  ")):
+            lines.append(f"  {item[1]}")
+        else:
+            within = within and not line
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -69,7 +144,11 @@ def main() -> int:
     foreign = {offer.distribution for offers in all_offers().values() for offer in offers} - set(
         MEMBERS
     )
-    pages = {"hooks.md": hook_reference(), "config.md": reference_markdown(Plugins(foreign))}
+    pages = {
+        "hooks.md": hook_reference(),
+        "contracts.md": contract_reference(),
+        "config.md": reference_markdown(Plugins(foreign)),
+    }
     stale = [
         name
         for name, text in pages.items()

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from distcore_core.io.seals import sealed, unsealed
+from distcore_data.seals import sealed, unsealed
 
 HEAD = "age,city,bought\n"
 GOOD = HEAD + "30,Rome,yes\n41,Oslo,no\n25,Lima,yes\n52,Rome,no\n" * 10

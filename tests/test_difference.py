@@ -11,7 +11,7 @@ import distcore
 from distcore.cli.main import main
 from distcore.workflow.difference import FAULT
 from distcore_core.errors import UserError
-from distcore_core.io.seals import sealed, unsealed
+from distcore_data.seals import sealed, unsealed
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
 
 STEPS = {"epochs": 4, "batch_size": 32, "ledger_steps": 3}

@@ -12,7 +12,8 @@ import pytest
 import distcore
 from distcore.cli.main import main
 from distcore_core.errors import ConfigError, DataError, PluginBroken, PluginNotFound, TrainingError
-from distcore_core.registry.events import EVENTS, listening
+from distcore_core.events import EVENTS
+from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_testing import data
 

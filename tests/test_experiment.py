@@ -486,7 +486,7 @@ def test_what_an_extension_writes_when_results_are_whole_is_in_the_report(
         @hookimpl
         def results_written(self, command, directory):
             from distcore_core.io.atomic import write_file
-            from distcore_core.io.seals import sealed
+            from distcore_data.seals import sealed
             write_file(directory / self.file, sealed({"command": command}))
     @hookimpl
     def distcore_make_extension(name):

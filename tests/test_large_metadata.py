@@ -8,11 +8,11 @@ import pytest
 
 import distcore
 from distcore_core.errors import CacheError
-from distcore_core.io.seals import unsealed
 from distcore_data.cache import manifest as manifests
 from distcore_data.cache import open_cache, verify
 from distcore_data.cache.listing import list_caches
 from distcore_data.cache.prune import Rules, prune
+from distcore_data.seals import unsealed
 from distcore_data.stores import open_store
 
 ROWS = 300

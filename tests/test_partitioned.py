@@ -23,9 +23,9 @@ from distcore.workflow.partitioned.packed import Found, packed, unpacked
 from distcore.workflow.partitioned.store import FOLDER
 from distcore.workflow.partitioned.task import Answer, Model, Task
 from distcore_core.errors import ArtifactError, DataError, DistcoreError, UserError
-from distcore_core.io.seals import unsealed
 from distcore_data.artifact import open_artifact
 from distcore_data.dataset import Data
+from distcore_data.seals import unsealed
 from distcore_torch.prediction import predict_stream
 
 ROWS = 40_000

@@ -14,7 +14,7 @@ from distcore.cli.main import main
 from distcore.workflow.verify import verify
 from distcore_core.errors import UserError
 from distcore_core.io.digest import digest_file
-from distcore_core.io.seals import sealed, unsealed
+from distcore_data.seals import sealed, unsealed
 from distcore_torch.training.ledger import LEDGER, Ledger, read_ledger
 
 TEXT = CONFIG.replace("epochs: 1", "epochs: 3, ledger_steps: 3")

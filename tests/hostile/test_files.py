@@ -12,7 +12,7 @@ import zipfile
 
 import pytest
 
-from distcore_core.io.seals import sealed
+from distcore_data.seals import sealed
 
 MEMORY = 256 << 20
 

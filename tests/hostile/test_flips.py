@@ -219,7 +219,7 @@ def test_a_searchs_files_when_it_is_gone_on_with(tmp_path, searched, sweep, said
 
 
 def distcore_best(results: Path) -> str:
-    from distcore_core.io.seals import read_sealed
+    from distcore_data.seals import read_sealed
 
     best: str = read_sealed(results / "hyperopt_statistics.json", "")["best_trial"]
     return best

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from distcore_core.io.seals import sealed, unsealed
 from distcore_core.registry.manager import Plugins
+from distcore_data.seals import sealed, unsealed
 
 EVIL = """
 import pathlib

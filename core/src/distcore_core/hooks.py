@@ -1,4 +1,4 @@
-"""The hook specs: every question that core asks a plugin, and every event it tells one.
+"""The hook specs: every question that core asks a plugin; `events` has what it tells one.
 
 A plugin is a light module that an entry point names. It states the contracts it was written for and
 implements some of these functions:
@@ -26,7 +26,6 @@ import pluggy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from distcore_core import contracts
     from distcore_core.config.document import Document
@@ -41,7 +40,11 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec(firstresult=True)
 def distcore_make_backend(name: str, options: Any) -> contracts.Backend | None:
-    """Make the backend `name`. options: an instance of its options model."""
+    """Make the backend `name`.
+
+    Args:
+        name: Here and below: what the config says; None is the answer to any but this plugin's.
+        options: Here and below: an instance of its options model; None if it has none."""
 
 
 @hookspec(firstresult=True)
@@ -58,20 +61,30 @@ def distcore_make_cache(name: str, options: Any) -> contracts.CacheFormat | None
 def distcore_make_loader(
     name: str, options: Any, request: contracts.LoadRequest
 ) -> contracts.Loader | None:
-    """Make the loader `name` for one split and rank. request: what to load."""
+    """Make the loader `name`.
+
+    Args:
+        request: What to load: one split, for one rank."""
 
 
 @hookspec(firstresult=True)
 def distcore_make_feature(
     name: str, column: str, role: str, options: Any, plugins: Any
 ) -> contracts.Feature | None:
-    """Make the feature of type `name` for a column. role: "input" or "output". plugins: the
-    `Plugins` that make it."""
+    """Make the feature of type `name`.
+
+    Args:
+        column: Whose.
+        role: "input" or "output".
+        plugins: The `Plugins` that make it."""
 
 
 @hookspec(firstresult=True)
 def distcore_make_model(name: str, options: Any, plugins: Any) -> contracts.Model | None:
-    """Make the model `name`. plugins: the `Plugins` that make it."""
+    """Make the model `name`.
+
+    Args:
+        plugins: The `Plugins` that make it."""
 
 
 @hookspec(firstresult=True)
@@ -107,8 +120,10 @@ def distcore_make_member(
     """Make `name` of a role that a toolkit or a plugin declares, such as `sources` or
     `tabular.encoders`.
 
-    kind: the role. options: an instance of its options model, or None. context: what the role gives
-    its members beside the options; docs/plugins.md lists the roles."""
+    Args:
+        kind: The role.
+        context: What the role gives its members beside the options; docs/plugins.md lists the
+            roles."""
 
 
 # ------------------------------------------------------------------ questions
@@ -118,11 +133,14 @@ def distcore_make_member(
 def distcore_options_model(
     kind: str, name: str, role: str, given: Any, plugins: Any
 ) -> type | None:
-    """The pydantic model (with extra="forbid") of the options of `name` in the group `kind`; None:
-    it has none.
+    """The options of `name` in the group `kind`.
 
-    role: "input" or "output" for a feature, "" for everything else. given, plugins: as for
-    `distcore_config_section`."""
+    Args:
+        role: "input" or "output" for a feature, "" for everything else.
+        given, plugins: As for `distcore_config_section`.
+
+    Returns:
+        A pydantic model with extra="forbid"; None: it has none."""
 
 
 @hookspec(firstresult=True)
@@ -131,20 +149,27 @@ def distcore_describe_model(
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None] | None:
     """Say how a config names an object given from Python (`distcore.train(…, model=Net)`).
 
-    Returns (the `model` section, weights to start from or None), or None for an object that is not
-    of this plugin's.
-    saved: whether the model is to be saved, and so must be found again."""
+    Args:
+        saved: The model is to be saved, and so must be found again.
+
+    Returns:
+        (the `model` section, weights to start from or None), or None for an object that is not of
+        this plugin's."""
 
 
 @hookspec(firstresult=True)
 def distcore_config_section(name: str, given: Any, plugins: Any) -> type | None:
-    """The pydantic model (with extra="forbid") of the config's section `name` at the top level,
-    whose options this plugin carries out. Asked of the plugin that offers the name in the group
-    `distcore.sections`.
+    """The options of the config's section `name` at the top level, which this plugin carries out.
+    Asked of the plugin that offers the name in the group `distcore.sections`.
 
-    given: what the config says there, for a section that names members of a role
-    (`distcore_data.members.with_members`); None: a schema is made, of all that could be said.
-    plugins: the `Plugins` that members are found with.
+    Args:
+        given: What the config says there, for a section that names members of a role
+            (`distcore_data.members.with_members`); None: a schema is made, of all that could be
+            said.
+        plugins: The `Plugins` that members are found with.
+
+    Returns:
+        A pydantic model with extra="forbid".
 
     The app itself reads what `trainer`, `preprocessing` and `hyperopt` say; a section of another
     name is validated and stands in the config that extensions, trainers and other plugins are
@@ -167,9 +192,14 @@ def distcore_upgrade_config(document: Document) -> Sequence[str] | None:
 
 @hookspec(firstresult=True)
 def distcore_known_elsewhere(kind: str, name: str) -> str | None:
-    """Say in a sentence what a name is that no installed plugin offers, such as a part of the
-    program whose configs are upgraded; None if it is not known. Asked of the plugins in the
-    group `distcore.upgrades`."""
+    """Say what a name is that no installed plugin offers, such as a part of the program whose
+    configs are upgraded. Asked of the plugins in the group `distcore.upgrades`.
+
+    Args:
+        kind, name: The group and the name.
+
+    Returns:
+        A sentence; None if it is not known."""
 
 
 @hookspec
@@ -182,80 +212,19 @@ def distcore_detect() -> contracts.Detection | None:
 
 @hookspec
 def distcore_check(kind: str, name: str, options: Any) -> None:
-    """Raise an error with the way out if `name` cannot work here. Called for the processor, the
-    loader and the trainer of a run, before any work; must be quick, and see for itself whether
-    kind and name are its own."""
+    """Look whether `name` can work here. Called for the processor, the loader and the trainer of
+    a run, before any work; must be quick.
+
+    Args:
+        kind, name: The group and the name, which may be another plugin's.
+
+    Raises:
+        UserError: It cannot; says the way out."""
 
 
 @hookspec
 def distcore_diagnose() -> list[tuple[str, bool, str]] | None:
-    """Checks of this plugin's parts for `distcore doctor`: (what was checked, whether it is
-    well, what was found)."""
+    """Check this plugin's parts for `distcore doctor`.
 
-
-# ------------------------------------------------------------------ events
-
-
-@hookspec
-def run_started(command: str, config: Mapping[str, Any], directory: Path | None) -> None:
-    """A command begins: its data are read and checked, its folder is made. Called in the process
-    that the user started.
-
-    config: as resolved, without credentials. directory: the experiment's folder; None if the
-    command has none. For `predict` and `evaluate` the model is open and nothing else was looked at
-    yet: the config is what the model knows of its own, and directory is where results will lie,
-        which need not exist."""
-
-
-@hookspec
-def cache_written(key: str, directory: str, rows: Mapping[str, int], seconds: float) -> None:
-    """A cache was built and committed; rows of each split. Not called for a hit."""
-
-
-@hookspec
-def epoch_finished(
-    epoch: int, step: int, metrics: Mapping[str, Any], directory: Path | None
-) -> None:
-    """An evaluation round ended. Called in rank 0.
-
-    epoch: how many epochs have begun. step: updates of the weights so far.
-    metrics: {"training" | "validation": {output feature: {metric: value or None}}}.
-    directory: the experiment's folder, as in `run_started`, which rank 0 of a worker group does
-        not hear; or None."""
-
-
-@hookspec
-def checkpoint_saved(step: int, directory: Path) -> None:
-    """A checkpoint is whole on disk, in `directory`. Called in rank 0, once it is: checkpoints are
-    written beside training, so `epoch_finished` of the same step may come before."""
-
-
-@hookspec
-def trial_finished(name: str, record: Mapping[str, Any], directory: Path) -> None:
-    """A trial of a search ended: finished, stopped early or failed. Called in the process that the
-    user started.
-
-    record: {"parameters", "state", "score", "rounds", "seconds", "error", …}. directory: the
-        trial's folder."""
-
-
-@hookspec
-def predictions_written(path: Path, rows: int) -> None:
-    """Predictions are whole on disk."""
-
-
-@hookspec
-def results_written(command: str, directory: Path) -> None:
-    """The results of `train`, `experiment` or `hyperopt` are whole in their folder. Called in the
-    process that the user started.
-
-    What a listener writes there is one of them: if they go to a bucket, it is put there with the
-    others."""
-
-
-@hookspec
-def run_finished(command: str, directory: Path | None, error: BaseException | None) -> None:
-    """The command ended, well (error is None) or not. Called in the process that the user started.
-
-    directory: None if the command has no folder, or ended before it was made; `run_started` was
-        then not called."""
+    Returns:
+        (what was checked, whether it is well, what was found) of each."""

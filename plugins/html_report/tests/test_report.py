@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from distcore_core.errors import UserError
-from distcore_core.io.seals import sealed
 from distcore_core.registry.manager import Plugins
 from distcore_data import charts
+from distcore_data.seals import sealed
 from distcore_report.page import render, write_report
 from distcore_report.roles import REPORT_SECTION
 from distcore_report.sections import SECTIONS

@@ -19,12 +19,12 @@ from distcore.workflow import results
 from distcore.workflow.prepare import data_options, prepare
 from distcore_core.contracts import EXECUTOR, JSON, TRAINER, SearchJob
 from distcore_core.errors import ConfigError, ConfigIssue, PluginNotFound, Stopped, TrainingError
-from distcore_core.io.seals import read_sealed
 from distcore_core.registry.index import DEFAULTS
 from distcore_core.registry.manager import Plugins
 from distcore_data.cache.manifest import digest_of
 from distcore_data.dataset import Data
 from distcore_data.features import Features
+from distcore_data.seals import read_sealed
 from distcore_search.objective import Objective
 from distcore_search.records import ENDED, read_record
 from distcore_search.variants import variants

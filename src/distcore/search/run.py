@@ -20,8 +20,8 @@ from distcore.workflow.arguments import told
 from distcore.workflow.requests import ConfigLike, own_extensions
 from distcore.workflow.session import open_session
 from distcore_core.errors import UserError
-from distcore_core.io.seals import read_sealed
 from distcore_data.dataset import Data
+from distcore_data.seals import read_sealed
 from distcore_data.stores.addresses import folder_only
 from distcore_torch.signals import Stoppable
 

@@ -12,7 +12,7 @@ from typing import Any
 from distcore.workflow.receipt import RECEIPT
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
-from distcore_core.io.seals import damaged, unsealed
+from distcore_data.seals import damaged, unsealed
 from distcore_data.stores import given_credentials
 from distcore_data.stores.addresses import folder_or_address
 from distcore_data.stores.run_sync import Mirror

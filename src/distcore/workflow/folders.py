@@ -15,8 +15,8 @@ from distcore.workflow.receipt import RECEIPT
 from distcore.workflow.results import DESCRIPTION
 from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
-from distcore_core.io.seals import sealed
 from distcore_data.locks import folder_if_free
+from distcore_data.seals import sealed
 from distcore_data.stores.run_sync import (
     CHECKPOINTS,
     MANIFEST,

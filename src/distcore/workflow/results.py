@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.contracts import JSON, ResultsStore
 from distcore_core.errors import TrainingError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
-from distcore_core.io.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.os_errors import explained
+from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores.run_sync import MODEL, Mirror
 from distcore_search.vouched import DIGESTS, write_vouched
 

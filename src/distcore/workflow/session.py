@@ -15,8 +15,8 @@ from distcore.workflow.progress_view import ProgressView
 from distcore_core.contracts import BACKEND, LOADER, PROCESSOR, TRAINER, Backend, PluginRef, Role
 from distcore_core.errors import ConfigError, UserError
 from distcore_core.progress import Progress
-from distcore_core.registry.events import listening
 from distcore_core.registry.index import DEFAULTS
+from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_data.blame import blame
 from distcore_data.features import Features

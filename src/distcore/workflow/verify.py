@@ -21,7 +21,7 @@ from distcore.workflow.results import DESCRIPTION
 from distcore_core.contracts import JSON
 from distcore_core.errors import ArtifactError, CheckpointError, UserError
 from distcore_core.io.digest import digest_file
-from distcore_core.io.seals import unsealed
+from distcore_data.seals import unsealed
 from distcore_data.stores import given_credentials
 from distcore_data.stores.addresses import folder_or_address
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL, Mirror

@@ -10,7 +10,8 @@ Nothing here imports an engine, torch or Arrow: the annotations are for readers 
     features.py   one column's type                      Feature, FeatureNetwork
     loading.py    from a cache to batches                Loader, Batch
     results.py    where results go                       ResultsStore
-    training.py   from batches to a model                Model, Trainer, Predictor
+    models.py     what is fitted                         Model, Predictor
+    training.py   from batches to a model                Trainer, TrainJob, OpenJob
     search.py     the search for better parameters       Executor
     roles.py      each role as one object                Role, ROLES, Command
     values.py     what several of them speak of
@@ -25,6 +26,7 @@ from distcore_core.contracts import (
     caching,
     features,
     loading,
+    models,
     results,
     roles,
     search,
@@ -35,6 +37,7 @@ from distcore_core.contracts.backends import *  # noqa: F403
 from distcore_core.contracts.caching import *  # noqa: F403
 from distcore_core.contracts.features import *  # noqa: F403
 from distcore_core.contracts.loading import *  # noqa: F403
+from distcore_core.contracts.models import *  # noqa: F403
 from distcore_core.contracts.results import *  # noqa: F403
 from distcore_core.contracts.roles import *  # noqa: F403
 from distcore_core.contracts.search import *  # noqa: F403
@@ -46,6 +49,7 @@ __all__ += backends.__all__
 __all__ += caching.__all__
 __all__ += features.__all__
 __all__ += loading.__all__
+__all__ += models.__all__
 __all__ += results.__all__
 __all__ += roles.__all__
 __all__ += search.__all__

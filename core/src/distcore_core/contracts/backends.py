@@ -118,10 +118,15 @@ class Backend(Protocol):
     defaults: Mapping[str, str]
     distributed: bool
 
-    def resources(self) -> Resources: ...
+    def resources(self) -> Resources:
+        """What there is now."""
+        ...
 
     def run_group(self, group: WorkerGroup) -> list[Any]:
         """Run the worker group to its end.
+
+        Args:
+            group: What runs in how many processes, and what a lost one means.
 
         Returns:
             What each rank returned, in rank order.
@@ -149,7 +154,9 @@ class Backend(Protocol):
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End whatever was started; called once, whatever happened."""
+        ...
 
     def follow(self) -> None:
         """Called once it is made, before any work. In a process that another one leads: do what it
@@ -162,8 +169,14 @@ class Backend(Protocol):
         ...
 
     def progress_channel(self, progress: Progress) -> ProgressChannel | None:
-        """The channel of the next worker group, for workers that share no file with this
-        process; None: core's own."""
+        """The channel of the next worker group, for workers that share no file with this process.
+
+        Args:
+            progress: What draws it, in this process.
+
+        Returns:
+            None: core's own, a file.
+        """
         ...
 
     def check_storage(self, read: Mapping[str, str], written: Mapping[str, str]) -> None:

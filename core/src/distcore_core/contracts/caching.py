@@ -20,7 +20,13 @@ class Partition(Protocol):
     """A piece of a source that one task reads by itself. Small and picklable: a description, not
     the rows."""
 
-    def read(self) -> pa.RecordBatch: ...
+    def read(self) -> pa.RecordBatch:
+        """Its rows, a column of the batch for each that was declared.
+
+        Raises:
+            DataError: A value is none of the type that was asked for; names file, line and column.
+        """
+        ...
 
 
 @runtime_checkable
@@ -33,18 +39,31 @@ class Source(Protocol):
         """Digest of the content (never of path or time)."""
         ...
 
-    def partitions(self, target_bytes: int) -> Sequence[Partition]: ...
+    def partitions(self, target_bytes: int) -> Sequence[Partition]:
+        """Cut the dataset, in row order.
+
+        Args:
+            target_bytes: About so many of the dataset's bytes each.
+
+        Raises:
+            DataError: It cannot be read, or lacks a column.
+        """
+        ...
 
     def rows(self) -> int | None:
         """How many rows it has; None if it had to read them to know."""
         ...
 
     def check_unchanged(self, content: bool = True) -> None:
-        """Raise DataError naming what is not as it was when the dataset was opened: no row that was
-        read counts.
+        """Look whether the dataset is as it was when it was opened.
 
-        content: read it again if that is the only way to know; False: only look at what costs
-            nothing."""
+        Args:
+            content: Read it again if that is the only way to know; False: only look at what costs
+                nothing.
+
+        Raises:
+            DataError: It is not, and no row that was read counts; names what has changed.
+        """
         ...
 
     def close(self) -> None:
@@ -101,8 +120,15 @@ class Processor(Protocol):
     def write_shards(
         self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], T]
     ) -> list[T]:
-        """Call write(plan, blocks) for each plan with the slices that make up its rows; results
-        in plan order."""
+        """Write every shard.
+
+        Args:
+            plans: Which rows of which blocks make up each.
+            write: Called with a plan and the slices that make up its rows, wherever it runs.
+
+        Returns:
+            What `write` returned, in the order of the plans; what it raises is raised as it is.
+        """
         ...
 
     def close(self) -> None:
@@ -118,9 +144,25 @@ class ShardReader(Protocol):
 
     def read(
         self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatch: ...
+    ) -> pa.RecordBatch:
+        """Some rows.
 
-    def close(self) -> None: ...
+        Args:
+            start, stop: Rows [start, stop) of the shard; None: to its end.
+            columns: Those alone, in this order; None: every one.
+
+        Returns:
+            A batch that stays as it is, whatever is read or closed after it.
+
+        Raises:
+            IndexError: The shard has no such rows.
+            ValueError: Its bytes are not those that were written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the file too."""
+        ...
 
 
 @runtime_checkable
@@ -142,11 +184,13 @@ class CacheFormat(Protocol):
         ...
 
     def open(self, source: BinaryIO) -> ShardReader:
-        """Open a shard whose bytes are those that were written; closing the reader closes the
-        source.
+        """Open a shard.
+
+        Args:
+            source: Seekable; closing the reader closes it.
 
         Raises:
-            ValueError: They are not; nothing in them was run, and memory was bounded by what they
-                hold.
+            ValueError: Its bytes are not those that were written; nothing in them was run, and
+                memory was bounded by what they hold.
         """
         ...

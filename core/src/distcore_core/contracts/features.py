@@ -29,8 +29,9 @@ class Feature(Protocol):
     encoded_by: what else decides its encoded bytes: (role's kind, name) of each, such as a
         tokenizer.
 
-    `partial`, `merge` and `finish` must give the same bits for any partition of the rows and any
-    order of merging. Inherit from `FeatureBase`, which has the members that most need not think of.
+    `metadata` is what `finish` returned. `partial`, `merge` and `finish` must give the same bits
+    for any partition of the rows and any order of merging. Inherit from `FeatureBase`, which has
+    the members that most need not think of.
     """
 
     name: str
@@ -50,18 +51,36 @@ class Feature(Protocol):
     def encoded_by(self) -> Sequence[tuple[str, str]]: ...
 
     def labels(self, metadata: JSON) -> Sequence[str] | None:
-        """Names of an output's classes, in the order of their codes; None: it has none."""
+        """Names of an output's classes, in the order of their codes.
+
+        Returns:
+            None: it has none.
+        """
         ...
 
     def output_shape(self, metadata: JSON) -> tuple[int, ...]:
-        """Of one row of `FeatureNetwork.output`: () for [B], (classes,) for [B, classes]."""
+        """Of one row of `FeatureNetwork.output`.
+
+        Returns:
+            () for [B], (classes,) for [B, classes].
+        """
         ...
 
     def partial(self, values: pa.Array) -> Any:
-        """Mergeable statistics of some rows; picklable."""
+        """Statistics of some rows that can be merged; picklable.
+
+        Args:
+            values: [n], as `raw` says, with nulls for missing values.
+        """
         ...
 
-    def merge(self, left: Any, right: Any) -> Any: ...
+    def merge(self, left: Any, right: Any) -> Any:
+        """The statistics of the rows of both.
+
+        Args:
+            left, right: What `partial` or `merge` returned; either may be changed.
+        """
+        ...
 
     def finish(self, state: Any) -> JSON:
         """What `encode` and the network need to know of all rows.
@@ -77,7 +96,9 @@ class Feature(Protocol):
         """
         ...
 
-    def column(self, metadata: JSON) -> Column: ...
+    def column(self, metadata: JSON) -> Column:
+        """What `encode` makes of a row."""
+        ...
 
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
         """Encode some rows: the code of a row depends on that row and the metadata alone.
@@ -85,7 +106,6 @@ class Feature(Protocol):
         Args:
             values: [n], as `raw` says. Missing values that are filled from neighbours (bfill,
                 ffill) were filled before; rows to be dropped were dropped before.
-            metadata: What `finish` returned.
 
         Returns:
             [n], without nulls: float32 or int32, FixedSizeList of them, or List<int32> for a ragged
@@ -124,11 +144,22 @@ class FeatureNetwork(Protocol):
     returned."""
 
     def encoder(self, metadata: JSON) -> torch.nn.Module:
-        """Maps the column's batch value to [B, encoder.output_size]. Inputs only."""
+        """Inputs only.
+
+        Returns:
+            A module from the column's batch value to [B, encoder.output_size].
+        """
         ...
 
     def decoder(self, metadata: JSON, input_size: int) -> torch.nn.Module:
-        """Maps [B, input_size] to logits, [B] or [B, classes]. Outputs only."""
+        """Outputs only.
+
+        Args:
+            input_size: What the model hands on of each row.
+
+        Returns:
+            A module from [B, input_size] to logits, [B] or [B, classes].
+        """
         ...
 
     def loss(self, logits: torch.Tensor, target: torch.Tensor, metadata: JSON) -> torch.Tensor:
@@ -142,8 +173,12 @@ class FeatureNetwork(Protocol):
         ...
 
     def metrics(self, metadata: JSON) -> Mapping[str, Any]:
-        """Fresh torchmetrics metrics by Ludwig's names; each takes (output, target) where output
-        is `output()`'s."""
+        """What an output is judged by.
+
+        Returns:
+            Fresh torchmetrics metrics by Ludwig's names; each takes (what `output` returned,
+            target).
+        """
         ...
 
     def output(self, logits: torch.Tensor, metadata: JSON) -> torch.Tensor:
@@ -158,8 +193,14 @@ class FeatureNetwork(Protocol):
         ...
 
     def predictions(self, output: np.ndarray, metadata: JSON) -> pa.RecordBatch:
-        """Decoded columns for people: `<name>_predictions`, `<name>_probabilities_<class>`,
-        `<name>_probability`."""
+        """Decoded, for people.
+
+        Args:
+            output: What `output` returned, [B] or [B, classes].
+
+        Returns:
+            B rows: `<name>_predictions`, `<name>_probabilities_<class>`, `<name>_probability`.
+        """
         ...
 
 

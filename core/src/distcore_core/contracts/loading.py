@@ -47,16 +47,30 @@ class CachedRows(Protocol):
 
     columns: dict[str, Column]
 
-    def rows(self, split: Split) -> int: ...
+    def rows(self, split: Split) -> int:
+        """How many rows a split has."""
+        ...
 
     def read(
         self, split: Split, start: int, stop: int, columns: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """Rows [start, stop) of the split."""
+        """Some rows of a split.
+
+        Args:
+            start, stop: Rows [start, stop) of the split.
+            columns: Those alone, in this order; None: every one.
+
+        Raises:
+            CacheError: A shard is damaged or gone.
+        """
         ...
 
     def expect(self, split: Split, start: int, stop: int) -> None:
-        """Rows [start, stop) of the split will be read next, in order."""
+        """Have rows fetched ahead: they will be read next, in order.
+
+        Args:
+            start, stop: Rows [start, stop) of the split.
+        """
         ...
 
 
@@ -102,4 +116,6 @@ class Loader(Protocol):
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End its threads and remove what it wrote."""
+        ...

@@ -15,29 +15,41 @@ class ResultsStore(Protocol):
     """The bucket that a run's results are copied to. url: its address, for people. Pickles,
     credentials included.
 
-    Raises StoreError, naming the object and the cause, if the store cannot be asked."""
+    Every method raises StoreError, naming the object and the cause, if the store cannot be asked.
+    `name` is a path below the address, `last` the file of a folder that says what belongs to it.
+    """
 
     url: str
 
     def where(self, name: str) -> str:
-        """The whole address of what has the name, for messages."""
+        """The whole address of an object or a folder, for messages."""
         ...
 
     def put_folder(self, name: str, folder: Path, last: str) -> None:
-        """Copy a folder of plain files, of which `last` says what belongs to it, in place of
-        what had the name."""
+        """Copy a folder of plain files, `last` after all others, in place of what had the name."""
         ...
 
     def get_folder(self, name: str, folder: Path, last: str) -> None:
-        """Copy it to this machine. Raises FileNotFoundError."""
+        """Copy a folder to this machine.
+
+        Args:
+            folder: Where to; must not exist.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
         ...
 
     def folders(self, name: str, last: str = "") -> list[str]:
-        """Names of the folders in a folder, in order; with `last`, of those that have that file."""
+        """Names of the folders in a folder, in order.
+
+        Args:
+            last: Those that have this file alone; "": all.
+        """
         ...
 
     def remove_folder(self, name: str, last: str) -> None:
-        """Delete a folder, the file that makes it one first."""
+        """Delete a folder, which may be gone, `last` before all others."""
         ...
 
     def put_file(self, name: str, path: Path) -> None:
@@ -45,10 +57,13 @@ class ResultsStore(Protocol):
         ...
 
     def put_files(self, folder: Path) -> None:
-        """Copy the files of a run's folder that were not put yet, but for checkpoints and
-        models."""
+        """Copy what was not copied yet of a run's folder, but for checkpoints and models."""
         ...
 
     def get_file(self, name: str, path: Path) -> None:
-        """Copy a file to this machine. Raises FileNotFoundError."""
+        """Copy a file to this machine.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
         ...

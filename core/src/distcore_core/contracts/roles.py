@@ -12,8 +12,9 @@ from distcore_core.contracts.backends import Backend
 from distcore_core.contracts.caching import CacheFormat, Processor
 from distcore_core.contracts.features import Feature
 from distcore_core.contracts.loading import Loader
+from distcore_core.contracts.models import Model
 from distcore_core.contracts.search import Executor
-from distcore_core.contracts.training import Model, Trainer
+from distcore_core.contracts.training import Trainer
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -46,10 +47,26 @@ class Command(Protocol):
 
     help: str
 
-    def add_arguments(self, parser: ArgumentParser) -> None: ...
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Say what it takes.
+
+        Args:
+            parser: Of this command alone; `--help` and the command line's own are there.
+        """
+        ...
 
     def run(self, arguments: Namespace) -> int:
-        """Do it; the exit code."""
+        """Do it.
+
+        Args:
+            arguments: As the parser gave them.
+
+        Returns:
+            The exit code.
+
+        Raises:
+            DistcoreError: Told in a line; the exit code is then the error's own.
+        """
         ...
 
 
@@ -117,24 +134,7 @@ SECTION = Role("sections", "distcore_config_section", "config section", type)
 UPGRADE = Role("upgrades", "distcore_upgrade_config", "config upgrade", object)
 """Not made, but asked: what older spellings of a config are today."""
 
-ROLES: Mapping[str, Role[Any]] = MappingProxyType(
-    {
-        role.kind: role
-        for role in (
-            *(
-                BACKEND,
-                PROCESSOR,
-                CACHE_FORMAT,
-                LOADER,
-                FEATURE,
-                MODEL,
-                TRAINER,
-                EXECUTOR,
-                EXTENSION,
-                COMMAND,
-            ),
-            *(SECTION, UPGRADE),
-        )
-    }
-)
+_RUN = (BACKEND, PROCESSOR, CACHE_FORMAT, LOADER, FEATURE, MODEL, TRAINER)
+_AROUND = (EXECUTOR, EXTENSION, COMMAND, SECTION, UPGRADE)
+ROLES: Mapping[str, Role[Any]] = MappingProxyType({each.kind: each for each in _RUN + _AROUND})
 """{kind: role}: every role there is."""

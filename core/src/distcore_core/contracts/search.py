@@ -32,20 +32,6 @@ class Axis:
     step: float | None = None
     grid: bool = False
 
-    def at(self, u: float) -> Any:
-        """The value at u in [0, 1): the same for the same u on every machine."""
-        whole = self.kind != "float"
-        span = self.high - self.low + (1 if whole else 0)
-        if self.log:
-            low = self.low - 0.5 if whole else self.low
-            value = low * ((self.high + 0.5 if whole else self.high) / low) ** u
-            return min(max(round(value), self.low), self.high) if whole else min(value, self.high)
-        if self.step is not None:
-            steps = int((self.high - self.low) / self.step + 1e-9) + 1
-            value = self.low + int(u * steps) * self.step
-            return int(value) if whole else min(value, self.high)
-        return int(self.low + int(u * span)) if whole else self.low + u * span
-
 
 @dataclass(frozen=True, kw_only=True)
 class SearchJob:
@@ -89,6 +75,10 @@ class Executor(Protocol):
     def plan(self, job: SearchJob, backend: Backend) -> JSON:
         """What `run` would do. Changes nothing, starts no trial.
 
+        Args:
+            job: The search.
+            backend: Where its trials would run.
+
         Returns:
             {"at_once": trials beside each other, "algorithm": its name, "notes": […]}.
 
@@ -101,6 +91,8 @@ class Executor(Protocol):
         """Run every trial that has not ended yet. A trial that fails is its own affair.
 
         Args:
+            job: The search.
+            backend: Where its trials run.
             told: Called with a trial's name once its record is final.
 
         Raises:

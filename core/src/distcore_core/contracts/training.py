@@ -1,4 +1,4 @@
-"""From batches to a model: models, trainers, predictors, and what these are given and give."""
+"""From batches to a model: trainers, and what these are given and give."""
 
 from __future__ import annotations
 
@@ -11,65 +11,22 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
 from distcore_core.contracts.backends import Backend
 from distcore_core.contracts.features import FeatureSet
 from distcore_core.contracts.loading import Batch
+from distcore_core.contracts.models import Predictor
 from distcore_core.contracts.results import ResultsStore
 from distcore_core.contracts.values import JSON, CacheRef, PluginRef, Split
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
-    import torch
-
     from distcore_core.progress import Progress
 
 __all__ = [
-    "Model",
-    "ModelBase",
     "OpenJob",
-    "Predictor",
     "TrainJob",
     "TrainResult",
     "Trainer",
     "TrainerBase",
 ]
-
-
-@runtime_checkable
-class Model(Protocol):
-    """Makes the torch module. Its forward takes a `Batch` (a mapping of column names to tensors)
-    and returns {output feature: logits}."""
-
-    def build(self, features: FeatureSet) -> torch.nn.Module:
-        """A fresh module for fitted features; torch's random numbers decide its weights."""
-        ...
-
-    def check_trust(self, trust: bool) -> None:
-        """Called before a saved model is built.
-
-        Args:
-            trust: The user vouches for its code.
-
-        Raises:
-            ArtifactError: Building it would run code that nobody vouched for.
-        """
-        ...
-
-
-class ModelBase:
-    """A model of this plugin's own code."""
-
-    def check_trust(self, trust: bool) -> None:
-        """It runs no other."""
-
-
-@runtime_checkable
-class Predictor(Protocol):
-    """A fitted model, whatever made it."""
-
-    def predict(self, batch: Batch) -> dict[str, np.ndarray]:
-        """{output feature: output}, as `FeatureNetwork.output` describes: probabilities or
-        encoded values."""
-        ...
 
 
 @runtime_checkable
@@ -84,12 +41,14 @@ class OpenJob(Protocol):
         """The config's features, with what preprocessing found in the data."""
         ...
 
-    def rows(self, split: Split) -> int: ...
+    def rows(self, split: Split) -> int:
+        """How many rows a split has."""
+        ...
 
     def batches(
         self, split: Split, columns: Sequence[str] | None = None, rows: int = 65_536
     ) -> Iterator[Batch]:
-        """The split in row order.
+        """A split in row order.
 
         Args:
             columns: Those encoded columns alone; None: every one.
@@ -98,12 +57,25 @@ class OpenJob(Protocol):
         ...
 
     def scores(self, predictor: Predictor, split: Split) -> JSON:
-        """{output feature: {metric: number}} of what it predicts for the split; {} if that has
-        no rows."""
+        """Judge a model.
+
+        Args:
+            predictor: The fitted model.
+            split: The rows it is asked for.
+
+        Returns:
+            {output feature: {metric: number}}; {} if the split has no rows.
+        """
         ...
 
     def tell_epoch(self, epoch: int, step: int, metrics: Mapping[str, JSON]) -> None:
-        """Tell the run's listeners; arguments as those of the event `epoch_finished`."""
+        """Tell the run's listeners: the event `epoch_finished`.
+
+        Args:
+            epoch: How many have begun.
+            step: Updates of the weights so far.
+            metrics: {"training" | "validation": {output feature: {metric: number or None}}}.
+        """
         ...
 
     def write_model(
@@ -214,7 +186,9 @@ class Trainer(Protocol):
     """
 
     @property
-    def resources_per_worker(self) -> Mapping[str, float]: ...
+    def resources_per_worker(self) -> Mapping[str, float]:
+        """{resource: how much}; {}: nothing in particular."""
+        ...
 
     def workers(self, backend: Backend) -> int:
         """How many processes `fit` starts there."""
@@ -225,12 +199,24 @@ class Trainer(Protocol):
         ...
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
-        """What `fit` would do, for people: workers, batch sizes, steps an epoch, notes. Changes
-        nothing."""
+        """What `fit` would do. Changes nothing.
+
+        Args:
+            job: What it would be given.
+            backend: Where it would run.
+
+        Returns:
+            For people: workers, batch sizes, steps an epoch, notes.
+        """
         ...
 
     def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
         """Fit a model and write it (`OpenJob.write_model`).
+
+        Args:
+            job: Config, data, and where the model goes.
+            backend: Where to run.
+            progress: Told of every step.
 
         Raises:
             TrainingError: It cannot go on.
@@ -240,6 +226,11 @@ class Trainer(Protocol):
 
     def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> Predictor:
         """Open the files that `fit` wrote beside model.json.
+
+        Args:
+            directory: The model's folder.
+            features: As they were fitted.
+            trust: The user vouches for its code.
 
         Raises:
             ArtifactError: They are not as they were written, or name code that is not trusted.

@@ -1,2 +1,1 @@
-"""Files that are whole or not there: atomic writes, digests, locks, seals, temporaries, errnos
-in words."""
+"""Files that are whole or not there: atomic writes, digests, temporaries."""

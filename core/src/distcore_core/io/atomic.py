@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
 
-from distcore_core.io.digest import Digest, HashingFile, digest_file
+from distcore_core.io.digest import Digest, HashingFile
 from distcore_core.io.temporaries import (
     BUILDING,
     REMOVING,
@@ -29,22 +29,6 @@ from distcore_core.io.temporaries import (
     removing_name,
     temporary_name,
 )
-
-__all__ = [
-    "BUILDING",
-    "REMOVING",
-    "Digest",
-    "DirectoryBuilder",
-    "building_name",
-    "commit_directory",
-    "digest_file",
-    "move_file",
-    "remove_directory",
-    "sync_directory",
-    "sync_tree",
-    "write_file",
-    "write_new_file",
-]
 
 
 def write_new_file(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
-from distcore_core import hooks
+from distcore_core import events, hooks
 from distcore_core.contracts import COMMAND, MEMBER_HOOK, UPGRADE, Detection, Role
 from distcore_core.contracts.roles import singular
 from distcore_core.errors import ConfigError, ConfigIssue, DistcoreError, PluginBroken, UserError
@@ -35,8 +35,7 @@ class Plugins(Installed):
     """The installed plugins of this process.
 
     block: what the config's `plugins.block` names, added to DISTCORE_BLOCK.
-    named_members: (kind, name) of the members from outside that sections of the config named
-        (`with_members`).
+    named_members: (kind, name) of members from outside that sections named (`with_members`).
     made: {type of what a factory made: who offers it}.
     """
 
@@ -44,6 +43,7 @@ class Plugins(Installed):
         super().__init__(block)
         self.manager = pluggy.PluginManager(hooks.PROJECT)
         self.manager.add_hookspecs(hooks)
+        self.manager.add_hookspecs(events)
         self._modules: dict[tuple[str, str], types.ModuleType] = {}
         self.named_members: set[tuple[str, str]] = set()
         self.made: dict[type, Offer] = {}

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from distcore_core.io.seals import parse_json
 from distcore_data.columns import KINDS
+from distcore_data.seals import parse_json
 
 MAGIC = b"distcore-hdf5 1\n"
 HEAD = struct.Struct("<16sQI")

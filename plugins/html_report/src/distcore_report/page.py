@@ -10,8 +10,8 @@ from pathlib import Path
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import PluginError, UserError
-from distcore_core.io.seals import read_sealed
 from distcore_core.registry.manager import Plugins, environment_plugins
+from distcore_data.seals import read_sealed
 from distcore_data.temporaries import sweep
 from distcore_report.roles import REPORT_SECTION, ReportSection
 from distcore_search.vouched import read_vouched

@@ -11,7 +11,7 @@ from typing import Any
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
-from distcore_core.io.seals import read_sealed
+from distcore_data.seals import read_sealed
 
 DESCRIPTION, LOG, ENDED = "description.json", "training_log.jsonl", "ended.json"
 SEARCH = "hyperopt_statistics.json"

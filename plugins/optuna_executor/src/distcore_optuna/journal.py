@@ -16,7 +16,7 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from distcore_core.io.seals import sealed, unsealed
+from distcore_data.seals import sealed, unsealed
 
 log = logging.getLogger("distcore")
 

@@ -8,7 +8,7 @@ from typing import Any
 from distcore_core.contracts import Axis, SearchJob
 from distcore_core.errors import UserError
 from distcore_search.records import ENDED
-from distcore_search.variants import draw
+from distcore_search.variants import draw, value_at
 
 
 def algorithm(job: SearchJob) -> str:
@@ -82,6 +82,6 @@ def searcher(job: SearchJob, begun: list[Mapping[str, Any]]) -> Any:
 def _whole(job: SearchJob, point: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A point with the parameters that it leaves out drawn: Tune's Optuna takes whole ones only."""
     return {
-        name: point.get(name, axis.at(draw(job.seed, number, name)))
+        name: point.get(name, value_at(axis, draw(job.seed, number, name)))
         for name, axis in job.axes.items()
     }

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import google_crc32c
 import numpy as np
 
-from distcore_core.io.seals import parse_json
+from distcore_data.seals import parse_json
 from distcore_tfrecord.blocks import framed, masked
 from distcore_tfrecord.layout import HEAD, TAIL, Layout, Spec
 from distcore_tfrecord.varints import NEGATIVE_BYTES, encoded

@@ -21,7 +21,7 @@ import xxhash
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import DistcoreError
-from distcore_core.io.seals import parse_json
+from distcore_data.seals import parse_json
 
 if TYPE_CHECKING:
     import torch

@@ -24,10 +24,10 @@ from distcore_core.contracts import JSON, TRAINER, Predictor, ResultsStore, Trai
 from distcore_core.errors import ArtifactError, TrainingError
 from distcore_core.io.atomic import DirectoryBuilder, write_new_file
 from distcore_core.io.digest import digest_file
-from distcore_core.io.seals import damaged, read_bounded, sealed, unsealed
 from distcore_core.registry.manager import Plugins
 from distcore_data.features import Features
 from distcore_data.os_errors import explained
+from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores import Credentials
 from distcore_data.stores.addresses import folder_or_address
 from distcore_data.stores.run_sync import MODEL, Mirror

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from distcore_core.contracts import SPLITS, Column, PluginRef
 from distcore_core.errors import CacheError
-from distcore_core.io.seals import sealed, unsealed
 from distcore_data.cache import SHARD_ROWS, Cache, cache_key, ensure_cache, open_cache, verify
 from distcore_data.cache import files as cache_files
 from distcore_data.cache import reader as cache_reader
 from distcore_data.locks import locked_if_free
+from distcore_data.seals import sealed, unsealed
 
 KEY = "0123abcd"
 FORMAT = PluginRef(kind="caches", name="parquet", options={})

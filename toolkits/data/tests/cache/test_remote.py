@@ -23,7 +23,6 @@ import pytest
 
 from distcore_core.contracts import Column, PluginRef
 from distcore_core.errors import CacheError, StoreError, UserError
-from distcore_core.io.seals import sealed, unsealed
 from distcore_data.arrow import from_numpy
 from distcore_data.cache import (
     SHARD_ROWS,
@@ -36,6 +35,7 @@ from distcore_data.cache import (
     verify,
 )
 from distcore_data.cache import fetching as cache_fetching
+from distcore_data.seals import sealed, unsealed
 from distcore_data.stores import bucket, open_store
 from distcore_data.stores import lease as cache_lease
 from distcore_testing.buckets import BUCKET, SECRET, Fault

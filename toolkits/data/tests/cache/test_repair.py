@@ -17,13 +17,13 @@ from faulty_builds import EVERY, FORMATS, KEY, Build, count_down, ended, forked,
 
 from distcore_core.contracts import SPLITS
 from distcore_core.errors import CacheError
-from distcore_core.io.seals import sealed, unsealed
 from distcore_data.arrow import from_numpy
 from distcore_data.cache import files as cache_files
 from distcore_data.cache import open_cache
 from distcore_data.cache import repair as repairs
 from distcore_data.cache.listing import list_caches
 from distcore_data.cache.repair import repair
+from distcore_data.seals import sealed, unsealed
 
 DAMAGE = {
     "flipped": lambda content: bytes([content[0] ^ 1]) + content[1:],

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distcore_search.options import ExecutorOptions
     from distcore_search.records import ENDED, ROUNDS, TRIALS, begin_record, end_record, read_record
     from distcore_search.rounds import Follower, Round, rounds_of
+    from distcore_search.variants import value_at
 
 __all__ = [
     "ENDED",
@@ -26,6 +27,7 @@ __all__ = [
     "end_record",
     "read_record",
     "rounds_of",
+    "value_at",
 ]
 
 __getattr__ = on_first_use(
@@ -41,5 +43,6 @@ __getattr__ = on_first_use(
         "end_record": "records",
         "read_record": "records",
         "rounds_of": "rounds",
+        "value_at": "variants",
     },
 )

@@ -16,8 +16,8 @@ from typing import Any
 from distcore_core.contracts import JSON
 from distcore_core.errors import TrainingError, UserError
 from distcore_core.io.atomic import write_file
-from distcore_core.io.seals import read_sealed, sealed
 from distcore_data.os_errors import explained
+from distcore_data.seals import read_sealed, sealed
 from distcore_search.objective import Objective
 from distcore_search.rounds import rounds_of
 from distcore_search.space import parse_spaces, values_of

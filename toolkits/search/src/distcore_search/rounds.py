@@ -18,8 +18,8 @@ from pydantic import Field
 
 from distcore_core.contracts import JSON
 from distcore_core.hooks import hookimpl
-from distcore_core.io.seals import sealed, unsealed
 from distcore_data.base_options import Options
+from distcore_data.seals import sealed, unsealed
 
 log = logging.getLogger("distcore")
 

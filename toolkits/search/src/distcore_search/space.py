@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from distcore_core.contracts import Axis
 from distcore_data.base_options import NotBoolean, Options
+from distcore_search.variants import value_at
 
 Number = Annotated[float, NotBoolean]
 Integer = Annotated[int, NotBoolean]
@@ -56,7 +57,7 @@ class Space(Options):
 
     def draw(self, u: float) -> Any:
         """The raw value at u, uniform in [0, 1)."""
-        return self.axis().at(u)
+        return value_at(self.axis(), u)
 
     def extremes(self) -> list[tuple[tuple[str | int, ...], Any]]:
         """(the option that says so, value): what must be right for every value to be right."""

@@ -34,11 +34,28 @@ def variants(
             key = sample if constant else len(found)
             found.append(
                 {
-                    name: fixed[name] if name in fixed else axes[name].at(draw(seed, key, name))
+                    name: fixed[name]
+                    if name in fixed
+                    else value_at(axes[name], draw(seed, key, name))
                     for name in axes
                 }
             )
     return tuple(found)
+
+
+def value_at(axis: Axis, u: float) -> Any:
+    """The raw value of an axis at u in [0, 1): the same for the same u on every machine."""
+    whole = axis.kind != "float"
+    span = axis.high - axis.low + (1 if whole else 0)
+    if axis.log:
+        low = axis.low - 0.5 if whole else axis.low
+        value = low * ((axis.high + 0.5 if whole else axis.high) / low) ** u
+        return min(max(round(value), axis.low), axis.high) if whole else min(value, axis.high)
+    if axis.step is not None:
+        steps = int((axis.high - axis.low) / axis.step + 1e-9) + 1
+        value = axis.low + int(u * steps) * axis.step
+        return int(value) if whole else min(value, axis.high)
+    return int(axis.low + int(u * span)) if whole else axis.low + u * span
 
 
 def draw(seed: int, number: int, name: str) -> float:

@@ -18,7 +18,7 @@ from typing import Any
 from distcore_core.contracts.values import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import write_file
-from distcore_core.io.seals import damaged, parse_json, read_bounded, read_sealed, sealed
+from distcore_data.seals import damaged, parse_json, read_bounded, read_sealed, sealed
 
 DIGESTS = "digests.json"
 ADVICE = "Take it from a backup, run the command that wrote it again, or delete it."

@@ -18,8 +18,9 @@ import pytest
 
 from distcore_core.contracts import EXTENSION
 from distcore_core.errors import DataError
+from distcore_core.events import EVENTS
 from distcore_core.hooks import PROJECT
-from distcore_core.registry.events import EVENTS, listening
+from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_testing.app import app
 

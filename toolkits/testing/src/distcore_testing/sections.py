@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from distcore_core.contracts import JSON
-from distcore_core.io.seals import sealed
 from distcore_core.registry.manager import Plugins
+from distcore_data.seals import sealed
 
 EVIL = '<script>alert(\'&amp;"1")</script>'
 """A text that would act if it stood in the page as it is."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore_core.errors import CheckpointError
-from distcore_core.io.seals import sealed, unsealed
+from distcore_data.seals import sealed, unsealed
 from distcore_torch.training import checkpoint
 from distcore_torch.training.tensorfile import read_tensors, tensor_writer
 

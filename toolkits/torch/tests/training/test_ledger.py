@@ -10,7 +10,7 @@ import torch
 
 from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError
-from distcore_core.io.seals import sealed
+from distcore_data.seals import sealed
 from distcore_testing.loops import TinyRun, tiny_loop, train_tiny
 from distcore_torch.training import facts
 from distcore_torch.training.fingerprint import Fingerprint, hexadecimal

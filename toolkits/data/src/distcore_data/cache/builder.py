@@ -22,7 +22,8 @@ from distcore_core.contracts import (
     Split,
 )
 from distcore_core.errors import CacheError
-from distcore_core.io.atomic import Digest, write_new_file
+from distcore_core.io.atomic import write_new_file
+from distcore_core.io.digest import Digest
 from distcore_data.arrow import from_numpy
 from distcore_data.cache.manifest import (
     INLINE_BYTES,

@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from distcore_core.errors import CacheError, StoreError
-from distcore_core.io.seals import parse_json
 from distcore_data.cache.manifest import MANIFEST, REBUILD, FileEntry, Manifest, parse_manifest
 from distcore_data.fast_digest import fast_digest
 from distcore_data.os_errors import FULL
+from distcore_data.seals import parse_json
 from distcore_data.stores import Seen, Store
 
 _verified: set[tuple[int, ...]] = set()

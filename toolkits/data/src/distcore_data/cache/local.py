@@ -21,13 +21,8 @@ from typing import TYPE_CHECKING
 
 from distcore_core.contracts import PluginRef
 from distcore_core.errors import CacheError
-from distcore_core.io.atomic import (
-    BUILDING,
-    REMOVING,
-    building_name,
-    commit_directory,
-    remove_directory,
-)
+from distcore_core.io.atomic import commit_directory, remove_directory
+from distcore_core.io.temporaries import BUILDING, REMOVING, building_name
 from distcore_data.cache.builder import ADVICE, CacheBuilder
 from distcore_data.cache.manifest import KEY, KEY_LENGTH, REBUILD
 from distcore_data.locks import locked, locked_if_free

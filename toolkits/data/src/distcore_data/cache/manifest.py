@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from distcore_core.contracts import JSON, SPLITS, Column, PluginRef, Split
 from distcore_core.errors import CacheError
-from distcore_core.io.seals import sealed, unsealed
+from distcore_data.seals import sealed, unsealed
 
 CACHE_VERSION = 2
 """Raised whenever the same data and config would be encoded or laid out differently; part of

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from distcore_core.contracts import PluginRef
 from distcore_core.errors import CacheError, StoreError
-from distcore_core.io.atomic import Digest
-from distcore_core.io.digest import HashingFile
+from distcore_core.io.digest import Digest, HashingFile
 from distcore_data.cache.builder import CacheBuilder
 from distcore_data.cache.files import CacheFiles
 from distcore_data.cache.manifest import MANIFEST, REBUILD, VERSION

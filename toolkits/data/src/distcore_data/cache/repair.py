@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from distcore_core.contracts import PluginRef
 from distcore_core.errors import CacheError, StoreError
-from distcore_core.io.atomic import Digest, building_name, move_file, remove_directory
-from distcore_core.io.digest import HashingFile
+from distcore_core.io.atomic import move_file, remove_directory
+from distcore_core.io.digest import Digest, HashingFile
+from distcore_core.io.temporaries import building_name
 from distcore_data.cache import Cache, remove
 from distcore_data.cache.builder import CacheBuilder
 from distcore_data.cache.files import DAMAGED, CacheFiles, noted_damage

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distcore_core.errors import CacheError, StoreError
-from distcore_core.io.seals import parse_json
 from distcore_data.cache.manifest import MANIFEST
 from distcore_data.locks import BUSY
+from distcore_data.seals import parse_json
 from distcore_data.stores import Stat, Store
 from distcore_data.stores.lease import Heartbeat
 

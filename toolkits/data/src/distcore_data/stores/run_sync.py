@@ -31,7 +31,8 @@ from pathlib import Path
 
 from distcore_core.contracts import ResultsStore
 from distcore_core.errors import TrainingError, UserError
-from distcore_core.io.atomic import BUILDING, REMOVING, DirectoryBuilder
+from distcore_core.io.atomic import DirectoryBuilder
+from distcore_core.io.temporaries import BUILDING, REMOVING
 from distcore_data.os_errors import FULL, REFUSED, explained
 from distcore_data.stores import NAME, Credentials, Store, open_store
 from distcore_data.stores.addresses import without_password

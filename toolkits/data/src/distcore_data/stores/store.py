@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 from distcore_core.contracts import Credentials
 from distcore_core.errors import UserError
-from distcore_core.io.seals import parse_json, read_bounded
+from distcore_data.seals import parse_json, read_bounded
 
 NAME = re.compile(
     r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}(/[0-9A-Za-z][0-9A-Za-z._-]{0,127}){0,7}", re.ASCII
@@ -93,6 +93,9 @@ class Store(Protocol):
     def read(self, name: str) -> bytes:
         """A whole object.
 
+        Args:
+            name: Of the object.
+
         Raises:
             FileNotFoundError: There is none.
             OSError: It has more than SMALL bytes.
@@ -104,6 +107,7 @@ class Store(Protocol):
         of it outlives that.
 
         Args:
+            name: Of the object.
             size: Its length in bytes. If that is another, the file has another length too, perhaps
                 not the object's.
             seen: Told of the object's blocks on their way, if it is fetched in one piece.
@@ -115,6 +119,10 @@ class Store(Protocol):
 
     def put(self, name: str, path: Path) -> None:
         """Store a local file's bytes, whole or not at all, in place of what has the name.
+
+        Args:
+            name: Of the object.
+            path: Of the file.
 
         Raises:
             StoreError: The bucket cannot be asked, or refuses; what was there is as it was.
@@ -130,6 +138,10 @@ class Store(Protocol):
 
         Of all who create one name exactly one gets True, however many try at once; so contents must
         differ between processes that are to be told apart.
+
+        Args:
+            name: Of the object.
+            content: All of it.
 
         Returns:
             True: these bytes are there now; False: others are.

@@ -23,8 +23,8 @@ from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError, StoreError
 from distcore_core.io.atomic import DirectoryBuilder, remove_directory, write_new_file
 from distcore_core.io.digest import digest_file
-from distcore_core.io.seals import parse_json, read_bounded, sealed, unsealed
 from distcore_data.os_errors import explained
+from distcore_data.seals import parse_json, read_bounded, sealed, unsealed
 from distcore_data.stores.run_sync import CHECKPOINTS, MANIFEST
 from distcore_data.temporaries import sweep
 from distcore_torch.training.tensorfile import read_tensors, tensor_writer

@@ -34,15 +34,28 @@ class Gradients(Protocol):
     def backward(
         self, batch: Batch, scale: float, step: int, *, counts: bool = True
     ) -> torch.Tensor | float:
-        """Compute this rank's share of the gradients of `scale` times the sum of losses; returns
-        that loss of it.
+        """Compute this rank's share of the gradients of `scale` times the sum of losses.
 
-        counts: whether the losses are added to `sums`."""
+        Args:
+            batch: This rank's rows.
+            scale: Usually one over the rows of the global batch.
+            step: Of the run; random numbers are keyed by it.
+            counts: Add the losses to `sums`.
+
+        Returns:
+            That loss of these rows.
+        """
         ...
 
     def reduce(self, stop: bool) -> bool:
-        """Give parameters the gradients of the global batch, the same bits in every rank; True:
-        some rank stops."""
+        """Give parameters the gradients of the global batch, the same bits in every rank.
+
+        Args:
+            stop: This rank wants to stop.
+
+        Returns:
+            Whether any rank does.
+        """
         ...
 
     def global_loss(self) -> torch.Tensor:

@@ -21,8 +21,8 @@ from typing import NamedTuple
 from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError
 from distcore_core.io.atomic import write_file
-from distcore_core.io.seals import sealed, unsealed
 from distcore_data.os_errors import explained
+from distcore_data.seals import sealed, unsealed
 
 LEDGER = "ledger.jsonl"
 """The file in a results folder."""

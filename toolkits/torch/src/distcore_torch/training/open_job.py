@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distcore_core.contracts import JSON, Predictor, Split, TrainJob
-from distcore_core.registry.events import listening
+from distcore_core.registry.listening import listening
 from distcore_core.registry.manager import Plugins
 from distcore_data.artifact import write_artifact
 from distcore_data.blame import blaming

@@ -38,33 +38,65 @@ class Strategy(Protocol):
     def device(self) -> torch.device: ...
 
     def setup(self, rank: Rank) -> None:
-        """Join the worker group; choose the device."""
+        """Join the worker group; choose the device.
+
+        Args:
+            rank: Which one this process is.
+
+        Raises:
+            UserError: There is no such device, or no such group.
+        """
         ...
 
     def prepare(self, module: torch.nn.Module) -> None:
-        """Give every rank rank 0's weights and get ready to reduce this module's gradients."""
+        """Give every rank rank 0's weights and buffers, and get ready to reduce gradients.
+
+        Args:
+            module: Whose; the same in every rank.
+        """
         ...
 
     def reduce(self, stop: bool = False) -> bool:
         """Sum the gradients over the ranks, in place, to the same bits everywhere; a missing
         gradient counts as zeros.
 
-        Returns whether any rank wants to stop; every rank gets the same answer."""
+        Args:
+            stop: This rank wants to stop.
+
+        Returns:
+            Whether any rank does; every rank gets the same answer.
+        """
         ...
 
     def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
-        """Where the ranks' branches of a flat buffer of this size are added along the tree of
-        exact training."""
+        """Where the ranks' branches of a flat buffer are added along the tree of exact training.
+
+        Args:
+            numel, dtype: Of the buffer.
+            parts: Leaves of the tree, a power of two.
+        """
         ...
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum over ranks of a small tensor; the same bits everywhere."""
+        """The sum over ranks of a small tensor.
+
+        Args:
+            values: Of any shape, the same in every rank.
+
+        Returns:
+            The same bits everywhere.
+        """
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, in rank order, in every rank. Also a barrier.
+        """Every rank's value, in every rank. Also a barrier.
 
-        value: what `training.plain` can carry."""
+        Args:
+            value: What `training.plain` can carry.
+
+        Returns:
+            In rank order.
+        """
         ...
 
     def teardown(self) -> None:

@@ -189,7 +189,7 @@ def train_rank(rank: Rank, job: TrainJob, progress: Progress | Reporter) -> Trai
     0, None elsewhere.
 
     progress: where to report, or what a progress channel gave to report through."""
-    from distcore_core.registry.events import listening
+    from distcore_core.registry.listening import listening
     from distcore_core.registry.manager import Plugins
     from distcore_torch.training.heartbeat import PREPARING, heartbeat
     from distcore_torch.training.peers import watching

@@ -16,20 +16,8 @@ from typing import Any
 
 from distcore_core.contracts import EXTENSION
 from distcore_core.errors import PluginBroken
+from distcore_core.events import EVENTS
 from distcore_core.registry.manager import Plugins, run_plugins
-
-EVENTS = (
-    *(
-        "run_started",
-        "cache_written",
-        "epoch_finished",
-        "checkpoint_saved",
-        "trial_finished",
-        "predictions_written",
-    ),
-    *("results_written", "run_finished"),
-)
-"""The hooks that tell and ask nothing."""
 
 log = logging.getLogger("distcore")
 _listening: ContextVar[tuple[list[Any], tuple[object, ...]]] = ContextVar(
@@ -80,7 +68,7 @@ def _register(plugins: Plugins, name: str, extension: object) -> None:
     except pluggy.PluginValidationError as error:
         raise PluginBroken(
             f"Extension {name.rpartition(' ')[0]!r} implements a hook wrongly: {error}. "
-            "Compare it with distcore_core.hooks, or report this to its authors."
+            "Compare it with distcore_core.events, or report this to its authors."
         ) from error
 
 

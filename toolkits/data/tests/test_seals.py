@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from distcore_core.errors import UserError
-from distcore_core.io.seals import (
+from distcore_data.seals import (
     MOST_CONTAINERS,
     MOST_DEPTH,
     parse_json,
