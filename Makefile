@@ -15,7 +15,7 @@ PLAIN := core toolkits/data toolkits/torch toolkits/search plugins/local_backend
 
 NEW_ENOUGH := 'import sys; sys.exit("distcore needs Python 3.11 or newer, and $(PYTHON) is %d.%d: make PYTHON=python3.12 …" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 
-.PHONY: help demo picture contrib horovod clusters test mutants faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray core-alone clean
+.PHONY: help demo picture contrib horovod clusters test system mutants faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray core-alone clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -73,8 +73,11 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 clusters: $(VENV)/.developer $(VENV)/.horovod  ## set up, then run the tests on real Dask, Horovod and Ray clusters
 	@set -e; for each in $(CLUSTERS); do $(PYTEST) -q -m "cluster and not slow" $$each || [ $$? = 5 ]; done
 
-test: build/contrib/.installed  ## set up, then run the tests that need no cluster
-	$(PYTEST) -m "not slow and not cluster" $(PYTEST_ARGS)
+test: build/contrib/.installed  ## set up, then run the tests of some minutes, which need no cluster
+	$(PYTEST) -m "not (slow or cluster or system or hostile)" $(PYTEST_ARGS)
+
+system: build/contrib/.installed  ## kills, trainings of several processes, what documents show, a few of each attack and fault
+	$(PYTEST) -m "(system or hostile) and not (slow or cluster)" $(PYTEST_ARGS)
 
 mutants: $(VENV)/.developer  ## every fault that was seeded into a plugin, and its sound twin, before the conformance suites
 	$(PYTEST) -q tests/test_mutants.py $(MUTANTS_ARGS)

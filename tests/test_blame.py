@@ -93,6 +93,7 @@ def test_a_feature_that_raises_is_named_with_column_and_row(odd, where, processo
     assert "feature 'odd' of distcore-odd 0.3." in told
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_a_network_raises_in_a_rank_names_the_plugin(odd, workers):
     trainer = {"type": "data_parallel", "num_workers": workers, "max_retries": 0}

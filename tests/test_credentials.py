@@ -10,6 +10,8 @@ import pytest
 
 from distcore_testing.buckets import BUCKET, KEY, SECRET, Fault, fresh, s3_server
 
+pytestmark = pytest.mark.system
+
 CANARIES = (KEY.encode(), SECRET.encode())
 HYPEROPT = """\
 hyperopt:

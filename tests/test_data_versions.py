@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 SOURCE = """
 from distcore_core.hooks import hookimpl
 

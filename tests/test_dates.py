@@ -99,6 +99,7 @@ def test_predict_tells_the_row_wherever_it_lies(tmp_path, monkeypatch):
     assert model.predict(path).num_rows == 3000
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("encoder", ["embed", "wave"])
 def test_exact_training_has_one_sha256(encoder, tmp_path):
     found = set()

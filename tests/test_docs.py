@@ -34,6 +34,7 @@ def run(words: list[str], folder: Path) -> None:
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("document", ["README.md", "docs/tutorial.md", "docs/hyperopt.md"])
 def test_documents_run(document: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "penguins" / "penguins.csv", tmp_path)
@@ -51,6 +52,7 @@ def test_documents_run(document: str, tmp_path: Path) -> None:
             (tmp_path / what.removeprefix("file=")).write_text(code)
 
 
+@pytest.mark.system
 def test_the_plugin_of_the_document_installs_and_passes_its_suite(tmp_path: Path) -> None:
     for what, code in blocks("docs/plugins.md"):
         (tmp_path / what.removeprefix("file=")).write_text(code)

@@ -187,6 +187,7 @@ def test_credentials_are_not_told(tmp_path, diary):
     assert "hush-hush" not in json.dumps(diary())
 
 
+@pytest.mark.system
 def test_rank_zero_of_a_worker_group_tells_an_object_of_its_own(tmp_path, diary):
     changed = config(tmp_path, "diary")
     changed["backend"]["trainer"] = {"type": "data_parallel", "num_workers": 2, "use_gpu": False}

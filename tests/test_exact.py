@@ -4,6 +4,8 @@ them."""
 import pytest
 from tests.exact_runs import CONFIGS, Exact
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def exact(place):

@@ -518,6 +518,7 @@ def test_nobody_listens_where_no_log_is_to_be_saved(listened):
     assert (done.code, heard) == (0, [])
 
 
+@pytest.mark.system
 def test_an_extension_hears_the_ranks_of_ddp(listened, place):
     text = (place.folder / place.config).read_text()
     place.write(
@@ -598,6 +599,7 @@ def test_nothing_changes_where_a_plan_is_made(place):
     assert place.listing() == before
 
 
+@pytest.mark.system
 def test_a_config_that_init_writes_trains(place):
     words = [
         "init",

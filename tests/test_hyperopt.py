@@ -13,6 +13,8 @@ import pytest
 import distcore
 from distcore_core.hooks import hookimpl
 
+pytestmark = pytest.mark.system
+
 SECTION = """\
 hyperopt:
   goal: maximize

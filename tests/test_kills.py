@@ -14,6 +14,8 @@ import pytest
 
 from distcore_data.locks import folder_if_free
 
+pytestmark = pytest.mark.system
+
 ROWS = 150_000
 LARGE = """\
 input_features:

@@ -11,6 +11,8 @@ from tests.mutants import harness
 
 import distcore_testing
 
+pytestmark = pytest.mark.system
+
 EVERY = [(role, each) for role in harness.ROLES for each in harness.mutants(role).all]
 FAULTY = [
     pytest.param(role, each, id=f"{role}-{each.name}", marks=() if each.quick else pytest.mark.slow)

@@ -39,6 +39,7 @@ def run(folder: Path, *cells: str, errors: bool = False) -> list[list[Any]]:
     return [each["outputs"] for each in notebook["cells"]]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "first", ["pass", WITHOUT_WIDGETS], ids=["with ipywidgets", "without ipywidgets"]
 )

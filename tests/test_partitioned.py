@@ -168,6 +168,7 @@ def test_the_bytes_are_those_of_one_process(
     assert "the first is row 999" in caplog.text
 
 
+@pytest.mark.system
 def test_over_processes_and_from_a_name_on_the_command_line(
     place, elsewhere, model, wide, expected, monkeypatch
 ):
@@ -232,6 +233,7 @@ def pieces(folder):
     return sorted((folder / FOLDER).glob("*.piece"))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("command", "how"), [("predict", "KILL"), ("evaluate", "INT")])
 def test_a_driver_that_is_stopped_goes_on_with_the_pieces_that_are_missing(
     place, elsewhere, model, wide, expected, command, how

@@ -215,6 +215,7 @@ def test_a_pipe_gets_a_line_an_epoch_and_the_report_last(tmp_path: Path) -> None
     assert "\x1b" not in done.stderr
 
 
+@pytest.mark.system
 def test_workers_of_a_group_tell_their_rounds(tmp_path: Path) -> None:
     section = "{type: local, trainer: {type: data_parallel, num_workers: 2}}"
     done = subprocess.run(

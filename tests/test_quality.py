@@ -17,6 +17,7 @@ def named(name):
     return next(each for each in SUITE if each.name == name)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("name", "most"), [("iris", 10.0), ("diabetes", 10.0)])
 def test_init_is_not_far_behind_lightgbm(name, most):
     results = {

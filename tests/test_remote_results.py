@@ -20,6 +20,8 @@ from distcore.workflow import run
 from distcore_core.errors import ArtifactError
 from distcore_testing.buckets import BUCKET, Fault, fresh, s3_server
 
+pytestmark = pytest.mark.system
+
 RESULTS = f"s3://{BUCKET}/results"
 RUN = "results/experiment_run"
 CONFIG = """\

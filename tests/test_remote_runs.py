@@ -11,6 +11,8 @@ from distcore_data.cache import open_cache
 from distcore_testing import data
 from distcore_testing.buckets import BUCKET, Fault, s3_server
 
+pytestmark = pytest.mark.system
+
 FORMATS = ("parquet", "hdf5", "tfrecord")
 ROWS = 1_500
 

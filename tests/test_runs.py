@@ -131,6 +131,7 @@ def test_a_search_is_compared_by_its_trials(
     assert out.count("finished") >= 2
 
 
+@pytest.mark.system
 def test_states(folder: Path, tmp_path: Path) -> None:
     """A run that is under way, then stopped; one that failed; one that was killed; and resuming
     makes it finished."""

@@ -22,6 +22,8 @@ from distcore_core.contracts import LOADER, LoadRequest
 from distcore_core.registry.manager import Plugins
 from distcore_data.cache import open_cache
 
+pytestmark = pytest.mark.system
+
 CONFIG = """\
 input_features:
   - {name: age, type: number, preprocessing: {missing_value_strategy: fill_with_mean, normalization: zscore}}

@@ -48,6 +48,7 @@ def site(place, distribution, tmp_path):
     return str(tmp_path / "site")
 
 
+@pytest.mark.system
 def test_a_run_that_was_killed_resumes_with_the_same_bits(place, site):
     place.beside(site, *place.words("train", "--experiment_name", "whole"))
     place.train_killed_and_resumed(site)

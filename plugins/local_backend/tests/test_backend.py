@@ -101,6 +101,7 @@ def test_ctrl_c_ends_all_ranks(tmp_path):
     assert ended(process.pid), "processes were left behind"
 
 
+@pytest.mark.system
 def test_ctrl_c_ends_a_rank_that_waits_for_one_that_is_gone(tmp_path):
     """No collective notices by itself that a rank has ended before it came."""
     process = started(GANG.replace("wait_for_interrupt", "wait_for_one_that_stops"), tmp_path)
@@ -123,6 +124,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.system
 def test_ctrl_c_while_training_saves_one_checkpoint_of_one_step_for_all(tmp_path):
     from distcore_torch.training import checkpoint
 

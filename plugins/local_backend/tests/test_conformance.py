@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+import pytest
+
 from distcore_testing import (
     BackendSuite,
     LoaderSuite,
@@ -16,6 +18,7 @@ class TestPlugin(PluginSuite):
     kind, name = "backends", "local"
 
 
+@pytest.mark.system
 class TestBackend(BackendSuite):
     name = "local"
 
@@ -42,6 +45,7 @@ class TestLoaderOfWindows(LoaderSuite):
     )
 
 
+@pytest.mark.system
 class TestDataParallel(StrategySuite):
     strategy = "distcore_local.data_parallel:DataParallel"
 
@@ -50,6 +54,7 @@ class TestLocalTrainer(TrainerSuite):
     name = "local"
 
 
+@pytest.mark.system
 class TestDdpTrainer(TrainerSuite):
     name = "data_parallel"
     options: ClassVar = {"num_workers": 2, "resources_per_worker": {"CPU": 1}, "use_gpu": False}

@@ -15,6 +15,8 @@ from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
 from distcore_testing.loops import TinyRun
 
+pytestmark = pytest.mark.system
+
 FIXED = {
     "effective_batch_size": 32,
     "batch_size": "auto",

@@ -19,6 +19,8 @@ from distcore_core.errors import ArtifactError, UserError
 from distcore_local.data_parallel import DataParallel
 from distcore_testing import data
 
+pytestmark = pytest.mark.system
+
 DDP_OF_TWO = {
     "type": "data_parallel",
     "num_workers": 2,

@@ -20,6 +20,8 @@ from distcore_local.backend import LocalBackend
 from distcore_local.options import BackendOptions
 from distcore_testing.loops import TinyRun
 
+pytestmark = pytest.mark.system
+
 
 def run(function, *arguments, ranks=2, **more):
     return LocalBackend(BackendOptions()).run_group(

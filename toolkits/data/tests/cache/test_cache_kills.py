@@ -19,6 +19,8 @@ from faulty_builds import EVERY, FORMATS, ROOM, Build, count_down, killed_at, li
 from distcore_core.errors import CacheError
 from distcore_data.cache import Cache
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(scope="module", params=FORMATS)
 def build(request):

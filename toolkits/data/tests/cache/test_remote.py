@@ -469,6 +469,7 @@ def test_who_waits_says_so_and_hits(s3, ensure):
     assert done == [cache]
 
 
+@pytest.mark.system
 def test_eight_processes_build_one_cache(s3, tmp_path):
     proxy, client = s3
     command = [sys.executable, __file__, PLACE]
@@ -526,6 +527,7 @@ def killed_at(number, before, proxy, ensure):
     return status == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("state", ["nothing", pytest.param("damaged", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_killed_at_any_change_of_the_bucket_the_next_run_reads_or_builds(

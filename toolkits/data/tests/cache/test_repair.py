@@ -239,6 +239,7 @@ def test_what_stops_a_repair_leaves_the_rest(tmp_path):
     assert os.listdir(tmp_path) == [KEY]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", FORMATS)
 def test_killed_at_any_call_of_a_repair(tmp_path, name):
     """Enumerated: each file is damaged or right, and the next run goes on."""
