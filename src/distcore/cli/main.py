@@ -280,6 +280,7 @@ BY_PLUGINS: Mapping[str, str] = {
     "compare": "config differences, curves and metrics of several runs",
     "report": "write report.html from an experiment's folder",
     "cache": "list, verify and prune the caches of a folder or bucket",
+    "new-plugin": "make the package of a plugin: code, tests, CI, README",
 }
 """What `--help` says of our own commands in the group `distcore.commands`; of others it names who
 offers them (`of_others`), because asking them would import them."""

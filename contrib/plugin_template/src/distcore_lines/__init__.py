@@ -1,1 +1,1 @@
-"""A line for each evaluation of a distcore run."""
+"""An extension of distcore that writes a line for each evaluation of a run."""

@@ -1,4 +1,6 @@
-"""What distcore-lines offers: the extension `lines`. Nothing heavy is imported here."""
+"""What distcore-lines offers: the extension lines.
+
+Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from typing import Any
 
 from distcore_core.plugin import hookimpl
 
-DISTCORE_API = (1, 0)
+DISTCORE_API = (1, 1)
 
 
 @hookimpl
@@ -21,7 +23,7 @@ def distcore_make_extension(name: str, options: Any) -> Any:
 
 @hookimpl
 def distcore_options_model(kind: str, name: str) -> type | None:
-    """The model that validates the extension's options."""
+    """The model that validates its options."""
     if (kind, name) != ("extensions", "lines"):
         return None
     from distcore_lines.options import LinesOptions

@@ -36,6 +36,7 @@ _OFFERED = {
     "distcore-torch": "sections:trainer",
     "distcore-search": "sections:hyperopt",
     "distcore-report": "extensions:report commands:report",
+    "distcore-testing": "commands:new-plugin",
 }
 INSTALL_HINTS: Mapping[str, str] = {
     each: name for name, offered in _OFFERED.items() for each in offered.split()

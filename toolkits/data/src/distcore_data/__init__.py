@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from distcore_data.cache.reader import CacheReader
     from distcore_data.columns import Values, batch_of, columns_of, row_range
     from distcore_data.encoding.exactsum import Moments
-    from distcore_data.encoding.splitter import Splitter
+    from distcore_data.encoding.splitter import Rows, Splitter
     from distcore_data.features import Features
     from distcore_data.roles import SOURCE, SPLITTER, STORE
     from distcore_data.sources.formats import DataFormat, Given
     from distcore_data.sources.held import TableFormat
-    from distcore_data.stores.store import Store
+    from distcore_data.stores.store import Stat, Store
 
 __all__ = [
     "SOURCE",
@@ -34,7 +34,9 @@ __all__ = [
     "Features",
     "Given",
     "Moments",
+    "Rows",
     "Splitter",
+    "Stat",
     "Store",
     "TableFormat",
     "Values",
@@ -56,9 +58,11 @@ __getattr__ = on_first_use(
         "Given": "sources.formats",
         "Moments": "encoding.exactsum",
         "SOURCE": "roles",
+        "Rows": "encoding.splitter",
         "SPLITTER": "roles",
         "STORE": "roles",
         "Splitter": "encoding.splitter",
+        "Stat": "stores.store",
         "Store": "stores.store",
         "TableFormat": "sources.held",
         "Values": "columns",

@@ -41,7 +41,8 @@ class ExecutorSuite:
 
     backend: which backend the trials are beside, with backend_options. asked: False if the executor
     cannot choose parameters one after another (`variants` are then always given). stops: an
-    `executor.scheduler` that stops a trial whose first rounds are worse than the others'.
+    `executor.scheduler` that stops a trial whose first rounds are worse than the others'. stopping:
+    False if it lets every trial run to its end.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ExecutorSuite:
     backend = "local"
     backend_options: Mapping[str, Any] = {}
     asked = True
+    stopping = True
     stops: Mapping[str, Any] = MappingProxyType(
         {"type": "async_hyperband", "grace_period": 1, "reduction_factor": 2, "max_t": 100}
     )
@@ -256,6 +258,8 @@ class ExecutorSuite:
         self, place: Backend, tmp_path: Path, goal: Literal["minimize", "maximize"]
     ) -> None:
         """The first two are the best and have many rounds; those after them are worse."""
+        if not self.stopping:
+            pytest.skip("it stops no trial early")
         variants = self.variants(6) if goal == "minimize" else self.variants(6)[::-1]
         job = self.job(tmp_path, variants, mode="slow", goal=goal)
         self.make(max_concurrent_trials=2, scheduler=dict(self.stops)).run(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from distcore_torch.batch import Batch, Layout, Ragged
     from distcore_torch.packing import pack
     from distcore_torch.train_options import TrainerOptions
+    from distcore_torch.training.meeting import fresh_store, stay_on_loopback
+    from distcore_torch.training.plain import packed, unpacked
     from distcore_torch.training.scores import Scores
     from distcore_torch.training.strategy import FlatStrategy, SingleProcess, Strategy
     from distcore_torch.training.trainer import TorchTrainer
@@ -29,7 +31,11 @@ __all__ = [
     "Strategy",
     "TorchTrainer",
     "TrainerOptions",
+    "fresh_store",
     "pack",
+    "packed",
+    "stay_on_loopback",
+    "unpacked",
 ]
 
 __getattr__ = on_first_use(
@@ -44,6 +50,10 @@ __getattr__ = on_first_use(
         "Strategy": "training.strategy",
         "TorchTrainer": "training.trainer",
         "TrainerOptions": "train_options",
+        "fresh_store": "training.meeting",
         "pack": "packing",
+        "packed": "training.plain",
+        "stay_on_loopback": "training.meeting",
+        "unpacked": "training.plain",
     },
 )

@@ -44,8 +44,8 @@ class TorchTrainer(TrainerBase):
     """Fits a torch module over one or many ranks.
 
     strategy: makes the strategy of one rank. options: of the plugin (`num_workers`, `max_retries`,
-    `resources_per_worker`, `use_gpu`). default_workers(backend): how many ranks where `num_workers`
-    is not set.
+    `resources_per_worker`, `use_gpu`, `logdir`). default_workers(backend): how many ranks if
+    `num_workers` is not set.
     rendezvous: how ranks find each other on backends that leave it to the worker group
         (`contracts.WorkerGroup`).
     """

@@ -1,0 +1,231 @@
+"""`distcore new-plugin` writes a package for each role whose suite passes as it is."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from distcore_core.contracts import ROLES
+from distcore_testing import CommandSuite, PluginSuite, templates
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+DECLARED = {
+    "distcore_core.plugin",
+    "distcore_core.config.upgrade",
+    "distcore_data",
+    "distcore_torch",
+    "distcore_search",
+    "distcore_testing",
+}
+"""What an author imports of ours (docs/plugins.md)."""
+
+QUICK = ["cache-format", "command", "report-section", "source", "splitter"]
+"""Roles whose suites take a few seconds; the others train, or start processes."""
+
+TABULAR = ("encoders", "decoders", "losses", "metrics", "tokenizers", "combiners")
+KINDS = {
+    *ROLES,
+    *("sources", "stores", "splitters", "optimizers", "schedules", "report_sections"),
+    *(f"tabular.{each}" for each in TABULAR),
+}
+"""Every entry-point group of core, the toolkits and our plugins."""
+
+
+class TestPlugin(PluginSuite):
+    kind, name = "commands", "new-plugin"
+
+
+class TestCommand(CommandSuite):
+    """The folder that it makes is there the second time."""
+
+    name, repeats = "new-plugin", False
+
+    def words(self, folder):
+        return ["distcore-wind", "--role", "feature"]
+
+    def mistake(self, folder):
+        return ["distcore-wind", "--role", "feeture"]
+
+
+def package_of(role: str) -> str:
+    return f"distcore-{role}-of-others"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A folder with a new package of every role, made by the command."""
+    from distcore.cli.main import main
+
+    folder = tmp_path_factory.mktemp("new")
+    for role in templates.roles():
+        directory = folder / package_of(role)
+        assert (
+            main(["new-plugin", package_of(role), "--role", role, "--directory", str(directory)])
+            == 0
+        )
+    return folder
+
+
+def installed(folder: Path, roles: list[str]) -> Path:
+    """The packages beside this environment, as pip would put them there."""
+    site = folder / "site"
+    for role in roles:
+        source = folder / package_of(role) / "src"
+        project = tomllib.loads((source.parent / "pyproject.toml").read_text())["project"]
+        shutil.copytree(source, site, dirs_exist_ok=True)
+        info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        )
+        (info / "entry_points.txt").write_text(
+            "".join(
+                f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+                for group, entries in project["entry-points"].items()
+            )
+        )
+        files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
+        (info / "RECORD").write_text("".join(f"{path},,\n" for path in files))
+    return site
+
+
+def suites_pass(folder: Path, site: Path, roles: list[str]) -> None:
+    """Every test of these packages passes, in one process that sees what is in `site`."""
+    words = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull]
+    words += [f"--rootdir={folder}", "-W", "error::DeprecationWarning", "--tb=short"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *(package_of(each) for each in roles)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
+
+
+def test_every_role_has_a_template():
+    assert {templates.read(each).kind for each in templates.roles()} == KINDS
+
+
+def test_the_suites_of_what_is_written_pass(written):
+    """Of the quick ones; of all, and as pip installs them, in the sweep below."""
+    suites_pass(written, installed(written, QUICK), QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", templates.roles())
+def test_the_suite_passes_after_pip_installed_it(written, tmp_path, role):
+    words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    place = ["--target", str(tmp_path / "site"), str(written / package_of(role))]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *words, *place], check=True
+    )
+    suites_pass(written, tmp_path / "site", [role])
+
+
+def test_what_is_written_is_clean(written):
+    """As its CI asks: ruff and its formatter, by the settings of each."""
+    for words in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [BIN / "ruff", *words, "--no-cache", *map(package_of, templates.roles())],
+            cwd=written,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "roles",
+    [
+        ["command", "config-upgrade"],
+        pytest.param(list(templates.roles()), marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_written_is_typed(written, roles):
+    """mypy, by the settings that each is given, which are the same."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--cache-dir", str(written / "mypy")),
+            *("--config-file", f"{package_of(roles[0])}/pyproject.toml"),
+            *(f"{package_of(each)}/src/{package_of(each).replace('-', '_')}" for each in roles),
+        ],
+        cwd=written,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_imports_what_is_declared_and_is_short(written):
+    for role in templates.roles():
+        lines = 0
+        for path in (written / package_of(role)).rglob("*.py"):
+            text = path.read_text()
+            lines += len(text.splitlines()) if "src" in path.parts else 0
+            nodes = list(ast.walk(ast.parse(text)))
+            found = {each.module for each in nodes if isinstance(each, ast.ImportFrom)}
+            ours = {each for each in found if each and each.startswith("distcore_")}
+            own = package_of(role).replace("-", "_")
+            assert {each for each in ours if not each.startswith(own)} <= DECLARED, path
+        assert lines <= 250, f"{role} has {lines} lines"
+
+
+def test_a_name_without_our_prefix_is_the_one_in_the_config(tmp_path):
+    names = templates.Names("acme-wind-speed", templates.of_role("feature"))
+    assert (names.package, names.entry) == ("acme_wind_speed", "acme_wind_speed")
+    names = templates.Names("distcore-wind-speed", templates.of_role("tabular.encoders"))
+    assert (names.package, names.entry) == ("distcore_wind_speed", "number.wind_speed")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["distcore-wind", "--role", "feture"], "no role 'feture'. Did you mean 'feature'?"),
+        (["distcore-wind", "--role", "pigeon"], "Roles: backend, "),
+        (["Distcore Wind", "--role", "feature"], "lower-case letters"),
+        (["wind-", "--role", "feature"], "lower-case letters"),
+        (["9wind", "--role", "feature"], "a letter first"),
+        (["json", "--role", "feature"], "json is Python's own"),
+        (["distcore-number", "--role", "feature"], "is there already: distcore-tabular"),
+        (["pyarrow", "--role", "feature"], "the installed package pyarrow"),
+        (["distcore-wind", "--role", "feature", "--directory", "data.csv"], "is there already"),
+        (["distcore-wind", "--role", "feature", "--directory", "data.csv/x"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_and_nothing_is_written(place, words, said):
+    before = place.listing()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, "words", lambda *given: [*map(str, given)])
+        done = place.run("new-plugin", *words)
+    assert done.code == 2
+    assert said in done.err
+    assert place.listing() == before
+
+
+def test_the_folder_in_contrib_is_what_the_command_writes(tmp_path):
+    """It is there to be read; write it again with the command if a template changed."""
+    from distcore.cli.main import main
+
+    made = tmp_path / "made"
+    main(["new-plugin", "distcore-lines", "--role", "extension", "--directory", str(made)])
+    kept = ROOT / "contrib" / "plugin_template"
+    left_out = {"__pycache__", ".ruff_cache", ".mypy_cache", "build", "distcore_lines.egg-info"}
+
+    def contents(folder: Path) -> dict[str, str]:
+        return {
+            str(path.relative_to(folder)): path.read_text()
+            for path in folder.rglob("*")
+            if path.is_file() and not left_out & set(path.relative_to(folder).parts)
+        }
+
+    assert contents(made) == contents(kept)
