@@ -110,24 +110,47 @@ def command_of(written: Path, data: str, scratch: str) -> list[str]:
 # ------------------------------------------------------------------ the wire
 
 
-def wire(data: str, cache: str, scratch: str, steps: int, compression: str) -> None:
-    """Bytes that a step sends, over both ranks, over what a ring of 32-bit gradients would send."""
-    sent = [carried(data, cache, scratch, count, compression) for count in (steps // 4, steps)]
+WIRES: dict[str, dict[str, Any]] = {
+    "wire": {},
+    "wire_fp16": {"compression": "fp16"},
+    "wire_exact": {"exact": True},
+    "wire_exact_4": {"exact": True, "world": 4},
+}
+
+
+def wire(
+    data: str, cache: str, scratch: str, steps: int, *, world: int = WORLD, **more: Any
+) -> None:
+    """Bytes that a step sends, over all ranks, over what a ring of 32-bit gradients would send."""
+    sent = [carried(data, cache, scratch, count, world, **more) for count in (steps // 4, steps)]
     per_step = (sent[1] - sent[0]) / (steps - steps // 4)
-    ring = 2 * (WORLD - 1) * 4 * handmade.parameters(handmade.network())
+    ring = 2 * (world - 1) * 4 * handmade.parameters(handmade.network())
     emit(bytes_per_step=per_step, ring_bytes=ring, of_ring=per_step / ring)
 
 
-def carried(data: str, cache: str, scratch: str, steps: int, compression: str) -> int:
+def carried(
+    data: str,
+    cache: str,
+    scratch: str,
+    steps: int,
+    world: int,
+    compression: str = "none",
+    exact: bool = False,
+) -> int:
     """Bytes over the loopback of a fresh network namespace, of a whole run there."""
     written = Path(scratch) / f"wire-{os.getpid()}.yaml"
     trainer = {
         "type": "horovod",
-        "num_workers": WORLD,
+        "num_workers": world,
         "use_gpu": False,
         "compression": compression,
     }
-    made = training(cache, Path(scratch) / "stamps-wire", {"train_steps": steps}, trainer=trainer)
+    made = training(
+        cache,
+        Path(scratch) / "stamps-wire",
+        {"train_steps": steps, "exact": exact},
+        trainer=trainer,
+    )
     written.write_text(yaml.safe_dump(made))
     inside = [sys.executable, __file__, "--inside", *command_of(written, data, scratch)]
     alone = (
@@ -173,7 +196,7 @@ def main() -> None:
     elif variant == "distcore_horovod":
         ours(data, cache, scratch, int(count))
     else:
-        wire(data, cache, scratch, int(count), {"wire": "none", "wire_fp16": "fp16"}[variant])
+        wire(data, cache, scratch, int(count), **WIRES[variant])
 
 
 # ------------------------------------------------------------------ what is compared
@@ -192,17 +215,24 @@ def measure(bench: Bench) -> list[Row]:
     speed = {name: script(name, steps) for name in ("distcore_horovod", "by_hand")}
     found = bench.compare(speed, (3, 1), "rows_per_second", environment)
     carry = bench.compare(
-        {name: script(name, 120) for name in ("wire", "wire_fp16")}, (1, 1), "of_ring", environment
+        {name: script(name, 120) for name in WIRES}, (1, 1), "of_ring", environment
     )
-    ratio, most = carry.median("wire", "of_ring"), at_most(1.05)
+    most = at_most(1.05)
+
+    def beside_ring(what: str, name: str) -> Row:
+        ratio = carry.median(name, "of_ring")
+        return Row(what, "B", carry.median(name, "bytes_per_step"), "what a ring sends: 2(N-1) times the gradients",
+            carry.median(name, "ring_bytes"), ratio, ratio, ratio, target=str(most), met=most.met(ratio), rounds=1,
+            note="with headers and Horovod's own messages")  # fmt: skip
+
     return [
         row(found, "steady, both ranks", "distcore_horovod", "by_hand", "rows_per_second", "rows/s", at_least(1 / 1.05),
             peer_is="horovodrun, DistributedOptimizer, fused Adam"),
         row(carry, "bytes on the loopback a step", "wire_fp16", "wire", "bytes_per_step", "B", at_most(0.55),
             peer_is="ours without compression"),
-        Row("bytes on the loopback a step", "B", carry.median("wire", "bytes_per_step"), "what a ring sends: 2(N-1) times the gradients",
-            carry.median("wire", "ring_bytes"), ratio, ratio, ratio, target=str(most), met=most.met(ratio), rounds=1,
-            note="with headers and Horovod's own messages"),
+        beside_ring("bytes on the loopback a step", "wire"),
+        beside_ring("bytes on the loopback a step, exact", "wire_exact"),
+        beside_ring("bytes on the loopback a step, exact, 4 ranks", "wire_exact_4"),
     ]  # fmt: skip
 
 

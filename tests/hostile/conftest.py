@@ -1,7 +1,7 @@
 """What every hostile test has: how often to try, random numbers that can be repeated, and a record
 of what came of it.
 
-`make hostile` tries as often as docs/reliability.md says and writes that page; an ordinary run
+`make hostile` tries as often as docs/reliability.md says and writes that page; `make system`
 tries a few of each.
 """
 
@@ -16,8 +16,8 @@ import pytest
 from tests.hostile.record import RECORD
 
 SHARE = float(os.environ.get("DISTCORE_HOSTILE") or 0)
-"""The share of the full counts: 1 under `make hostile`, less if there is less time; 0 in an
-ordinary run."""
+"""The share of the full counts: 1 under `make hostile`, less if there is less time; 0 in
+`make system`."""
 
 SEED = int(os.environ.get("DISTCORE_SEED", "20261122"))
 
@@ -35,7 +35,7 @@ class Sweep:
         self._since = time.monotonic()
 
     def times(self, few: int, full: int) -> int:
-        """How often to try: `few` in an ordinary run, `full` (or the share of it that was asked)
+        """How often to try: `few` in `make system`, `full` (or the share of it that was asked)
         under `make hostile`."""
         return max(few, round(full * SHARE))
 
