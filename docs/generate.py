@@ -91,7 +91,7 @@ def contract_reference() -> str:
 
 def _attributes(of: type) -> list[str]:
     found = [
-        f"{name}: {kind}"
+        f"{name}: {kind}".replace("'", '"')
         for name, kind in inspect.get_annotations(of).items()
         if not name.startswith("_")
     ]

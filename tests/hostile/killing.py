@@ -2,8 +2,8 @@
 its n-th call of whatever makes, changes, forces or removes files.
 
 Run as a program: a JSON object a line, {"words": the command line, "at": n or 0 for none}, is
-answered by {"code": exit code, or -9, "calls": how many such calls there were, "said": what was
-said}.
+answered by two: {"process": of the fork}, and once it has ended {"code": exit code, or -9, "calls":
+how many such calls there were, "said": what was said}.
 """
 
 import atexit
@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,16 @@ class Killing:
 
     Args:
         folder: Where the commands run.
+        settings: {"module:name": value} that the commands find in place of their own.
+
+    Attributes:
+        process: The command that runs, or ran last.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, float] | None = None) -> None:
+        self.process = 0
         self._program = subprocess.Popen(
-            [sys.executable, __file__, str(folder)],
+            [sys.executable, __file__, str(folder), json.dumps(dict(settings or {}))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -50,6 +56,7 @@ class Killing:
         assert self._program.stdout is not None
         self._program.stdin.write(json.dumps({"words": list(map(str, words)), "at": at}) + "\n")
         self._program.stdin.flush()
+        self.process = json.loads(self._program.stdout.readline())["process"]
         found: dict[str, Any] = json.loads(self._program.stdout.readline())
         return found
 
@@ -76,6 +83,9 @@ def command(words: list[str], at: int, answer: int) -> None:
     """In a fork: the command line to its end."""
     from distcore.cli.main import main
 
+    for place, value in json.loads(sys.argv[2]).items():
+        module, _, name = place.partition(":")
+        setattr(importlib.import_module(module), name, value)
     state, send = {"calls": 0, "at": at}, os.write
     for name in CALLS:
         setattr(os, name, counted(getattr(os, name), state))
@@ -101,6 +111,7 @@ def forked(words: list[str], at: int) -> dict[str, Any]:
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
             command(words, at, answer.fileno())
+        print(json.dumps({"process": child}), flush=True)
         _, status = os.waitpid(child, 0)
         said.seek(0)
         answer.seek(0)

@@ -1,11 +1,16 @@
 """Commands that are killed before every call of whatever makes, changes, forces or removes files,
 and then run again: the same files with the same bytes, and nothing left over."""
 
+import hashlib
+import os
 import shutil
+import signal
 
 import pytest
 from tests.hostile.killing import Killing
 from tests.hostile.test_network import SEARCH
+
+from distcore_testing.buckets import BUCKET, fresh, s3_server
 
 
 @pytest.fixture
@@ -105,3 +110,105 @@ def test_a_search(place, killing, sweep):
     anywhere = Anywhere(killing, place, [*place.words("hyperopt"), *words[1:]], begun="search.json")
     assert any(name.endswith("weights.safetensors") for name in anywhere.bytes)
     anywhere.swept(sweep, "hyperopt")
+
+
+# ------------------------------------------------------------------ results in a bucket
+
+
+RESULTS = f"s3://{BUCKET}/results"
+RUN = "results/experiment_run/"
+BRIEF = {
+    "distcore_data.stores.retries:FIRST_WAIT": 0.01,
+    "distcore_data.stores.lease:PATIENCE": 2.0,
+    "distcore_data.stores.lease:LOOK": 0.1,
+    "distcore_data.stores.lease:BEAT": 60.0,
+}
+"""What is killed here does not come back; and the changes of a run are the same ones each time."""
+
+
+class InBucket:
+    """An experiment whose results are in a bucket, killed when a change of the bucket is asked for,
+    or carried out and not yet answered."""
+
+    def __init__(self, place, proxy, client):
+        self.place, self.proxy, self.client = place, proxy, client
+        self.killing = Killing(place.folder, BRIEF)
+        self.words = [*place.words("experiment"), "--output_directory", RESULTS]
+        self.files = set(place.listing())
+        self.changes, first = [], self.undisturbed()
+        self.files |= set(place.listing())
+        again = self.undisturbed()
+        self.names, self.bytes = (
+            set(first),
+            {name: digest for name, digest in first.items() if again[name] == digest},
+        )
+
+    def objects(self):
+        listed = self.client.list_objects_v2(Bucket=BUCKET).get("Contents", ())
+        keys = [each["Key"] for each in listed]
+        bodies = [self.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys]
+        return dict(zip(keys, (hashlib.sha256(each).hexdigest() for each in bodies), strict=True))
+
+    def run(self, *more, at=0, before=True):
+        """Killed at the bucket's change of that number; 0: never."""
+        self.changes = []
+
+        def pause(method, path, now):
+            if method in ("PUT", "POST", "DELETE") and now is before:
+                self.changes.append((method, path))
+                if len(self.changes) == at:
+                    os.kill(self.killing.process, signal.SIGKILL)
+                    raise ConnectionAbortedError  # the proxy goes no further with this request
+
+        self.proxy.pause = pause
+        done = self.killing.run(*self.words, *more)
+        self.proxy.pause = None
+        return done
+
+    def undisturbed(self):
+        fresh(self.proxy, self.client)
+        done = self.run()
+        assert done["code"] == 0, done["said"]
+        return self.objects()
+
+    def killed(self, at, before):
+        fresh(self.proxy, self.client)
+        done = self.run(at=at, before=before)
+        assert done["code"] == -9, done["said"]
+        begun = any(name.endswith("/manifest.json") for name in self.objects())
+        again = self.run(*(["--model_resume_path", f"s3://{BUCKET}/{RUN}"] if begun else []))
+        told = f"killed at {at}: {done['said']}\n{again['said']}"
+        assert again["code"] == 0, told
+        found = self.objects()
+        assert set(found) == self.names, (told, self.names ^ set(found))
+        assert not [name for name in self.bytes if found[name] != self.bytes[name]], told
+        assert set(self.place.listing()) == self.files, told
+
+
+@pytest.fixture
+def in_bucket(place, monkeypatch):
+    with s3_server() as (proxy, client):
+        fresh(proxy, client)
+        for name, value in proxy.environment().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        found = InBucket(place, proxy, client)
+        yield found
+        found.killing.close()
+
+
+def test_an_experiment_whose_results_are_in_a_bucket(in_bucket, sweep):
+    in_bucket.undisturbed()
+    assert f"{RUN}model/weights.safetensors" in in_bucket.bytes
+    changes = len(in_bucket.changes)
+    every = [(at, before) for at in range(1, changes + 1) for before in (True, False)]
+    count = sweep.times(2, len(every))
+    for at, before in sorted(sweep.random.sample(every, count)):
+        in_bucket.killed(at, before)
+    sweep.tried(
+        f"SIGKILL before and after a change of the bucket that takes the results of `experiment` "
+        f"({changes} of them), then the same again",
+        count,
+        f"{count} ended with the objects of a run that nobody killed, {len(in_bucket.bytes)} of "
+        "them with the same bytes (the others tell times); nothing left over",
+    )

@@ -10,9 +10,13 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcore.workflow import training_log
-from distcore.workflow.receipt import RECEIPT
-from distcore.workflow.results import DESCRIPTION
+from distcore.workflow.remote_folders import (
+    BEGINNING,
+    TAKEN,
+    alone_there,
+    fresh_there,
+    put_at_the_end,
+)
 from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.locks import folder_if_free
@@ -25,9 +29,8 @@ from distcore_data.stores.run_sync import (
     Mirror,
     working_folder,
 )
-from distcore_data.temporaries import LOCK, sweep, sweep_tree, temporary_folder
+from distcore_data.temporaries import sweep, sweep_tree, temporary_folder
 from distcore_torch.signals import signal_of
-from distcore_torch.training.ledger import LEDGER
 
 if TYPE_CHECKING:
     from distcore.workflow.requests import TrainRequest
@@ -37,17 +40,6 @@ if TYPE_CHECKING:
 
 ENDED = "ended.json"
 """How a run ended that did not end well: {"state": "stopped" or "failed", "error"}."""
-
-RUNNING = "running.json"
-"""In a bucket, shows that a process is at work in a run's folder."""
-
-BEGINNING = (DESCRIPTION, RECEIPT, LEDGER, training_log.NAME, LOCK)
-"""Files that a run, or a search, has before its first checkpoint, or trial."""
-
-TAKEN = (
-    "Another process is training in {}. Wait for it, or stop it; then go on with its run, or begin "
-    "one of your own without --model_resume_path."
-)
 
 log = logging.getLogger("distcore")
 
@@ -100,14 +92,13 @@ def run_folder(
     place = going_on or asked.output
     with ExitStack() as stack:
         if not isinstance(place, Path):
-            name = f"{asked.experiment_name}_{asked.model_name}"
-            session.mirror = (
-                Mirror.at(place, credentials)
-                if going_on
-                else Mirror.begin(place, name, credentials)
-            )
-            if not taken_over:
-                stack.enter_context(alone_there(session.mirror, fresh=not going_on))
+            if going_on:
+                session.mirror = Mirror.at(place, credentials)
+                if not taken_over:
+                    stack.enter_context(alone_there(session.mirror))
+            else:
+                name = f"{asked.experiment_name}_{asked.model_name}"
+                session.mirror = stack.enter_context(fresh_there(place, name, credentials))
             session.directory = stack.enter_context(working_folder(session.mirror))
             stack.enter_context(put_at_the_end(session.mirror, session.directory))
         elif going_on:
@@ -218,34 +209,6 @@ def alone_in(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone_there(mirror: Mirror, fresh: bool = False) -> Iterator[None]:
-    """The same in a bucket, where it may take half a minute to see that the process which held it
-    is dead.
-
-    fresh: this process has claimed the folder, and the claim is given up if it cannot be held."""
-    from distcore_data.stores import lease as leases
-
-    def say() -> None:
-        log.info(
-            "A process was at work in %s. Looking for up to %.0f s whether it still is.",
-            mirror.url,
-            leases.PATIENCE,
-        )
-
-    with leases.Lease(mirror.store, RUNNING) as lease:
-        try:
-            held = lease.acquire_from_the_dead(say)
-        except StoreError:
-            if fresh:
-                with suppress(StoreError):
-                    mirror.remove()
-            raise
-        if not held:
-            raise UserError(TAKEN.format(mirror.url))
-        yield
-
-
-@contextmanager
 def answer_folder(
     place: Path | str, credentials: Credentials | None
 ) -> Iterator[tuple[Path, Mirror | None]]:
@@ -271,19 +234,6 @@ def refuse_to_overwrite(path: Path, mirror: Mirror | None) -> None:
             f"{shown} exists and was left as it is. Give another --output_file or "
             "--output_directory, or --overwrite."
         )
-
-
-@contextmanager
-def put_at_the_end(mirror: Mirror, folder: Path) -> Iterator[None]:
-    """Put into the bucket what the block leaves in the folder; what stops the block matters more
-    than the bucket."""
-    try:
-        yield
-    except BaseException:
-        with suppress(StoreError):
-            mirror.put_files(folder)
-        raise
-    mirror.put_files(folder)
 
 
 @contextmanager

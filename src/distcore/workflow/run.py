@@ -277,7 +277,7 @@ def fit(
     plugins: what the run uses, for model.json."""
     job = train_job(session, cache, load, resume, skip, plugins)
     logged = None if "skip_save_training_statistics" in skip else session.directory
-    with training_log(session.progress, logged):
+    with training_log(session.progress, logged, session.mirror if resume else None):
         result = session.make(TRAINER).fit(job, session.backend, session.progress)
     try:
         results.refuse_without_scores(result)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from distcore_core.contracts import JSON
+from distcore_core.contracts import JSON, ResultsStore
 from distcore_core.io.atomic import write_file
 from distcore_core.progress import Progress, Round
 
@@ -19,11 +19,22 @@ log = logging.getLogger("distcore")
 
 
 @contextmanager
-def training_log(progress: Progress, directory: Path | None) -> Iterator[None]:
-    """Write each round that `progress` is told into the folder until the block ends."""
+def training_log(
+    progress: Progress, directory: Path | None, begun: ResultsStore | None = None
+) -> Iterator[None]:
+    """Write each round that `progress` is told into the folder until the block ends.
+
+    Args:
+        progress: Of the run.
+        directory: None: nothing is written.
+        begun: The bucket that has the rounds of a run that is gone on with.
+    """
     if directory is None:
         yield
         return
+    if begun is not None:
+        with suppress(FileNotFoundError):
+            begun.get_file(NAME, directory / NAME)
     writer = _Writer(directory / NAME)
     progress.on_round.append(writer.write)
     try:

@@ -119,9 +119,8 @@ class HorovodStrategy(FlatStrategy):
         sizes = self._sizes.get(dtype, [])
         if self.options.op == "adasum" and self.rank.world > 1:
             return AdaptiveSum(buffer, sizes, self.rank.world, str(dtype))
-        return WireSum(
-            buffer, sum(sizes), Wire.of(self.options, self.rank.world), self.rank.world, str(dtype)
-        )
+        wire = Wire.of(self.options, self.rank.world) if sizes else Wire()  # digests travel whole
+        return WireSum(buffer, sum(sizes), wire, self.rank.world, str(dtype))
 
     def tree_exchange(self, numel: int, dtype: torch.dtype, parts: int) -> TreeExchange:
         options = self.options

@@ -25,7 +25,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -69,11 +69,24 @@ class Mirror:
         return cls(open_store(address, credentials))
 
     @classmethod
-    def begin(cls, root: str, name: str, credentials: Credentials | None = None) -> Mirror:
+    def begin(
+        cls,
+        root: str,
+        name: str,
+        credentials: Credentials | None = None,
+        makes_room: Callable[[Mirror], bool] = lambda _: False,
+    ) -> Mirror:
         """A fresh one at `<root>/<name>`, with a number behind it if something lies there: two runs
         share none.
 
-        Raises UserError if no object can have that name."""
+        Args:
+            root, name: The address of all runs, and what this one is called there.
+            credentials: None for what the environment gives.
+            makes_room: Asked for each that was claimed before: true if it is the caller's now.
+
+        Raises:
+            UserError: No object can have that name.
+        """
         if not NAME.fullmatch(name) or "/" in name:
             raise UserError(
                 f"{name!r} cannot be the name of a folder in a bucket: give an --experiment_name "
@@ -90,6 +103,9 @@ class Mirror:
                 f"{root.rstrip('/')}/{name}{f'_{number}' if number else ''}", credentials
             )
             if not mirror.store.list() and mirror.store.create(STARTED, content):
+                return mirror
+            if makes_room(mirror):
+                mirror.store.write(STARTED, content)
                 return mirror
             number += 1
 

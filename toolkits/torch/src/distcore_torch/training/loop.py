@@ -237,14 +237,14 @@ class TrainLoop:
             set_learning_rate(self.stepper.optimizer, self.schedule.rate(state.step))
         state.rows = 0
         self.stepper.sums.zero_()
-        self.save()
-        self._stragglers.look(self.strategy, self.beat)
-        if self._first:
+        if self._first:  # before the checkpoint, with which the round counts as told
             self.progress.tell(
                 round_of(
                     work.plan, self.options.early_stop, self.monitor, state, scores, self.progress
                 )
             )
+        self.save()
+        self._stragglers.look(self.strategy, self.beat)
         if self._first and work.on_round is not None:
             work.on_round(math.ceil(epoch), state.step, scores)
         return self._over()

@@ -145,8 +145,8 @@ class Saver:
     def _written(self, step: int, tensors: Tensors, state: JSON, entries: list[Entry]) -> Path:
         if self._ledger is not None:
             self._ledger.write(entries)
-            if self._mirror is not None:
-                self._mirror.put_file(self._ledger.path.name, self._ledger.path)
+        if self._mirror is not None:  # what tells of the run up to here
+            self._mirror.put_files(self._directory.parent)
         path = checkpoint.save(self._directory, step, tensors, state, going_on=self._going_on)
         if self._mirror is not None:
             checkpoint.copy_to(self._mirror, path)
