@@ -89,6 +89,16 @@ def output(parser: argparse.ArgumentParser) -> None:
     flag(group, "model_name", default="run", metavar="NAME")
 
 
+def profile(parser: argparse.ArgumentParser) -> None:
+    """Of commands that work for a while."""
+    flag(
+        parser,
+        "profile",
+        action="store_true",
+        help="say where the time went, and write it as COMMAND.speedscope.json",
+    )
+
+
 def skip(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     """The named `skip_save_…` flags, and Ludwig's for what is never written."""
     group = parser.add_argument_group("what not to save")
@@ -193,6 +203,7 @@ def train(parser: argparse.ArgumentParser) -> None:
         help="go on with the run in this experiment folder",
     )
     flag(group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none")
+    profile(parser)
     skip(parser, [name for name in SKIPS if name != "skip_save_hyperopt_statistics"])
     command = parser.prog.rpartition(" ")[2]
     examples(
@@ -241,6 +252,7 @@ def model(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON: what the bucket of model or results is opened with",
     )
+    profile(parser)
     data = parser.add_argument_group("data")
     flag(data, "dataset", required=True, metavar="PATH", help="the rows to read")
     flag(
@@ -293,6 +305,7 @@ def preprocess(parser: argparse.ArgumentParser) -> None:
     """Of `preprocess`."""
     config(parser)
     data(parser)
+    profile(parser)
     examples(parser, "preprocess config.yaml data.csv")
 
 

@@ -15,22 +15,30 @@ from distcore.cli.arguments import (
     shown,
     skips_of,
 )
+from distcore.workflow.profile import profiled
 
 log = logging.getLogger("distcore")
 
 
 def experiment(arguments: Namespace) -> int:
     """Train, then evaluate and predict the test split."""
-    return _fit(arguments, "experiment")
+    with profiled("experiment", arguments.profile):
+        return _fit(arguments, "experiment")
 
 
 def train(arguments: Namespace) -> int:
     """Preprocess and fit a model."""
-    return _fit(arguments, "train")
+    with profiled("train", arguments.profile):
+        return _fit(arguments, "train")
 
 
 def preprocess(arguments: Namespace) -> int:
     """Build the cache and stop."""
+    with profiled("preprocess", arguments.profile):
+        return _preprocess(arguments)
+
+
+def _preprocess(arguments: Namespace) -> int:
     from distcore.workflow import run
 
     set_up_logging(arguments.logging_level)
@@ -47,19 +55,21 @@ def preprocess(arguments: Namespace) -> int:
 
 def evaluate(arguments: Namespace) -> int:
     """Metrics of a model on a dataset."""
-    from distcore.workflow import run
+    with profiled("evaluate", arguments.profile):
+        from distcore.workflow import run
 
-    statistics = run.evaluate(**_model(arguments), skip=skips_of(arguments))
+        statistics = run.evaluate(**_model(arguments), skip=skips_of(arguments))
     print_scores(statistics)
     return 0
 
 
 def predict(arguments: Namespace) -> int:
     """Predictions of a model on a dataset."""
-    from distcore.workflow import run
+    with profiled("predict", arguments.profile):
+        from distcore.workflow import run
 
-    asked = {name: getattr(arguments, name) for name in ("output_file", "keep", "overwrite")}
-    path = run.predict(**_model(arguments), **asked, skip=skips_of(arguments))
+        asked = {name: getattr(arguments, name) for name in ("output_file", "keep", "overwrite")}
+        path = run.predict(**_model(arguments), **asked, skip=skips_of(arguments))
     print(path if path is not None else "Predictions were computed and, as asked, not saved.")
     return 0
 

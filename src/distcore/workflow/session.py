@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from distcore.workflow import profile
 from distcore.workflow.progress_view import ProgressView
 from distcore_core.contracts import BACKEND, LOADER, PROCESSOR, TRAINER, Backend, PluginRef, Role
 from distcore_core.errors import ConfigError, UserError
@@ -136,14 +137,12 @@ def _opened(session: Session, gpus: Any, view: str, own: Sequence[str]) -> Itera
         raise located(error, session.config) from error
 
 
-class UnderWay(Protocol):
+class UnderWay(profile.Profiled, Protocol):
     """What every command has: a `Session`, or the `ModelSession` of one that works on a saved
     model."""
 
     command: str
     backend: Backend
-    progress: Progress
-    directory: Path | None
 
     @property
     def plugins(self) -> Plugins: ...
@@ -161,6 +160,7 @@ def under_way(
 
     brought: extensions that the command adds to those of the config."""
     plugins = session.plugins
+    profile.seen(session)
     sweep_system()
     error: BaseException | None = None
     try:

@@ -14,6 +14,7 @@ from typing import Any
 from distcore_core.contracts import Rank
 from distcore_core.errors import DistcoreError, Diverged, Stopped
 from distcore_data.blame import one_line
+from distcore_data.profiling import profiled_process
 from distcore_torch.signals import Stoppable, signal_of
 from distcore_torch.training import parents
 
@@ -65,7 +66,8 @@ def _run(orders: Orders, payload: bytes, stopping: Stoppable) -> Told:
         import torch
 
         torch.set_num_threads(orders.threads)
-        return Told("result", function(orders.rank, *arguments))
+        with profiled_process(f"rank {orders.rank.index}", "train"):
+            return Told("result", function(orders.rank, *arguments))
     except KeyboardInterrupt as error:
         return Told("stopped", error=Stopped(str(error), signal_of(error)))
     except Exception as error:  # noqa: BLE001 - told by the process that waits

@@ -1,0 +1,130 @@
+"""`--profile`: the file is one that speedscope reads, with the stages of the run and the ranks that
+it started; and the weights have the same bytes."""
+
+import hashlib
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Place
+
+from distcore.workflow.profile import heaviest, speedscope
+from distcore_data.profiling import WAITING, Function, Part, Sampler
+
+
+@pytest.fixture
+def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> Place:
+    made = Place(tmp_path / "place", capsys)
+    monkeypatch.chdir(made.folder)
+    return made
+
+
+def stacks_of(path: Path) -> dict[str, list[list[str]]]:
+    """{thread: the names of each stack}, of a file that keeps to speedscope's format."""
+    document = json.loads(path.read_text())
+    assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    frames = document["shared"]["frames"]
+    assert all(set(each) == {"name", "file"} for each in frames)
+    assert document["activeProfileIndex"] < len(document["profiles"])
+    found = {}
+    for each in document["profiles"]:
+        assert (each["type"], each["unit"], each["startValue"]) == ("sampled", "seconds", 0)
+        assert len(each["samples"]) == len(each["weights"])
+        assert each["endValue"] == pytest.approx(sum(each["weights"]))
+        assert all(weight > 0 for weight in each["weights"])
+        found[each["name"]] = [[frames[i]["name"] for i in stack] for stack in each["samples"]]
+    return found
+
+
+def weights_of(folder: Path) -> str:
+    return hashlib.sha256((folder / "model" / "weights.safetensors").read_bytes()).hexdigest()
+
+
+def test_an_experiment_and_its_predictions(place: Place) -> None:
+    more = ("--set", "trainer.epochs=40")
+    done = place.good("experiment", *more, "--profile")
+    folder = place.folder / "results" / "experiment_run"
+    stacks = stacks_of(folder / "experiment.speedscope.json")
+    stages = {stack[0] for stack in stacks["distcore, MainThread"]}
+    assert {"stage: start", "stage: train"} <= stages
+    trained = [each for each in stacks["distcore, MainThread"] if each[0] == "stage: train"]
+    assert any("TrainLoop.run" in each for each in trained)
+    assert "PROCESSOR SECONDS" in done.err
+    assert "\ntrain " in done.err
+    assert str(folder / "experiment.speedscope.json") in done.err
+    assert str(place.folder) not in (folder / "experiment.speedscope.json").read_text()
+
+    place.good("experiment", *more)
+    assert weights_of(folder) == weights_of(place.folder / "results" / "experiment_run_1")
+
+    place.good("predict", "--model_path", folder, "--profile")
+    stages = stacks_of(place.folder / "results" / "predict.speedscope.json")
+    assert any("stage: predict" in stack for each in stages.values() for stack in each)
+
+
+def test_preprocessing_has_its_threads(place: Place) -> None:
+    place.write(place.data, "age,city,bought\n" + "41.5,Rome,yes\n18.0,Oslo,no\n" * 300_000)
+    place.good("preprocess", "--profile")
+    stacks = stacks_of(place.folder / "preprocess.speedscope.json")
+    assert any(name.startswith("distcore, distcore-rows") for name in stacks)
+
+
+def test_ranks_of_this_machine(place: Place) -> None:
+    ranks = "{type: local, trainer: {type: data_parallel, num_workers: 2}}"
+    place.good("train", "--set", f"backend={ranks}", "--set", "trainer.epochs=20", "--profile")
+    folder = place.folder / "results" / "experiment_run"
+    stacks = stacks_of(folder / "train.speedscope.json")
+    for rank in ("rank 0, MainThread", "rank 1, MainThread"):
+        assert any("TrainLoop.run" in stack for stack in stacks[rank])
+
+
+def test_without_it_and_for_what_never_began_nothing_is_written(place: Place) -> None:
+    place.good("preprocess")
+    assert place.run("train", "--set", "trainer.epochs=none", "--profile").code == 2
+    assert not list(place.folder.rglob("*.speedscope.json"))
+
+
+def test_time_on_a_processor_and_waiting_are_told_apart() -> None:
+    def work(until: threading.Event) -> None:
+        while not until.is_set():
+            sum(range(1000))
+
+    done = threading.Event()
+    busy = threading.Thread(target=work, args=(done,), name="busy")
+    idle = threading.Thread(target=done.wait, name="idle")
+    sampler = Sampler("here", lambda: "test", looking=0.001)
+    sampler.start()
+    busy.start()
+    idle.start()
+    while not any(name == "busy" for _, name, _, _ in list(sampler._found)):
+        time.sleep(0.01)
+    done.set()
+    busy.join()
+    idle.join()
+    parts = sampler.stop()
+    assert not [each for each in parts if each.thread == "busy" and WAITING in each.stack]
+    assert [each for each in parts if each.thread == "MainThread" and each.stack[-1] == WAITING]
+    # What brings a thread that waits to its lock and back takes a moment of a processor.
+    spent = {
+        name: sum(each.seconds for each in parts if each.thread == name)
+        for name in ("busy", "idle")
+    }
+    assert spent["idle"] < spent["busy"]
+
+
+def test_the_heaviest_functions_and_one_frame_for_equal_ones() -> None:
+    outer, inner = Function("outer", "a.py"), Function("inner", "b.py")
+    parts = [
+        Part("distcore", "MainThread", "train", (outer, inner), 2.0),
+        Part("distcore", "MainThread", "train", (outer, inner, WAITING), 0.5),
+        Part("rank 0", "MainThread", "train", (outer,), 1.0),
+    ]
+    busy, waiting = heaviest(parts)
+    assert busy == {inner: 2.0, outer: 1.0}
+    assert waiting == {inner: 0.5}
+    document = speedscope("train", parts)
+    names = [each["name"] for each in document["shared"]["frames"]]
+    assert names == ["stage: train", "outer", "inner", WAITING.name]
