@@ -315,7 +315,34 @@ def plan(parser: argparse.ArgumentParser) -> None:
     data(parser)
     flag(parser, "json", action="store_true", help="print JSON")
     flag(parser, "gpus", "-g", metavar="LIST", help="GPUs to use; -1 for none")
-    examples(parser, "plan config.yaml data.csv", "plan config.yaml data.csv --backend ray --json")
+    group = parser.add_argument_group("many workers")
+    flag(
+        group,
+        "workers",
+        type=int,
+        metavar="N",
+        help="say what a step would cost among 1, 2, 4, … N workers",
+    )
+    flag(
+        group,
+        "bandwidth",
+        type=float,
+        metavar="GBIT",
+        help="of the network of each of them, in Gbit/s (default: as measured on the loopback)",
+    )
+    flag(
+        group,
+        "latency",
+        type=float,
+        metavar="US",
+        help="of a message, in microseconds (default: as measured on the loopback)",
+    )
+    examples(
+        parser,
+        "plan config.yaml data.csv",
+        "plan config.yaml data.csv --backend ray --json",
+        "plan config.yaml data.csv --workers 64 --bandwidth 10 --latency 50",
+    )
 
 
 def init(parser: argparse.ArgumentParser) -> None:
@@ -370,7 +397,14 @@ def plugins(parser: argparse.ArgumentParser) -> None:
 def doctor(parser: argparse.ArgumentParser) -> None:
     """Of `doctor`."""
     flag(parser, "json", action="store_true", help="print JSON")
-    examples(parser, "doctor")
+    flag(
+        parser,
+        "calibrate",
+        action="store_true",
+        help="measure this machine in about a minute, so that `distcore plan` says how long and "
+        "how much",
+    )
+    examples(parser, "doctor", "doctor --calibrate")
 
 
 def diff(parser: argparse.ArgumentParser) -> None:

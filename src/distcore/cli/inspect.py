@@ -9,8 +9,12 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distcore.cli.table import table
+
+if TYPE_CHECKING:
+    from distcore.cost.scale import Scale
 
 
 def plan(arguments: Namespace) -> int:
@@ -26,9 +30,36 @@ def plan(arguments: Namespace) -> int:
         backend=arguments.backend,
         random_seed=arguments.random_seed,
         gpus=arguments.gpus,
+        scale=scale_of(arguments),
     )
     print(json.dumps(described, indent=2) if arguments.json else render(described))
     return 0
+
+
+def scale_of(arguments: Namespace) -> Scale | None:
+    """How many workers, and what network, the cost of a step is asked for. Raises UserError."""
+    from distcore.cost.scale import MOST_WORKERS, Scale
+    from distcore_core.errors import UserError
+
+    workers, gbit, microseconds = arguments.workers, arguments.bandwidth, arguments.latency
+    if workers is None:
+        if gbit is not None or microseconds is not None:
+            raise UserError(
+                "--bandwidth and --latency are of a network between workers: say how many there "
+                "are with --workers."
+            )
+        return None
+    if not 1 <= workers <= MOST_WORKERS:
+        raise UserError(f"--workers {workers}: give a number from 1 to {MOST_WORKERS}.")
+    if gbit is not None and not 0 < gbit < float("inf"):
+        raise UserError(f"--bandwidth {gbit:g}: give Gbit/s above 0.")
+    if microseconds is not None and not 0 <= microseconds < float("inf"):
+        raise UserError(f"--latency {microseconds:g}: give microseconds, 0 or more.")
+    return Scale(
+        workers,
+        None if gbit is None else gbit * 1e9 / 8,
+        None if microseconds is None else microseconds / 1e6,
+    )
 
 
 def init(arguments: Namespace) -> int:
@@ -131,7 +162,10 @@ def lock(path: Path) -> int:
 
 
 def doctor(arguments: Namespace) -> int:
-    """Check the machine and each plugin's parts; exit code 1 if something is not well."""
+    """Check the machine and each plugin's parts; exit code 1 if something is not well. Or measure
+    the machine."""
+    if arguments.calibrate:
+        return calibrate(arguments.json)
     from distcore.workflow.doctor import checks
 
     found = checks()
@@ -144,6 +178,19 @@ def doctor(arguments: Namespace) -> int:
         ]
         print(table([("PART", "STATE", "CHECK", "FOUND"), *rows]))
     return 0 if all(check.well for check in found) else 1
+
+
+def calibrate(as_json: bool) -> int:
+    """Measure this machine and keep its constants."""
+    from dataclasses import asdict
+
+    from distcore.cost.calibrate import measure
+    from distcore.cost.constants import save
+
+    found = measure(lambda text: print(f"Measuring {text} …", file=sys.stderr))
+    where = save(found)
+    print(json.dumps(asdict(found), indent=2) if as_json else f"This machine's constants: {where}")
+    return 0
 
 
 def schema(arguments: Namespace) -> int:

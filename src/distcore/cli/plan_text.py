@@ -23,6 +23,7 @@ def render(plan: JSON) -> str:
         *_cache(plan["cache"]),
         *_training(plan["training"], plan["dataset"]["splits"]["exact"]),
     ]
+    lines += _cost(plan["cost"])
     for each in plan["notes"]:
         lines += _said("note", each)
     rows = [
@@ -30,7 +31,7 @@ def render(plan: JSON) -> str:
         for each in plan["plugins"]
     ]
     lines += ["", table([("ROLE", "NAME", "DISTRIBUTION", "VERSION", "WHY"), *rows])]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_workers(plan["cost"]["workers"])])
 
 
 def _said(word: str, text: str) -> Iterator[str]:
@@ -104,6 +105,44 @@ def _training(training: JSON, exact: bool) -> Iterator[str]:
         "training",
         ", ".join(f"{name.replace('_', ' ')}: {_shown(value)}" for name, value in facts.items()),
     )
+
+
+def _cost(cost: JSON) -> Iterator[str]:
+    """A line a stage: about how long, and how much memory."""
+    for number, each in enumerate(cost["stages"]):
+        of = f" ({each['of']})" if each["of"] else ""
+        text = f"{each['stage']} about {_seconds(each['seconds'])}{of}"
+        if each["memory_bytes"]:
+            text += f", about {human_bytes(each['memory_bytes'])} of memory"
+        yield from _said("takes" if number == 0 else "", text)
+    if cost["why"]:
+        yield from _said("" if cost["stages"] else "takes", cost["why"])
+
+
+def _workers(found: list[JSON]) -> Iterator[str]:
+    """What a step costs among so many workers, as a table."""
+    if not found:
+        return
+    header = ("WORKERS", "ROWS A STEP", "MS A STEP", "ROWS/S", "SENT BY A RANK", "COMMUNICATION")
+    rows = [
+        (
+            f"{each['workers']:,}",
+            f"{each['rows_per_step']:,}",
+            f"{1000 * each['step_seconds']:.3g}",
+            f"{each['rows_per_second']:,.0f}",
+            f"{human_bytes(each['sent_bytes'])} in {each['messages']:,} messages",
+            f"{100 * each['communication']:.0f} %",
+        )
+        for each in found
+    ]
+    yield from ("", table([header, *rows]))
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 120 else f"{minutes} min"
 
 
 def _shown(value: Any) -> str:

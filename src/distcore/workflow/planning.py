@@ -11,18 +11,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distcore.cost.estimate import estimated
+from distcore.cost.sample import Sample, sample_of
+from distcore.cost.scale import Scale
 from distcore.workflow.description import used
 from distcore.workflow.prepare import key_of, raw_columns, root_of, splitter_of
 from distcore.workflow.session import Session, limited_gpus, resolved_session
 from distcore_core.contracts import JSON, LOADER, SPLITS, TRAINER, Partition, Source, TrainJob
-from distcore_core.errors import CacheError, DataError
+from distcore_core.errors import CacheError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.preprocess_options import SPLITS as OWN_SPLITS
 from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from distcore_data.cache import Cache
 
 SAMPLE_BYTES = 1 << 20
@@ -34,12 +35,11 @@ SAMPLES = 3
 
 @dataclass(frozen=True)
 class Size:
-    """rows: how many, exact or estimated. encoded: about how many bytes a row takes in the
-    cache."""
+    """rows: how many, exact or estimated. sample: some of them."""
 
     rows: int
     exact: bool
-    encoded: float
+    sample: Sample
 
 
 def plan(
@@ -49,27 +49,29 @@ def plan(
     backend: str | None = None,
     random_seed: int | None = None,
     gpus: Any = None,
+    scale: Scale | None = None,
 ) -> JSON:
     """What `train` would do with this data.
 
-    {"config", "random_seed", "backend", "plugins", "dataset", "cache", "training", "notes"};
-    numbers that are estimates stand beside `"exact": false`. Reads the data once, for its digest.
-    Raises what the run itself would raise at once.
+    {"config", "random_seed", "backend", "plugins", "dataset", "cache", "training", "cost",
+    "notes"}; numbers that are estimates stand beside `"exact": false`. Reads the data once, for its
+    digest. Raises what the run itself would raise at once.
     """
     with limited_gpus(gpus):
         session = resolved_session("plan", config, backend=backend, random_seed=random_seed)
         try:
-            return _described(session, data)
+            return _described(session, data, scale)
         finally:
             session.backend.close()
 
 
-def _described(session: Session, data: Data) -> JSON:
+def _described(session: Session, data: Data, scale: Scale | None) -> JSON:
     resources = session.backend.resources()
-    dataset, cache, where = _data(session, data)
+    dataset, cache, where, sample = _data(session, data)
     expected = dataset["splits"]["train"]
     trainer = session.make(TRAINER)
-    training = trainer.plan(_job(session, where, expected), session.backend)
+    job = job_of(session, where, expected)
+    training = trainer.plan(job, session.backend)
     notes = [*session.config.notes, *_defaults_told(session), *training.get("notes", ())]
     free = cache["free_bytes"]
     if cache["state"] != "hit" and free is not None and cache["bytes"] > free:
@@ -99,6 +101,7 @@ def _described(session: Session, data: Data) -> JSON:
         "dataset": dataset,
         "cache": cache,
         "training": training,
+        "cost": estimated(job, sample, dataset, cache, training, session.plugins, scale),
         "notes": notes,
     }
 
@@ -120,7 +123,8 @@ def _defaults_told(session: Session) -> Iterator[str]:
             yield f"The config has no {name}, so it is {{{words}}}."
 
 
-def _job(session: Session, cache: Cache, expected: int | None) -> TrainJob:
+def job_of(session: Session, cache: Cache, expected: int | None) -> TrainJob:
+    """What a trainer is asked to plan: nothing is written, and the cache need not be there."""
     return TrainJob(
         config=session.config.as_json(),
         cache=cache,
@@ -137,8 +141,8 @@ def _job(session: Session, cache: Cache, expected: int | None) -> TrainJob:
 # ------------------------------------------------------------------ data and cache
 
 
-def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
-    """The dataset, the cache, and where that would lie."""
+def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Sample]:
+    """The dataset, the cache, where that would lie, and some rows."""
     from distcore_data.cache import Cache
 
     preprocessing = session.config.preprocessing
@@ -159,6 +163,7 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
         "rows": {"count": rows, "exact": exact},
         "bytes": _bytes(data),
         "columns": raw,
+        "types": session.features.types,
         "split": "given as separate sets" if splitter is None else _split_in_words(preprocessing),
         "splits": {**splits, "exact": state == "hit"},
     }
@@ -167,7 +172,7 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
         if None not in splits.values()
         else rows
     )
-    encoded = sum(size.encoded * size.rows for _, size in sizes) / max(1, rows)
+    encoded = sum(size.sample.encoded_bytes * size.rows for _, size in sizes) / max(1, rows)
     cache = {
         "directory": where.directory,
         "key": where.key,
@@ -177,7 +182,7 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache]:
         if where.in_bucket
         else shutil.disk_usage(_existing(Path(where.directory))).free,
     }
-    return dataset, cache, where
+    return dataset, cache, where, sizes[0][1].sample
 
 
 def _cached_rows(session: Session, cache: Cache) -> str | tuple[str, dict[str, int | None]]:
@@ -233,16 +238,15 @@ def _split_in_words(preprocessing: Any) -> str:
 
 
 def _size(source: Source, session: Session) -> Size:
-    """Rows and encoded bytes of a source, from what it knows and a few of its partitions."""
+    """Rows of a source, and some of them, from what it knows and a few of its partitions."""
     parts = source.partitions(SAMPLE_BYTES)
     known = source.rows()
     chosen: list[Partition] = [parts[0]] if known is not None else _spread(list(parts))
     tables = [part.read() for part in chosen]
     seen = sum(table.num_rows for table in tables)
-    encoded = _encoded_bytes(session, tables[0])
-    if known is not None:
-        return Size(known, True, encoded)
-    return Size(round(seen / len(chosen) * len(parts)), len(chosen) == len(parts), encoded)
+    rows = known if known is not None else round(seen / len(chosen) * len(parts))
+    exact = known is not None or len(chosen) == len(parts)
+    return Size(rows, exact, sample_of(session.features, tables, rows))
 
 
 def _spread(parts: list[Partition]) -> list[Partition]:
@@ -250,23 +254,6 @@ def _spread(parts: list[Partition]) -> list[Partition]:
     if len(parts) <= SAMPLES:
         return parts
     return [parts[number * (len(parts) - 2) // (SAMPLES - 1)] for number in range(SAMPLES)]
-
-
-def _encoded_bytes(session: Session, table: pa.RecordBatch) -> float:
-    """About how many bytes one row takes when it is encoded, by encoding some."""
-    if not table.num_rows:
-        return 0.0
-    total = 0
-    for feature in session.features:
-        values = table.column(session.features.source_columns[feature.name])
-        try:
-            metadata = feature.finish(feature.partial(values))
-            total += feature.encode(values, metadata).nbytes
-        except (
-            DataError
-        ):  # these rows alone cannot be fitted (no value, one class); all of them perhaps can
-            total += 4 * table.num_rows
-    return total / table.num_rows
 
 
 def _bytes(data: Data) -> int | None:

@@ -36,6 +36,7 @@ from distcore_torch.signals import Stoppable
 from distcore_torch.training.job import OPENER
 
 if TYPE_CHECKING:
+    from distcore.cost.scale import Scale
     from distcore.workflow.loaded import LoadedModel
     from distcore.workflow.shown import Figure
     from distcore_data.cache import Cache
@@ -462,10 +463,12 @@ def plan(
     backend: str | None = None,
     random_seed: int | None = None,
     gpus: Any = None,
+    scale: Scale | None = None,
 ) -> JSON:
-    """What `train` would run, where, through which plugins and why. Changes nothing. Arguments:
-    see `train`."""
+    """What `train` would run, where, through which plugins and why, and how long each stage takes.
+    Changes nothing. Arguments: see `train`; scale: numbers of workers to say the cost of a step
+    for (`distcore.cost.scale.Scale`)."""
     from distcore.workflow.planning import plan as make_plan
 
     data = Data(dataset, training_set, validation_set, test_set, data_format)
-    return make_plan(config, data, backend=backend, random_seed=random_seed, gpus=gpus)
+    return make_plan(config, data, backend=backend, random_seed=random_seed, gpus=gpus, scale=scale)

@@ -270,8 +270,8 @@ class Attempt:
     def _end(self) -> None:
         """Nobody is left afterwards. A rank is killed: whatever it was writing is whole, or not
         there."""
-        for process in self._living():
-            if process.ident is not None and self.told.get(self.processes.index(process)) is None:
+        for rank, process in enumerate(self.processes):
+            if process.ident is not None and process.exitcode is None and rank not in self.told:
                 process.kill()
         for process in self.processes:
             process.join(LATER_SECONDS * 5)

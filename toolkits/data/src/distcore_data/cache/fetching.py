@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
@@ -32,7 +32,7 @@ class FetchedFiles(CacheFiles):
 
     def __init__(self, store: Store, folder: str, home: str | None = None) -> None:
         super().__init__(store, folder, home)
-        self._next: deque[FileEntry] = deque()
+        self._next: OrderedDict[str, FileEntry] = OrderedDict()
         self._ahead: dict[str, tuple[int, Future[BinaryIO]]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class FetchedFiles(CacheFiles):
         """The file as a temporary one, from those that were fetched ahead or fetched now."""
         with self._lock:
             found = self._ahead.pop(entry.file, None)
-            self._next = deque(each for each in self._next if each.file != entry.file)
+            self._next.pop(entry.file, None)
             self._fill()
         return found[1].result() if found is not None else self._fetched(entry)
 
@@ -59,7 +59,9 @@ class FetchedFiles(CacheFiles):
         with self._lock:
             for name in [name for name in self._ahead if name not in wanted]:
                 _drop(self._ahead.pop(name)[1])
-            self._next = deque(entry for entry in entries if entry.file not in self._ahead)
+            self._next = OrderedDict(
+                (entry.file, entry) for entry in entries if entry.file not in self._ahead
+            )
             self._fill()
 
     def check(self, manifest: Manifest) -> None:
@@ -93,12 +95,13 @@ class FetchedFiles(CacheFiles):
         """Begin to fetch as many of the next files as there is room for. Called under the lock."""
         while self._next:
             under_way = sum(size for size, _ in self._ahead.values())
-            room = len(self._ahead) < AHEAD_FILES and under_way + self._next[0].bytes <= AHEAD_BYTES
+            entry = next(iter(self._next.values()))
+            room = len(self._ahead) < AHEAD_FILES and under_way + entry.bytes <= AHEAD_BYTES
             if self._ahead and not room:
                 return
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(AHEAD_FILES, thread_name_prefix="distcore-ahead")
-            entry = self._next.popleft()
+            del self._next[entry.file]
             self._ahead[entry.file] = entry.bytes, self._pool.submit(self._fetched, entry)
 
     def _fetched(self, entry: FileEntry) -> BinaryIO:

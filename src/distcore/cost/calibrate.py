@@ -1,0 +1,370 @@
+"""Measure the constants of this machine: tables of one kind of column are preprocessed, networks of
+several shapes are stepped, and two processes send each other numbers.
+
+Preprocessing is measured in processor time, and steps by the least time that one took, because
+others may use this machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from distcore.cost.constants import Constants, StepRates
+from distcore_core.contracts import JSON
+from distcore_core.errors import DistcoreError
+from distcore_data.temporaries import temporary_folder
+from distcore_data.threads import processors
+
+ROWS = 200_000
+"""Of a table that is preprocessed."""
+
+NUMBERS, CATEGORIES, WORDS = 8, 8, 12
+"""Columns of such a table, and words of a text."""
+
+COLUMNS = 200
+"""Of a table whose rows cost nothing beside its columns."""
+
+TINY = 200
+"""Rows of a table that costs nothing but the start."""
+
+STEP_SECONDS = 0.4
+"""For which each network is stepped."""
+
+LEAST_PARALLEL = 0.6
+"""Share of each processor that preprocessing uses at least; less was seen only if other programs
+wanted them at the same time."""
+
+Say = Callable[[str], None]
+
+MEASURED = """
+import resource, subprocess, sys, time
+started = time.perf_counter()
+done = subprocess.run(sys.argv[1:], capture_output=True)
+wall, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+sys.stderr.buffer.write(done.stderr)
+print(wall, used.ru_utime + used.ru_stime, used.ru_maxrss)
+sys.exit(done.returncode)
+"""
+"""Runs a command, and says seconds, processor seconds and memory of it alone."""
+
+
+def measure(say: Say = lambda text: None) -> Constants:
+    """Everything, in about a minute. say: is told what is measured next."""
+    with temporary_folder("calibration") as folder:
+        say("what commands cost that have nothing to do")
+        starts = _Starts(folder)
+        say("preprocessing")
+        read = _reading(folder, starts)
+        say("steps of networks")
+        steps, score = _steps(folder)
+        say("prediction")
+        predict = starts.predict_row(read, steps)
+        say("messages between processes")
+        from distcore_torch.training.link import measured
+
+        message, sent = measured()
+    return Constants(
+        **read,
+        step=steps,
+        score_row=score,
+        predict_row=predict,
+        start=starts.seconds,
+        memory=starts.memory,
+        message=message,
+        sent_byte=sent,
+    )
+
+
+# ------------------------------------------------------------------ tables
+
+
+def _numbers(rows: int, columns: int, digits: int) -> pa.Table:
+    dice = np.random.default_rng(columns)
+    found = {f"x{i}": dice.standard_normal(rows).round(digits) for i in range(columns)}
+    return _with_target(found, rows)
+
+
+def _categories(rows: int, columns: int, values: int) -> pa.Table:
+    dice = np.random.default_rng(values)
+    found = {f"x{i}": dice.integers(0, values, rows).astype(str) for i in range(columns)}
+    return _with_target(found, rows)
+
+
+def _texts(rows: int) -> pa.Table:
+    dice = np.random.default_rng(rows)
+    words = np.array([f"w{number}" for number in range(5000)])
+    chosen = words[dice.integers(0, len(words), (rows, WORDS))]
+    return _with_target({"x0": [" ".join(each) for each in chosen.tolist()]}, rows)
+
+
+def _with_target(columns: Mapping[str, Any], rows: int) -> pa.Table:
+    return pa.table({**columns, "y": np.arange(rows) % 2})
+
+
+def config_of(kind: str, columns: int, cache: Path, **changes: Any) -> JSON:
+    """A config whose inputs x0, x1, … are all of one type."""
+    by_kind: dict[str, JSON] = {
+        "number": {"preprocessing": {"normalization": "zscore"}},
+        "category": {"preprocessing": {"most_common": 1_000_000}},
+        "text": {"encoder": {"type": "embed"}},
+    }
+    options = by_kind[kind]
+    return {
+        "input_features": [{"name": f"x{i}", "type": kind, **options} for i in range(columns)],
+        "output_features": [{"name": "y", "type": "binary"}],
+        "trainer": {"epochs": 1, "batch_size": 1024},
+        "backend": {"type": "local", "cache_dir": str(cache)},
+    } | changes
+
+
+# ------------------------------------------------------------------ preprocessing
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A preprocessing: processor seconds, those of the clock, and bytes of the file."""
+
+    seconds: float
+    wall: float
+    bytes: int
+
+    def beside(self, nothing: _Run) -> float:
+        """Processors that it used for what it did beyond nothing."""
+        return (self.seconds - nothing.seconds) / max(1e-3, self.wall - nothing.wall)
+
+
+def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
+    """The constants of preprocessing, by name."""
+    made = {
+        "nothing": _numbers(TINY, NUMBERS, 4),
+        "short": _numbers(ROWS, NUMBERS, 4),
+        "long": _numbers(ROWS, NUMBERS, 16),
+        "few": _categories(ROWS, CATEGORIES, 100),
+        "many": _categories(ROWS, CATEGORIES, ROWS),
+        "text": _texts(ROWS // 4),
+        "columns": _numbers(TINY, COLUMNS, 4),
+    }
+    kinds = {"few": "category", "many": "category", "text": "text"}
+
+    def run(name: str, ending: str) -> _Run:
+        path = folder / f"{name}.{ending}"
+        table, kind = made[name], kinds.get(name, "number")
+        (pacsv.write_csv if ending == "csv" else pq.write_table)(table, str(path))
+        return _preprocessed(path, config_of(kind, table.num_columns - 1, folder / "cache"))
+
+    nothing, wide = run("nothing", "parquet"), run("columns", "parquet")
+    found = {
+        (name, ending): run(name, ending)
+        for name, ending in (
+            *(("short", "csv"), ("long", "csv"), ("short", "parquet"), ("few", "csv")),
+            *(("few", "parquet"), ("many", "parquet"), ("text", "csv"), ("text", "parquet")),
+        )
+    }
+    spent = {key: max(0.0, each.seconds - nothing.seconds) for key, each in found.items()}
+    sizes = {key: each.bytes for key, each in found.items()}
+    byte = max(
+        0.0,
+        (spent["long", "csv"] - spent["short", "csv"])
+        / (sizes["long", "csv"] - sizes["short", "csv"]),
+    )
+    values = {"short": ROWS * (NUMBERS + 1), "few": ROWS * (CATEGORIES + 1)}
+
+    def of_csv(name: str) -> float:
+        return max(0.0, spent[name, "csv"] - byte * sizes[name, "csv"]) / values[name]
+
+    text = pc.sum(pc.binary_length(made["text"]["x0"])).as_py()
+    extra = max(0.0, spent["many", "parquet"] - spent["few", "parquet"])
+    busy = max(each.beside(nothing) for each in found.values())
+    distinct = sum(len(made["many"][f"x{i}"].unique()) for i in range(CATEGORIES))
+    return {
+        "csv_byte": byte,
+        "csv_value": {"number": of_csv("short"), "category": of_csv("few")},
+        "parquet_value": {
+            "number": spent["short", "parquet"] / values["short"],
+            "category": spent["few", "parquet"] / values["few"],
+        },
+        "text_byte": {
+            "csv": max(0.0, spent["text", "csv"] - byte * text) / text,
+            "parquet": spent["text", "parquet"] / text,
+        },
+        "distinct": extra / distinct,
+        "column": max(0.0, wide.seconds - nothing.seconds) / (COLUMNS - NUMBERS),
+        "parallel": min(1.0, max(LEAST_PARALLEL, busy / processors())),
+        "buffer": starts.buffer(folder / "long.csv", folder),
+    }
+
+
+def _preprocessed(path: Path, config: JSON) -> _Run:
+    """The least of three."""
+    from distcore.workflow import run
+    from distcore.workflow.results import remove_cache
+
+    seconds, walls = [], []
+    for _ in range(3):
+        wall, processor = time.perf_counter(), time.process_time()
+        cache = run.preprocess(config, str(path), view="none")
+        seconds.append(time.process_time() - processor)
+        walls.append(time.perf_counter() - wall)
+        remove_cache(cache)
+    return _Run(min(seconds), min(walls), path.stat().st_size)
+
+
+# ------------------------------------------------------------------ steps
+
+
+NETWORKS: Sequence[tuple[str, int, int, JSON, int]] = (
+    ("number", 10, 10, {"type": "concat", "num_fc_layers": 2, "output_size": 16}, 32),
+    ("number", 10, 10, {"type": "concat", "num_fc_layers": 6, "output_size": 32}, 128),
+    ("number", 200, 10, {"type": "concat", "num_fc_layers": 2, "output_size": 256}, 1024),
+    ("number", 20, 10, {"type": "concat", "num_fc_layers": 3, "output_size": 768}, 1024),
+    ("category", 8, 100, {"type": "concat", "num_fc_layers": 2, "output_size": 64}, 1024),
+    ("category", 8, 10_000, {"type": "concat", "num_fc_layers": 2, "output_size": 64}, 1024),
+)
+"""What is stepped: kind of the inputs, how many, distinct values, combiner, rows of a step."""
+
+
+def _steps(folder: Path) -> tuple[dict[str, StepRates], float]:
+    """({threads: the rates of a step}, seconds to score a row)."""
+    import torch
+
+    from distcore_torch.training.counted import fastest
+
+    usual = torch.get_num_threads()
+    found: dict[str, StepRates] = {}
+    score = 0.0
+    try:
+        for threads in sorted({1, usual}):
+            torch.set_num_threads(threads)
+            rows, seconds = [], []
+            for trial in _trials(folder):
+                work = trial.work()
+                for each, function in ((work.train, trial.step), (work.forward, trial.forward)):
+                    rows.append([each.calls, each.flops, each.bytes])
+                    seconds.append(fastest(function, STEP_SECONDS / 2))
+                scored = fastest(trial.score, STEP_SECONDS / 4)
+                if work.rows == 1024:
+                    score = max(0.0, scored - seconds[-1]) / work.rows
+            found[str(threads)] = StepRates(*fitted_rates(np.array(rows, float), np.array(seconds)))
+    finally:
+        torch.set_num_threads(usual)
+    return found, score
+
+
+def _trials(folder: Path) -> Iterator[Any]:
+    from distcore.cost.sample import sample_of, trial_of
+    from distcore.workflow.planning import job_of
+    from distcore.workflow.session import resolved_session
+    from distcore_data.cache import Cache
+
+    for kind, columns, values, combiner, rows in NETWORKS:
+        table = (
+            _numbers(4096, columns, 4)
+            if kind == "number"
+            else _categories(max(4096, 3 * values), columns, values)
+        )
+        session = resolved_session(
+            "plan", config_of(kind, columns, folder / "cache", combiner=combiner)
+        )
+        sample = sample_of(
+            session.features, table.combine_chunks().to_batches()[:1], table.num_rows
+        )
+        job = job_of(session, Cache.at(str(folder), "0", None), None)
+        trial = trial_of(job, sample, rows, session.plugins)
+        session.backend.close()
+        if trial is None:
+            raise DistcoreError("A network of the calibration could not be built. Report this.")
+        yield trial
+
+
+def fitted_rates(work: np.ndarray, seconds: np.ndarray) -> list[float]:
+    """Seconds a call, a multiplication and a byte, none below 0; the relative errors are least.
+
+    Args:
+        work: Calls, multiplications and bytes of each step: [n, 3].
+        seconds: Of each: [n].
+    """
+    scaled = work / seconds[:, None]
+    used = list(range(scaled.shape[1]))
+    found = np.zeros(scaled.shape[1])
+    while used:
+        solved = np.linalg.lstsq(scaled[:, used], np.ones(len(seconds)), rcond=None)[0]
+        if (solved >= 0).all():
+            found[used] = solved
+            break
+        del used[int(solved.argmin())]
+    return [float(each) for each in found]
+
+
+# ------------------------------------------------------------------ whole commands
+
+
+class _Starts:
+    """Commands that have almost nothing to do, each as a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        import yaml
+
+        self.folder = folder
+        self.seconds: dict[str, float] = {}
+        self.memory: dict[str, float] = {}
+        self._config = folder / "tiny.yaml"
+        self._config.write_text(yaml.safe_dump(config_of("number", 2, folder / "tiny")))
+        data = folder / "tiny.csv"
+        pacsv.write_csv(_numbers(TINY, 2, 4), str(data))
+        run = ["--config", str(self._config), "--dataset", str(data)]
+        self._timed("preprocess", ["preprocess", *run])
+        self._timed("train", ["train", *run, "-od", str(folder / "runs")])
+        model = str(folder / "runs" / "experiment_run")
+        self.model = model
+        predict = ["predict", "-m", model, "--dataset", str(data), "-od", str(folder / "predicted")]
+        self._timed("predict", [*predict, "--overwrite"])
+
+    def _timed(self, name: str, words: Sequence[str]) -> None:
+        (seconds, memory), (again, _) = _command(words), _command(words)
+        self.seconds[name], self.memory[name] = min(seconds, again), memory
+
+    def buffer(self, path: Path, folder: Path) -> float:
+        """Bytes of memory a byte of the rows that are read at once."""
+        import yaml
+
+        config = folder / "buffer.yaml"
+        config.write_text(yaml.safe_dump(config_of("number", NUMBERS, folder / "buffer")))
+        _, memory = _command(["preprocess", "--config", str(config), "--dataset", str(path)])
+        return max(0.0, memory - self.memory["preprocess"]) / (8 * NUMBERS * ROWS)
+
+    def predict_row(self, read: Mapping[str, Any], steps: Mapping[str, StepRates]) -> float:
+        """Processor seconds of decoding and writing a row, beyond reading and encoding it."""
+        rows = ROWS
+        data = self.folder / "many.predict.parquet"
+        pq.write_table(_numbers(rows, 2, 4), str(data))
+        words = ["predict", "-m", self.model, "--dataset", str(data), "--overwrite"]
+        where = ["-od", str(self.folder / "predicted")]
+        # What is under way at once takes as much for these rows as for any number of them.
+        seconds, self.memory["predict"] = _command([*words, *where])
+        spent = rows * 2 * read["parquet_value"]["number"]
+        return max(0.0, seconds - self.seconds["predict"] - spent) / rows
+
+
+def _command(words: Sequence[str]) -> tuple[float, int]:
+    """(seconds, bytes of memory at the peak) of a command of ours: the processor's seconds, if they
+    are fewer than the clock's. Raises DistcoreError if it fails."""
+    line = [sys.executable, "-c", MEASURED, sys.executable, "-m", "distcore.cli.main", *words]
+    done = subprocess.run(line, capture_output=True, text=True, env=dict(os.environ), check=False)
+    if done.returncode:
+        said = done.stderr.strip()
+        raise DistcoreError(f"`distcore {words[0]}` failed while calibrating: {said}")
+    wall, processor, memory = map(float, done.stdout.split())
+    return min(wall, processor), int(memory) * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,119 @@
+"""The constants of this machine: what `distcore doctor --calibrate` measured, in a sealed file."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+from distcore_core.contracts import JSON
+from distcore_core.errors import UserError
+from distcore_core.io.atomic import write_file
+from distcore_data.seals import read_sealed, sealed
+from distcore_data.threads import processors
+
+NAME = "calibration.json"
+VERSION = 1
+AGAIN = "Measure again: distcore doctor --calibrate"
+
+
+@dataclass(frozen=True)
+class StepRates:
+    """Seconds a call of an operator, a multiplication or addition, and a byte moved, of a step."""
+
+    call: float
+    flop: float
+    byte: float
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Seconds, and bytes of memory. Those of preprocessing and prediction are of one processor.
+
+    csv_byte: reading a byte of csv. csv_value, parquet_value: reading, fitting and encoding a
+        value, beside that, by kind ("number", "category"). text_byte: all of it for a byte of text,
+        by format ("csv", "parquet"). distinct: a distinct value of a category. column: of a table.
+    parallel: the share of each processor that preprocessing uses.
+    step: a training step's, by torch's threads ("1", and as many as there are by default).
+    score_row: metrics of a row of an output. predict_row: decoding and writing one.
+    start: of a command that has nothing to do, by command. memory: the same, bytes at the peak.
+    buffer: bytes of memory a byte of the rows, as Arrow has them, that are read at once.
+    message, sent_byte: a collective's, between two processes over the loopback.
+    """
+
+    csv_byte: float
+    csv_value: Mapping[str, float]
+    parquet_value: Mapping[str, float]
+    text_byte: Mapping[str, float]
+    distinct: float
+    column: float
+    parallel: float
+    step: Mapping[str, StepRates]
+    score_row: float
+    predict_row: float
+    start: Mapping[str, float]
+    memory: Mapping[str, float]
+    buffer: float
+    message: float
+    sent_byte: float
+
+    @classmethod
+    def from_json(cls, found: JSON) -> Constants:
+        """The constants of `as_json`. Raises TypeError, KeyError if it is none of ours."""
+        step = {name: StepRates(**each) for name, each in found["step"].items()}
+        return cls(**{**found, "step": step})
+
+    def rates(self, threads: int) -> StepRates:
+        """Of a step by so many threads, or by the number nearest to it that was measured."""
+        return self.step[min(self.step, key=lambda each: abs(int(each) - threads))]
+
+
+def path() -> Path:
+    """Where they are kept: in the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(home, "distcore", NAME)
+
+
+def machine() -> JSON:
+    """What the constants hold for."""
+    return {
+        "node": platform.node(),
+        "machine": platform.machine(),
+        "processors": processors(),
+        "torch": metadata.version("torch"),
+        "distcore": metadata.version("distcore"),
+    }
+
+
+def save(constants: Constants) -> Path:
+    """Keep them in place of those that were there. Raises UserError if they cannot be written."""
+    where = path()
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        document = {"version": VERSION, "machine": machine(), "constants": asdict(constants)}
+        write_file(where, sealed(document))
+    except OSError as error:
+        raise UserError(
+            f"The constants cannot be written to {where}: {error.strerror}. Name a folder that can "
+            "be written with the environment variable XDG_CACHE_HOME."
+        ) from error
+    return where
+
+
+def load() -> Constants | str:
+    """The constants, or in words why there are none that hold here."""
+    try:
+        document = read_sealed(path(), f"{AGAIN}.")
+    except FileNotFoundError:
+        return "not calibrated: run `distcore doctor --calibrate`"
+    except UserError as error:
+        return str(error)
+    here = machine()
+    if document.get("version") != VERSION or document.get("machine") != here:
+        then = document.get("machine", {})
+        differ = [name for name in here if then.get(name) != here[name]] or ["version"]
+        return f"not calibrated for this {' and '.join(differ)}: run `distcore doctor --calibrate`"
+    return Constants.from_json(document["constants"])

@@ -1,0 +1,246 @@
+"""Seconds and peak memory of each stage of a run, from the constants of this machine."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from distcore.cost.constants import Constants, StepRates, load
+from distcore.cost.sample import Sample, trial_of
+from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_up_to
+from distcore_core.contracts import JSON, TrainJob
+from distcore_data.threads import processors
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
+    from distcore_torch.training.counted import StepWork, Work
+
+TEXTS = ("text", "set", "sequence", "bag")
+"""Types whose values cost by their bytes."""
+
+PARTITION = 16 << 20
+"""Bytes of a partition that a thread reads at once (the processor `local`)."""
+
+ROW_GROUP = 128 << 20
+"""Bytes of a row group of Parquet, decoded, at most as writers make them."""
+
+COPIES = 6
+"""Numbers that training holds for each that is learned: the weight, its gradient, two moments, the
+best weights, and the flat buffer or the checkpoint that is being written."""
+
+
+def estimated(
+    job: TrainJob,
+    sample: Sample,
+    dataset: JSON,
+    cache: JSON,
+    training: JSON,
+    plugins: Plugins,
+    scale: Scale | None = None,
+) -> JSON:
+    """{"calibrated", "why", "stages": [{"stage", "seconds", "memory_bytes", "of"}, …], "workers"}.
+
+    Args:
+        job: What the trainer was asked to plan.
+        sample: Some rows.
+        dataset: As the plan tells it.
+        cache: Likewise.
+        training: Likewise.
+        plugins: Those that make the model.
+        scale: Which numbers of workers to tell of; None: none.
+    """
+    constants = load()
+    if isinstance(constants, str):
+        return {"calibrated": False, "why": constants, "stages": [], "workers": []}
+    stages = [preprocessing(constants, sample, dataset, cache)]
+    work = _step_of(job, sample, training, plugins)
+    if work is None:
+        return {
+            "calibrated": True,
+            "why": "the trainer's steps are not known beforehand",
+            "stages": [each for each in stages if each],
+            "workers": [],
+        }
+    rates = _rates(constants, job, training)
+    stages += [
+        _training(constants, rates, work, sample, dataset, training),
+        _prediction(constants, rates, work, sample, dataset),
+    ]
+    told = [] if scale is None else _workers(constants, rates, job, work, training, scale)
+    return {
+        "calibrated": True,
+        "why": "",
+        "stages": [each for each in stages if each],
+        "workers": told,
+    }
+
+
+def seconds_of(work: Work, rates: StepRates) -> float:
+    """Of operators."""
+    return work.calls * rates.call + work.flops * rates.flop + work.bytes * rates.byte
+
+
+# ------------------------------------------------------------------ preprocessing
+
+
+def preprocessing(constants: Constants, sample: Sample, dataset: JSON, cache: JSON) -> JSON | None:
+    """The stage; None for a format that was not measured."""
+    if cache["state"] == "hit":
+        return _stage("preprocess", 0.0, 0, "the cache is there")
+    encoding = reading_seconds(constants, sample, dataset)
+    if encoding is None:
+        return None
+    # A row group of Parquet is decoded whole, a csv is cut anywhere.
+    most = PARTITION * processors() if _format(dataset) == "csv" else ROW_GROUP
+    used = max(1.0, processors() * constants.parallel)
+    memory = constants.memory["preprocess"]
+    memory += constants.buffer * min(_decoded(sample, dataset), most)
+    memory += 100 * _distinct(sample, dataset)
+    fixed = constants.start["preprocess"] + constants.column * len(dataset["types"])
+    return _stage("preprocess", fixed + encoding / used, memory, "")
+
+
+def reading_seconds(constants: Constants, sample: Sample, dataset: JSON) -> float | None:
+    """Processor seconds of reading, fitting and encoding every row; None for a format that was not
+    measured."""
+    format = _format(dataset)
+    if format is None:
+        return None
+    rows, of_text, seconds = dataset["rows"]["count"], 0.0, 0.0
+    values = constants.csv_value if format == "csv" else constants.parquet_value
+    for name, kind in dataset["types"].items():
+        if kind in TEXTS:
+            of_text += sample.text_bytes.get(name, 0.0) * rows
+        else:
+            seconds += rows * values.get(kind, values["category"])
+    if format == "csv":
+        seconds += (dataset["bytes"] or 0) * constants.csv_byte
+    seconds += of_text * constants.text_byte[format]
+    return seconds + constants.distinct * _distinct(sample, dataset)
+
+
+def _distinct(sample: Sample, dataset: JSON) -> float:
+    """Values of all categories."""
+    types = dataset["types"]
+    return sum(count for name, count in sample.distinct.items() if types[name] not in TEXTS)
+
+
+def _decoded(sample: Sample, dataset: JSON) -> float:
+    """Bytes of the rows as Arrow has them: 8 for what is no text."""
+    row = sum(sample.text_bytes.get(name, 4.0) + 4.0 for name in dataset["types"])
+    return row * dataset["rows"]["count"]
+
+
+def _format(dataset: JSON) -> str | None:
+    """Whose constants hold: "csv" or "parquet", by the name of what is read; None for another.
+
+    A frame and a folder count as Parquet."""
+    name = str(next(iter(dataset["names"].values()))).lower()
+    ending = os.path.splitext(name)[1]
+    if ending in (".csv", ".tsv"):
+        return "csv"
+    return "parquet" if ending in (".parquet", "") or name.endswith(" in memory") else None
+
+
+# ------------------------------------------------------------------ training, prediction
+
+
+def _step_of(job: TrainJob, sample: Sample, training: JSON, plugins: Plugins) -> StepWork | None:
+    if not training.get("steps_per_epoch") or not training.get("batch_size"):
+        return None
+    trial = trial_of(job, sample, int(training["batch_size"]), plugins)
+    return None if trial is None else trial.work()
+
+
+def _rates(constants: Constants, job: TrainJob, training: JSON) -> StepRates:
+    exact = bool(job.config.get("trainer", {}).get("exact"))
+    several = training.get("workers", 1) > 1
+    return constants.rates(1 if exact or several else training.get("threads", 1))
+
+
+def _training(
+    constants: Constants,
+    rates: StepRates,
+    work: StepWork,
+    sample: Sample,
+    dataset: JSON,
+    training: JSON,
+) -> JSON:
+    step = seconds_of(work.train, rates)
+    if training["workers"] > 1:
+        step, _ = step_seconds(
+            step, ring(training["workers"], 4 * work.parameters), constants, Scale(1)
+        )
+    validation = dataset["splits"]["validation"] or 0
+    row = seconds_of(work.forward, rates) / work.rows + constants.score_row
+    rounds = training["steps_per_epoch"] / max(1, training["steps_per_evaluation"])
+    epoch = training["steps_per_epoch"] * training["gradient_accumulation_steps"] * step
+    epoch += rounds * validation * row / training["workers"]
+    memory = constants.memory["train"] + 4 * COPIES * work.parameters + work.made
+    memory += sample.encoded_bytes * ((dataset["splits"]["train"] or 0) + validation)
+    whole = constants.start["train"] + training["epochs"] * epoch
+    told = f"{epoch:.3g} s an epoch, {1000 * step:.3g} ms a step of {work.rows} rows"
+    return {**_stage("train", whole, memory, told), "step_seconds": step, "epoch_seconds": epoch}
+
+
+def _prediction(
+    constants: Constants, rates: StepRates, work: StepWork, sample: Sample, dataset: JSON
+) -> JSON | None:
+    reading = reading_seconds(constants, sample, dataset)
+    if reading is None:
+        return None
+    rows = dataset["rows"]["count"]
+    seconds = reading + rows * (constants.predict_row + seconds_of(work.forward, rates) / work.rows)
+    memory = constants.memory["predict"] + 4 * work.parameters + work.made
+    return _stage("predict", constants.start["predict"] + seconds, memory, "of all these rows")
+
+
+# ------------------------------------------------------------------ many workers
+
+
+def _workers(
+    constants: Constants,
+    rates: StepRates,
+    job: TrainJob,
+    work: StepWork,
+    training: JSON,
+    scale: Scale,
+) -> list[JSON]:
+    """A row for 1, 2, 4, … workers."""
+    from distcore_torch.training.job import train_options
+
+    options = train_options(job)
+    rates = constants.rates(1)
+    found = []
+    for workers in workers_up_to(scale.workers):
+        if options.exact and workers > options.parts:
+            break
+        traffic = _traffic(options, workers, 4 * work.parameters)
+        # An exact run's global batch is shared by the workers; else each brings its own.
+        share = 1 / workers if options.exact else 1.0
+        rows = work.rows * (1 if options.exact else workers)
+        computing = work.train.calls * rates.call + share * (
+            work.train.flops * rates.flop + work.train.bytes * rates.byte
+        )
+        seconds, talking = step_seconds(computing, traffic, constants, scale)
+        found.append(
+            {
+                "workers": workers,
+                "rows_per_step": rows,
+                "step_seconds": seconds,
+                "rows_per_second": rows / seconds,
+                "sent_bytes": math.ceil(traffic.bytes),
+                "messages": traffic.messages,
+                "communication": talking / seconds,
+            }
+        )
+    return found
+
+
+def _traffic(options: Any, workers: int, size: int) -> Any:
+    return sliced_tree(workers, options.parts, size) if options.exact else ring(workers, size)
+
+
+def _stage(name: str, seconds: float, memory: float, of: str) -> JSON:
+    return {"stage": name, "seconds": seconds, "memory_bytes": round(memory), "of": of}

@@ -1,0 +1,134 @@
+"""Some rows of a dataset, fitted and encoded by themselves: how wide they are, and a batch to try a
+network with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distcore_core.contracts import JSON
+from distcore_core.errors import DataError
+
+if TYPE_CHECKING:
+    from distcore_core.contracts import TrainJob
+    from distcore_core.registry.manager import Plugins
+    from distcore_data.features import Features
+    from distcore_torch.training.counted import Trial
+
+
+MOST_MADE_UP = 4_000_000
+"""Values of a category beyond the sample's that a network is tried with."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """rows: read. encoded_bytes: about what a row takes when it is encoded.
+
+    text_bytes: {feature: bytes of a value}, if its values are text.
+    distinct: {feature: about how many distinct values the dataset has}, likewise.
+    features, encoded: fitted to these rows, and the first of them encoded; None if they cannot be
+        fitted by themselves (no value, one class).
+    """
+
+    rows: int
+    encoded_bytes: float
+    text_bytes: dict[str, float]
+    distinct: dict[str, float]
+    features: Features | None
+    encoded: pa.RecordBatch | None
+
+
+def sample_of(features: Features, tables: Sequence[pa.RecordBatch], rows: int) -> Sample:
+    """Of some partitions of a dataset, at least one.
+
+    A category is fitted to as many values as the whole dataset is thought to have, made up beyond
+    the sample's, so that a network is as large as it will be.
+
+    Args:
+        features: Not fitted.
+        tables: The partitions.
+        rows: About how many the dataset has.
+    """
+    first = tables[0]
+    metadata: dict[str, JSON] = {}
+    arrays: dict[str, pa.Array] = {}
+    text: dict[str, float] = {}
+    distinct: dict[str, float] = {}
+    size = 0
+    for feature in features:
+        source, seen = features.source_columns[feature.name], 0
+        values = first.column(source)
+        plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        if pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type):
+            bytes_of_text = pc.sum(pc.binary_length(plain)).as_py() or 0
+            text[feature.name] = bytes_of_text / max(1, len(plain))
+            seen = pc.count_distinct(plain).as_py()
+            distinct[feature.name] = distinct_among(rows, seen, len(plain))
+        try:
+            partial = feature.partial(values)
+            for table in tables[1:]:
+                partial = feature.merge(partial, feature.partial(table.column(source)))
+            more = round(distinct.get(feature.name, 0)) - seen
+            if features.types[feature.name] == "category" and more > seen // 20:
+                partial = feature.merge(partial, feature.partial(_made_up(more, values)))
+            metadata[feature.name] = feature.finish(partial)
+            arrays[feature.name] = feature.encode(values, metadata[feature.name])
+            size += arrays[feature.name].nbytes
+        except DataError:  # all rows perhaps can be fitted
+            size += 4 * first.num_rows
+    whole = len(metadata) == len(list(features)) and first.num_rows > 0
+    return Sample(
+        sum(table.num_rows for table in tables),
+        size / max(1, first.num_rows),
+        text,
+        distinct,
+        features.fitted(metadata) if whole else None,
+        pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)) if whole else None,
+    )
+
+
+def trial_of(job: TrainJob, sample: Sample, rows: int, plugins: Plugins) -> Trial | None:
+    """The config's network with a batch of the sample's rows; None if these cannot be fitted by
+    themselves.
+
+    Args:
+        job: Whose config it is; its cache is not looked at.
+        sample: Of the data.
+        rows: Of a step.
+        plugins: Those that make the model.
+    """
+    from distcore_torch.training.counted import Trial
+
+    if sample.features is None or sample.encoded is None:
+        return None
+    return Trial(job, sample.features, sample.encoded, rows, plugins)
+
+
+def distinct_among(rows: int, seen: int, looked: int) -> float:
+    """About how many distinct values `rows` rows have, if `looked` of them have `seen`, and each
+    value is as likely as any other: D of which 1 - exp(-rows / D) were met."""
+    if not looked or seen >= looked:
+        return float(rows)
+    low, high = float(seen), float(rows) * looked
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _met(middle, looked) < seen else (low, middle)
+    return max(float(seen), _met(high, rows))
+
+
+def _met(values: float, rows: int) -> float:
+    return -values * math.expm1(-rows / values) if values else 0.0
+
+
+def _made_up(count: int, like: pa.Array) -> pa.Array:
+    """So many values that no other column has, of the type of another array."""
+    numbers = pc.cast(pa.array(range(min(count, MOST_MADE_UP))), pa.string())
+    marked = pc.binary_join_element_wise("\x1f", numbers, "")
+    return (
+        marked.dictionary_encode() if pa.types.is_dictionary(like.type) else marked.cast(like.type)
+    )

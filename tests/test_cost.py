@@ -1,0 +1,286 @@
+"""How long and how much: constants are kept and believed only where they were measured, estimates
+follow from them, and the traffic of many workers is what the exchanges really send."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import Place
+
+import distcore
+from distcore.cli.main import main
+from distcore.cli.plan_text import render
+from distcore.cost import constants as kept
+from distcore.cost.calibrate import fitted_rates
+from distcore.cost.constants import Constants, StepRates
+from distcore.cost.sample import distinct_among
+from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_up_to
+from distcore_core.contracts import Rank
+from distcore_core.errors import UserError
+from distcore_testing import data
+from distcore_torch.training.exact.exchange import Shares, SlicedTree
+
+SOME = Constants(
+    csv_byte=1e-9,
+    csv_value={"number": 5e-8, "category": 4e-8},
+    parquet_value={"number": 3e-8, "category": 2e-8},
+    text_byte={"csv": 2e-8, "parquet": 2e-8},
+    distinct=1e-6,
+    column=1e-3,
+    parallel=0.9,
+    step={"1": StepRates(3e-6, 1e-11, 1e-10), "2": StepRates(3e-6, 5e-12, 1e-10)},
+    score_row=1e-7,
+    predict_row=2e-6,
+    start={"preprocess": 0.5, "train": 2.0, "predict": 1.5},
+    memory={"preprocess": 1.2e8, "train": 4e8, "predict": 3e8},
+    buffer=2.0,
+    message=1e-4,
+    sent_byte=1e-9,
+)
+
+
+@pytest.fixture
+def calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    return kept.save(SOME)
+
+
+# ------------------------------------------------------------------ constants
+
+
+def test_constants_are_kept_for_this_machine_alone(
+    calibrated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kept.load() == SOME
+    monkeypatch.setattr(kept, "processors", lambda: 999)
+    said = kept.load()
+    assert isinstance(said, str)
+    assert "processors" in said
+    assert "doctor --calibrate" in said
+
+
+def test_damaged_constants_are_told_and_not_used(calibrated: Path) -> None:
+    content = calibrated.read_bytes()
+    calibrated.write_bytes(content.replace(b"0.9", b"0.8"))
+    said = kept.load()
+    assert isinstance(said, str)
+    assert str(calibrated) in said
+    assert "doctor --calibrate" in said
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="XDG_CACHE_HOME"):
+        kept.save(SOME)
+
+
+def test_rates_are_those_of_the_nearest_number_of_threads() -> None:
+    assert SOME.rates(1) == SOME.step["1"]
+    assert SOME.rates(16) == SOME.step["2"]
+
+
+def test_rates_are_found_again_and_none_is_negative() -> None:
+    work = np.array([[100, 1e9, 1e6], [300, 1e6, 1e6], [50, 1e7, 1e9], [80, 5e9, 1e8]], float)
+    rates = [3e-6, 1e-11, 1e-10]
+    assert fitted_rates(work, work @ rates) == pytest.approx(rates)
+    assert min(fitted_rates(work, np.ones(4))) >= 0
+
+
+# ------------------------------------------------------------------ the sample
+
+
+def test_how_many_distinct_values_there_are_among_all_rows() -> None:
+    dice = np.random.default_rng(0)
+    looked = dice.integers(0, 50_000, 20_000)
+    seen = len(set(looked.tolist()))
+    assert distinct_among(1_000_000, seen, 20_000) == pytest.approx(50_000, rel=0.05)
+    assert distinct_among(1_000_000, 20_000, 20_000) == 1_000_000
+    assert distinct_among(1_000_000, 3, 20_000) == pytest.approx(3, rel=0.01)
+    assert distinct_among(0, 0, 0) == 0
+
+
+# ------------------------------------------------------------------ plan
+
+
+def test_without_constants_the_plan_says_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    planned = distcore.plan(data.config(str(tmp_path / "cache")), data.table())
+    assert planned["cost"]["calibrated"] is False
+    assert "takes       not calibrated: run `distcore doctor --calibrate`" in render(planned)
+
+
+def test_each_stage_has_its_seconds_and_memory(calibrated: Path, tmp_path: Path) -> None:
+    def stages(rows: int, **changes: Any) -> dict[str, Any]:
+        config = data.config(str(tmp_path / "cache"), **changes)
+        cost = distcore.plan(config, data.table(rows))["cost"]
+        assert (cost["calibrated"], cost["why"]) == (True, "")
+        return {each["stage"]: each for each in cost["stages"]}
+
+    few, many = stages(600), stages(6000)
+    assert list(few) == ["preprocess", "train", "predict"]
+    starts = SOME.start
+    for name, each in few.items():
+        assert each["seconds"] > starts[name]
+        assert each["memory_bytes"] > SOME.memory[name]
+        assert many[name]["seconds"] > each["seconds"]
+    longer = stages(6000, trainer={"epochs": 20, "batch_size": 64})
+    spent = many["train"]["seconds"] - starts["train"]
+    assert longer["train"]["seconds"] - starts["train"] == pytest.approx(10 * spent)
+
+
+def test_a_cache_that_is_there_costs_nothing(calibrated: Path, tmp_path: Path) -> None:
+    config, table = data.config(str(tmp_path / "cache")), data.table()
+    distcore.preprocess(config, table)
+    stage = distcore.plan(config, table)["cost"]["stages"][0]
+    assert (stage["stage"], stage["seconds"], stage["of"]) == (
+        "preprocess",
+        0,
+        "the cache is there",
+    )
+
+
+def test_the_work_of_a_step_is_that_of_its_layers(calibrated: Path, tmp_path: Path) -> None:
+    from distcore.cost.sample import sample_of, trial_of
+    from distcore.workflow.planning import job_of
+    from distcore.workflow.session import resolved_session
+    from distcore_data.cache import Cache
+
+    table = data.table()
+    session = resolved_session("plan", data.config(str(tmp_path / "cache")))
+    sample = sample_of(session.features, table.combine_chunks().to_batches()[:1], table.num_rows)
+    job = job_of(session, Cache.at(str(tmp_path), "0", None), None)
+    trial = trial_of(job, sample, 1000, session.plugins)
+    assert trial is not None
+    work = trial.work()
+    layers = [each for each in trial.module.modules() if isinstance(each, torch.nn.Linear)]
+    assert work.rows == 1000
+    assert work.parameters == sum(each.numel() for each in trial.module.parameters())
+    assert work.forward.flops == sum(
+        2 * 1000 * each.in_features * each.out_features for each in layers
+    )
+    assert 2 * work.forward.flops <= work.train.flops <= 3 * work.forward.flops
+    assert work.train.calls > work.forward.calls > 0
+    assert work.train.bytes > work.forward.bytes > 0
+
+
+def test_the_command_line(calibrated: Path, tmp_path: Path, capsys: Any) -> None:
+    place = Place(tmp_path / "place", capsys)
+    words = ["plan", "--config", str(place.folder / place.config)]
+    words += ["--dataset", str(place.folder / place.data)]
+
+    def said(*more: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main([*words, *more])
+        found = capsys.readouterr()
+        return code, found.out + found.err
+
+    code, text = said("--workers", "6", "--bandwidth", "1", "--latency", "20")
+    assert code == 0
+    assert "preprocess about" in text
+    assert "COMMUNICATION" in text
+    lines = text.splitlines()
+    rows = [
+        line.split()[0]
+        for line in lines[lines.index(next(x for x in lines if x.startswith("WORKERS"))) + 1 :]
+    ]
+    assert rows == ["1", "2", "4", "6"]
+    for more in (
+        ["--workers", "0"],
+        ["--workers", "9999"],
+        ["--bandwidth", "1"],
+        ["--latency", "1"],
+    ):
+        code, text = said(*more)
+        assert code == 2
+        assert "--workers" in text
+    code, text = said("--workers", "2", "--bandwidth", "0")
+    assert (code, "--bandwidth" in text) == (2, True)
+    assert "COMMUNICATION" not in said()[1]
+
+
+# ------------------------------------------------------------------ many workers
+
+
+class Counted:
+    """Stands for the network: counts what one rank sends to others, and how many messages."""
+
+    def __init__(self, world: int, index: int) -> None:
+        self.world, self.index, self.numbers, self.messages = world, index, 0, 0
+
+    def all_to_all(
+        self, values: torch.Tensor, sent: Sequence[int], received: Sequence[int]
+    ) -> torch.Tensor:
+        self.numbers += sum(each for rank, each in enumerate(sent) if rank != self.index)
+        self.messages += self.world - 1
+        return torch.zeros(sum(received), dtype=values.dtype)
+
+    def all_gather(self, values: torch.Tensor) -> torch.Tensor:
+        self.numbers += (self.world - 1) * values.numel()
+        self.messages += self.world - 1
+        return torch.zeros(self.world * values.numel(), dtype=values.dtype)
+
+
+@pytest.mark.parametrize(("world", "parts"), [(2, 8), (4, 8), (8, 8), (3, 8), (5, 16), (64, 64)])
+def test_the_traffic_of_exact_training_is_what_its_exchange_sends(world: int, parts: int) -> None:
+    numel, most, messages = world * 100, 0, 0
+    for index in range(world):
+        network = Counted(world, index)
+        shares = Shares(Rank(index=index, world=world), parts)
+        tree = SlicedTree(
+            *(shares, numel, torch.float32, torch.device("cpu")),
+            *(network.all_to_all, network.all_gather),
+        )
+        tree.sum()
+        most, messages = max(most, network.numbers), network.messages
+    traffic = sliced_tree(world, parts, 4 * numel)
+    assert traffic.bytes == 4 * most
+    assert traffic.messages == messages
+
+
+def test_a_ring_sends_all_but_one_part_twice() -> None:
+    assert ring(1, 1000) == ring(1, 7)
+    assert ring(1, 1000).bytes == 0
+    assert (ring(4, 1000).bytes, ring(4, 1000).messages) == (1500, 6)
+    # However many there are, nobody sends more than everything twice.
+    assert ring(4096, 1000).bytes < 2000
+
+
+def test_a_step_is_computing_and_then_talking() -> None:
+    seconds, talking = step_seconds(0.5, ring(2, 1_000_000), SOME, Scale(2))
+    assert talking == pytest.approx(2 * 1e-4 + 1_000_000 * 1e-9)
+    assert seconds == pytest.approx(0.5 + talking)
+    slow = Scale(2, bandwidth=1e6, latency=0.01)
+    assert step_seconds(0.5, ring(2, 1_000_000), SOME, slow)[1] == pytest.approx(0.02 + 1.0)
+
+
+def test_powers_of_two_and_the_last() -> None:
+    assert workers_up_to(1) == [1]
+    assert workers_up_to(6) == [1, 2, 4, 6]
+    assert workers_up_to(4096) == [1 << power for power in range(13)]
+
+
+# ------------------------------------------------------------------ measuring
+
+
+@pytest.mark.slow
+def test_a_calibration_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert main(["doctor", "--calibrate", "--json"]) == 0
+    found = Constants.from_json(json.loads(capsys.readouterr().out))
+    assert kept.load() == found
+    numbers = [
+        *(found.parquet_value["number"], found.text_byte["csv"], found.distinct, found.column),
+        *(found.start["train"], found.memory["train"], found.message, found.sent_byte),
+        *(sum(vars(each).values()) for each in found.step.values()),
+    ]
+    assert all(math.isfinite(each) and each > 0 for each in numbers)

@@ -1,0 +1,71 @@
+"""What a rank deals and plans does not grow with the number of ranks times itself: up to 4,096."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from distcore_core.contracts import Rank
+from distcore_torch.sampler import LaneOrder, Lanes, Window, owned
+from distcore_torch.train_options import TrainerOptions
+from distcore_torch.training.exact.exchange import Shares
+from distcore_torch.training.plan import TrainPlan
+
+RANKS = 4096
+
+
+def calls(work: Callable[[], Any]) -> int:
+    """How many functions, and turns of generators, the work takes."""
+    found = 0
+
+    def count(*_: Any) -> None:
+        nonlocal found
+        found += 1
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_every_rank_finds_its_lanes_and_its_rows_at_once() -> None:
+    """4,096 ranks over 2**40 rows: their shares are everything, once, and no rank's work depends on
+    how many others there are."""
+    lanes = Lanes(2**40, RANKS)
+    at = [owned(Rank(index=each, world=RANKS), RANKS) for each in range(RANKS)]
+    assert [each.start for each in at] == list(range(RANKS))
+    batch = 16 * RANKS
+    quota = lanes.quota(123_456, batch)
+    assert quota.sum() == batch
+
+    def of_one(world: int) -> int:
+        rank, dealt = Rank(index=world // 2, world=world), Lanes(world << 20, world)
+
+        def work() -> None:
+            mine = owned(rank, world)
+            dealt.quota(100, 16 * world)
+            rows = np.diff(dealt.starts)[mine.start]
+            LaneOrder(int(rows), mine.start, 42, 0, Window(1024, 8)).rows(0)
+
+        return calls(work)
+
+    of_one(8)  # what is looked up once a process
+    assert of_one(RANKS) == of_one(4)
+
+
+def test_the_plan_of_a_run() -> None:
+    options = TrainerOptions(batch_size=16, epochs=3)
+    few, many = (
+        calls(lambda world=world: TrainPlan.of(options, world, 2**40)) for world in (4, RANKS)
+    )
+    assert few == many
+
+
+def test_the_branches_of_exact_training_for_all_ranks() -> None:
+    def of_one(world: int) -> int:
+        return calls(lambda: Shares(Rank(index=world - 1, world=world), world))
+
+    assert of_one(4000) < 12 * of_one(400)
