@@ -117,8 +117,9 @@ bench-tensorflow: constraints.txt  ## an environment of its own for TensorFlow (
 	@test -x .venv-tensorflow/bin/python || $(PYTHON) -m venv .venv-tensorflow
 	.venv-tensorflow/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt tensorflow-cpu==2.21.0 pyarrow pyyaml
 
-docs: $(VENV)/.installed  ## write the config reference and the hook reference from the code
+docs: $(VENV)/.installed  ## write the references from the code, and what works with what from a trial
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m tools.compatibility
 
 picture: $(VENV)/.installed  ## run a session and draw it for the README
 	$(BIN)/python docs/picture.py

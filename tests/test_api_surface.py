@@ -2,11 +2,15 @@
 done."""
 
 import dataclasses
+import re
 
+import pluggy
 import pytest
 from tools import api_surface
+from typing_extensions import deprecated
 
-from distcore_core import contracts
+from distcore_core import contracts, hooks
+from distcore_core.registry.manager import Plugins
 
 RECORDED = "API 1.0\nm.A: class()\nm.f(a: int)\n"
 
@@ -31,6 +35,53 @@ def test_a_difference_says_which_version_it_needs(lines, version, wanted):
     said = api_surface.complaint(RECORDED, f"API {version}\n{lines}")
     assert wanted in said
     assert "Add a line to CHANGELOG.md and run `python -m tools.api_surface --write`." in said
+
+
+def test_a_member_warns_for_two_minor_versions_before_it_goes():
+    """docs/policy.md: what goes without that is told by name."""
+    marked = "API {}\nm.A: class()\nm.f(a: int) deprecated: since API 1.1; use m.g\n"
+    deprecating = api_surface.complaint(RECORDED, marked.format("1.1"))
+    assert "API_VERSION is (1, 1), as it may be" in deprecating, "to deprecate breaks nobody"
+    without = "API 2.0\nm.A: class()\n"
+    assert "m.f(a: int) goes without having warned." in api_surface.complaint(RECORDED, without)
+    early = api_surface.complaint(marked.format("1.2"), without)
+    assert "m.f(a: int) warns since 1.1 only: keep it in API 1.3." in early
+    assert api_surface.too_soon(marked.format("1.3"), without) == []
+
+
+def test_a_deprecated_member_warns_and_is_seen_in_the_surface():
+    """What each says is from when on, and what to use instead."""
+
+    @deprecated("since API 1.1; use that")
+    def this(a: int) -> int:
+        return a
+
+    with pytest.warns(DeprecationWarning, match=r"since API 1\.1; use that"):
+        assert this(1) == 1
+    [line] = api_surface.described("this", this)
+    assert line == "this(a: int) -> int deprecated: since API 1.1; use that"
+    marks = [each for each in api_surface.surface().splitlines() if "deprecated: " in each]
+    for each in marks:
+        assert re.search(r"deprecated: since API \d+\.\d+; use ", each), each
+
+
+def test_a_hook_that_will_go_warns_who_implements_it():
+    class Spec:
+        @pluggy.HookspecMarker(hooks.PROJECT)(
+            warn_on_impl=DeprecationWarning("since API 1.1; use distcore_make_member")
+        )
+        def distcore_make_old(self, name):
+            """A factory of former times."""
+
+    class Plugin:
+        @hooks.hookimpl
+        def distcore_make_old(self, name):
+            return name
+
+    plugins = Plugins()
+    plugins.manager.add_hookspecs(Spec)
+    with pytest.warns(DeprecationWarning, match="use distcore_make_member"):
+        plugins.listen(Plugin(), "old")
 
 
 def test_the_same_surface_under_its_version_is_no_difference():

@@ -9,17 +9,12 @@ too: bring the API back, or raise API_VERSION to another major version, freeze a
 import ast
 import io
 import json
-import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet
 import pytest
-
-from distcore_testing import data
+from tools import compatibility
 
 FROZEN = Path(__file__).parent / "frozen"
 WHEEL = FROZEN / "distcore_frozen-1.0-py3-none-any.whl"
@@ -30,33 +25,12 @@ DECLARED = {
     "distcore_search",
     "distcore_testing",
 }
-RUN = """
-import json, sys
-import pyarrow.parquet as parquet
-import distcore
-config, table, folder = json.loads(sys.argv[1]), parquet.read_table(sys.argv[2]), sys.argv[3]
-outcome = distcore.experiment(config, table, output_directory=folder)
-again = distcore.load(outcome.model).predict(table.slice(0, 5))
-print(json.dumps({
-    "model": str(outcome.model), "test": outcome.test_statistics, "training": outcome.training_statistics,
-    "columns": again.schema.names, "k": again["k_predictions"].to_pylist(), "z": again["z_predictions"].to_pylist(),
-}))
-"""
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("frozen")
-    words = [
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-    ]
-    subprocess.run([sys.executable, *words, "--target", str(folder), str(WHEEL)], check=True)
+    compatibility.install(WHEEL, folder)
     return folder
 
 
@@ -85,25 +59,7 @@ def test_it_imports_only_what_is_declared():
 
 
 def test_its_trainer_its_cache_format_and_its_feature_make_an_experiment(installed, tmp_path):
-    outputs = [{"name": "k", "type": "category"}, {"name": "z", "type": "number"}]
-    config = data.config(str(tmp_path / "cache"), output_features=outputs)
-    config["input_features"].append({"name": "wind", "type": "frozen_angle", "offset": 90})
-    config["backend"] |= {
-        "cache_format": "frozen_ipc",
-        "trainer": {"type": "frozen_mean", "shrink": 0.0},
-    }
-    table = data.table().append_column(
-        "wind", pa.array([None if each % 50 == 0 else float(each) for each in range(600)])
-    )
-    pyarrow.parquet.write_table(table, tmp_path / "data.parquet")
-    words = [json.dumps(config), str(tmp_path / "data.parquet"), str(tmp_path / "results")]
-    paths = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, *words], capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = compatibility.experiment(installed, tmp_path)
 
     shards = sorted((tmp_path / "cache").rglob("train/*.frozen"))
     assert shards
@@ -125,3 +81,10 @@ def test_its_trainer_its_cache_format_and_its_feature_make_an_experiment(install
     assert len(set(told["k"])) == len(set(told["z"])) == 1
     assert told["training"]["validation"]["k"]["accuracy"][0] > 0.3
     assert told["test"]["k"]["accuracy"] > 0.3
+
+
+def test_the_page_of_what_was_tried_is_the_present_one(installed):
+    """That the plugin makes an experiment, the test above says."""
+    assert compatibility.wheels() == [WHEEL]
+    now = compatibility.page(compatibility.rows_of(WHEEL, installed, ran=True))
+    assert compatibility.PAGE.read_text() == now, "run `python -m tools.compatibility`"

@@ -183,6 +183,50 @@ def test_a_plugin_for_another_api_is_refused_saying_which_side_to_upgrade(
     assert advice in answer
 
 
+BOTH = """
+from distcore_core.hooks import hookimpl
+
+DISTCORE_API = {stated}
+
+@hookimpl
+def distcore_make_cache(name):
+    return type("Format", (), {{"suffix": "", "write": None, "open": None}})()
+"""
+BROKEN_BACKENDS = """
+import dataclasses
+from distcore_core.contracts import BACKEND, CACHE_FORMAT, values
+from distcore_core.registry import loader
+loader.API_VERSION = (2, 0)
+dataclasses.replace(BACKEND, since=(2, 0))  # a role is declared by being made
+from distcore_core.errors import PluginIncompatible
+from distcore_core.registry.manager import Plugins
+plugins = Plugins()
+print("cache", type(plugins.make(CACHE_FORMAT, "both")).__name__)
+try:
+    print("backend", plugins.load("backends", "both").__name__)
+except PluginIncompatible as error:
+    print("backend refused:", error)
+"""
+
+
+def test_a_break_of_one_role_refuses_no_plugin_of_another(tmp_path: Path) -> None:
+    """A core whose backends broke with API 2.0: an older distribution's cache format still works,
+    its backend is refused, and one that was written for 2.0 has both."""
+    for stated, said in (
+        ((1, 0), "takes the role backend from 2.0 to 2.0. Upgrade the plugin: pip install"),
+        ((2, 0), "backend both_one"),
+    ):
+        folder = tmp_path / str(stated[0])
+        folder.mkdir()
+        distribution(folder, "both-one", BOTH.format(stated=stated), kind="caches", entry="both")
+        info = next(folder.glob("*.dist-info"))
+        entries = info / "entry_points.txt"
+        entries.write_text(entries.read_text() + "[distcore.backends]\nboth = both_one\n")
+        answer = python(folder, BROKEN_BACKENDS).stdout
+        assert answer.startswith("cache Format\n"), answer
+        assert said in answer
+
+
 def test_a_misspelt_hook_is_found(tmp_path: Path) -> None:
     distribution(
         tmp_path, "typo-one", GOOD + "\n@hookimpl\ndef distcore_make_trainr(name, options): ...\n"

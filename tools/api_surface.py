@@ -17,6 +17,7 @@ import argparse
 import dataclasses
 import importlib
 import inspect
+import re
 import sys
 import types
 from collections.abc import Iterator
@@ -34,6 +35,12 @@ MODULES = (
     "distcore_search",
     "distcore_testing",
 )
+DEPRECATED = " deprecated: "
+"""After the line of a member that will go, before what it warns of."""
+
+MINORS = 2
+"""For how many minor versions a deprecated member stays."""
+
 SHOWN = frozenset({"__init__", "__iter__", "__len__", "__getitem__", "__enter__", "__exit__"})
 """Of the members whose names begin with an underscore, those that are part of a surface."""
 
@@ -55,7 +62,7 @@ def described(name: str, value: Any) -> Iterator[str]:
     elif isinstance(value, types.ModuleType):
         yield from (f"{name}.{line}" for line in _hooks(value))
     elif inspect.isfunction(value):
-        yield f"{name}{_signature(value)}"
+        yield f"{name}{_signature(value)}{_mark(value)}"
     elif isinstance(value, Role):
         made = ", ".join(
             f"{each.name}={_shown(getattr(value, each.name))}" for each in dataclasses.fields(value)
@@ -63,6 +70,12 @@ def described(name: str, value: Any) -> Iterator[str]:
         yield f"{name} = Role({made})"
     elif name != "API_VERSION":
         yield f"{name} = {value if isinstance(value, types.GenericAlias) else _constant(value)}"
+
+
+def _mark(value: Any) -> str:
+    """What `typing_extensions.deprecated` says of a member; "" if it stays."""
+    said = vars(value).get("__deprecated__")
+    return f"{DEPRECATED}{said}" if said else ""
 
 
 def _constant(value: Any) -> str:
@@ -90,7 +103,7 @@ def _of_class(kind: type) -> Iterator[str]:
     if dataclasses.is_dataclass(kind):
         parameters = kind.__dataclass_params__  # type: ignore[attr-defined]
         flags = "".join(f" {each}" for each in ("frozen", "order") if getattr(parameters, each))
-    yield f": class({', '.join(bases)}){flags}"
+    yield f": class({', '.join(bases)}){flags}{_mark(kind)}"
     fields = (
         {each.name: each for each in dataclasses.fields(kind)}
         if dataclasses.is_dataclass(kind)
@@ -152,7 +165,9 @@ def _member(owner: type, name: str, value: Any) -> str:
         return f" -> {(value.fget and value.fget.__annotations__.get('return')) or 'Any'}"
     if isinstance(value, classmethod | staticmethod):
         return f"{_signature(value.__func__)} {type(value).__name__}"
-    return _signature(value) if inspect.isfunction(value) else f" = {_default(value)}"
+    if inspect.isfunction(value):
+        return f"{_signature(value)}{_mark(value)}"
+    return f" = {_default(value)}"
 
 
 def _pydantic_default(owner: type, name: str) -> Any:
@@ -210,10 +225,31 @@ def version_of(text: str) -> tuple[int, int]:
 
 
 def difference(recorded: str, now: str) -> list[str]:
-    """Lines that are gone ("- …") and that came ("+ …")."""
+    """Lines that are gone ("- …") and that came ("+ …"). One that is now deprecated is not gone."""
     before, after = recorded.splitlines()[1:], now.splitlines()[1:]
-    gone = [f"- {line}" for line in before if line not in after]
+    there = set(map(_plain, after))
+    gone = [f"- {line}" for line in before if _plain(line) not in there]
     return [*gone, *(f"+ {line}" for line in after if line not in before)]
+
+
+def _plain(line: str) -> str:
+    return line.partition(DEPRECATED)[0]
+
+
+def too_soon(recorded: str, now: str) -> list[str]:
+    """What is gone, and did not warn for long enough (docs/policy.md), in words."""
+    found = []
+    for line in difference(recorded, now):
+        name, _, said = line.removeprefix("- ").partition(DEPRECATED)
+        since = re.match(r"since API (\d+)\.(\d+)\b", said)
+        if line.startswith("+"):
+            continue
+        if since is None:
+            found.append(f"{name} goes without having warned.")
+        elif version_of(recorded) < (int(since[1]), int(since[2]) + MINORS):
+            last = f"{since[1]}.{int(since[2]) + MINORS}"
+            found.append(f"{name} warns since {since[1]}.{since[2]} only: keep it in API {last}.")
+    return found
 
 
 def needed(recorded: str, now: str) -> tuple[int, int]:
@@ -240,6 +276,7 @@ def complaint(recorded: str, now: str) -> str:
         else f"API_VERSION is {stated}, as it may be. "
     )
     changed = "\n".join(f"    {line}" for line in lines)
+    step += "".join(f"{each} " for each in too_soon(recorded, now))
     return (
         f"The plugin API is not what {RECORDED.name} recorded for {version_of(recorded)}:\n"
         f"{changed}\n"

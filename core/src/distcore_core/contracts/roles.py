@@ -73,7 +73,7 @@ class Command(Protocol):
 MEMBER_HOOK = "distcore_make_member"
 """The hook that makes a member of every role that core does not know."""
 
-_singulars: dict[str, str] = {}
+_declared: dict[str, Role[Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ class Role(Generic[R]):
         singular: One of it, for people.
         type: What the factory gives.
         section: Its key in the config's `backend` section, if a backend names a default for it.
+        since: The API version whose plugins of this role are the oldest that work. A break of
+            this role alone raises it, and API_VERSION: plugins of other roles go on working.
     """
 
     kind: str
@@ -94,9 +96,10 @@ class Role(Generic[R]):
     singular: str
     type: type[R]
     section: str | None = None
+    since: tuple[int, int] = (1, 0)
 
     def __post_init__(self) -> None:
-        _singulars[self.kind] = self.singular
+        _declared[self.kind] = self
 
     def lacks(self, made: object) -> list[str]:
         """Names of the members of the role that an object has not."""
@@ -105,7 +108,12 @@ class Role(Generic[R]):
 
 def singular(kind: str) -> str:
     """One of a kind, for people; of a role that nothing here has declared yet, its kind."""
-    return _singulars.get(kind, kind)
+    return _declared[kind].singular if kind in _declared else kind
+
+
+def since(kind: str) -> tuple[int, int]:
+    """`Role.since` of a kind; of a role that nothing here has declared yet, what most have."""
+    return _declared[kind].since if kind in _declared else Role.since
 
 
 def _members(protocol: type) -> set[str]:

@@ -24,7 +24,8 @@ __all__ = [
 
 
 API_VERSION = (1, 1)
-"""Version of these contracts. A plugin written for (1, x) works with every core (1, y >= x)."""
+"""Version of these contracts. A plugin written for (1, x) works with every core (1, y >= x), and
+with every later one in which its role did not break (`Role.since`)."""
 
 T = TypeVar("T")
 JSON = dict[str, Any]

@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any
 
 from distcore_core.contracts import API_VERSION
-from distcore_core.contracts.roles import singular
+from distcore_core.contracts.roles import since, singular
 from distcore_core.errors import PluginBroken, PluginIncompatible
 from distcore_core.registry.index import Offer
 from distcore_core.registry.lock import refuse_changed
@@ -33,8 +33,8 @@ def load(offer: Offer) -> types.ModuleType:
 
 
 def check_api(offer: Offer, module: object) -> None:
-    """Refuse a plugin written for another major version, or for a newer minor one than this
-    core."""
+    """Refuse a plugin written for an older API than its role has (`Role.since`), or for a newer
+    one than this core has."""
     stated = getattr(module, "DISTCORE_API", None)
     if not (
         isinstance(stated, tuple)
@@ -45,11 +45,12 @@ def check_api(offer: Offer, module: object) -> None:
             f"{offer.who} does not state the API it was written for: {offer.value} needs "
             f"DISTCORE_API = {API_VERSION}."
         )
-    if stated[0] < API_VERSION[0]:
+    oldest = since(offer.kind)
+    if stated < oldest:
         raise PluginIncompatible(
-            f"{offer.who} was written for distcore API {_dotted(stated)}; this core has "
-            f"{_dotted(API_VERSION)}. Upgrade the plugin: pip install --upgrade "
-            f"{offer.distribution}"
+            f"{offer.who} was written for distcore API {_dotted(stated)}; this core takes the "
+            f"role {singular(offer.kind)} from {_dotted(oldest)} to {_dotted(API_VERSION)}. "
+            f"Upgrade the plugin: pip install --upgrade {offer.distribution}"
         )
     if stated > API_VERSION:
         raise PluginIncompatible(
