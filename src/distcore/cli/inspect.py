@@ -126,7 +126,8 @@ def writable(path: Path) -> Iterator[None]:
 
 
 def plugins(arguments: Namespace) -> int:
-    """A row for each plugin: role, name, distribution, version, state and error; or their lock."""
+    """A row for each plugin: role, name, distribution, version, state, error, and the tiers of the
+    quality scale if there are any; or their lock."""
     from dataclasses import asdict
 
     from distcore.workflow.listing import rows, together
@@ -138,8 +139,10 @@ def plugins(arguments: Namespace) -> int:
     if arguments.json:
         print(json.dumps([asdict(row) for row in found], indent=2))
     else:
-        header = ("ROLE", "NAME", "DISTRIBUTION", "VERSION", "STATE", "ERROR")
-        print(table([header, *(tuple(asdict(row).values()) for row in together(found))]))
+        header = ("ROLE", "NAME", "DISTRIBUTION", "VERSION", "STATE", "ERROR", "QUALITY")
+        shown = len(header) if any(row.quality for row in found) else -1
+        lines = [header, *(tuple(asdict(row).values()) for row in together(found))]
+        print(table([line[:shown] for line in lines]))
     return 0
 
 

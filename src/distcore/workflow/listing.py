@@ -14,7 +14,7 @@ from distcore_core.registry.index import Offer, all_offers
 from distcore_core.registry.loader import check_api
 from distcore_core.registry.lock import locked, refuse_changed
 from distcore_core.registry.manager import Plugins
-from distcore_core.registry.manifest import Stated, stated
+from distcore_core.registry.manifest import Stated, quality, stated
 
 IMPORT_SECONDS = 10.0
 """How long one plugin may take to load while listing."""
@@ -23,7 +23,7 @@ IMPORT_SECONDS = 10.0
 @dataclass(frozen=True)
 class Row:
     """One line of `distcore plugins`. state: ok, broken or blocked; error: why it is broken, or
-    blocked by no name."""
+    blocked by no name. quality: the tier that its suites gave these very files, or none."""
 
     role: str
     name: str
@@ -31,6 +31,7 @@ class Row:
     version: str
     state: str
     error: str = ""
+    quality: str = ""
 
 
 def rows(
@@ -101,7 +102,8 @@ def _key(offer: Offer) -> tuple[str, ...]:
 
 
 def _row(offer: Offer, state: str, error: str = "") -> Row:
-    return Row(offer.kind, offer.name, offer.distribution, offer.version, state, error)
+    tier = quality(offer) if state == "ok" else ""
+    return Row(offer.kind, offer.name, offer.distribution, offer.version, state, error, tier)
 
 
 def _duplicates(offers: list[Offer]) -> list[Offer]:
