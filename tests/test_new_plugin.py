@@ -97,39 +97,41 @@ def installed(folder: Path, roles: list[str]) -> Path:
     return site
 
 
-def suites_pass(folder: Path, site: Path, roles: list[str]) -> None:
-    """Every test of these packages passes, in one process that sees what is in `site`."""
-    words = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull]
-    words += [f"--rootdir={folder}", "-W", "error::DeprecationWarning", "--tb=short"]
+def run(folder: Path, site: Path, *words: str) -> str:
+    """What a module of Python's says that sees what is in `site`; it ends well."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, *(package_of(each) for each in roles)],
+        [sys.executable, "-m", *words],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"},
     )
-    assert done.returncode == 0, done.stdout[-8000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    return done.stdout
 
 
 def test_every_role_has_a_template():
     assert {templates.read(each).kind for each in templates.roles()} == KINDS
 
 
+@pytest.mark.system
 def test_the_suites_of_what_is_written_pass(written):
-    """Of the quick ones; of all, and as pip installs them, in the sweep below."""
-    suites_pass(written, installed(written, QUICK), QUICK)
+    """Of the quick ones, in one process; each by itself, and as pip installs it, in the sweep."""
+    words = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull]
+    words += [f"--rootdir={written}", "-W", "error::DeprecationWarning", "--tb=short"]
+    run(written, installed(written, QUICK), "pytest", *words, *map(package_of, QUICK))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("role", templates.roles())
-def test_the_suite_passes_after_pip_installed_it(written, tmp_path, role):
+def test_what_is_written_is_gold_after_pip_installed_it(written, tmp_path, role):
     words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     place = ["--target", str(tmp_path / "site"), str(written / package_of(role))]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", *words, *place], check=True
-    )
-    suites_pass(written, tmp_path / "site", [role])
+    run(tmp_path, tmp_path, "pip", "--disable-pip-version-check", *words, *place)
+    name, tests = package_of(role), str(written / package_of(role) / "tests")
+    said = run(written / name, tmp_path / "site", "distcore_testing.quality", name, tests)
+    assert said.endswith(f"{name}: gold\n"), said
 
 
 def test_what_is_written_is_clean(written):
