@@ -126,7 +126,8 @@ picture: $(VENV)/.installed  ## run a session and draw it for the README
 
 wheels: $(VENV)/.installed  ## build a wheel of every distribution into dist/
 	@rm -rf dist && mkdir dist
-	$(foreach member,$(MEMBERS),$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./$(member) &&) true
+	@trap '$(BIN)/python -m tools.manifests remove' EXIT; $(BIN)/python -m tools.manifests write && \
+	  $(foreach member,$(MEMBERS),$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./$(member) &&) true
 
 WHEELS := build/wheels-venv/bin
 FROM_WHEELS := $(WHEELS)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --find-links dist
@@ -134,6 +135,7 @@ PENGUINS := $(CURDIR)/$(WHEELS)/distcore experiment --config ../examples/penguin
 wheels-test: wheels  ## install the wheels in an environment of their own and train there
 	rm -rf build/wheels-venv build/wheels-results && $(PYTHON) -m venv build/wheels-venv
 	$(FROM_WHEELS) distcore
+	$(BIN)/python -m tools.manifests check $(WHEELS)/python
 	cd build && $(PENGUINS) --output_directory wheels-results
 
 wheels-test-ray: wheels-test  ## put distcore-ray's wheel beside it, and train the same on Ray

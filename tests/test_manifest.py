@@ -3,11 +3,13 @@ when a manifest is not what the code says."""
 
 import json
 import sys
+from importlib import metadata
 
 import pytest
+from tools import manifests
 
 from distcore_testing import ManifestSuite
-from distcore_testing.manifest import manifest_of
+from distcore_testing.manifest import manifest_of, place_of
 
 HOOK = """
 import os, sys
@@ -160,6 +162,21 @@ def test_a_manifest_that_says_nothing_of_the_plugin_is_as_none(site, text):
     [row] = [row for row in rows if row["distribution"] == "dummy-1"]
     assert row["state"] == "ok"
     assert site.imported()
+
+
+def test_each_of_our_own_distributions_has_one_to_write_for_its_wheel():
+    """`make wheels` lays them beside the code for that long."""
+    found = list(manifests.names())
+    assert {"distcore", "distcore-tabular", "distcore-local", "distcore-data"} <= set(found)
+    for name in found:
+        made = json.loads(json.dumps(manifest_of(name)))
+        offers = [(kind, each) for kind, names in made["offers"].items() for each in names]
+        entries = metadata.distribution(name).entry_points
+        groups = [each for each in entries if each.group.startswith("distcore.")]
+        assert sorted(offers) == sorted(
+            (each.group.removeprefix("distcore."), each.name) for each in groups
+        )
+        assert not place_of(name).exists(), "left behind: python -m tools.manifests remove"
 
 
 @pytest.mark.parametrize("wrong", ["options", "data_version", "api", "missing"])

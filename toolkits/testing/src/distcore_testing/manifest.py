@@ -110,5 +110,5 @@ def _command(distribution: str) -> str:
 if __name__ == "__main__":
     for each in sys.argv[1:]:
         target = place_of(each)
-        target.write_text(json.dumps(manifest_of(each), indent=2, sort_keys=True) + "\n", "utf-8")
+        target.write_text(json.dumps(manifest_of(each), indent=2) + "\n", "utf-8")
         print(f"Wrote {target}")
