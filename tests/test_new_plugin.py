@@ -190,6 +190,20 @@ def test_a_name_without_our_prefix_is_the_one_in_the_config(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("version", "wanted"),
+    [("0.1.0", ">=0.1,<0.2"), ("1.0.0", ">=1.0,<2"), ("1.13.2rc1", ">=1.13,<2")],
+)
+def test_the_cores_that_it_names_end_before_the_next_that_may_break_it(
+    monkeypatch, version, wanted
+):
+    """As docs/policy.md says."""
+    monkeypatch.setattr(templates.metadata, "version", lambda name: version)
+    assert templates.within("distcore-core") == f"distcore-core{wanted}"
+    assert templates.within("distcore-testing", "[data]") == f"distcore-testing[data]{wanted}"
+    assert templates.within("numpy>=2.0") == "numpy>=2.0"
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["distcore-wind", "--role", "feture"], "no role 'feture'. Did you mean 'feature'?"),
