@@ -143,6 +143,11 @@ def test_each_rule_says_why_it_does_not_hold():
     assert quality.suites(plugin(run=quality.Run(broken=["test_a"]))) == "test_a fails"
 
 
+def test_what_is_not_installed_is_not_tried(capsys):
+    assert quality.main("distcore-nowhere", ["tests"]) == 1
+    assert "distcore-nowhere cannot be tried" in capsys.readouterr().err
+
+
 def test_every_suite_of_a_role_is_asked_for():
     """Those that are of no entry point apart."""
     asked = {each for suites in quality.SUITES.values() for each in suites}

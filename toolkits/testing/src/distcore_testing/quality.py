@@ -202,12 +202,11 @@ def graded(distribution: str, tests: Sequence[str]) -> tuple[str, dict[str, str]
     Raises:
         PluginError: One of its plugins cannot be loaded.
     """
-    run = Run()
+    entries, run = metadata.distribution(distribution).entry_points, Run()
     # Before any suite is imported: pytest rewrites their asserts.
     pytest.main(["-q", "-p", "no:cacheprovider", "-W", "always", *tests], plugins=[run])
     from distcore_testing.manifest import manifest_of, place_of
 
-    entries = metadata.distribution(distribution).entry_points
     offers = [
         (each.group.removeprefix(GROUPS), each.name)
         for each in entries
