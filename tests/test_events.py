@@ -72,6 +72,12 @@ class Clumsy:
     @hookimpl
     def run_finished(self): raise RuntimeError("no connection")
 
+class Budget:
+    """Has enough after two evaluations, and returns what is no sentence before."""
+    @hookimpl
+    def epoch_finished(self, epoch):
+        return "two epochs are enough." if epoch == 2 else epoch
+
 class Misspelt:
     @hookimpl
     def epoch_finnished(self, epoch): pass
@@ -89,7 +95,7 @@ class Wrapping:
         return made
 
 KINDS = {"diary": Diary, "clumsy": lambda options: Clumsy(), "misspelt": lambda options: Misspelt(),
-         "greedy": lambda options: Greedy(), "wrapping": lambda options: Wrapping()}
+         "greedy": lambda options: Greedy(), "budget": lambda options: Budget(), "wrapping": lambda options: Wrapping()}
 
 @hookimpl
 def distcore_make_extension(name, options):
@@ -118,7 +124,8 @@ def diary(tmp_path, monkeypatch):
     (site / "diary_plugin.py").write_text(EXTENSION)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: diary\nVersion: 1.0\n")
     names = "".join(
-        f"{name} = diary_plugin\n" for name in ("diary", "clumsy", "misspelt", "greedy", "wrapping")
+        f"{name} = diary_plugin\n"
+        for name in ("diary", "clumsy", "misspelt", "greedy", "wrapping", "budget")
     )
     (info / "entry_points.txt").write_text(
         f"[distcore.extensions]\n{names}[distcore.commands]\nhello = diary_plugin\n"
@@ -168,6 +175,37 @@ def test_every_event_of_an_experiment_in_order_and_by_one_object(tmp_path, diary
     losses = [each["metrics"]["validation"]["y"]["loss"] for each in epochs]
     assert losses == outcome.training_statistics["validation"]["y"]["loss"]
     assert all(each["whole"] for each in told if each["event"] == "checkpoint_saved")
+
+
+def weights(outcome):
+    return (outcome.model / "weights.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_extension_that_asks_to_stop_ends_training_well(tmp_path, diary, caplog, workers):
+    """With the model of what was trained, a checkpoint to go on from, and a line that says so."""
+
+    def trained(*extensions, epochs, **more):
+        options = {"epochs": epochs, "early_stop": -1}
+        made = config(tmp_path, *extensions, trainer=options)
+        made["backend"]["trainer"] = {"type": "data_parallel", "num_workers": workers}
+        return distcore.train(made, data.table(), **more)
+
+    stopped = trained("diary", "budget", epochs=5, output_directory=tmp_path / "stopped")
+    assert len(stopped.training_statistics["validation"]["y"]["loss"]) == 2
+    why = "Extension 'budget' asked to stop: two epochs are enough."
+    assert json.loads((stopped.model / "model.json").read_text())["extra"]["stopped"] == why
+    by = {each["event"]: each for each in diary()}
+    assert by["run_finished"]["error"] is None
+    if workers > 1:  # a rank's warnings are its own
+        return
+    assert f"{why} Training ends after step" in caplog.text
+    assert f"Go on from there with --model_resume_path {stopped.directory}" in caplog.text
+    short = trained(epochs=2, output_directory=tmp_path / "short")
+    assert weights(stopped) == weights(short)
+    assert "stopped" not in json.loads((short.model / "model.json").read_text())["extra"]
+    on = trained(epochs=3, model_resume_path=stopped.directory)
+    assert weights(on) == weights(trained(epochs=3, output_directory=tmp_path / "whole"))
 
 
 def test_a_cache_that_is_there_is_not_told(tmp_path, diary):

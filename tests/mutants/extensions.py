@@ -60,6 +60,15 @@ class Presumptuous(Sound):
         os.listdir(directory / ".")
 
 
+@MUTANTS.fault("test_it_asks_training_to_stop_only_if_it_says_so")
+class Talkative(Sound):
+    """Returns a line about each epoch, which asks training to stop."""
+
+    @hookimpl
+    def epoch_finished(self, epoch):
+        return f"epoch {epoch} is done"
+
+
 class Short(Around):
     """A loader that leaves the last batch out."""
 

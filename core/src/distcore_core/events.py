@@ -1,4 +1,4 @@
-"""The hook specs of events: what a run tells whoever listens to it, and what is never answered."""
+"""The hook specs of events: what a run tells whoever listens to it; one may be answered."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cache_written(key: str, directory: str, rows: Mapping[str, int], seconds: fl
 @hookspec
 def epoch_finished(
     epoch: int, step: int, metrics: Mapping[str, Any], directory: Path | None
-) -> None:
+) -> str | None:
     """An evaluation round ended. Called in rank 0.
 
     Args:
@@ -47,7 +47,11 @@ def epoch_finished(
         step: Updates of the weights so far.
         metrics: {"training" | "validation": {output feature: {metric: value or None}}}.
         directory: The experiment's folder, as in `run_started`, which rank 0 of a worker group does
-            not hear; or None."""
+            not hear; or None.
+
+    Returns:
+        Why training should end here: well, with its best weights, and a checkpoint to go on from.
+        None: no reason."""
 
 
 @hookspec

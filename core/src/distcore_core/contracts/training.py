@@ -68,13 +68,16 @@ class OpenJob(Protocol):
         """
         ...
 
-    def tell_epoch(self, epoch: int, step: int, metrics: Mapping[str, JSON]) -> None:
+    def tell_epoch(self, epoch: int, step: int, metrics: Mapping[str, JSON]) -> str:
         """Tell the run's listeners: the event `epoch_finished`.
 
         Args:
             epoch: How many have begun.
             step: Updates of the weights so far.
             metrics: {"training" | "validation": {output feature: {metric: number or None}}}.
+
+        Returns:
+            Why one of them asks to end training here; "": nobody does.
         """
         ...
 

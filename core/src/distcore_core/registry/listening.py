@@ -84,17 +84,16 @@ def _hooks(extension: object, name: str, manager: Any) -> Iterator[tuple[str, Ca
 
 def _guarded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(method)
-    def tell(*values: Any) -> None:
+    def tell(*values: Any) -> str | None:
+        who, event = name.rpartition(" ")[0], method.__name__
         try:
-            method(*values)
+            answer = method(*values)
         except Exception as error:  # noqa: BLE001 - whatever a listener does, the run goes on
-            who, event = name.rpartition(" ")[0], method.__name__
+            kind = type(error).__name__
             log.warning(
-                "Extension %r failed at %s and was passed over: %s: %s",
-                who,
-                event,
-                type(error).__name__,
-                error,
+                "Extension %r failed at %s and was passed over: %s: %s", who, event, kind, error
             )
+            return None
+        return f"Extension {who!r} asked to stop: {answer}" if isinstance(answer, str) else None
 
     return tell

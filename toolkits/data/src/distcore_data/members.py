@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, WrapVal
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticKnownError
 
+from distcore_core.config.issues import nearest
 from distcore_core.contracts import Role
 from distcore_core.errors import PluginError
 
@@ -87,6 +88,53 @@ def with_members(
         return model
     plugins.named_members.add((role.kind, prefix + name))
     return members.taken_by(model, field, members.section(name))
+
+
+def with_member_list(
+    model: type[M],
+    field: str,
+    given: Any,
+    role: Role[Any],
+    plugins: Plugins,
+    *,
+    shared: type[BaseModel],
+) -> type[M]:
+    """The model, whose list `field` holds names and sections of members, all of them from outside.
+
+    Arguments and errors: as `with_members`.
+    """
+    members = _Members(role, plugins, shared, "", "type")
+    if given is None:
+        known: Any = Union[tuple(members.loadable(()))] if members.outside(()) else Any  # noqa: UP007
+        annotation: Any = list[known]
+    else:
+        section = given.get(field) if isinstance(given, Mapping) else None
+        if not isinstance(section, list | tuple) or not section:
+            return model
+        annotation = tuple[tuple(_of_list(members, each) for each in section)]  # type: ignore[misc]
+    info = model.model_fields[field]
+    fields: dict[str, Any] = {field: (annotation, Field((), description=info.description))}
+    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
+
+
+def _of_list(members: _Members, given: Any) -> Any:
+    """The annotation of one of a list: the section of the member that it names."""
+    name = given.get("type") if isinstance(given, Mapping) else given
+    if not isinstance(name, str):
+        name = ""
+    if name in members.plugins.names(members.role.kind):
+        members.plugins.find(members.role.kind, name)
+        members.plugins.named_members.add((members.role.kind, name))
+        return Annotated[members.section(name), BeforeValidator(_mapping)]
+    installed = members.outside(())
+
+    def refuse(value: Any) -> Any:
+        who = f"no installed plugin offers the {members.role.singular} {name!r}"
+        wanted = f"should be a name, or a mapping with a type, of a {members.role.singular}"
+        known = nearest(name, installed) if installed else "none is installed"
+        raise ValueError(f"{who if name else wanted}; {known}")
+
+    return Annotated[Any, BeforeValidator(refuse)]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from distcore_core.lazy import on_first_use
 if TYPE_CHECKING:
     from distcore_testing.backends import BackendSuite
     from distcore_testing.caches import CacheFormatSuite
+    from distcore_testing.callbacks import CallbackSuite
     from distcore_testing.clusters import ClusterProcessorSuite
     from distcore_testing.commands import CommandSuite
     from distcore_testing.executors import ExecutorSuite
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendSuite",
     "CacheFormatSuite",
+    "CallbackSuite",
     "ClusterProcessorSuite",
     "CommandSuite",
     "ExecutorSuite",
@@ -67,6 +69,7 @@ __all__ = [
 _MODULES = {
     "BackendSuite": "backends",
     "CacheFormatSuite": "caches",
+    "CallbackSuite": "callbacks",
     "ClusterProcessorSuite": "clusters",
     "CommandSuite": "commands",
     "ExecutorSuite": "executors",

@@ -28,12 +28,14 @@ from distcore_testing.app import app
 class ExtensionSuite:
     """Subclass with `name`, and `options` (or `options_in(folder)` if it writes into a folder).
 
-    events: some that it must listen to; empty if it only wraps factories.
+    events: some that it must listen to; empty if it only wraps factories. stops: set it to True if
+    it may ask training to end; with these options it must not in two epochs.
     """
 
     name: str
     options: Mapping[str, Any] = {}
     events: tuple[str, ...] = ("run_finished",)
+    stops = False
 
     def options_in(self, folder: Path) -> Mapping[str, Any]:
         """Options of an extension whose files lie in this folder."""
@@ -94,6 +96,15 @@ class ExtensionSuite:
                     alike = isinstance(value, BaseException) or given[name] == value
                     assert alike, f"it changes the {name} that {event} tells"
                 assert _process() == before, f"at {event} it changes the process"
+
+    def test_it_asks_training_to_stop_only_if_it_says_so(self, tmp_path: Path) -> None:
+        """What a listener to `epoch_finished` returns is why training should end."""
+        plugins = Plugins()
+        with listening([self.reference(tmp_path)], plugins):
+            for event, arguments in _events(tmp_path):
+                if event == "epoch_finished":
+                    answers = plugins.manager.hook.epoch_finished(**arguments)
+                    assert self.stops or not answers, answers
 
     def test_every_run_has_one_of_its_own(self, tmp_path: Path) -> None:
         plugins, options = Plugins(), self.options_in(tmp_path)

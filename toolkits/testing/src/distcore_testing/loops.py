@@ -20,9 +20,10 @@ from torch.nn import functional as F
 
 from distcore_core.contracts import JSON, Column, FeatureBase, Rank
 from distcore_core.progress import Progress
+from distcore_core.registry.manager import environment_plugins
 from distcore_torch.batch import Batch, Layout
 from distcore_torch.sampler import share
-from distcore_torch.train_options import TrainerOptions
+from distcore_torch.train_options import options_model
 from distcore_torch.training.determinism import weights_digest
 from distcore_torch.training.ledger import LEDGER
 from distcore_torch.training.loop import TrainLoop, Work
@@ -221,9 +222,8 @@ def train_tiny(rank: Rank, run: TinyRun) -> JSON:
 
 def tiny_loop(run: TinyRun, strategy: Strategy) -> tuple[TrainLoop, TinyLoader, list[Any]]:
     """The loop of one rank, its loader, and the list that its events go to."""
-    options = TrainerOptions.model_validate(
-        {"epochs": 3, "batch_size": 16, "learning_rate": 0.01, **run.options}
-    )
+    given = {"epochs": 3, "batch_size": 16, "learning_rate": 0.01, **run.options}
+    options = options_model(given, environment_plugins()).model_validate(given)
     rank, events = strategy.rank, list[Any]()
     plan = TrainPlan.of(options, rank.world, run.rows)
     with torch.random.fork_rng():

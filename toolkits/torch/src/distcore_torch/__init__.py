@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from distcore_torch.batch import Batch, Layout, Ragged
     from distcore_torch.packing import pack
     from distcore_torch.train_options import TrainerOptions
+    from distcore_torch.training.callbacks import Callback
     from distcore_torch.training.meeting import fresh_store, stay_on_loopback
     from distcore_torch.training.plain import packed, unpacked
     from distcore_torch.training.scores import Scores
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "Callback",
     "FlatStrategy",
     "Layout",
     "Ragged",
@@ -42,6 +44,7 @@ __getattr__ = on_first_use(
     __name__,
     {
         "Batch": "batch",
+        "Callback": "training.callbacks",
         "FlatStrategy": "training.strategy",
         "Layout": "batch",
         "Ragged": "batch",

@@ -16,9 +16,9 @@ from distcore_data.base_options import (
     Options,
     Whole,
 )
-from distcore_data.members import with_members
+from distcore_data.members import with_member_list, with_members
 from distcore_torch.optimizer_options import MODELS, Adam, Optimizer
-from distcore_torch.roles import OPTIMIZER, SCHEDULE
+from distcore_torch.roles import CALLBACK, OPTIMIZER, SCHEDULE
 from distcore_torch.schedule_options import DECAYS, LearningRateScheduler, Scheduling
 
 AUTO_BATCH_SIZE = 128
@@ -199,6 +199,11 @@ class TrainerOptions(Options):
     evaluate_training_set: bool = Field(
         False, description="Evaluate the whole training split too, in its own pass."
     )
+    callbacks: tuple[Any, ...] = Field(
+        (),
+        description="What else changes how the weights are trained or evaluated: a list of names, "
+        "or of sections with type and options, of callbacks that plugins offer.",
+    )
     compile: bool = Field(False, description="torch.compile the model.")
     exact: bool = Field(
         False,
@@ -343,12 +348,13 @@ class TrainerOptions(Options):
 
 
 def options_model(given: Any, plugins: Plugins) -> type[TrainerOptions]:
-    """The section's model, with the optimizer and the schedule from outside that the config
-    names."""
+    """The section's model, with the optimizer, the schedule and the callbacks from outside that the
+    config names."""
     model = with_members(
         TrainerOptions, "optimizer", given, OPTIMIZER, plugins, builtin=MODELS, shared=Options
     )
     section = "learning_rate_scheduler"
-    return with_members(
+    model = with_members(
         model, section, given, SCHEDULE, plugins, builtin=DECAYS, shared=Scheduling, tag="decay"
     )
+    return with_member_list(model, "callbacks", given, CALLBACK, plugins, shared=Options)

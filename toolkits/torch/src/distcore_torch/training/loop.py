@@ -16,24 +16,19 @@ import torch
 from distcore_core.contracts import JSON, FeatureSet, Loader
 from distcore_core.errors import CheckpointError, TrainingError
 from distcore_torch.training import checkpoint
+from distcore_torch.training.callbacks import Callbacks
 from distcore_torch.training.determinism import one_thread, own_random_numbers, quiet_collector
-from distcore_torch.training.finite import Watch, of_loss
-from distcore_torch.training.heartbeat import COMPUTING, EVALUATING, LOADING, heartbeat
+from distcore_torch.training.finite import Watch
+from distcore_torch.training.heartbeat import COMPUTING, LOADING, heartbeat
 from distcore_torch.training.interrupt import Interrupt
 from distcore_torch.training.ledger import Ledger
 from distcore_torch.training.monitor import Monitor
 from distcore_torch.training.optim import load_optimizer_state, optimizer_state, set_learning_rate
 from distcore_torch.training.round import round_of
+from distcore_torch.training.rounds import Rounds
 from distcore_torch.training.saver import Saver
 from distcore_torch.training.schedule import Plateau, Schedule, Shape
-from distcore_torch.training.scores import (
-    COMBINED,
-    Scores,
-    compute,
-    evaluate,
-    evaluate_parts,
-    import_metrics,
-)
+from distcore_torch.training.scores import import_metrics
 from distcore_torch.training.sentinel import Sentinel
 from distcore_torch.training.state import TrainState, check_identity
 from distcore_torch.training.step import Stepper
@@ -61,7 +56,8 @@ class Work:
     train_in_order: loaders for evaluation, or None. checkpoints: folder, or None if none are kept.
     ledger: file, or None. mirror: the bucket that these are copied to before a checkpoint counts as
     saved, or None. identity: see `train_state.identity`.
-    on_round(epoch, step, scores), on_checkpoint(step, path): told in rank 0 alone.
+    on_round(epoch, step, scores), on_checkpoint(step, path): told in rank 0 alone; on_round answers
+        why training should end here, or nothing.
     """
 
     module: torch.nn.Module
@@ -75,18 +71,19 @@ class Work:
     ledger: Path | None = None
     mirror: ResultsStore | None = None
     identity: JSON = field(default_factory=dict)
-    on_round: Callable[[int, int, JSON], Any] | None = None
+    on_round: Callable[[int, int, JSON], str | None] | None = None
     on_checkpoint: Callable[[int, Path], Any] | None = None
 
 
 @dataclass
 class Finished:
     """What a rank ends with: the best round's weights and the last, by state_dict's names (rank
-    0's are written)."""
+    0's are written). stopped: why an extension had it end before its time."""
 
     best_weights: Weights
     last_weights: Weights
     state: TrainState
+    stopped: str = ""
 
 
 class TrainLoop:
@@ -101,6 +98,7 @@ class TrainLoop:
         self.work, self.options, self.strategy, self.progress = work, options, strategy, progress
         plan = work.plan
         strategy.prepare(work.module)
+        self.callbacks = Callbacks.of(options.callbacks, work.module)
         self.stepper = Stepper(
             work.module,
             work.features,
@@ -109,10 +107,22 @@ class TrainLoop:
             learning_rate=plan.learning_rate,
             micro_rows=plan.micro_rows,
             seed=work.seed,
+            around=self.callbacks.gradients,
         )
         shape = Shape(plan.learning_rate, plan.total_steps, plan.steps_per_round)
         self.schedule = Schedule(options.learning_rate_scheduler, shape)
         self.monitor = Monitor(work.features, options, work.validation is not None)
+        loaders = {"training": work.train_in_order, "validation": work.validation}
+        self.rounds = Rounds(
+            work.module,
+            work.features,
+            {split: each for split, each in loaders.items() if each is not None},
+            self.stepper,
+            strategy,
+            self.monitor,
+            exact=options.exact,
+            beat=self.beat,
+        )
         scheduler = options.learning_rate_scheduler
         self.plateau = Plateau(
             scheduler.reduce_on_plateau,
@@ -121,6 +131,7 @@ class TrainLoop:
         )
         self.state = TrainState()
         self.best_weights: Weights = {}
+        self.stopped = ""
         self._stragglers = Stragglers()
         self._first = strategy.rank.index == 0
         kept = self._first and work.ledger is not None and options.ledger_steps
@@ -171,12 +182,14 @@ class TrainLoop:
             log.warning(
                 "No evaluation gave a finite %s, so the model is the last step's.", self.monitor
             )
-        return Finished(self.best_weights or self._weights(), self._weights(), state)
+        with self.callbacks.evaluating():
+            last = self._weights()
+        return Finished(self.best_weights or last, last, state, self.stopped)
 
     def _epoch(self, interrupt: Interrupt) -> bool:
         """Steps from where we stand to the end of the epoch; True: training is over."""
         plan, state, stepper, progress = self.work.plan, self.state, self.stepper, self.progress
-        first = state.step_in_epoch
+        first, after_step = state.step_in_epoch, self.callbacks.after_step
         batches = self.beat.each(
             iter(self.work.train.batches(state.epoch, first)), LOADING, COMPUTING
         )
@@ -185,6 +198,8 @@ class TrainLoop:
             asked = stepper.step(batch, rows, state.step, bool(interrupt.asked or progress.stop))
             state.rows += rows
             state.advance(plan.steps_per_epoch)
+            for call in after_step:
+                call(state.step)
             self.sentinel.stepped(state.step)
             if self.saver is not None:
                 self.saver.look()
@@ -219,9 +234,6 @@ class TrainLoop:
         self.sentinel.look(state.step)
         self._check_finite()
         state.round_step = state.step
-        scores = self._scores()
-        for split, found in scores.items():
-            state.record(split, found)
         epoch = state.step / work.plan.steps_per_epoch
         label = {
             "epoch": epoch,
@@ -229,8 +241,12 @@ class TrainLoop:
             "metric": self.monitor.metric,
             "feature": self.monitor.field,
         }
-        if state.judge(self.monitor.value(scores), self.monitor.higher, label):
-            self.best_weights = self._weights() if self._first else {}
+        with self.callbacks.evaluating():
+            scores = self._scores()
+            if state.judge(self.monitor.value(scores), self.monitor.higher, label):
+                self.best_weights = self._weights() if self._first else {}
+        for split, found in scores.items():
+            state.record(split, found)
         watched = self.monitor.plateau_value(scores)
         if watched is not None and self.plateau.observe(watched):
             self.schedule.reductions += 1
@@ -245,9 +261,19 @@ class TrainLoop:
             )
         self.save()
         self._stragglers.look(self.strategy, self.beat)
-        if self._first and work.on_round is not None:
-            work.on_round(math.ceil(epoch), state.step, scores)
-        return self._over()
+        told = work.on_round if self._first else None
+        why = told and told(math.ceil(epoch), state.step, scores)
+        return self._over() or self._stopped_by(self.strategy.gather(why)[0])
+
+    def _stopped_by(self, why: str | None) -> bool:
+        """After an evaluation: whether an extension asked to end here, for this reason."""
+        self.stopped = why or ""
+        if self.stopped and self._first:
+            kept, total = self.work.checkpoints, self.work.plan.total_steps
+            way = f" Go on from there with --model_resume_path {self._home(kept)}" if kept else ""
+            where = f"Training ends after step {self.state.step} of {total}."
+            log.warning("%s %s%s", self.stopped, where, way)
+        return bool(self.stopped)
 
     def _stop(self, interrupt: Interrupt) -> None:
         """After a signal in some rank: save where we are and say how to go on."""
@@ -285,47 +311,10 @@ class TrainLoop:
 
     def _scores(self) -> JSON:
         """{split: {output feature: {metric: value}}} of this round; the same in every rank."""
-        work = self.work
         self.progress.note = "evaluating"
-        scores = {"training": self._training_losses()}
-        if work.train_in_order is not None:
-            scores["training"] = self._evaluate(work.train_in_order, "training")
-        if work.validation is not None:
-            scores["validation"] = self._evaluate(work.validation, "validation")
+        scores = self.rounds.scores(self.state, self._since())
         self.progress.note = ""
         return scores
-
-    def _evaluate(self, loader: Loader, split: str) -> JSON:
-        parts = [Scores(self.work.features, split=split) for _ in self.stepper.sums]
-        module, autocast = self.work.module, self.stepper.losses.autocast
-        with self.beat.during(EVALUATING):
-            batches = self.beat.each(iter(loader.batches(0)), EVALUATING, EVALUATING)
-            if self.options.exact:
-                evaluate_parts(module, batches, parts, autocast)
-            else:
-                evaluate(module, batches, parts[0], autocast)
-            return compute(parts, self.strategy)
-
-    def _training_losses(self) -> JSON:
-        """Mean losses of the steps since the last round, as the weights changed under them."""
-        parts = self._sums()
-        if not self.state.rows:
-            return {}
-        result: JSON = {}
-        combined = 0.0
-        for index, feature in enumerate(self.work.features.outputs):
-            loss = sum(part[index] for part in parts) / self.state.rows
-            if not math.isfinite(loss) and self._first:
-                said = of_loss(feature.name, loss, self._since(), self.state.step)
-                log.warning("%s; the weights are finite, so training goes on.", said)
-            result[feature.name] = {"loss": loss if math.isfinite(loss) else None}
-            combined += self.monitor.weights[feature.name] * loss
-        return {**result, COMBINED: {"loss": combined if math.isfinite(combined) else None}}
-
-    def _sums(self) -> list[list[float]]:
-        """Losses summed over rows since the last round, [parts][outputs], in the order of the
-        ranks."""
-        return [part for rank in self.strategy.gather(self.stepper.sums.tolist()) for part in rank]
 
     def _check_finite(self) -> None:
         """Raise Diverged, in every rank, where the weights or the optimizer's state of one are
@@ -352,7 +341,7 @@ class TrainLoop:
         if work.checkpoints is None:
             return
         self.sentinel.look(state.step, saving=True)
-        sums = self._sums()
+        sums = self.rounds.sums()
         if self.saver is None:
             return
         optimizer, tensors = optimizer_state(self.stepper.optimizer, copy=False)
@@ -364,10 +353,12 @@ class TrainLoop:
             "optimizer": optimizer,
             "plateau": self.plateau.state(),
             "scaler": scaler.state_dict() if scaler is not None else None,
-            "best_is_last": state.best.get("step") == state.step and state.round_step == state.step,
+            "best_is_last": not self.callbacks.evaluates
+            and state.best.get("step") == state.step == state.round_step,
         }
         named = {f"optimizer/{name}": each for name, each in tensors.items()}
         named |= {f"weights/{name}": each for name, each in work.module.state_dict().items()}
+        named |= {f"callbacks/{name}": each for name, each in self.callbacks.state().items()}
         best = {} if saved["best_is_last"] else self.best_weights
         self.saver.save(
             state.step, named, {f"best/{name}": each for name, each in best.items()}, saved
@@ -383,13 +374,14 @@ class TrainLoop:
         found = checkpoint.Checkpoint(*told)
         saved = found.state
         self.state = state = TrainState.from_json(saved["train"])
-        parts: dict[str, Weights] = {"weights": {}, "best": {}, "optimizer": {}}
+        parts: dict[str, Weights] = {"weights": {}, "best": {}, "optimizer": {}, "callbacks": {}}
         for name, tensor in found.tensors.items():
             part, _, rest = name.partition("/")
             parts[part][rest] = tensor
         load_weights(self.work.module, parts["weights"], found.path)
         self.strategy.prepare(self.work.module)
         load_optimizer_state(self.stepper.optimizer, saved["optimizer"], parts["optimizer"])
+        self.callbacks.load_state(parts["callbacks"])
         self.plateau.restore(saved["plateau"])
         self.schedule.reductions = self.plateau.reductions
         scaler = self.stepper.losses.scaler

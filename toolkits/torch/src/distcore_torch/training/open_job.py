@@ -67,10 +67,11 @@ class Opened:
             found.update(predictor.predict(batch), batch)
         return found.compute()
 
-    def tell_epoch(self, epoch: int, step: int, metrics: Mapping[str, JSON]) -> None:
+    def tell_epoch(self, epoch: int, step: int, metrics: Mapping[str, JSON]) -> str:
         """Call the event's listeners."""
         hook = self.plugins.manager.hook
-        hook.epoch_finished(epoch=epoch, step=step, metrics=metrics, directory=self.job.directory)
+        told = {"epoch": epoch, "step": step, "metrics": metrics, "directory": self.job.directory}
+        return " ".join(hook.epoch_finished(**told))
 
     def write_model(
         self, files: Mapping[str, bytes | Callable[[BinaryIO], None]], extra: JSON | None = None

@@ -150,10 +150,11 @@ class _Loaders:
 
 def _tell_round(
     plugins: Plugins, directory: Path | None, epoch: int, step: int, metrics: JSON
-) -> None:
-    plugins.manager.hook.epoch_finished(
-        epoch=epoch, step=step, metrics=metrics, directory=directory
-    )
+) -> str:
+    """Why extensions ask to end training here; "": none does."""
+    hook = plugins.manager.hook
+    answers = hook.epoch_finished(epoch=epoch, step=step, metrics=metrics, directory=directory)
+    return " ".join(answers)
 
 
 def _tell_checkpoint(plugins: Plugins, step: int, path: Path) -> None:
@@ -174,6 +175,8 @@ def _written(
         "best": state.best,
         "weights": {"best": BEST, "last": BEST if same else LAST},
     }
+    if finished.stopped:
+        extra["stopped"] = finished.stopped
     if train_options(job).exact:
         extra["exact"] = True
     model = write_artifact(output_folder(job) / MODEL, job, features, files, extra)

@@ -6,11 +6,13 @@ of them is. Nothing here looks at a value, logs, or calls a hook.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
 from distcore_core.contracts import Batch, FeatureSet
+from distcore_core.errors import UserError
 from distcore_torch.training.exact.gradients import PartGradients
 from distcore_torch.training.gradients import RankGradients
 from distcore_torch.training.losses import Losses
@@ -32,6 +34,7 @@ class Stepper:
         learning_rate: Of the first step.
         micro_rows: Most rows of one forward pass.
         seed: Of the run; random numbers (dropout) of a step are keyed by it.
+        around: What is around the gradients of a step (`Callback.around_gradients`), or None.
 
     Attributes:
         sums: float64 [parts, outputs]: losses summed over rows, for each part of the global batch
@@ -48,6 +51,7 @@ class Stepper:
         learning_rate: float,
         micro_rows: int,
         seed: int,
+        around: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self.module, self.strategy = module, strategy
         self.parameters = [each for each in module.parameters() if each.requires_grad]
@@ -63,16 +67,28 @@ class Stepper:
         self._regularize = Regularizer(options.regularization_type, options.regularization_lambda)
         self._world = strategy.rank.world
         self._line_search = isinstance(self.optimizer, torch.optim.LBFGS)
+        self._around = around
+        if around is not None and self._line_search:
+            raise UserError(
+                "trainer.callbacks has one that computes gradients otherwise, and "
+                "trainer.optimizer lbfgs computes them as often as its line search needs. "
+                "Leave out the callback, or choose another optimizer."
+            )
 
     def step(self, batch: Batch, global_rows: int, step: int, stop: bool) -> bool:
         """Update the weights by one global batch, of which this rank has `batch`; True: some
         rank wants to stop."""
         if self._line_search:
             return self._search(batch, global_rows, step, stop)
-        loss = self.gradients.backward(batch, 1.0 / global_rows, step)
-        # For people: about the mean over the rows of all ranks.
-        self.last_loss = loss if self._world == 1 else loss * self._world
-        asked = self.gradients.reduce(stop)
+        if self._around is None:
+            loss = self.gradients.backward(batch, 1.0 / global_rows, step)
+            # For people: about the mean over the rows of all ranks.
+            self.last_loss = loss if self._world == 1 else loss * self._world
+            asked = self.gradients.reduce(stop)
+        else:
+            passes = _Passes(self, batch, global_rows, step, stop)
+            self._around(passes)
+            asked = passes.asked
         scaler = self.losses.scaler
         if scaler is not None:
             scaler.unscale_(self.optimizer)
@@ -85,10 +101,11 @@ class Stepper:
             scaler.update()
         else:
             self.optimizer.step()
-        self._forget_gradients()
+        self.forget_gradients()
         return asked
 
-    def _forget_gradients(self) -> None:
+    def forget_gradients(self) -> None:
+        """Before another backward pass."""
         # The backward pass then hands its own tensors over instead of adding to ours.
         for parameter in self.parameters:
             parameter.grad = None
@@ -98,17 +115,36 @@ class Stepper:
         random numbers.
 
         As in Ludwig, gradients are not clipped: a line search needs those of the loss it sees."""
-        asked, first = False, True
+        passes = _Passes(self, batch, global_rows, step, stop)
 
         def closure() -> torch.Tensor:
-            nonlocal asked, first
-            self._forget_gradients()
-            self.last_loss = self.gradients.backward(batch, 1.0 / global_rows, step, counts=first)
-            asked |= self.gradients.reduce(stop and first)
-            first = False
+            passes()
             self._regularize(self.parameters)
             return self.gradients.global_loss() + self._regularize.penalty(self.parameters)
 
         self.optimizer.step(closure)  # type: ignore[arg-type]  # L-BFGS takes a tensor as well as a float
-        self._forget_gradients()
-        return asked
+        self.forget_gradients()
+        return passes.asked
+
+
+class _Passes:
+    """Backward passes over one global batch, one a call, each at the weights of its moment.
+
+    asked: whether some rank wants to stop."""
+
+    def __init__(
+        self, stepper: Stepper, batch: Batch, global_rows: int, step: int, stop: bool
+    ) -> None:
+        self._stepper, self._batch, self._scale = stepper, batch, 1.0 / global_rows
+        self._step, self._stop, self._first = step, stop, True
+        self.asked = False
+
+    def __call__(self) -> None:
+        stepper, first = self._stepper, self._first
+        stepper.forget_gradients()
+        loss = stepper.gradients.backward(self._batch, self._scale, self._step, counts=first)
+        if first:
+            world = stepper.strategy.rank.world
+            stepper.last_loss = loss if world == 1 else loss * world
+        self.asked |= stepper.gradients.reduce(self._stop and first)
+        self._first = False

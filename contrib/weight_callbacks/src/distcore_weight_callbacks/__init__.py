@@ -1,0 +1,1 @@
+"""Averaged weights (EMA) and sharpness-aware steps (SAM), as callbacks of the training loop."""

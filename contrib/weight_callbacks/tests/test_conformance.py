@@ -1,0 +1,19 @@
+"""Both callbacks hold what every plugin and every callback must hold."""
+
+from typing import ClassVar
+
+from distcore_testing import CallbackSuite, PluginSuite
+
+
+class TestPlugin(PluginSuite):
+    kind, name = "callbacks", "ema"
+
+
+class TestEma(CallbackSuite):
+    name = "ema"
+    options: ClassVar = {"decay": 0.9}
+
+
+class TestSam(CallbackSuite):
+    name = "sam"
+    options: ClassVar = {"radius": 0.1}
