@@ -181,7 +181,7 @@ def weights(outcome):
     return (outcome.model / "weights.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.system)])
 def test_an_extension_that_asks_to_stop_ends_training_well(tmp_path, diary, caplog, workers):
     """With the model of what was trained, a checkpoint to go on from, and a line that says so."""
 

@@ -33,7 +33,7 @@ QUICK = ["cache-format", "command", "report-section", "source", "splitter"]
 TABULAR = ("encoders", "decoders", "losses", "metrics", "tokenizers", "combiners")
 KINDS = {
     *ROLES,
-    *("sources", "stores", "splitters", "optimizers", "schedules", "report_sections"),
+    *("sources", "stores", "splitters", "optimizers", "schedules", "callbacks", "report_sections"),
     *(f"tabular.{each}" for each in TABULAR),
 }
 """Every entry-point group of core, the toolkits and our plugins."""

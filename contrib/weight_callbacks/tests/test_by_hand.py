@@ -87,6 +87,7 @@ def weights(outcome):
     return (outcome.model / "weights.safetensors").read_bytes()
 
 
+@pytest.mark.system
 def test_an_exact_run_has_the_same_bytes_on_one_worker_and_on_two(tmp_path):
     both = ["sam", {"type": "ema", "decay": 0.9}]
     found = []

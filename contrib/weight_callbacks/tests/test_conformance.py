@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+import pytest
+
 from distcore_testing import CallbackSuite, PluginSuite
 
 
@@ -14,6 +16,7 @@ class TestEma(CallbackSuite):
     options: ClassVar = {"decay": 0.9}
 
 
+@pytest.mark.system
 class TestSam(CallbackSuite):
     name = "sam"
     options: ClassVar = {"radius": 0.1}
