@@ -10,8 +10,6 @@ from distcore_core.contracts import MEMBER_HOOK, Role
 if TYPE_CHECKING:
     import torch
 
-    from distcore_torch.training.callbacks import Callback
-
 OPTIMIZER = Role(
     "optimizers", MEMBER_HOOK, "optimizer", cast("type[torch.optim.Optimizer]", object)
 )
@@ -25,5 +23,6 @@ asks it anew.
 step: 0, 1, … since the warm-up. learning_rate: of step 0. steps: of the whole run after the
 warm-up, a fraction where the warm-up is one of a step. steps_per_round: between two evaluations."""
 
-CALLBACK = Role("callbacks", MEMBER_HOOK, "callback", cast("type[Callback]", object))
-"""Context: module. A `Callback`, made in every rank: averages of the weights, other gradients."""
+CALLBACK: Role[Any] = Role("callbacks", MEMBER_HOOK, "callback", object)
+"""Context: module. A `training.callbacks.Callback`, made in every rank: averages of the
+weights, other gradients."""
