@@ -6,6 +6,7 @@ import base64
 import json
 import pickle
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -17,6 +18,7 @@ from distcore_core.contracts import TRAINER
 from distcore_core.hooks import hookimpl
 from distcore_core.registry.manager import Plugins
 from distcore_data.features import Features
+from distcore_data.stores.run_sync import CHECKPOINTS
 from distcore_testing import TrainerSuite
 
 DISTCORE_API = (1, 0)
@@ -90,6 +92,84 @@ class IgnoresInitialWeights(Around):
 
     def fit(self, job, backend, progress):
         return self.inner.fit(replace(job, initial_weights=None), backend, progress)
+
+
+@MUTANTS.fault("test_a_run_to_go_on_with_is_honoured_or_refused")
+class IgnoresResume(Around):
+    """Begins anew, also if it is given a run to go on with."""
+
+    def fit(self, job, backend, progress):
+        shutil.rmtree(job.directory / CHECKPOINTS, ignore_errors=True)
+        return self.inner.fit(replace(job, resume=None), backend, progress)
+
+
+@MUTANTS.fault("test_a_run_that_goes_on_ends_as_if_it_had_not_stopped")
+class ForgetsTheOptimizer(Around):
+    """A run that goes on has a fresh optimizer."""
+
+    def fit(self, job, backend, progress):
+        with patch("distcore_torch.training.loop.load_optimizer_state"):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_a_run_that_goes_on_ends_as_if_it_had_not_stopped")
+class RepeatsAnEpoch(Around):
+    """A run that goes on sees the rows of its first epoch again."""
+
+    def fit(self, job, backend, progress):
+        from distcore_torch.training.state import TrainState
+
+        read = TrainState.from_json
+        with patch.object(TrainState, "from_json", lambda saved: read({**saved, "epoch": 0})):
+            return self.inner.fit(job, backend, progress)
+
+
+class Telling(Around):
+    """Tells listeners something else of an evaluation."""
+
+    def fit(self, job, backend, progress):
+        from distcore_torch.training import rank
+
+        def told(plugins, directory, epoch, step, metrics):
+            return tell(plugins, directory, *self.changed(epoch, step, metrics))
+
+        tell = rank._tell_round
+        with patch.object(rank, "_tell_round", told):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_listeners_hear_of_evaluations_and_checkpoints")
+class TellsNoStep(Telling):
+    """Every evaluation is told as that of the first step."""
+
+    def changed(self, epoch, step, metrics):
+        return epoch, 1, metrics
+
+
+@MUTANTS.fault("test_listeners_hear_of_evaluations_and_checkpoints")
+class TellsTrainingScores(Telling):
+    """The scores of the training split are told as those of the validation split."""
+
+    def changed(self, epoch, step, metrics):
+        return epoch, step, {**metrics, "validation": metrics["training"]}
+
+
+@MUTANTS.fault("test_listeners_hear_of_evaluations_and_checkpoints", quick=True)
+class TellsNobody(Around):
+    """No evaluation is told."""
+
+    def fit(self, job, backend, progress):
+        with patch("distcore_torch.training.rank._tell_round", lambda *_: ""):
+            return self.inner.fit(job, backend, progress)
+
+
+@MUTANTS.fault("test_listeners_hear_of_evaluations_and_checkpoints")
+class HidesCheckpoints(Around):
+    """No checkpoint is told."""
+
+    def fit(self, job, backend, progress):
+        with patch("distcore_torch.training.rank._tell_checkpoint"):
+            return self.inner.fit(job, backend, progress)
 
 
 @MUTANTS.fault("test_class_weights_are_honoured_or_refused")

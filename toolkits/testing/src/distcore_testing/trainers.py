@@ -7,21 +7,16 @@ import hashlib
 import json
 import math
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from distcore_testing import data
 from distcore_testing.app import app
+from distcore_testing.trainer_asked import TrainerAsked
+from distcore_testing.trainer_runs import digests
 
-OUTPUTS = (
-    {"name": "y", "type": "binary"},
-    {"name": "k", "type": "category"},
-    {"name": "z", "type": "number"},
-)
 WRITTEN = (
     "training_statistics.json",
     "test_statistics.json",
@@ -31,7 +26,7 @@ WRITTEN = (
 )
 
 
-class TrainerSuite:
+class TrainerSuite(TrainerAsked):
     """Subclass with `name`, and `options` of `backend.trainer`.
 
     trainer: the `trainer` section of the config. outputs: what it can predict, of a binary y, a
@@ -40,76 +35,6 @@ class TrainerSuite:
     no random number is used, so that every seed gives the same. weighs_losses: set it to False if
     each output is fitted by itself, so that the weight of its loss changes nothing.
     """
-
-    name: str
-    options: Mapping[str, Any] = {}
-    trainer: Mapping[str, Any] = MappingProxyType(
-        {"epochs": 12, "batch_size": 32, "learning_rate": 0.01}
-    )
-    outputs: tuple[dict[str, Any], ...] = OUTPUTS
-    accuracy = 0.68
-    deterministic = True
-    random = True
-    weighs_losses = True
-
-    @classmethod
-    def config(cls, folder: Path, **changes: Any) -> dict[str, Any]:
-        """A config for the tiny data; `changes` replace whole sections."""
-        outputs = [dict(each) for each in cls.outputs]
-        made = data.config(str(folder / "cache"), output_features=outputs)
-        made["trainer"] = dict(cls.trainer)
-        made["backend"]["trainer"] = {"type": cls.name, **cls.options}
-        return made | changes
-
-    @classmethod
-    def trained(cls, folder: Path, seed: int = 42, model: Any = None, **changes: Any) -> Any:
-        """The outcome of a short training on the same rows, whatever the seed. model: to start
-        from."""
-        whole = data.table()
-        return app().train(
-            cls.config(folder, **changes),
-            training_set=whole.slice(0, 400),
-            validation_set=whole.slice(400, 100),
-            test_set=whole.slice(500),
-            random_seed=seed,
-            model_load_path=model,
-            output_directory=folder / "results",
-        )
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def short(cls, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-        """Digests of the model of a short training that others are compared with."""
-        return _digests(cls.trained(tmp_path_factory.mktemp("short"), trainer=cls.brief()).model)
-
-    @classmethod
-    def brief(cls) -> dict[str, Any]:
-        """The `trainer` section for an epoch or two."""
-        return {**cls.trainer, "epochs": 2}
-
-    def honoured(self, short: dict[str, str], folder: Path, **asked: Any) -> bool:
-        """Whether a short training so asked gives another model; what is refused, by an error of
-        distcore's, counts too."""
-        from distcore_core.errors import DistcoreError
-
-        try:
-            outcome = self.trained(folder, **{"trainer": self.brief(), **asked})
-        except DistcoreError as error:
-            return bool(str(error))
-        return _digests(outcome.model) != short
-
-    @classmethod
-    def experiment(cls, folder: Path, **changes: Any) -> Any:
-        """The outcome of a whole experiment in this folder."""
-        return app().experiment(
-            cls.config(folder, **changes), dataset=data.table(), output_directory=folder / "results"
-        )
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def outcome(cls, tmp_path_factory: pytest.TempPathFactory) -> Any:
-        """One experiment that the tests look at."""
-        return cls.experiment(tmp_path_factory.mktemp("experiment"))
 
     def test_it_learns(self, outcome: Any) -> None:
         assert outcome.test_statistics["y"]["accuracy"] >= self.accuracy
@@ -146,38 +71,6 @@ class TrainerSuite:
             if each["type"] == "category":  # the mean over its classes
                 right = np.mean([(found[truth == one] == one).mean() for one in np.unique(truth)])
             assert scores[name]["accuracy"] == pytest.approx(right, abs=1e-6), name
-
-    def test_the_seed_matters(self, short: dict[str, str], tmp_path: Path) -> None:
-        if not self.random:
-            pytest.skip("the trainer uses no random numbers")
-        outcome = self.trained(tmp_path, seed=43, trainer=self.brief())
-        assert _digests(outcome.model) != short
-
-    def test_initial_weights_are_honoured_or_refused(
-        self, outcome: Any, short: dict[str, str], tmp_path: Path
-    ) -> None:
-        assert self.honoured(short, tmp_path, model=outcome.model)
-
-    def test_class_weights_are_honoured_or_refused(
-        self, short: dict[str, str], tmp_path: Path
-    ) -> None:
-        if not any(each["type"] == "category" for each in self.outputs):
-            pytest.skip("the trainer predicts no category")
-        weights = {"class_weights": {"low": 20.0, "mid": 1.0, "high": 1.0}}
-        outputs = [
-            {**each, "loss": weights} if each["type"] == "category" else dict(each)
-            for each in self.outputs
-        ]
-        assert self.honoured(short, tmp_path, output_features=outputs)
-
-    def test_weights_of_losses_are_honoured_or_refused(
-        self, short: dict[str, str], tmp_path: Path
-    ) -> None:
-        if not self.weighs_losses or len(self.outputs) < 2:
-            pytest.skip("each output is fitted by itself")
-        first, *others = (dict(each) for each in self.outputs)
-        outputs = [{**first, "loss": {"weight": 25.0}}, *others]
-        assert self.honoured(short, tmp_path, output_features=outputs)
 
     def test_the_cache_and_the_dataset_stay_as_they_are(self, tmp_path: Path) -> None:
         import pyarrow.csv
@@ -279,7 +172,7 @@ class TrainerSuite:
     def test_the_same_seed_gives_the_same_model(self, outcome: Any, tmp_path: Path) -> None:
         again = self.experiment(tmp_path)
         if self.deterministic:
-            assert _digests(again.model) == _digests(outcome.model)
+            assert digests(again.model) == digests(outcome.model)
             assert again.test_statistics == outcome.test_statistics
 
     def test_without_a_validation_split(self, tmp_path: Path) -> None:
@@ -321,12 +214,6 @@ class TrainerSuite:
                 app().load(copy)
             path.write_bytes(whole)
         assert app().load(copy).predict(data.table(3)).num_rows == 3
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """sha256 of every file that a trainer saved."""
-    files = [path for path in sorted(folder.iterdir()) if path.name != "model.json"]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _tree(folder: Path) -> dict[str, tuple[int, int]]:
