@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from distcore_testing.features import FeatureSuite
     from distcore_testing.loaders import LoaderSuite
     from distcore_testing.manifest import ManifestSuite
+    from distcore_testing.member_modules import CombinerSuite, DecoderSuite, EncoderSuite
+    from distcore_testing.member_rows import LossSuite, MetricSuite
     from distcore_testing.models import ModelSuite
+    from distcore_testing.optimizers import OptimizerSuite, ScheduleSuite
     from distcore_testing.plugin import PluginSuite
     from distcore_testing.processors import ProcessorSuite
     from distcore_testing.sections import ReportSectionSuite
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from distcore_testing.splitters import SplitterSuite
     from distcore_testing.stores import StoreSuite
     from distcore_testing.strategies import StrategySuite
+    from distcore_testing.tokenizers import TokenizerSuite
     from distcore_testing.trainers import TrainerSuite
 
 __all__ = [
@@ -49,20 +53,28 @@ __all__ = [
     "CacheFormatSuite",
     "CallbackSuite",
     "ClusterProcessorSuite",
+    "CombinerSuite",
     "CommandSuite",
+    "DecoderSuite",
+    "EncoderSuite",
     "ExecutorSuite",
     "ExtensionSuite",
     "FeatureSuite",
     "LoaderSuite",
+    "LossSuite",
     "ManifestSuite",
+    "MetricSuite",
     "ModelSuite",
+    "OptimizerSuite",
     "PluginSuite",
     "ProcessorSuite",
     "ReportSectionSuite",
+    "ScheduleSuite",
     "SourceSuite",
     "SplitterSuite",
     "StoreSuite",
     "StrategySuite",
+    "TokenizerSuite",
     "TrainerSuite",
 ]
 
@@ -71,20 +83,28 @@ _MODULES = {
     "CacheFormatSuite": "caches",
     "CallbackSuite": "callbacks",
     "ClusterProcessorSuite": "clusters",
+    "CombinerSuite": "member_modules",
     "CommandSuite": "commands",
+    "DecoderSuite": "member_modules",
+    "EncoderSuite": "member_modules",
     "ExecutorSuite": "executors",
     "ExtensionSuite": "extensions",
     "FeatureSuite": "features",
     "LoaderSuite": "loaders",
+    "LossSuite": "member_rows",
     "ManifestSuite": "manifest",
+    "MetricSuite": "member_rows",
     "ModelSuite": "models",
+    "OptimizerSuite": "optimizers",
     "PluginSuite": "plugin",
     "ProcessorSuite": "processors",
     "ReportSectionSuite": "sections",
+    "ScheduleSuite": "optimizers",
     "SourceSuite": "sources",
     "SplitterSuite": "splitters",
     "StoreSuite": "stores",
     "StrategySuite": "strategies",
+    "TokenizerSuite": "tokenizers",
     "TrainerSuite": "trainers",
 }
 
