@@ -47,7 +47,7 @@ demo: $(VENV)/.plain  ## set up, then train, evaluate and report on real data wi
 	  --output_directory results --experiment_name penguins
 
 # The packages in contrib stand for third parties': beside the environment, where only their own tests see them.
-CONTRIB := contrib/plugin_template contrib/avro_cache contrib/fixed_width contrib/weights_command contrib/angle_feature contrib/weight_callbacks
+CONTRIB := contrib/plugin_template contrib/avro_cache contrib/fixed_width contrib/weights_command contrib/angle_feature contrib/weight_callbacks contrib/spawn_backend contrib/ridge_trainer
 build/contrib/.installed: $(VENV)/.developer $(CONTRIB:%=%/pyproject.toml) $(shell find $(CONTRIB:%=%/src) -name '*.py')
 	@rm -rf build/contrib
 	$(PIP) --no-deps --no-build-isolation --target build/contrib $(CONTRIB:%=./%)

@@ -73,11 +73,13 @@ class Mutants:
 
     kind: the entry-point group without `distcore.`; "" if what is tried is no plugin.
     suite: of the role. settings: attributes of the suite's subclass, for all of them.
+    prefix: what the names of their entry points begin with, such as `number.`.
     """
 
     kind: str
     suite: type
     settings: Mapping[str, Any] = field(default_factory=dict)
+    prefix: str = ""
     all: list[Mutant] = field(default_factory=list)
 
     def sound(self, made: Any) -> Any:
@@ -137,7 +139,8 @@ class Mutants:
 
     def named(self, name: str) -> Any:
         """What a hook makes the plugin of this name of; None if it is not one of these."""
-        return next((each.made for each in self.all if each.name == name), None)
+        short = name.removeprefix(self.prefix)
+        return next((each.made for each in self.all if each.name == short), None)
 
     def _of(self, made: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings, with what is tried itself if no entry point names it: a strategy."""
@@ -157,7 +160,9 @@ def test_classes(role: str) -> dict[str, type]:
     family = mutants(role)
     tried = [*family.all, *(family.twin(each) for each in family.all if each.fault)]
     return {
-        each.test_class: type(each.test_class, (each.suite,), {"name": each.name, **each.settings})
+        each.test_class: type(
+            each.test_class, (each.suite,), {"name": family.prefix + each.name, **each.settings}
+        )
         for each in tried
     }
 
@@ -217,7 +222,7 @@ def _write_distribution(folder: Path) -> None:
         for each in family.all:
             if family.kind:
                 group = groups.setdefault(f"[distcore.{family.kind}]", set())
-                group.add(f"{each.name} = {each.module}")
+                group.add(f"{family.prefix}{each.name} = {each.module}")
         (folder / f"test_{role}.py").write_text(
             "from tests.mutants import harness\n\n"
             f"globals().update(harness.test_classes({role!r}))\n"

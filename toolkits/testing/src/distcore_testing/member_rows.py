@@ -128,13 +128,6 @@ class MetricSuite(OfFeature):
             "what it adds up is not in the states of `add_state`"
         )
 
-    def test_it_leaves_what_it_is_given(self) -> None:
-        fresh, output, target = self.evaluated()
-        before = output.clone(), target.clone()
-        _score(fresh(), [(output, target)])
-        assert output.equal(before[0])
-        assert target.equal(before[1])
-
     def test_a_right_output_is_best(self) -> None:
         import torch
 

@@ -1,0 +1,1 @@
+"""The trainer `ridge`: linear models in closed form."""

@@ -1,0 +1,13 @@
+"""Options of `backend: {trainer: {type: ridge, …}}`."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RidgeOptions(BaseModel):
+    """An unknown option is an error that names the nearest one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    penalty: float = Field(1.0, ge=0, description="Of the squared coefficients.")

@@ -1,0 +1,1 @@
+"""The backend `spawn`: Python's own processes."""

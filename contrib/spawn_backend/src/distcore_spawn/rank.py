@@ -1,0 +1,26 @@
+"""One rank's process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+from distcore_core.plugin import DistcoreError, Rank
+
+
+def main(index: int, world: int, threads: int, store: str, pipe: Any, packed: bytes) -> None:
+    """Run the group's function, and tell how it went: (True, result) or (False, error).
+
+    The variables are set before torch is imported, with the function. store: the file in which the
+    ranks of one attempt meet."""
+    told = {"RANK": index, "WORLD_SIZE": world, "LOCAL_RANK": index, "LOCAL_WORLD_SIZE": world}
+    told |= {"OMP_NUM_THREADS": threads}
+    os.environ |= {**{name: str(value) for name, value in told.items()}, "DISTCORE_STORE": store}
+    try:
+        function, arguments = pickle.loads(packed)  # noqa: S301 - from our own parent
+        pipe.send((True, function(Rank(index=index, world=world, local_rank=index), *arguments)))
+    except DistcoreError as error:
+        pipe.send((False, error))
+    except Exception as error:  # noqa: BLE001 - told by the process that waits
+        pipe.send((False, f"{type(error).__name__}: {error}"))
