@@ -50,8 +50,7 @@ def epoch_finished(
             not hear; or None.
 
     Returns:
-        Why training should end here: well, with its best weights, and a checkpoint to go on from.
-        None: no reason."""
+        Why training should end here, with its best weights and a checkpoint; None: go on."""
 
 
 @hookspec

@@ -89,10 +89,8 @@ def _guarded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
         try:
             answer = method(*values)
         except Exception as error:  # noqa: BLE001 - whatever a listener does, the run goes on
-            kind = type(error).__name__
-            log.warning(
-                "Extension %r failed at %s and was passed over: %s: %s", who, event, kind, error
-            )
+            told = f"{type(error).__name__}: {error}"
+            log.warning("Extension %r failed at %s and was passed over: %s", who, event, told)
             return None
         return f"Extension {who!r} asked to stop: {answer}" if isinstance(answer, str) else None
 
