@@ -33,7 +33,7 @@ SOME = Constants(
     distinct=1e-6,
     column=1e-3,
     parallel=0.9,
-    step={"1": StepRates(3e-6, 1e-11, 1e-10), "2": StepRates(3e-6, 5e-12, 1e-10)},
+    step={"1": StepRates(3e-6, 1e-11, 1e-10, 2e-10), "2": StepRates(3e-6, 5e-12, 1e-10, 2e-10)},
     score_row=1e-7,
     predict_row=2e-6,
     start={"preprocess": 0.5, "train": 2.0, "predict": 1.5},
@@ -207,6 +207,23 @@ def test_the_command_line(calibrated: Path, tmp_path: Path, capsys: Any) -> None
 
 
 # ------------------------------------------------------------------ many workers
+
+
+def test_exact_training_shares_one_batch_among_as_many_workers_as_it_has_parts(
+    calibrated: Path, tmp_path: Path
+) -> None:
+    def told(**trainer: Any) -> Any:
+        options = {"epochs": 1, "batch_size": 64, **trainer}
+        config = data.config(str(tmp_path / "cache"), trainer=options)
+        return distcore.plan(config, data.table(), scale=Scale(16))["cost"]
+
+    exact, plain = told(exact=True, parts=8), told()
+    assert [each["workers"] for each in exact["workers"]] == [1, 2, 4, 8]
+    assert {each["rows_per_step"] for each in exact["workers"]} == {64}
+    assert "trainer.parts" in exact["why"]
+    assert [each["rows_per_step"] for each in plain["workers"]] == [64, 128, 256, 512, 1024]
+    assert plain["workers"][0]["communication"] == 0
+    assert plain["why"] == ""
 
 
 class Counted:

@@ -232,6 +232,7 @@ NETWORKS: Sequence[tuple[str, int, int, JSON, int]] = (
     ("number", 20, 10, {"type": "concat", "num_fc_layers": 3, "output_size": 768}, 1024),
     ("category", 8, 100, {"type": "concat", "num_fc_layers": 2, "output_size": 64}, 1024),
     ("category", 8, 10_000, {"type": "concat", "num_fc_layers": 2, "output_size": 64}, 1024),
+    ("category", 2, 200_000, {"type": "concat", "num_fc_layers": 2, "output_size": 64}, 1024),
 )
 """What is stepped: kind of the inputs, how many, distinct values, combiner, rows of a step."""
 
@@ -252,7 +253,7 @@ def _steps(folder: Path) -> tuple[dict[str, StepRates], float]:
             for trial in _trials(folder):
                 work = trial.work()
                 for each, function in ((work.train, trial.step), (work.forward, trial.forward)):
-                    rows.append([each.calls, each.flops, each.bytes])
+                    rows.append([each.calls, each.flops, each.bytes, each.far])
                     seconds.append(fastest(function, STEP_SECONDS / 2))
                 scored = fastest(trial.score, STEP_SECONDS / 4)
                 if work.rows == 1024:
@@ -273,7 +274,7 @@ def _trials(folder: Path) -> Iterator[Any]:
         table = (
             _numbers(4096, columns, 4)
             if kind == "number"
-            else _categories(max(4096, 3 * values), columns, values)
+            else _categories(max(4096, values), columns, values)
         )
         session = resolved_session(
             "plan", config_of(kind, columns, folder / "cache", combiner=combiner)
@@ -290,10 +291,10 @@ def _trials(folder: Path) -> Iterator[Any]:
 
 
 def fitted_rates(work: np.ndarray, seconds: np.ndarray) -> list[float]:
-    """Seconds a call, a multiplication and a byte, none below 0; the relative errors are least.
+    """Seconds of each kind of work (`StepRates`), none below 0; the relative errors are least.
 
     Args:
-        work: Calls, multiplications and bytes of each step: [n, 3].
+        work: How much of each kind each step does: [n, kinds].
         seconds: Of each: [n].
     """
     scaled = work / seconds[:, None]
@@ -347,15 +348,18 @@ class _Starts:
 
     def predict_row(self, read: Mapping[str, Any], steps: Mapping[str, StepRates]) -> float:
         """Processor seconds of decoding and writing a row, beyond reading and encoding it."""
-        rows = ROWS
-        data = self.folder / "many.predict.parquet"
-        pq.write_table(_numbers(rows, 2, 4), str(data))
-        words = ["predict", "-m", self.model, "--dataset", str(data), "--overwrite"]
-        where = ["-od", str(self.folder / "predicted")]
-        # What is under way at once takes as much for these rows as for any number of them.
-        seconds, self.memory["predict"] = _command([*words, *where])
-        spent = rows * 2 * read["parquet_value"]["number"]
-        return max(0.0, seconds - self.seconds["predict"] - spent) / rows
+        seconds = {}
+        for rows in (ROWS, 3 * ROWS):
+            data = self.folder / f"predict_{rows}.parquet"
+            pq.write_table(_numbers(rows, 2, 4), str(data))
+            words = ["predict", "-m", self.model, "--dataset", str(data), "--overwrite"]
+            where = ["-od", str(self.folder / "predicted")]
+            found = [_command([*words, *where]) for _ in range(2)]
+            seconds[rows] = min(spent for spent, _ in found)
+            # What is under way at once takes as much for these rows as for any number of them.
+            self.memory["predict"] = min(memory for _, memory in found)
+        reading = 2 * read["parquet_value"]["number"]
+        return max(0.0, (seconds[3 * ROWS] - seconds[ROWS]) / (2 * ROWS) - reading)
 
 
 def _command(words: Sequence[str]) -> tuple[float, int]:

@@ -22,11 +22,13 @@ AGAIN = "Measure again: distcore doctor --calibrate"
 
 @dataclass(frozen=True)
 class StepRates:
-    """Seconds a call of an operator, a multiplication or addition, and a byte moved, of a step."""
+    """Seconds of a step: a call of an operator, a multiplication or addition, a byte moved, and one
+    moved from far (`distcore_torch.training.counted.Work`)."""
 
     call: float
     flop: float
     byte: float
+    far: float
 
 
 @dataclass(frozen=True)

@@ -67,10 +67,13 @@ def estimated(
         _training(constants, rates, work, sample, dataset, training),
         _prediction(constants, rates, work, sample, dataset),
     ]
-    told = [] if scale is None else _workers(constants, rates, job, work, training, scale)
+    told = [] if scale is None else _workers(constants, rates, job, work, scale)
+    cut = scale is not None and bool(told) and told[-1]["workers"] < scale.workers
     return {
         "calibrated": True,
-        "why": "",
+        "why": "more workers than trainer.parts have nothing to do in exact training"
+        if cut
+        else "",
         "stages": [each for each in stages if each],
         "workers": told,
     }
@@ -78,7 +81,12 @@ def estimated(
 
 def seconds_of(work: Work, rates: StepRates) -> float:
     """Of operators."""
-    return work.calls * rates.call + work.flops * rates.flop + work.bytes * rates.byte
+    return work.calls * rates.call + _by_size(work, rates)
+
+
+def _by_size(work: Work, rates: StepRates) -> float:
+    """Without the calls."""
+    return work.flops * rates.flop + work.bytes * rates.byte + work.far * rates.far
 
 
 # ------------------------------------------------------------------ preprocessing
@@ -204,7 +212,6 @@ def _workers(
     rates: StepRates,
     job: TrainJob,
     work: StepWork,
-    training: JSON,
     scale: Scale,
 ) -> list[JSON]:
     """A row for 1, 2, 4, … workers."""
@@ -220,9 +227,7 @@ def _workers(
         # An exact run's global batch is shared by the workers; else each brings its own.
         share = 1 / workers if options.exact else 1.0
         rows = work.rows * (1 if options.exact else workers)
-        computing = work.train.calls * rates.call + share * (
-            work.train.flops * rates.flop + work.train.bytes * rates.byte
-        )
+        computing = work.train.calls * rates.call + share * _by_size(work.train, rates)
         seconds, talking = step_seconds(computing, traffic, constants, scale)
         found.append(
             {

@@ -11,6 +11,8 @@ from distcore_torch.sampler import LaneOrder, Lanes, Window, owned
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.exact.exchange import Shares
 from distcore_torch.training.plan import TrainPlan
+from distcore_torch.training.sentinel import accusation
+from distcore_torch.training.stragglers import slowest
 
 RANKS = 4096
 
@@ -69,3 +71,22 @@ def test_the_branches_of_exact_training_for_all_ranks() -> None:
         return calls(lambda: Shares(Rank(index=world - 1, world=world), world))
 
     assert of_one(4000) < 12 * of_one(400)
+
+
+def test_what_the_first_rank_says_of_all() -> None:
+    """Who is slowest, and who differs, among ten times as many ranks."""
+
+    def looked(world: int) -> int:
+        beats = [([0.0, 5.0, 20.0, 0.0, 0.0], each, "host") for each in range(world)]
+        beats[7] = ([0.0, 25.0, 0.0, 0.0, 0.0], 7, "host")
+        told = [{"changed": False, "where": [], "each": {"w": 1, "b": 2}} for _ in range(world)]
+        told[7]["each"] = {"w": 1, "b": 3}
+
+        def work() -> None:
+            slowest(beats)
+            assert "rank 7" in accusation(10, told)
+
+        return calls(work)
+
+    looked(10)
+    assert looked(4000) < 12 * looked(400)

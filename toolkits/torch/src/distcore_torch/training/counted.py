@@ -36,14 +36,20 @@ TABLE_READERS = ("index_select", "embedding", "index", "gather")
 """Operators that read some rows of their first tensor, so its size says nothing."""
 
 
+FAR_BYTES = 16 << 20
+"""Bytes of one operator from which on they are far."""
+
+
 @dataclass(frozen=True)
 class Work:
     """calls: of operators. flops: multiplications and additions of matrix products. bytes: of
-    tensors that operators read and wrote."""
+    tensors that operators read and wrote. far: the same of operators that go through so many bytes
+    at once that these come from memory, not from a processor's caches."""
 
     calls: int = 0
     flops: int = 0
     bytes: int = 0
+    far: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,8 +163,11 @@ class _Counting(TorchDispatchMode):
         self.made += sum(map(_bytes, fresh))
         count = flop_registry.get(func._overloadpacket)
         flops = count(*args, **(kwargs or {}), out_val=out) if count is not None else 0
-        work = self.work
-        self.work = Work(work.calls + 1, work.flops + int(flops), work.bytes + moved)
+        work, near = self.work, moved if moved < FAR_BYTES else 0
+        self.work = Work(
+            *(work.calls + 1, work.flops + int(flops)),
+            *(work.bytes + near, work.far + moved - near),
+        )
         return out
 
 
