@@ -84,6 +84,7 @@ def test_ranks_of_this_machine(place: Place) -> None:
 def test_without_it_and_for_what_never_began_nothing_is_written(place: Place) -> None:
     place.good("preprocess")
     assert place.run("train", "--set", "trainer.epochs=none", "--profile").code == 2
+    assert place.run("train", "--dataset", "nowhere.csv", "--profile").code == 2
     assert not list(place.folder.rglob("*.speedscope.json"))
 
 

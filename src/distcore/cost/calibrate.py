@@ -349,14 +349,14 @@ class _Starts:
     def predict_row(self, read: Mapping[str, Any], steps: Mapping[str, StepRates]) -> float:
         """Processor seconds of decoding and writing a row, beyond reading and encoding it."""
         seconds = {}
-        for rows in (ROWS, 3 * ROWS):
+        for rows in (3 * ROWS, ROWS):
             data = self.folder / f"predict_{rows}.parquet"
             pq.write_table(_numbers(rows, 2, 4), str(data))
             words = ["predict", "-m", self.model, "--dataset", str(data), "--overwrite"]
             where = ["-od", str(self.folder / "predicted")]
             found = [_command([*words, *where]) for _ in range(2)]
             seconds[rows] = min(spent for spent, _ in found)
-            # What is under way at once takes as much for these rows as for any number of them.
+            # What is under way at once takes about as much for the fewer rows as for any number.
             self.memory["predict"] = min(memory for _, memory in found)
         reading = 2 * read["parquet_value"]["number"]
         return max(0.0, (seconds[3 * ROWS] - seconds[ROWS]) / (2 * ROWS) - reading)

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import DataError
+from distcore_data.arrow import from_numpy
 
 if TYPE_CHECKING:
     from distcore_core.contracts import TrainJob
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from distcore_torch.training.counted import Trial
 
 
-MOST_MADE_UP = 4_000_000
+MOST_MADE_UP = 1_000_000
 """Values of a category beyond the sample's that a network is tried with."""
 
 
@@ -127,7 +129,7 @@ def _met(values: float, rows: int) -> float:
 
 def _made_up(count: int, like: pa.Array) -> pa.Array:
     """So many values that no other column has, of the type of another array."""
-    numbers = pc.cast(pa.array(range(min(count, MOST_MADE_UP))), pa.string())
+    numbers = pc.cast(from_numpy(np.arange(min(count, MOST_MADE_UP))), pa.string())
     marked = pc.binary_join_element_wise("\x1f", numbers, "")
     return (
         marked.dictionary_encode() if pa.types.is_dictionary(like.type) else marked.cast(like.type)

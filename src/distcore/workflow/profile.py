@@ -101,7 +101,7 @@ def profiled(command: str, wanted: bool = True) -> Iterator[None]:
     if not wanted:
         yield
         return
-    from distcore_core.errors import OtherRank
+    from distcore_core.errors import DistcoreError, OtherRank
     from distcore_data.temporaries import temporary_folder
 
     profile = Profile(command)
@@ -120,7 +120,10 @@ def profiled(command: str, wanted: bool = True) -> Iterator[None]:
             parts, processor = sampler.stop(), sampler.processor
             del os.environ[profiling.FOLDER]
             _current.remove(profile)
-            if profile.session is not None and not isinstance(ended, OtherRank | SystemExit):
+            # Input that is refused leaves everything as it was.
+            refused = isinstance(ended, DistcoreError) and ended.exit_code == 2
+            left = refused or isinstance(ended, OtherRank | SystemExit)
+            if profile.session is not None and not left:
                 others, theirs = profiling.of_processes(folder)
                 for stage, seconds in theirs.items():
                     processor[stage] += seconds
