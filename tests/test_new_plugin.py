@@ -149,7 +149,7 @@ def test_what_is_written_is_clean(written):
 @pytest.mark.parametrize(
     "roles",
     [
-        ["command", "config-upgrade"],
+        pytest.param(["command", "config-upgrade"], marks=pytest.mark.system),
         pytest.param(list(templates.roles()), marks=pytest.mark.slow),
     ],
 )
