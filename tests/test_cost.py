@@ -60,7 +60,7 @@ def test_constants_are_kept_for_this_machine_alone(
     monkeypatch.setattr(kept, "processors", lambda: 999)
     said = kept.load()
     assert isinstance(said, str)
-    assert "processors" in said
+    assert "another number of processors" in said
     assert "doctor --calibrate" in said
 
 

@@ -20,6 +20,16 @@ VERSION = 1
 AGAIN = "Measure again: distcore doctor --calibrate"
 
 
+CALLED = {
+    "node": "host",
+    "machine": "kind of processor",
+    "processors": "number of processors",
+    "torch": "version of torch",
+    "distcore": "version of distcore",
+}
+"""What the constants hold for, in words."""
+
+
 @dataclass(frozen=True)
 class StepRates:
     """Seconds of a step: a call of an operator, a multiplication or addition, a byte moved, and one
@@ -116,6 +126,7 @@ def load() -> Constants | str:
     here = machine()
     if document.get("version") != VERSION or document.get("machine") != here:
         then = document.get("machine", {})
-        differ = [name for name in here if then.get(name) != here[name]] or ["version"]
-        return f"not calibrated for this {' and '.join(differ)}: run `distcore doctor --calibrate`"
+        differ = [CALLED[name] for name in here if then.get(name) != here[name]]
+        which = " and ".join(differ) or "version of the constants"
+        return f"calibrated for another {which}: run `distcore doctor --calibrate` again"
     return Constants.from_json(document["constants"])
