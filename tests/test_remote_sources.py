@@ -236,7 +236,7 @@ def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeyp
     )
     assert path == "folder" or len(versions[0]) == len(versions[1])
     client.put_object(Bucket="bucket", Key=name, Body=versions[0])
-    copy = fetch._copy
+    copy = fetch.copy
 
     def copied(*arguments):
         if when == "after":
@@ -245,7 +245,7 @@ def test_an_object_that_is_replaced_while_it_is_fetched(bucket, scratch, monkeyp
         if when == "before":
             copy(*arguments)
 
-    monkeypatch.setattr(fetch, "_copy", copied)
+    monkeypatch.setattr(fetch, "copy", copied)
     with pytest.raises(
         DataError, match=r"(data\.csv|a\.parquet).*changed while it was being fetched"
     ):

@@ -1,5 +1,5 @@
-"""What people are told about a disk: that it is full, that a folder may not be written, how many
-bytes there are."""
+"""What people are told about a disk: that it is full or failing, that a folder may not be written,
+how many bytes there are."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from distcore_core.errors import CacheError, DistcoreError, UserError
+from distcore_core.errors import CacheError, DataError, DistcoreError, UserError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
+UNREADABLE = frozenset({errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.ENXIO, errno.ENODEV})
 
 
 @contextmanager
@@ -64,6 +65,21 @@ def storage_error(
         f"Writing {what} into {os.fspath(folder)} failed: {error}. "
         f"Nothing that was there before was changed. Look at that path, or {advice}."
     )
+
+
+@contextmanager
+def readable(shown: str) -> Iterator[None]:
+    """The block reads a dataset, which the user calls `shown`. Raises DataError if its disk cannot;
+    other errors pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        raise DataError(
+            f"{shown}: the system cannot read it ({os.strerror(error.errno)}). Its disk, or the "
+            "network that it comes through, may be failing: copy it elsewhere, and give the copy."
+        ) from error
 
 
 def room(folder: str | os.PathLike[str]) -> str:

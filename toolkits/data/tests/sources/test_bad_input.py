@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import pickle
 import shutil
@@ -14,9 +16,11 @@ import pyarrow.feather
 import pyarrow.parquet
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from distcore_core.errors import DataError
 from distcore_data.sources import plaintext
+from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.registry import DelimitedOptions, column_names, open_source, sample
 
 AB = {"a": "number", "b": "category"}
@@ -163,6 +167,22 @@ def test_damaged_gz_leaves_no_scratch(refused, put, tmp_path):
     packed = gzip.compress(("a,b\n" + ROWS).encode())
     refused(put(packed[:-6], "data.csv.gz"), scratch=tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
+def test_what_follows_a_stream_is_another_or_damage(refused, read, put, pack):
+    """Parallel packers write many streams; Python's own readers of bzip2 and xz would end at a
+    damaged one without a word, and the rows behind it would be missing."""
+    first, second = pack(b"a,b\n1,x\n"), pack(b"2,y\n")
+    assert read(put(first + second), AB)["b"] == ["x", "y"]
+    damaged = bytes([second[0] ^ 1]) + second[1:]
+    for rest in (damaged, second[: len(second) // 2], b"junk"):
+        assert "damaged or cut short" in refused(put(first + rest))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_zero_bytes_behind_the_last_stream_are_no_damage(read, put, pack):
+    assert read(put(pack(b"a,b\n1,x\n") + bytes(8)), AB)["b"] == ["x"]
 
 
 def test_unknown_format(refused, put):
@@ -338,7 +358,7 @@ def test_a_missing_value_may_have_blanks_around_it_where_a_number_may(tmp_path):
 
 
 def test_a_gzip_that_unpacks_to_much_more_than_rows_do(put, tmp_path, monkeypatch):
-    monkeypatch.setattr("distcore_data.sources.fetch.UNSUSPICIOUS", 1 << 20)
+    monkeypatch.setattr("distcore_data.sources.unpacking.UNSUSPICIOUS", 1 << 20)
     path = put(gzip.compress(b"x,y\n" + b"0,0\n" * (16 << 20)), "bomb.csv.gz")
     with pytest.raises(
         DataError, match=r"bomb\.csv\.gz: it unpacks to more than 200 times its size"
@@ -409,3 +429,46 @@ def test_a_name_that_is_not_utf8(tmp_path, suffix):
         [1.0, 2.0]
     ]
     source.close()
+
+
+def test_whole_numbers_that_a_float_does_not_tell_apart(refused, read, put):
+    """Arrow reads JSON's whole numbers beyond 64 bits, and those beside a fraction, as floats: two
+    keys became one category without a word."""
+    lines = '{"a": 1, "b": 9007199254740993}\n' * 50
+    far = '{"a": 1, "b": 3}\n' * 50 + '{"a": 1, "b": 99999999999999999999999999991}\n'
+    message = refused(put(far, "data.jsonl"))
+    assert "data.jsonl, line 51, column 'b': 1e+29 is read as a float" in message
+    assert "Write the column as strings" in message
+    assert "line 1, column 'b'" in refused(put(lines + '{"a": 1, "b": 0.5}\n', "data.jsonl"))
+    assert set(read(put(lines, "data.jsonl"), AB)["b"]) == {"9007199254740993"}
+    assert read(put(far, "data.jsonl"), {"b": "number"})["b"][-1] == 1e29
+
+
+@pytest.mark.parametrize("value", [2**63, 10**29])
+def test_whole_numbers_beyond_64_bits(refused, put, value):
+    text = f'[{{"a": 1, "b": {value}}}]'
+    for dataset in (put(text, "data.json"), {"a": [1], "b": [value]}):
+        assert "column 'b': it holds a whole number beyond 64 bits" in refused(dataset)
+
+
+def test_what_is_no_file(refused, put, tmp_path):
+    """A pipe is gone after the first of several reads, or never begins."""
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/null")):
+        assert "a pipe or a device" in refused(path)
+    assert "Give --dataset -" in refused(pipe)
+    (tmp_path / "round.csv").symlink_to("round.csv")
+    assert "it cannot be opened (Too many levels" in refused(tmp_path / "round.csv")
+    (tmp_path / "far.csv").symlink_to("away.csv")
+    assert "far.csv: it is a link to away.csv, which is not there" in refused(tmp_path / "far.csv")
+    assert "it cannot be opened (File name too long)" in refused(tmp_path / ("x" * 300))
+
+
+def test_a_disk_that_fails(refused):
+    """The system answers a read of the first byte here as it does for a broken disk."""
+    assert "/proc/self/mem: the system cannot read it (Input/output error)" in refused(
+        "/proc/self/mem"
+    )
+    with pytest.raises(DataError, match="mem: the system cannot read it"):
+        DataFile.at("/proc/self/mem", "mem").read(0, 8)

@@ -49,9 +49,9 @@ class Json(NamedTuple):
 
     def open(self, given: Given, raw: Mapping[str, str]) -> Source:
         from distcore_data.sources.datafile import DataFile, watched
-        from distcore_data.sources.fetch import unpacked
         from distcore_data.sources.held import HeldSource
         from distcore_data.sources.jsonlines import JsonSource, document_table, is_document
+        from distcore_data.sources.unpacking import unpacked
 
         file, nulls = DataFile.given(given.local, given.shown), given.options.null_values
         with watched([file]):
@@ -101,7 +101,7 @@ class Feather(NamedTuple):
     def open(self, given: Given, raw: Mapping[str, str]) -> Source:
         from distcore_data.sources.datafile import DataFile, watched
         from distcore_data.sources.feather import FeatherSource
-        from distcore_data.sources.fetch import unpacked
+        from distcore_data.sources.unpacking import unpacked
 
         file = DataFile.given(given.local, given.shown)
         with watched([file]):

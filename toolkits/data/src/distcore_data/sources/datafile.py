@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import SourceBase
 from distcore_core.errors import DataError
+from distcore_data.os_errors import readable
 from distcore_data.sources.digests import file_digest
 
 TICK = 0.02
@@ -103,7 +104,8 @@ class DataFile:
         before = _state(self.path)
         self._compare(before)
         try:
-            yield
+            with readable(self.shown):
+                yield
         except Exception:
             self._compare(_state(self.path), before)
             raise

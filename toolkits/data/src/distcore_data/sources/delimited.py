@@ -23,8 +23,9 @@ from distcore_data.sources.diagnosis import read_carefully
 from distcore_data.sources.dialect import Dialect, find_dialect
 from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.encoding import as_utf8, refuse_binary
-from distcore_data.sources.fetch import Workplace, unpacked
+from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.options import DelimitedOptions
+from distcore_data.sources.unpacking import unpacked
 from distcore_data.sources.values import TYPES, finite, typed
 
 HEAD = 1 << 16

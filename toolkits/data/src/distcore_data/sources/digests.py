@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 import xxhash
 
+from distcore_data.os_errors import readable
 from distcore_data.sources.values import is_text
 
 PIECE = 1 << 18
@@ -24,7 +26,7 @@ def file_digest(path: str | Path) -> str:
     hasher = xxhash.xxh3_128()
     piece = bytearray(PIECE)
     view = memoryview(piece)
-    with open(path, "rb", buffering=0) as file:
+    with readable(os.fspath(path)), open(path, "rb", buffering=0) as file:
         while size := file.readinto(piece):
             hasher.update(view[:size])
     return hasher.hexdigest()

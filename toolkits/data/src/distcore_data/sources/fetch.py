@@ -1,19 +1,16 @@
-"""Bring a dataset's files to where they can be mapped: download, unpack, and turn other encodings
-into UTF-8.
+"""Bring a dataset's files to this machine's disk: paths, downloads, and copies that leave room to
+others.
 
 What is made lies in one fresh folder under `scratch`, which `Workplace.close` removes.
 """
 
 from __future__ import annotations
 
-import bz2
 import difflib
-import gzip
-import lzma
 import os
 import shutil
+import stat
 import tempfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,25 +19,12 @@ from distcore_core.errors import DataError
 from distcore_data.os_errors import FULL, human_bytes, room
 
 PIECE = 1 << 22
-MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
 MOST_RATIO = 200
 """Times its size that a compressed file of rows unpacks to at most: text gives 3 to 30, and
 zeros 1,000."""
 
-UNSUSPICIOUS = 1 << 30
-"""Bytes that any file may unpack to."""
-
 KEPT_FREE = 512 << 20
 """Bytes of the disk (of a small one a twentieth) that are left to others."""
-
-DAMAGED = (
-    EOFError,
-    MemoryError,
-    OSError,
-    ValueError,
-    zlib.error,
-    lzma.LZMAError,
-)  # Arrow's errors are OSError or ValueError
 
 
 class Workplace:
@@ -87,17 +71,43 @@ def local_path(dataset: str | os.PathLike[str]) -> Path:
 
 def existing(path: Path) -> Path:
     """The path itself. Raises DataError with the nearest name in its folder when there is no
-    such file."""
-    if path.exists():
-        return path
-    parent = path.parent
-    if not parent.is_dir():
+    such file, and for what is neither a file nor a folder."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError as error:
+        raise _not_there(path) from error
+    except (OSError, ValueError) as error:  # a name that no file can have, links in a circle
+        reason = getattr(error, "strerror", None) or str(error)
         raise DataError(
+            f"{_ended(str(path))}: it cannot be opened ({reason}). Correct the dataset's path."
+        ) from error
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise DataError(
+            f"{path}: this is a pipe or a device, and a dataset is read more than once. Give "
+            "--dataset - and pipe the rows in, or write them to a file."
+        )
+    return path
+
+
+def _not_there(path: Path) -> DataError:
+    """What to say of a path that nothing has."""
+    parent = path.parent
+    if path.is_symlink():
+        return DataError(
+            f"{path}: it is a link to {os.readlink(path)}, which is not there. Correct the link, "
+            "or the dataset's path."
+        )
+    if not parent.is_dir():
+        return DataError(
             f"{path}: no such file, and no folder {parent}. Correct the dataset's path."
         )
     near = difflib.get_close_matches(path.name, os.listdir(parent), n=1)
     hint = f"Did you mean {parent / near[0]}?" if near else "Correct the dataset's path."
-    raise DataError(f"{path}: no such file. {hint}")
+    return DataError(f"{path}: no such file. {hint}")
+
+
+def _ended(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:200]}…"
 
 
 def download(
@@ -151,7 +161,7 @@ def _fetch(filesystem: Any, file: str, target: Path, shown: str) -> None:
     of both."""
     before = _version(filesystem, file)
     try:
-        _copy(lambda: filesystem.open(file, "rb"), target, shown)
+        copy(lambda: filesystem.open(file, "rb"), target, shown)
     except DataError:
         raise
     except Exception as error:  # also what a filesystem raises that noticed by itself
@@ -219,7 +229,7 @@ def _remote_files(filesystem: Any, path: str, shown: str) -> tuple[list[str], st
     return files, root
 
 
-def _copy(
+def copy(
     opened: Callable[[], BinaryIO],
     target: Path,
     shown: str,
@@ -266,37 +276,3 @@ def _require_room(target: Path, wanted: int, written: int, shown: str) -> None:
             f"would leave {human_bytes(max(0, disk.free - wanted))} of {human_bytes(disk.total)} "
             "free. Make room, or point TMPDIR to a larger disk."
         )
-
-
-def compression_of(path: Path) -> str | None:
-    """gzip, zstd, bzip2 or xz, by the file's first bytes."""
-    with open(path, "rb") as file:
-        head = file.read(6)
-    return next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
-
-
-def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None) -> Path:
-    """The file itself, or, if it is compressed, its (first `limit` bytes of) content as a new
-    file."""
-    kind = compression_of(path)
-    if kind is None:
-        return path
-    target = place.path(path.stem)
-    try:
-        most = max(UNSUSPICIOUS, MOST_RATIO * path.stat().st_size)
-        _copy(lambda: _unpacker(kind, path), target, shown, limit, most)
-    except DAMAGED as error:
-        raise DataError(
-            f"{shown}: the {kind} data are damaged or cut short, {target.stat().st_size} bytes in "
-            f"({error}). Get the file again, or unpack it to see what is left."
-        ) from error
-    return target
-
-
-def _unpacker(kind: str, path: Path) -> Any:
-    if kind == "zstd":
-        import pyarrow as pa
-
-        return pa.CompressedInputStream(pa.OSFile(os.fsencode(path)), "zstd")
-    family: Any = {"gzip": gzip.GzipFile, "bzip2": bz2.BZ2File, "xz": lzma.LZMAFile}[kind]
-    return family(path, "rb")

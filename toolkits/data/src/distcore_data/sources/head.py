@@ -10,8 +10,9 @@ import pyarrow.csv as pacsv
 from distcore_core.errors import DataError
 from distcore_data.sources import ranges, records
 from distcore_data.sources.datafile import DataFile
-from distcore_data.sources.fetch import Workplace, unpacked
+from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.options import DelimitedOptions
+from distcore_data.sources.unpacking import unpacked
 
 
 def parquet_head(path: Path, shown: str, rows: int) -> pa.Table:

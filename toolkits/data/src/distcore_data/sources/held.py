@@ -12,9 +12,10 @@ import pyarrow as pa
 from distcore_core.contracts import Source
 from distcore_data.sources.datafile import DataFile, FileSource, watched
 from distcore_data.sources.digests import combined, file_digest
-from distcore_data.sources.fetch import Workplace, unpacked
+from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.formats import Given
 from distcore_data.sources.memory import FrameSource, as_table
+from distcore_data.sources.unpacking import unpacked
 
 
 class HeldSource(FileSource, FrameSource):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pajson
 import pyarrow.types as pt
 
@@ -29,6 +30,9 @@ from distcore_data.sources.tables import require_columns, require_readable, type
 
 DEEPEST = 256
 """Lists and objects inside of each other."""
+
+EXACT = 2.0**53
+"""From here on floats are further apart than whole numbers."""
 
 TYPING_BYTES = 1 << 24
 """Size of the ranges that are parsed for their types."""
@@ -132,7 +136,22 @@ class JsonPartition:
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, line and column."""
         table = parse(self.file, self.start, self.stop, pa.schema(list(self.types)))
+        for name, kind in self.raw:
+            if kind != "number":
+                self._refuse_rounded(name, table.column(name))
         return typed_batch(table, self.raw, self.null_values, self._place, {})
+
+    def _refuse_rounded(self, name: str, values: pa.ChunkedArray) -> None:
+        """Raise DataError for a float that may stand for several whole numbers: as categories
+        they would be one."""
+        if not pt.is_floating(values.type):
+            return
+        row = pc.index(pc.greater_equal(pc.abs(values), EXACT), True).as_py()
+        if row >= 0:
+            raise DataError(
+                f"{self._place(row)}, column {name!r}: {values[row]} is read as a float, which "
+                "does not tell whole numbers of that size apart. Write the column as strings."
+            )
 
     def _place(self, row: int) -> str:
         lines = memoryview(self.file.read(self.start, self.stop)).tobytes().split(b"\n")

@@ -68,12 +68,20 @@ def _table(dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
             table = pa.Table.from_batches([dataset])
         else:
             table = pa.RecordBatchReader.from_stream(dataset).read_all()
+    except OverflowError as error:
+        raise _too_large(SHOWN) from error
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
             f"{SHOWN}: {error}. Give every column values of one type, for instance with "
             "astype(str)."
         ) from error
     return table if columns is None else table.select(list(columns))
+
+
+def _too_large(where: str) -> DataError:
+    return DataError(
+        f"{where}: it holds a whole number beyond 64 bits. Give the column as strings or floats."
+    )
 
 
 def _validated(table: pa.Table) -> pa.Table:
@@ -99,6 +107,8 @@ def _from_mapping(columns: Mapping[str, Any]) -> pa.Table:
     for name, values in columns.items():
         try:
             arrays[name] = pa.array(values, from_pandas=True)
+        except OverflowError as error:
+            raise _too_large(f"{SHOWN}, column {name!r}") from error
         except (pa.ArrowException, TypeError) as error:
             raise DataError(
                 f"{SHOWN}, column {name!r}: {error}. Give the column values of one type."

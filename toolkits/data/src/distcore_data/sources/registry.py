@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from distcore_core.errors import DataError
 from distcore_core.registry.index import all_offers
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.os_errors import readable
 from distcore_data.roles import SOURCE
 from distcore_data.sources.fetch import (
     Workplace,
-    compression_of,
     download,
     existing,
     is_url,
@@ -33,6 +33,7 @@ from distcore_data.sources.fetch import (
 )
 from distcore_data.sources.formats import HEAD_BYTES, DataFormat, Given
 from distcore_data.sources.options import NULL_VALUES, DelimitedOptions
+from distcore_data.sources.unpacking import compression_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,8 +83,9 @@ def open_source(
         )
     plugins, place = plugins or environment_plugins(), Workplace(scratch)
     try:
-        found, given = _given(dataset, format, options, place, storage_options, plugins)
-        return found.open(given, raw)
+        with readable(_shown(dataset)):
+            found, given = _given(dataset, format, options, place, storage_options, plugins)
+            return found.open(given, raw)
     except BaseException:
         place.close()
         raise
@@ -130,10 +132,11 @@ def sample(
     """
     place = Workplace(scratch)
     try:
-        found, given = _given(
-            dataset, format, options, place, storage_options, plugins or environment_plugins()
-        )
-        return found.sample(given, rows)
+        with readable(_shown(dataset)):
+            found, given = _given(
+                dataset, format, options, place, storage_options, plugins or environment_plugins()
+            )
+            return found.sample(given, rows)
     finally:
         place.close()
 

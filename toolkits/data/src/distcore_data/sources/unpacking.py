@@ -1,0 +1,109 @@
+"""Compressed files: what they are by their first bytes, and their content as a file.
+
+Whatever is left of a damaged file never passes for the whole of it, and no file fills a disk.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from distcore_core.errors import DataError
+from distcore_data.sources.fetch import MOST_RATIO, PIECE, Workplace, copy
+
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+UNSUSPICIOUS = 1 << 30
+"""Bytes that any file may unpack to."""
+
+DAMAGED = (
+    EOFError,
+    MemoryError,
+    OSError,
+    ValueError,
+    zlib.error,
+    lzma.LZMAError,
+)  # Arrow's errors are OSError or ValueError
+
+
+def compression_of(path: Path) -> str | None:
+    """gzip, zstd, bzip2 or xz, by the file's first bytes."""
+    with open(path, "rb") as file:
+        head = file.read(6)
+    return next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+
+
+def unpacked(path: Path, shown: str, place: Workplace, limit: int | None = None) -> Path:
+    """The file itself, or, if it is compressed, its (first `limit` bytes of) content as a new
+    file."""
+    kind = compression_of(path)
+    if kind is None:
+        return path
+    target = place.path(path.stem)
+    try:
+        most = max(UNSUSPICIOUS, MOST_RATIO * path.stat().st_size)
+        copy(lambda: _unpacker(kind, path), target, shown, limit, most)
+    except DAMAGED as error:
+        raise DataError(
+            f"{shown}: the {kind} data are damaged or cut short, {target.stat().st_size} bytes in "
+            f"({error}). Get the file again, or unpack it to see what is left."
+        ) from error
+    return target
+
+
+def _unpacker(kind: str, path: Path) -> Any:
+    if kind == "zstd":
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(pa.OSFile(os.fsencode(path)), "zstd")
+    if kind == "gzip":
+        return gzip.GzipFile(path, "rb")
+    return Streams(path, {"bzip2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}[kind])
+
+
+class Streams:
+    """bzip2 or xz streams, one behind another, as parallel packers write them.
+
+    Python's own readers take whatever follows a stream and does not begin as another for the end of
+    the file: one damaged bit there, and the rows behind it would be missing without a word.
+    """
+
+    def __init__(self, path: Path, begin: Callable[[], Any]) -> None:
+        self._begin, self._stream = begin, begin()
+        self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, most: int) -> bytes:
+        """At most that many bytes, none at the end. Raises as the decompressor does, EOFError for
+        a stream that is cut."""
+        while most > 0:
+            packed = b""
+            if self._stream.eof:
+                packed = self._behind()
+                if not packed:
+                    return b""
+                self._stream = self._begin()
+            elif self._stream.needs_input:
+                packed = self._file.read(PIECE)
+                if not packed:
+                    raise EOFError("it ends within a stream")
+            if unpacked := self._stream.decompress(packed, most):
+                return bytes(unpacked)
+        return b""
+
+    def _behind(self) -> bytes:
+        """What follows a stream, without the zero bytes that may fill up a file."""
+        rest = self._stream.unused_data.lstrip(b"\0")
+        while not rest and (piece := self._file.read(PIECE)):
+            rest = piece.lstrip(b"\0")
+        return bytes(rest)
