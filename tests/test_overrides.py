@@ -175,13 +175,43 @@ def test_a_mistyped_config_is_told_with_the_nearest(
     )
 
 
-def test_nothing_on_standard_input(place: Path) -> None:
-    words = [sys.executable, "-m", "distcore", "plan", "config.yaml", "-"]
-    done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False
-    )
+def piped(text: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command that gets the text through standard input."""
+    command = [sys.executable, "-m", "distcore", *words]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.parametrize("given", ["</dev/null", "<&-"])
+def test_nothing_on_standard_input(place: Path, given: str) -> None:
+    command = f"exec {sys.executable} -m distcore plan config.yaml - {given}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=100)
     assert done.returncode == 2
     assert "and nothing came" in done.stderr
+
+
+def test_the_cache_of_standard_input_is_there_when_the_command_has_ended(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lay beside the copy, which goes with the command."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "home"))
+    rows, words = Path("penguins.csv").read_text(), ("preprocess", "config.yaml", "-")
+    first, again = piped(rows, *words), piped(rows, *words, "--data_format", "csv")
+    where = Path(first.stdout.strip())
+    assert where.parent == place / "home" / "distcore", first.stderr
+    assert (where / "manifest.json").is_file()
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+    odd = piped(rows, *words, "--data_format", "../../x")
+    assert "Unknown data format '../../x'" in odd.stderr
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_that_is_closed(place: Path, closed: str) -> None:
+    """As a daemon's are: nothing of ours may get its number, and nobody asks whether it is a
+    terminal."""
+    command = f"exec {sys.executable} -m distcore preprocess config.yaml penguins.csv {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert list(place.glob(".distcore_cache/*/manifest.json"))
 
 
 # ------------------------------------------------------------------ the environment

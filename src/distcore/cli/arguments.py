@@ -53,7 +53,7 @@ def dataset_of(arguments: Namespace) -> Any:
         return arguments.dataset
     from distcore.cli.standard_input import spooled
 
-    return spooled(arguments.data_format)
+    return spooled()
 
 
 def skips_of(arguments: Namespace) -> frozenset[str]:

@@ -11,11 +11,8 @@ from contextlib import ExitStack
 from distcore_core.errors import UserError
 
 
-def spooled(data_format: str | None) -> str:
+def spooled() -> str:
     """The path of a copy of standard input, which lies there until this process ends.
-
-    Args:
-        data_format: What the user says it is; None or "auto" looks at its first bytes.
 
     Raises:
         UserError: Nothing comes, or standard input is a terminal.
@@ -31,8 +28,7 @@ def spooled(data_format: str | None) -> str:
     head = source.read(1 << 16)
     if not head:
         raise UserError("--dataset - reads standard input, and nothing came. Pipe data into it.")
-    suffix = data_format if data_format not in (None, "auto") else format_of(head)
-    path = folder / f"stdin.{suffix}"
+    path = folder / f"stdin.{format_of(head)}"
     with path.open("wb") as target:
         target.write(head)
         shutil.copyfileobj(source, target, 1 << 20)

@@ -13,7 +13,7 @@ from distcore_core.contracts import SPLITS, Partition, Source, SourceBase
 from distcore_core.errors import DataError, UserError
 from distcore_data.blame import BadRow
 from distcore_data.roles import OWN
-from distcore_data.temporaries import temporary_folder
+from distcore_data.temporaries import is_temporary, temporary_folder
 
 if TYPE_CHECKING:
     from distcore_core.registry.index import Encoder
@@ -136,9 +136,13 @@ class Data:
         return self.dataset if self.dataset is not None else self.training_set
 
     def cache_root(self) -> str:
-        """Beside the dataset; for a frame or a URL, the user's cache folder."""
+        """Beside the dataset; for a frame, a URL or standard input, the user's cache folder."""
         first = self.first()
-        if isinstance(first, str | os.PathLike) and "://" not in os.fspath(first):
+        if (
+            isinstance(first, str | os.PathLike)
+            and "://" not in os.fspath(first)
+            and not is_temporary(first)
+        ):
             path = Path(os.path.abspath(os.fspath(first)))
             while any(mark in path.name for mark in "*?["):
                 path = path.parent

@@ -58,6 +58,12 @@ def temporary_folder(what: str) -> Iterator[Path]:
         _remove(made)
 
 
+def is_temporary(path: str | os.PathLike[str]) -> bool:
+    """Whether a path lies in such a folder, and will be gone."""
+    place = os.path.relpath(os.path.abspath(path), tempfile.gettempdir())
+    return IN_SYSTEM.fullmatch(Path(place).parts[0]) is not None
+
+
 def _remove(folders: list[Path]) -> None:
     """Remove them, to the end also if ctrl-C comes meanwhile."""
     try:
