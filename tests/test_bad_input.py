@@ -431,6 +431,16 @@ def test_what_only_the_data_show_is_told_with_the_line_of_the_config(place):
     ), message
 
 
+def test_more_workers_than_lanes_are_refused_before_one_is_started(place, monkeypatch):
+    """A million processes were begun for a mistyped number, each to be told this."""
+    monkeypatch.setattr("distcore_local.backend.LocalBackend.run_group", None)
+    trainer = {"type": "data_parallel", "num_workers": 1_000_000}
+    place.write(place.config, config_with(backend={"type": "local", "trainer": trainer}))
+    place.good("preprocess")
+    message = place.refused("train")
+    assert re.search(r"backend\.loader\.lanes: \d+ lanes cannot be shared by 1000000", message)
+
+
 def test_every_mistake_is_told_at_once(place):
     place.write(
         place.config,

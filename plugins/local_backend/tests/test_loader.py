@@ -400,6 +400,17 @@ def test_more_workers_than_lanes():
         make(TableReader(10), 2, rank=0, world=5, lanes=4)
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_batch_beyond_all_bounds_takes_the_memory_of_the_rows_that_are_there(shuffle):
+    reader = TableReader(100)
+    whole = make(reader, 100, shuffle=shuffle)
+    beyond = make(reader, 10**20, shuffle=shuffle)
+    assert beyond.steps == 1
+    assert [each.tolist() for each in positions(beyond)] == [
+        each.tolist() for each in positions(whole)
+    ]
+
+
 def test_a_column_that_is_not_in_the_cache():
     with pytest.raises(CacheError, match="no column 'age'; it has words, row"):
         make(TableReader(10), 2, columns=("row", "age"))

@@ -59,6 +59,8 @@ class PackedLoader:
     def __init__(self, request: LoadRequest, options: LoaderOptions) -> None:
         self._request, self._options = request, options
         self._lanes = Lanes(request.reader.rows(request.split), options.lanes)
+        # One beyond the split's rows is all of them: memory is for rows that are there.
+        self._batch_size = min(request.batch_size, max(1, self._lanes.rows))
         self._mine = owned(request.rank, options.lanes, request.parts)
         self._layout = _layout(request)
         self._row_bytes = max(1, 4 * self._layout.words + self._ragged_bytes())
@@ -71,7 +73,7 @@ class PackedLoader:
     @property
     def steps(self) -> int:
         """Global batches of an epoch."""
-        return self._lanes.steps(self._request.batch_size)
+        return self._lanes.steps(self._batch_size)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """This rank's part of global batches start, start + 1, … of the epoch; a part may have
@@ -96,11 +98,11 @@ class PackedLoader:
     def _shuffled(self, epoch: int, start: int) -> Generator[Piece, None, None]:
         request, options = self._request, self._options
         window = Window.of(options.window_size_bytes, self._row_bytes, options.lanes)
-        share = -(-request.batch_size * len(self._mine) // options.lanes)
+        share = -(-self._batch_size * len(self._mine) // options.lanes)
         deal = Deal(
             self._lanes,
             self._mine,
-            request.batch_size,
+            self._batch_size,
             request.seed,
             window,
             self._layout.words,
@@ -147,11 +149,11 @@ class PackedLoader:
         over them."""
         keep = (self._options.fully_executed is True or self._passes > 0) and self._fits_memory()
         self._passes += 1
-        count = self._steps_in_piece(self._request.batch_size)
+        count = self._steps_in_piece(self._batch_size)
         begin = start - start % count
         if not self._kept:
             self._request.reader.expect(
-                self._request.split, begin * self._request.batch_size, self._lanes.rows
+                self._request.split, begin * self._batch_size, self._lanes.rows
             )
         for first in range(begin, self.steps, count):
             piece = self._kept.get(first) or self._read_piece(first, min(first + count, self.steps))
@@ -163,7 +165,7 @@ class PackedLoader:
     def _read_piece(self, first: int, last: int) -> Piece:
         """Our part of the in-order batches first, …, last - 1: of each, an even share of its
         rows."""
-        rank, size, rows = self._request.rank, self._request.batch_size, self._lanes.rows
+        rank, size, rows = self._request.rank, self._batch_size, self._lanes.rows
         begin, end = first * size, min(last * size, rows)
         store = MemoryStore(end - begin, self._layout)
         store.append(self._read(begin, end))

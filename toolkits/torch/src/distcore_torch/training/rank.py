@@ -58,7 +58,7 @@ def fit_rank(
         if job.initial_weights is not None:
             start_from(module, job.initial_weights)
         module.to(strategy.device)
-        loaders = _Loaders(job, reader, features, plan, strategy, plugins, stack)
+        loaders = _Loaders(job, reader, features, rank, str(strategy.device), plugins, stack)
         work = Work(
             module,
             features,
@@ -89,6 +89,16 @@ def fit_rank(
     return _written(job, features, reference, finished, plan) if rank.index == 0 else None
 
 
+def refuse_too_many(job: TrainJob, workers: int, plugins: Plugins) -> None:
+    """Raise what the last of so many ranks would meet when it asks for its rows, before any of
+    them is started."""
+    with ExitStack() as stack:
+        reader = stack.enter_context(open_cache(job.cache, plugins))
+        features = Features.of(job.config, plugins)
+        last = Rank(index=workers - 1, world=workers)
+        _Loaders(job, reader, features, last, "cpu", plugins, stack).make("train", workers)
+
+
 def _where_to_go_on(job: TrainJob) -> Path | None:
     """This run's own checkpoints (a worker group that was started again), else those it was told
     to resume."""
@@ -113,12 +123,12 @@ class _Loaders:
         job: TrainJob,
         reader: CacheReader,
         features: Features,
-        plan: TrainPlan,
-        strategy: Strategy,
+        rank: Rank,
+        device: str,
         plugins: Plugins,
         stack: ExitStack,
     ) -> None:
-        self.job, self.reader, self.strategy = job, reader, strategy
+        self.job, self.reader, self.rank, self.device = job, reader, rank, device
         options = train_options(job)
         self.parts = options.parts if options.exact else 0
         self.plugins, self.stack = plugins, stack
@@ -133,13 +143,11 @@ class _Loaders:
             batch_size=rows,
             seed=self.job.seed,
             rank=Rank(
-                index=self.strategy.rank.index,
-                world=self.strategy.rank.world,
-                local_rank=self.strategy.rank.local_rank,
+                index=self.rank.index, world=self.rank.world, local_rank=self.rank.local_rank
             ),
             shuffle=shuffle,
             parts=self.parts,
-            device=str(self.strategy.device),
+            device=self.device,
         )
         loader: Loader = self.plugins.make(
             LOADER, self.job.loader.name, self.job.loader.options, request=request

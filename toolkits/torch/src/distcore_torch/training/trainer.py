@@ -154,8 +154,11 @@ class TorchTrainer(TrainerBase):
     def _run_gang(
         self, job: TrainJob, backend: Backend, workers: int, progress: Progress
     ) -> TrainResult | None:
+        from distcore_core.registry.manager import Plugins
         from distcore_torch.training.progress_channel import FileProgressChannel
+        from distcore_torch.training.rank import refuse_too_many
 
+        refuse_too_many(job, workers, Plugins(job.plugins_block))
         fewest = self._given()[0]
         if fewest:
             job = replace(job, planned_workers=workers)
