@@ -17,8 +17,9 @@ import pytest
 from distcore.workflow import progress_view
 from distcore.workflow.progress_text import closing, line_of, round_line
 from distcore.workflow.progress_view import ProgressView
-from distcore.workflow.training_log import read_log, training_log
+from distcore.workflow.training_log import training_log
 from distcore_core.progress import Progress, Round, Stage
+from distcore_data.seals import read_lines
 
 ROOT = Path(__file__).parent.parent
 PENGUINS = ROOT / "examples" / "penguins"
@@ -168,7 +169,7 @@ def test_the_log_of_a_resumed_run_holds_each_round_once(tmp_path: Path) -> None:
             for evaluation in evaluations:
                 progress.tell(a_round(evaluation, 0.5, 0.5, 1))
         log.write_text(log.read_text() + '{"evaluation": 9, "st')
-    assert [each["evaluation"] for each in read_log(log)] == [1, 2, 3, 4]
+    assert [each["evaluation"] for each in read_lines(log)] == [1, 2, 3, 4]
 
 
 # ------------------------------------------------------------------ as people see it
@@ -200,7 +201,7 @@ def test_a_pipe_gets_a_line_an_epoch_and_the_report_last(tmp_path: Path) -> None
         for line in lines
         if re.match(r"epoch \d+/40   train loss [\d.]+   validation loss ", line)
     ]
-    log = read_log(tmp_path / "experiment_run" / "training_log.jsonl")
+    log = read_lines(tmp_path / "experiment_run" / "training_log.jsonl")
     assert len(epochs) == len(log) > 2
     assert [each["evaluation"] for each in log] == list(range(1, len(log) + 1))
     best = log[-1]["best_evaluation"]
@@ -221,7 +222,7 @@ def test_workers_of_a_group_tell_their_rounds(tmp_path: Path) -> None:
     done = subprocess.run(
         words(tmp_path, section), capture_output=True, text=True, timeout=300, check=True
     )
-    log = read_log(tmp_path / "experiment_run" / "training_log.jsonl")
+    log = read_lines(tmp_path / "experiment_run" / "training_log.jsonl")
     assert len(re.findall(r"(?m)^epoch ", done.stderr)) == len(log) > 2
     assert re.search(r"(?m)^stopped early at evaluation", done.stderr)
 

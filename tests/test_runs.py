@@ -4,6 +4,7 @@ between them."""
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -100,6 +101,34 @@ def test_compare_says_what_differs(
     assert "trainer.learning_rate" in page
     assert page.count("<svg") == 3
     HTMLParser().feed(page)
+
+
+@pytest.mark.parametrize("command", [["runs"], ["compare", "--output", "page.html"]])
+@pytest.mark.parametrize("name", ["training_log.jsonl", "test_statistics.json", "description.json"])
+def test_what_was_changed_is_told_and_not_shown(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    command: list[str],
+    name: str,
+) -> None:
+    """One digit, and bytes that are no text: another score was listed without a word, or no run at
+    all."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("distcore"), "propagate", True)
+    first, second = (tmp_path / each for each in ("first", "second"))
+    for each in (first, second):
+        shutil.copytree(folder / "results" / "experiment_second", each)
+    changed = second / name
+    content = changed.read_bytes()
+    at = content.rindex(b"0.")
+    for damage in (content[:at] + b"9" + content[at + 1 :], b"\xff\n" + content):
+        changed.write_bytes(damage)
+        caplog.clear()
+        assert main([*command, *([str(first), str(second)] if command[1:] else ["."])]) == 0
+        assert f"{name}" in caplog.text
+        assert "was changed after it was written" in caplog.text
 
 
 def test_a_search_is_compared_by_its_trials(

@@ -1,17 +1,17 @@
-"""training_log.jsonl: a line of JSON an evaluation round, written while the run goes on."""
+"""training_log.jsonl: a line of JSON an evaluation round, sealed, written while the run goes on."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from distcore_core.contracts import JSON, ResultsStore
+from distcore_core.contracts import ResultsStore
 from distcore_core.io.atomic import write_file
 from distcore_core.progress import Progress, Round
+from distcore_data.seals import read_lines, sealed
 
 NAME = "training_log.jsonl"
 
@@ -43,22 +43,6 @@ def training_log(
         progress.on_round.remove(writer.write)
 
 
-def read_log(path: Path) -> list[JSON]:
-    """The rounds of a log, in order; [] if there is none. A line that a kill cut short is left
-    out."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return [each for each in found if isinstance(each, dict)]
-
-
 class _Writer:
     """Appends; the first line drops what a resumed run does again. A full disk costs the log,
     not the run."""
@@ -72,11 +56,11 @@ class _Writer:
             return
         try:
             if not self._begun and self.path.exists():
-                kept = [each for each in read_log(self.path) if each.get("step", 0) < found.step]
-                write_file(self.path, "".join(json.dumps(each) + "\n" for each in kept).encode())
+                kept = [each for each in read_lines(self.path) if each["step"] < found.step]
+                write_file(self.path, b"".join(sealed(each, line=True) for each in kept))
             self._begun = True
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(found)) + "\n")
+            with self.path.open("ab") as file:
+                file.write(sealed(asdict(found), line=True))
         except OSError as error:
             self._failed = True
             log.warning("%s cannot be written and ends here: %s.", self.path, error.strerror)

@@ -3,21 +3,24 @@ there."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
-from distcore_data.seals import read_sealed
+from distcore_data.seals import read_lines, read_sealed
+from distcore_search.vouched import read_vouched
 
 DESCRIPTION, LOG, ENDED = "description.json", "training_log.jsonl", "ended.json"
 SEARCH = "hyperopt_statistics.json"
 TRAINING, TEST = "training_statistics.json", "test_statistics.json"
 DEPTH = 3
 """So many folders below the one that is named are looked into."""
+
+log = logging.getLogger("distcore")
 
 
 @dataclass(frozen=True)
@@ -107,16 +110,16 @@ def read_run(folder: Path, root: Path | None = None) -> Run:
     description = _read(folder / DESCRIPTION)
     ended = _read(folder / ENDED)
     state = _state(folder, ended)
-    log = read_log(folder / LOG)
+    rounds = read_lines(folder / LOG)
     name = folder.name if root is None or folder == root else str(folder.relative_to(root))
     return Run(
         name,
         folder,
         state,
         ended.get("error", "") if state == "failed" else "",
-        log,
-        trained_seconds(log),
-        _plain(folder / TEST),
+        rounds,
+        trained_seconds(rounds),
+        _read(folder / TEST, read_vouched),
         description.get("config", {}),
         description.get("data", {}).get("rows", {}),
         _read(folder / "trial.json").get("parameters", {}),
@@ -143,23 +146,6 @@ def _state(folder: Path, ended: JSON) -> str:
     return "finished" if whole else "stopped"
 
 
-def read_log(path: Path) -> list[JSON]:
-    """The rounds of training_log.jsonl; [] if there is none. A line that a kill cut short is
-    left out."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        try:
-            each = json.loads(line)
-        except ValueError:
-            continue
-        if (
-            isinstance(each, dict)
-            and {"step", "metrics", "split", "feature", "metric"} <= each.keys()
-        ):
-            found.append(each)
-    return found
-
-
 def trained_seconds(log: list[JSON]) -> float | None:
     """Of a run that was resumed, the time of each start together; None before the first round."""
     total, before = 0.0, 0.0
@@ -171,18 +157,13 @@ def trained_seconds(log: list[JSON]) -> float | None:
     return total + before if log else None
 
 
-def _read(path: Path) -> JSON:
-    """A sealed file; {} if it is absent or damaged."""
+def _read(path: Path, read: Callable[[Path, str], Any] = read_sealed) -> JSON:
+    """A file that is vouched for; {} if it is absent, and, with a warning, if it is damaged."""
     try:
-        found = read_sealed(path, "")
-    except (OSError, UserError, ValueError):
+        found = read(path, "It is left out.")
+    except FileNotFoundError:
         return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _plain(path: Path) -> JSON:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except UserError as error:
+        log.warning("%s", error)
         return {}
     return found if isinstance(found, dict) else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 import re
@@ -17,6 +18,8 @@ from typing import Any
 
 from distcore_core.contracts.values import JSON
 from distcore_core.errors import DistcoreError, UserError
+
+log = logging.getLogger("distcore")
 
 MOST_BYTES = 64 << 20
 """Bytes of a document that are read, unless whoever reads it says otherwise."""
@@ -171,6 +174,25 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     if len(content) > most_bytes:
         raise ValueError(_too_large(len(content), most_bytes))
     return content
+
+
+def read_lines(path: Path) -> list[JSON]:
+    """The documents of a file of sealed lines; [] if there is none. One that was changed is passed
+    over with a warning, a last one that a kill cut short (or that is being written) without."""
+    try:
+        content = read_bounded(path)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        log.warning("%s", damaged(path, error, "It is passed over."))
+        return []
+    found = []
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+        try:
+            found.append(unsealed(line + b"\n"))
+        except ValueError as error:
+            log.warning("%s", damaged(f"{path}, line {number},", error, "It is passed over."))
+    return found
 
 
 def damaged(where: object, error: Exception, advice: str) -> str:
