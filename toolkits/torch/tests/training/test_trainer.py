@@ -393,6 +393,9 @@ def test_float16_scales_its_loss_and_resumes_exactly(tmp_path):
     same(in_process(run), whole)
 
 
+COMBINER = {"type": "concat", "of_another_release": False}
+
+
 def test_what_may_change_on_resume_and_what_may_not():
     from distcore_core.contracts import PluginRef, TrainJob
     from distcore_data.cache import Cache
@@ -421,6 +424,7 @@ def test_what_may_change_on_resume_and_what_may_not():
         ours({"epochs": 9, "early_stop": -1}, extensions=[{"type": "x"}], backend={"a": 1}),
         "here",
     )
+    check_identity(ours(), ours({"brought_later": [], "and_this": None}, combiner=COMBINER), "here")
     for other, what in (
         (
             ours({"learning_rate": 0.2}),

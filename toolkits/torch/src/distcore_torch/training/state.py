@@ -138,17 +138,20 @@ def _differences(saved: Any, ours: Any, where: str) -> Iterator[str]:
         return
     old, new = _by_name(saved), _by_name(ours)
     if isinstance(old, dict) and isinstance(new, dict):
-        parts = (
-            (f"{where}.{name}" if where else name, name) for name in sorted({*old, *new}, key=str)
-        )
-        found = [
-            each
-            for part, name in parts
-            for each in _differences(old.get(name), new.get(name), part)
-        ]
-        yield from found or [f"{where} have another order"]
+        for name in sorted({*old, *new}, key=str):
+            if not _is_off({**old, **new}[name]) or (name in old and name in new):
+                part = f"{where}.{name}" if where else name
+                yield from _differences(old.get(name), new.get(name), part)
+        if isinstance(saved, list) and old.keys() == new.keys() and [*old] != [*new]:
+            yield f"{where} have another order"
     else:
         yield f"{where} was {_shown(saved)} and is {_shown(ours)}"
+
+
+def _is_off(value: Any) -> bool:
+    """Whether an option that another release does not have says nothing in this one: a release
+    that brings it must not end the runs that were begun before."""
+    return value is None or value is False or value in ([], {})
 
 
 def _by_name(value: Any) -> Any:
