@@ -287,3 +287,9 @@ def test_row_hashes_are_known_and_samples_have_their_proportion():
     assert chosen(1, rows, 1.0).all()
     assert not chosen(1, rows, 0.0).any()
     assert key_of(1, "sample") != key_of(1, "split")
+
+
+def test_numbers_beyond_the_seconds_that_fit_are_no_times():
+    """Milliseconds since 1970 were all the same time, so the split was by the order of the rows."""
+    assert parse_times([1_700_000_000, "1.5", -3]) == [17 * 10**17, 15 * 10**8, -3 * 10**9]
+    assert parse_times([1_700_000_000_000, "-1600000000000", 10**20]) == [None] * 3

@@ -107,6 +107,10 @@ class StratifySplitter(Splitter):
         return splits
 
 
+MOST_SECONDS = 9.2e9
+"""Whose nanoseconds an int64 holds: until 2261."""
+
+
 class DatetimeSplitter(Splitter):
     """The earliest rows train, then validation, then test: exact counts; rows of one time are taken
     in row order.
@@ -167,7 +171,8 @@ class DatetimeSplitter(Splitter):
                     if value is None
                     else f"{value!r} is no date that is understood"
                 )
-                + ". Write dates as 2026-11-21 or 2026-11-21 10:30:00 in every row."
+                + ". Write dates as 2026-11-21 or 2026-11-21 10:30:00, or seconds since 1970, in "
+                "every row."
             )
         return np.array([0 if each is None else each for each in parsed], np.int64)[codes]
 
@@ -192,8 +197,8 @@ def spread(
 
 
 def parse_times(values: Sequence[Any]) -> list[int | None]:
-    """Nanoseconds since 1970 of each text or number, None if it is no time. Numbers are taken as
-    they stand."""
+    """Nanoseconds since 1970 of each text or number, None if it is no time. Numbers are seconds
+    since 1970."""
     texts = pa.array([None if value is None else str(value) for value in values], pa.utf8())
     parsed = _parsed(texts)
     return parsed.to_pylist()
@@ -244,6 +249,9 @@ def _parsed(texts: pa.Array) -> pa.Array:
         plain = pc.match_substring_regex(texts, r"^[+-]?\d+(\.\d*)?$")
         spelled = pc.if_else(pc.and_(plain, result.is_null()), texts, pa.scalar(None, pa.utf8()))
         seconds = spelled.cast(pa.float64())
+        # Beyond them, as milliseconds since 1970 are, all times would be one.
+        held = pc.less(pc.abs(seconds), MOST_SECONDS)
+        seconds = pc.if_else(held, seconds, pa.scalar(None, pa.float64()))
         numbers = pc.coalesce(numbers, pc.multiply(seconds, 1e9).cast(pa.int64(), safe=False))
     return numbers
 
