@@ -64,6 +64,14 @@ def flipped(name):
     return lambda folder: flip(next(iter(sorted(folder.glob(name)))))
 
 
+def a_folder(name):
+    def change(run):
+        (run / name).unlink()
+        (run / name).mkdir()
+
+    return change
+
+
 def missing(name):
     return lambda folder: next(iter(sorted(folder.glob(name)))).unlink()
 
@@ -133,6 +141,14 @@ FILES = {
     "a bit of a checkpoint's state": (flipped("checkpoints/*/state.json"), "state.json is damaged"),
     "no manifest": (missing("checkpoints/*/manifest.json"), "manifest.json is damaged"),
     "a bit of the log": (flipped("training_log.jsonl"), "training_log.jsonl was changed"),
+    "a folder in the log's place": (
+        a_folder("training_log.jsonl"),
+        "training_log.jsonl cannot be read (Is a directory)",
+    ),
+    "a folder in the ledger's place": (
+        a_folder("ledger.jsonl"),
+        "ledger.jsonl cannot be read (Is a directory)",
+    ),
 }
 """What is done to a file of the results, and what must be said."""
 

@@ -178,6 +178,9 @@ def flaws_of(folder: Path) -> Iterator[str]:
         except FileNotFoundError:
             yield f"{folder / name} is missing."
             continue
+        except OSError as error:
+            yield f"{folder / name} cannot be read ({error.strerror})."
+            continue
         if (found.bytes, found.sha256) != (written["bytes"], written["sha256"]):
             yield (
                 f"{folder / name} was changed after it was written: its sha256 is not the one in "
@@ -191,7 +194,7 @@ def flaws_of(folder: Path) -> Iterator[str]:
 
 
 def _flaws_of_ledger(path: Path) -> Iterator[str]:
-    if path.exists():
+    if path.is_file():
         for flaw in read_ledger(path)[1]:
             yield f"{path}, line {flaw.line}, was changed after it was written ({flaw.why})."
 
