@@ -69,13 +69,24 @@ def open_source(
     storage_options: Mapping[str, Any] | None = None,
     plugins: Plugins | None = None,
 ) -> Source:
-    """Open a dataset for reading the columns in `raw`: name → "number", "category" or "string".
+    """Open a dataset for reading some of its columns.
 
-    Batches hold these columns in this order, as float64, dictionary<int32, utf8> or utf8, null if a
-    value is missing. scratch: folder for what must be downloaded or unpacked (default: the
-    system's); `close` removes it.
-    storage_options: for fsspec. plugins: whose formats are read (default: those of the
-    environment). Raises DataError naming file, line or row, and column; nothing is left behind.
+    Args:
+        dataset: A path, a URL or a frame, as above.
+        raw: The columns: name → "number", "category" or "string".
+        format: A member of the role `sources`, or Ludwig's word for one; None: by name and content.
+        scratch: Folder for what must be downloaded or unpacked; None: the system's.
+        options: How delimited text is written, and which spellings are missing values.
+        storage_options: For fsspec.
+        plugins: Whose formats are read; None: those of the environment.
+
+    Returns:
+        A source whose batches hold these columns in this order, as float64,
+        dictionary<int32, utf8> or utf8, null if a value is missing. `close` removes what was made
+        in scratch.
+
+    Raises:
+        DataError: Naming file, line or row, and column; nothing is left behind.
     """
     if not raw:
         raise DataError(
