@@ -457,6 +457,31 @@ def test_every_mistake_is_told_at_once(place):
     ]
 
 
+# ------------------------------------------------------------------ places of results
+
+
+def test_a_name_of_a_folder_that_is_too_long_is_told(place):
+    said = r"cannot be written to \S+: File name too long\. Give another "
+    message = place.refused("train", "--output_directory", "a" * 300)
+    assert re.search(said + "folder with --output_directory", message)
+
+
+def test_a_path_that_holds_nul_is_told_with_its_line(place):
+    config = (place.folder / place.config).read_text()
+    nul = 'backend: {type: local, cache_dir: "a\\0b"}'
+    place.write(place.config, config.replace("backend: local", nul))
+    assert "backend.cache_dir: no path holds a NUL character" in place.refused("train")
+
+
+def test_a_folder_in_place_of_the_ledger_is_told(place):
+    place.good("train")
+    ledger = place.results / "ledger.jsonl"
+    ledger.unlink()
+    ledger.mkdir()
+    message = place.refused("train", "--model_resume_path", place.results, code=1)
+    assert re.search(r"the ledger .* failed: .*Is a directory.*ledger\.jsonl", message)
+
+
 # ------------------------------------------------------------------ predict and evaluate
 
 

@@ -246,7 +246,9 @@ class Reader(DocumentUnderWay):
         """A folder, or the address of a store. One with a password is told by `_passwords`, with
         all others."""
         text = self.text(path, value)
-        if text is not None and not PASSWORD.match(text):
+        if text is not None and "\0" in text:
+            self.wrong(path, "no path holds a NUL character")
+        elif text is not None and not PASSWORD.match(text):
             try:
                 store_kind(text)
             except UserError as error:

@@ -57,12 +57,17 @@ def hyperopt(
 ) -> SearchOutcome:
     """Search the space of the config's `hyperopt` section.
 
-    model_resume_path: go on with the search in that folder: trials that ended are not repeated, one
-    that was interrupted goes on from its last checkpoint. resume: the same for
-    `<output_directory>/<experiment_name>_<model_name>`, if that holds a search. The other
-    arguments: see `train`. Raises ConfigError before anything is run if a value that could be tried
-    does not resolve, TrainingError if every trial failed, Stopped (a KeyboardInterrupt) after
-    ctrl-C or SIGTERM (the results so far are written).
+    Args:
+        config, dataset, …: As those of `train`.
+        model_resume_path: Go on with the search in that folder: trials that ended are not repeated,
+            one that was interrupted goes on from its last checkpoint.
+        resume: The same for `<output_directory>/<experiment_name>_<model_name>`, if that holds a
+            search.
+
+    Raises:
+        ConfigError: Before anything is run: a value that could be tried does not resolve.
+        TrainingError: Every trial failed.
+        Stopped: After ctrl-C or SIGTERM (a KeyboardInterrupt); the results so far are written.
     """
     data = picklable(Data(dataset, training_set, validation_set, test_set, data_format))
     output = folder_only(output_directory, "--output_directory", NO_BUCKET)

@@ -51,14 +51,20 @@ def check_place(folder: Path | str, credentials: Credentials | None = None) -> N
         with suppress(FileNotFoundError):  # which a bucket that can be read says
             Mirror.at(folder, credentials).store.read(STARTED)
         return
-    for each in (folder, *folder.parents):
-        if each.is_dir():
-            return
-        if each.exists():
-            raise UserError(
-                f"The results cannot be written to {folder}: {each} is a file. "
-                "Give another folder with --output_directory."
-            )
+    try:
+        for each in (folder, *folder.parents):
+            if each.is_dir():
+                return
+            if each.exists():
+                raise UserError(
+                    f"The results cannot be written to {folder}: {each} is a file. "
+                    "Give another folder with --output_directory."
+                )
+    except OSError as error:  # a name that is too long, a link to itself
+        raise UserError(
+            f"The results cannot be written to {folder}: {error.strerror}. "
+            "Give another folder with --output_directory."
+        ) from None
 
 
 @contextmanager
@@ -142,8 +148,8 @@ def fresh_folder(root: str | Path, experiment_name: str, model_name: str) -> Ite
             folder = next(each for each in chain([base], names) if _claimed(each, stack))
         except OSError as error:
             raise UserError(
-                f"The results cannot be written to {base.parent}: {error.strerror}. "
-                "Give another folder with --output_directory."
+                f"The results cannot be written to {base}: {error.strerror}. "
+                "Give another --output_directory, --experiment_name or --model_name."
             ) from error
         yield folder
 

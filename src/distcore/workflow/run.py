@@ -113,8 +113,14 @@ def experiment(
     skip: Collection[str] = frozenset(),
     view: str = "interactive",
 ) -> Outcome:
-    """Train, then evaluate and predict the test split; everything lies in one folder. Arguments:
-    see `train`."""
+    """Train, then evaluate and predict the test split; everything lies in one folder.
+
+    Args:
+        config, dataset, …: As those of `train`.
+
+    Raises:
+        DistcoreError: As `train`.
+    """
     return _train(TrainRequest(command="experiment", **locals()))
 
 
@@ -251,7 +257,14 @@ def preprocess(
     random_seed: int | None = None,
     view: str = "interactive",
 ) -> Cache:
-    """Build the cache of a dataset, or find it, and stop. Arguments: see `train`."""
+    """Build the cache of a dataset, or find it, and stop.
+
+    Args:
+        config, dataset, …: As those of `train`.
+
+    Raises:
+        DistcoreError: As `train`; a cache that was there is as it was.
+    """
     data = Data(dataset, training_set, validation_set, test_set, data_format)
     with (
         Stoppable(),
@@ -466,8 +479,15 @@ def plan(
     scale: Scale | None = None,
 ) -> JSON:
     """What `train` would run, where, through which plugins and why, and how long each stage takes.
-    Changes nothing. Arguments: see `train`; scale: numbers of workers to say the cost of a step
-    for (`distcore.cost.scale.Scale`)."""
+    Changes nothing.
+
+    Args:
+        config, dataset, …: As those of `train`.
+        scale: Numbers of workers to say the cost of a step for; None: none.
+
+    Raises:
+        DistcoreError: What `train` would raise before any work.
+    """
     from distcore.workflow.planning import plan as make_plan
 
     data = Data(dataset, training_set, validation_set, test_set, data_format)

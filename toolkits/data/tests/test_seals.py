@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 import tracemalloc
 
@@ -171,3 +172,9 @@ def test_numbers_of_too_many_digits_are_refused(number):
     with pytest.raises(ValueError, match=f"a number of {len(number)} digits"):
         parse_json(f'{{"a": [1, {number}], "b": "{"2" * 50}"}}')
     assert parse_json(f'{{"a": {"1" * 40}, "b": "{"2" * 50}"}}')["a"] == int("1" * 40)
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "description.json")
+    with pytest.raises(UserError, match=r"it is a pipe or a device.*Train again"):
+        read_sealed(tmp_path / "description.json", "Train again.")

@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +163,21 @@ def read_sealed(
         raise kind(damaged(path, error, advice)) from None
 
 
-def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a file. Raises ValueError if there are more than that, OSError as the system
-    gave it."""
+def read_bounded(path: Path, most_bytes: int = MOST_BYTES, *, pipe: bool = False) -> bytes:
+    """The bytes of a file.
+
+    Args:
+        path: The file.
+        most_bytes: More are refused before they are read.
+        pipe: Take a pipe too, which may never be written to.
+
+    Raises:
+        ValueError: There are more, or it is another kind of file.
+        OSError: As the system gave it.
+    """
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or pipe or stat.S_ISDIR(mode)):  # to open a folder tells its errno
+        raise ValueError("it is a pipe or a device")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:

@@ -71,7 +71,15 @@ class TableFormat:
         raise NotImplementedError
 
     def open(self, given: Given, raw: Mapping[str, str]) -> Source:
-        """The declared columns. Raises DataError as `table`, and if the file changes meanwhile."""
+        """The declared columns.
+
+        Args:
+            given: The file, and what the user said of it.
+            raw: {column: "number", "category" or "string"}.
+
+        Raises:
+            DataError: As `table`, and if the file changes meanwhile.
+        """
         original = DataFile.given(given.local, given.shown)
         with watched([original]):
             table = self._read(given)
@@ -79,7 +87,15 @@ class TableFormat:
         return HeldSource(table, kind, original, raw, given.options.null_values, given.place)
 
     def sample(self, given: Given, rows: int) -> pa.Table:
-        """The first rows."""
+        """The first rows.
+
+        Args:
+            given: The file, and what the user said of it.
+            rows: At most so many.
+
+        Raises:
+            DataError: As `table`.
+        """
         return self._read(given).slice(0, rows)
 
     def _read(self, given: Given) -> pa.Table:

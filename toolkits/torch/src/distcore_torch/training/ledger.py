@@ -76,11 +76,12 @@ class Ledger:
             is none.
 
         Raises:
-            CheckpointError: The file cannot be written.
+            CheckpointError: The file cannot be read or written.
         """
         kept: list[Entry] = []
         if step and self.path.exists():
-            entries, flaws = read_ledger(self.path)
+            with explained(self.path.parent, "the ledger", CheckpointError, advice=ADVICE):
+                entries, flaws = read_ledger(self.path)
             kept = [each for each in entries if each.step <= step]
             for flaw in flaws:
                 if not flaw.torn:

@@ -75,10 +75,13 @@ class Scores:
     ) -> None:
         """Add a batch.
 
-        outputs: {feature: output}, as `FeatureNetwork.output` describes: tensors or arrays, [B] or
-            [B, classes].
-        logits: what the loss is computed from; without them (not every model has any) no loss is
-            reported."""
+        Args:
+            outputs: {feature: output}, as `FeatureNetwork.output` describes: tensors or arrays, [B]
+                or [B, classes].
+            batch: With the targets.
+            logits: What the loss is computed from; without them (not every model has any) no loss
+                is reported.
+        """
         self.rows += batch.rows
         if not batch.rows:
             return
@@ -89,7 +92,12 @@ class Scores:
             each.add(outputs[each.name], target)
 
     def update_logits(self, logits: Mapping[str, torch.Tensor], batch: Batch) -> None:
-        """Add a batch of a torch model; [B] or [B, classes] for each output."""
+        """Add a batch of a torch model.
+
+        Args:
+            logits: {feature: [B] or [B, classes]}.
+            batch: With the targets.
+        """
         self.update(
             {each.name: each.output(logits[each.name]) for each in self.outputs}, batch, logits
         )
