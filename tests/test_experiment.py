@@ -267,6 +267,7 @@ print(distcore.load(outcome.directory).predict(relation).num_rows)
 """
 
 
+@pytest.mark.system
 def test_a_relation_of_duckdb(place):
     """In a process of its own: beside torch, duckdb ends with pages about what it calls leaks."""
     words = (str(place.folder / place.data), str(place.folder / "cache"), json.dumps(CONFIG))

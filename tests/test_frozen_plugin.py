@@ -58,6 +58,7 @@ def test_it_imports_only_what_is_declared():
     assert "distcore_core.plugin" in ours
 
 
+@pytest.mark.system
 def test_its_trainer_its_cache_format_and_its_feature_make_an_experiment(installed, tmp_path):
     told = compatibility.experiment(installed, tmp_path)
 

@@ -68,6 +68,7 @@ def site(place, distribution, tmp_path):
     return Site(place, distribution, tmp_path / "site")
 
 
+@pytest.mark.system
 def test_what_is_installed_and_not_locked_runs_no_byte(site, place):
     site.run("plugins", "lock", "--output", site.lock, locked=False, beside=place.folder)
     commands = (

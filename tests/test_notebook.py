@@ -59,6 +59,7 @@ outcome
 """
 
 
+@pytest.mark.system
 def test_results_show_themselves(folder: Path) -> None:
     cells = (
         "import distcore",

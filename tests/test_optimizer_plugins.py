@@ -82,6 +82,7 @@ def test_its_options_are_checked_by_line(place, site):
     assert "Share of the average that stays." in place.beside(site, "schema")
 
 
+@pytest.mark.system
 def test_what_the_config_blocks_offers_none(place, site, distribution, tmp_path):
     distribution(
         tmp_path / "site", "odd-signs", "raise RuntimeError", kind="optimizers", entry="signs"

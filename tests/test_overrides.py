@@ -118,6 +118,7 @@ def test_settings_are_checked_like_the_config(
     assert "--set traner.epochs: unknown option 'traner'; did you mean 'trainer'?" in message
 
 
+@pytest.mark.system
 def test_a_run_records_what_was_set(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = (place / "penguins.csv").read_bytes()
     words = [

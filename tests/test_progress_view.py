@@ -193,6 +193,7 @@ def words(tmp_path: Path, backend: str = "local") -> list[str]:
     ]
 
 
+@pytest.mark.system
 def test_a_pipe_gets_a_line_an_epoch_and_the_report_last(tmp_path: Path) -> None:
     done = subprocess.run(words(tmp_path), capture_output=True, text=True, timeout=300, check=True)
     lines = done.stderr.splitlines()
@@ -227,6 +228,7 @@ def test_workers_of_a_group_tell_their_rounds(tmp_path: Path) -> None:
     assert re.search(r"(?m)^stopped early at evaluation", done.stderr)
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
 def test_a_terminal_shows_rounds_under_the_bar_and_never_a_false_100_percent(
     tmp_path: Path,

@@ -26,6 +26,7 @@ def test_init_is_not_far_behind_lightgbm(name, most):
     assert table.distance(named(name), results, "init") < most
 
 
+@pytest.mark.system
 def test_a_process_tells_scores_seconds_and_memory():
     found = measured(named("iris"), "sklearn", 1, 1000)
     assert 0.8 < found["seeds"][0]["score"] <= 1.0

@@ -130,6 +130,7 @@ EVERYWHERE = (
 EVERYWHERE += ("drift, test", "Time and memory", "best evaluation")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_a_report_in_a_browser(tmp_path: Path, kind: str) -> None:
     config, table = example(kind)

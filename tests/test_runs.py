@@ -131,6 +131,7 @@ def test_what_was_changed_is_told_and_not_shown(
         assert "was changed after it was written" in caplog.text
 
 
+@pytest.mark.system
 def test_a_search_is_compared_by_its_trials(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,6 +111,7 @@ def key_of(place) -> set[str]:
     return {path.parent.name for path in (place.folder / ".distcore_cache").glob("*/manifest.json")}
 
 
+@pytest.mark.system
 def test_a_format_from_outside_is_read_listed_and_planned(place, installed, fixed):
     installed.reader()
     words = place.words("experiment", "--dataset", fixed)

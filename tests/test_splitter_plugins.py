@@ -66,6 +66,7 @@ def run(place, distribution, tmp_path):
     return partial(place.beside, tmp_path / "site")
 
 
+@pytest.mark.system
 def test_a_splitter_from_outside_splits_with_its_own_options(place, run, distribution, tmp_path):
     plain = (place.folder / place.config).read_text()
     place.write(place.config, plain + SPLIT % "O")

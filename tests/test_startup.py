@@ -140,6 +140,7 @@ def test_preprocessing_of_typed_formats_loads_no_pandas_either(tmp_path, kind) -
     assert not modules_after(code) & {"torch", "pandas"}
 
 
+@pytest.mark.system
 def test_a_local_experiment_loads_no_engine_and_no_compiler(tmp_path) -> None:
     code = preprocess_code(tmp_path).replace(
         "distcore.preprocess(config, dataset=data)",

@@ -90,6 +90,7 @@ def run(place, distribution, tmp_path):
     return partial(place.beside, tmp_path / "site", DATABASES=str(tmp_path))
 
 
+@pytest.mark.system
 def test_a_cache_and_results_lie_where_the_scheme_of_outside_says(place, run):
     config = (place.folder / place.config).read_text()
     place.write(
@@ -130,6 +131,7 @@ def test_two_stores_of_one_scheme_are_refused_by_both_names(place, run, distribu
     assert "another-memory" not in blocked
 
 
+@pytest.mark.system
 def test_a_store_that_the_config_blocks_offers_no_scheme(place, run, distribution, tmp_path):
     distribution(tmp_path / "site", "another-rows", STORE, kind="stores", entry="sqlite")
     config = (place.folder / place.config).read_text()

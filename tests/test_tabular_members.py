@@ -175,6 +175,7 @@ def install(site, name, entries):
     (site / f"{module}.py").write_text(PLUGIN)
 
 
+@pytest.mark.system
 def test_they_are_trained_saved_loaded_and_predict(place, run):
     run(*place.words("experiment"))
     config = json.loads((place.results / "description.json").read_text())["config"]
@@ -197,6 +198,7 @@ def test_they_are_trained_saved_loaded_and_predict(place, run):
     assert listed == {(f"tabular.{kind}", entry, "ok") for kind, entry in ENTRIES.items()}
 
 
+@pytest.mark.system
 def test_plan_and_results_name_who_offers_them(place, run):
     planned = json.loads(run("plan", "--config", place.config, "--dataset", place.data, "--json"))
     outside = {(f"tabular.{kind}", entry) for kind, entry in ENTRIES.items()}
@@ -214,6 +216,7 @@ def test_plan_and_results_name_who_offers_them(place, run):
     assert {each["version"] for each in of_waves} == {"1.0"}
 
 
+@pytest.mark.system
 def test_a_metric_takes_options(place, run):
     run(*place.words("experiment"))
     plain = json.loads((place.results / "test_statistics.json").read_text())["amount"]["bias"]

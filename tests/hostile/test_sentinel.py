@@ -71,6 +71,7 @@ def test_a_look_at_every_tenth_step_finds_whatever_left_a_trace(sweep, world):
     )
 
 
+@pytest.mark.system
 def test_no_checkpoint_after_the_flip_counts(tmp_path):
     """The run goes on from the last one before, to the undisturbed bits."""
     more = {"steps_per_checkpoint": 4, "ledger_steps": 1}

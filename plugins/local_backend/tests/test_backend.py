@@ -34,6 +34,7 @@ def test_an_exit_code_is_told_and_handlers_are_put_back():
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@pytest.mark.system
 def test_threads_are_shared_out_or_given():
     shared = max(1, machine.cpus() // 2)
     assert (

@@ -53,6 +53,7 @@ def searched(folder):
     return [(each.number, each.params, each.values) for each in study.study.get_trials()]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_at_any_write_the_same_trials_are_asked(tmp_path, monkeypatch, step):
     whole = tmp_path / "whole"

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 MODULE = """
 from distcore_testing import CacheFormatSuite, FeatureSuite, PluginSuite
 import pyarrow as pa
@@ -21,6 +23,7 @@ class TestFeature(FeatureSuite):
 """
 
 
+@pytest.mark.system
 def test_conformance_passes_under_warnings_as_errors(tmp_path):
     (tmp_path / "test_conformance.py").write_text(MODULE)
     words = [

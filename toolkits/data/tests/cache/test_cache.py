@@ -470,6 +470,7 @@ def pieces_again(cache):
     return tuple(pieces())
 
 
+@pytest.mark.system
 def test_two_hundred_flipped_bits_are_never_read(copy):
     generator = random.Random(7)
     files = sorted(path for path in copy.folder.rglob("*") if path.is_file())
