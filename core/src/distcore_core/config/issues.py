@@ -4,7 +4,6 @@ word."""
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
@@ -156,16 +155,12 @@ def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def _unknown(option: str, models: list[Any]) -> str:
-    """A model may tell, in its class variable `ludwig_only`, options of Ludwig's that it does
-    not carry out."""
-    for each in models:
-        known = getattr(each, "ludwig_only", {})
-        if option in known:
-            default = json.dumps(known[option]).strip('"')
-            return (
-                f"Ludwig's option {option!r} is not carried out here; leave it out, or at Ludwig's "
-                f"default, {default}"
-            )
+    """What to say of an option that no model has. A model that knows it all the same says so
+    itself: `about_unknown(option)`, a sentence or None."""
+    asked = (each.about_unknown for each in models if hasattr(each, "about_unknown"))
+    for said in (about(option) for about in asked):
+        if said is not None:
+            return str(said)
     return unknown_option(option, [name for each in models for name in _names(each)])
 
 

@@ -7,6 +7,7 @@ is an error.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -18,7 +19,7 @@ class Options(BaseModel):
     belongs.
 
     ludwig_only: options that Ludwig has and that are not carried out, with Ludwig's defaults; at
-    its default one is accepted and dropped, at any other value `issues` tells what it is.
+    its default one is accepted and dropped, at any other value an error tells what it is.
     read_with: of these, options that Ludwig reads with another one alone: {option: the other}.
     While that one is at its default (or is refused for itself), they change nothing at any value.
     """
@@ -26,6 +27,17 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     ludwig_only: ClassVar[Mapping[str, Any]] = {}
     read_with: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def about_unknown(cls, option: str) -> str | None:
+        """What an option is that this model does not have; None: it does not know it either."""
+        if option not in cls.ludwig_only:
+            return None
+        default = json.dumps(cls.ludwig_only[option]).strip('"')
+        return (
+            f"Ludwig's option {option!r} is not carried out here; leave it out, or at Ludwig's "
+            f"default, {default}"
+        )
 
     @model_validator(mode="before")
     @classmethod
