@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.hostile.test_startup_signals import begun
 
 pytestmark = pytest.mark.cluster
 
@@ -86,6 +87,12 @@ class Run:
                 each.kill()
 
 
+def wait_for_handlers(pid):
+    """Until the process has come to our first line, which holds signals back."""
+    while not begun(pid):
+        time.sleep(0.0005)
+
+
 @pytest.fixture
 def raying(place):
     """A place whose runs train on Ray until they are stopped."""
@@ -142,6 +149,43 @@ def test_a_signal_while_training_saves_a_checkpoint_and_leaves_nothing(raying, s
         f"{sent.name} to a driver of Ray while it trains",
         1,
         "a checkpoint of the step, nothing left",
+    )
+
+
+@pytest.mark.slow
+def test_a_signal_at_any_moment_of_a_run(raying, sweep):
+    """From the driver's first line to its last; then the run goes on from what was kept."""
+    short = CONFIG.replace("epochs: 4000", "epochs: 12")
+    raying.write(raying.config, short)
+    since = time.monotonic()
+    code, said = ended(start(raying))
+    assert code == 0, said
+    seconds, weights = time.monotonic() - since, raying.results / "model" / "weights.safetensors"
+    whole, came = weights.read_bytes(), []
+    for _ in range(sweep.times(2, 12)):
+        for each in (raying.results, raying.folder / ".distcore_cache"):
+            shutil.rmtree(each)
+        run, sent = start(raying), sweep.random.choice([*SIGNALS])
+        wait_for_handlers(run.driver.pid)
+        time.sleep(sweep.random.random() * seconds * 0.95)
+        run.driver.send_signal(sent)
+        code, said = ended(run)
+        assert code in (0, SIGNALS[sent]), said
+        assert not run.processes(), run.processes()
+        assert not run.left()
+        kept = re.search(r"go on from it with --model_resume_path (\S+)", said)
+        trained = "The model is trained" in said
+        came.append("whole" if not code else "kept" if kept or trained else "early")
+        if code and not trained:
+            code, said = ended(start(raying, *(["--model_resume_path", kept[1]] if kept else [])))
+            assert code == 0, said
+        assert weights.read_bytes() == whole
+    sweep.tried(
+        "a signal at a random moment of a driver of Ray",
+        len(came),
+        f"{came.count('early')} ended before the first checkpoint, {came.count('kept')} with one, "
+        f"each with 128 + the signal; {came.count('whole')} were done before; all then came to the "
+        "undisturbed weights; no process and no folder was left",
     )
 
 

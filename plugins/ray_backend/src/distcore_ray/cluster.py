@@ -180,12 +180,13 @@ def _join(found: Found, options: BackendOptions) -> Connection:
 def _start(options: BackendOptions) -> Connection:
     import ray
 
-    before = started_processes()
+    before, sessions = started_processes(), session.begun()
     try:
         _start_here(options)
     except BaseException as first:
         _end_half_started(before)
         if not isinstance(first, Exception):  # a signal
+            session.remove(session.begun() - sessions)
             raise
         # As Ray raises; its parts wait too short for each other on a busy machine.
         log.info("A Ray cluster did not start (%s); trying once more.", first)
@@ -194,6 +195,7 @@ def _start(options: BackendOptions) -> Connection:
         except BaseException as error:
             _end_half_started(before)
             if not isinstance(error, Exception):
+                session.remove(session.begun() - sessions)
                 raise
             raise DistcoreError(
                 f"A Ray cluster could not be started on this machine: {str(error).rstrip('.')}. "

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -61,10 +61,23 @@ class Session:
         if keep:
             log.warning("Ray's own logs of this cluster are in %s", self.folder / "logs")
             return
-        shutil.rmtree(self.folder, ignore_errors=True)
-        latest = self.folder.parent / LATEST
+        remove([self.folder])
+
+
+def begun() -> set[Path]:
+    """The folders of sessions that this process has begun, be it that they came no further."""
+    from ray._common.utils import get_default_ray_temp_dir
+
+    return set(Path(get_default_ray_temp_dir()).glob(f"session_*_{os.getpid()}"))
+
+
+def remove(folders: Iterable[Path]) -> None:
+    """Remove the folders of sessions that have ended."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        latest = folder.parent / LATEST
         with suppress(OSError):  # another session may just have put its own link there
-            if Path(os.readlink(latest)) == self.folder:
+            if Path(os.readlink(latest)) == folder:
                 latest.unlink()
 
 
