@@ -1,7 +1,5 @@
 """Options of `backend: {trainer: {type: ridge, …}}`."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict, Field
 
 

@@ -4,7 +4,6 @@ outputs."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,8 +22,7 @@ from distcore_core.plugin import (
     UserError,
 )
 
-FILE = "coefficients.npy"
-KINDS = ("number", "binary", "category")
+FILE, KINDS = "coefficients.npy", ("number", "binary", "category")
 
 
 class RidgeTrainer(TrainerBase):
@@ -66,15 +64,13 @@ class RidgeTrainer(TrainerBase):
 
     def _solved(self, job: OpenJob) -> np.ndarray:
         """Coefficients, [inputs + 1, outputs]."""
-        left: Any = 0.0
-        right: Any = 0.0
+        left, right = np.zeros(()), np.zeros(())
         for batch in job.batches("train"):
             rows, wanted = (_side(job.features, each, batch) for each in ("inputs", "outputs"))
             left, right = left + rows.T @ rows, right + rows.T @ wanted[:, 1:]
         penalty = self.penalty * np.eye(len(left))
         penalty[0, 0] = 0.0
-        solved: np.ndarray = np.linalg.lstsq(left + penalty, right, rcond=None)[0]
-        return solved
+        return np.linalg.lstsq(left + penalty, right, rcond=None)[0]
 
 
 class RidgePredictor:

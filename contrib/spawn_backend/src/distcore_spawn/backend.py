@@ -1,7 +1,5 @@
 """Tasks in a pool of concurrent.futures; ranks are processes that tell results through pipes."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import tempfile
@@ -13,7 +11,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from distcore_core.plugin import BackendBase, DistcoreError, Resources, TrainingError, WorkerGroup
+from distcore_core.plugin import BackendBase, Resources, TrainingError, WorkerGroup
 from distcore_spawn.rank import main
 
 T = TypeVar("T")
@@ -98,8 +96,6 @@ def _told(pipe: Any, index: int) -> Any:
         well, value = pipe.recv()
     except EOFError:
         raise TrainingError(f"rank {index} died without a word. Look at its log.") from None
-    if not well and isinstance(value, DistcoreError):
-        raise value
     if not well:
-        raise TrainingError(f"rank {index} ended: {value}")
+        raise value
     return value

@@ -1,7 +1,5 @@
 """What distcore-spawn offers: the backend `spawn`. Nothing heavy is imported here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from distcore_core.plugin import hookimpl

@@ -1,12 +1,10 @@
 """One rank's process."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from typing import Any
 
-from distcore_core.plugin import DistcoreError, Rank
+from distcore_core.plugin import DistcoreError, Rank, TrainingError
 
 
 def main(index: int, world: int, threads: int, store: str, pipe: Any, packed: bytes) -> None:
@@ -22,5 +20,5 @@ def main(index: int, world: int, threads: int, store: str, pipe: Any, packed: by
         pipe.send((True, function(Rank(index=index, world=world, local_rank=index), *arguments)))
     except DistcoreError as error:
         pipe.send((False, error))
-    except Exception as error:  # noqa: BLE001 - told by the process that waits
-        pipe.send((False, f"{type(error).__name__}: {error}"))
+    except Exception as error:  # noqa: BLE001 - raised by the process that waits
+        pipe.send((False, TrainingError(f"rank {index} ended: {type(error).__name__}: {error}")))
