@@ -1,12 +1,9 @@
 """What a rank deals and plans does not grow with the number of ranks times itself: up to 4,096."""
 
-import sys
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from distcore_core.contracts import Rank
+from distcore_testing.counting import calls
 from distcore_torch.sampler import LaneOrder, Lanes, Window, owned
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.exact.exchange import Shares
@@ -15,22 +12,6 @@ from distcore_torch.training.sentinel import accusation
 from distcore_torch.training.stragglers import slowest
 
 RANKS = 4096
-
-
-def calls(work: Callable[[], Any]) -> int:
-    """How many functions, and turns of generators, the work takes."""
-    found = 0
-
-    def count(*_: Any) -> None:
-        nonlocal found
-        found += 1
-
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return found
 
 
 def test_every_rank_finds_its_lanes_and_its_rows_at_once() -> None:

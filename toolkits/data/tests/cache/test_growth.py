@@ -2,7 +2,6 @@
 thousand."""
 
 import bisect
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,10 @@ from distcore_data.cache.fetching import FetchedFiles
 from distcore_data.cache.manifest import SHARD_ROWS, FileEntry, encode_manifest, parse_manifest
 from distcore_data.cache.reader import CacheReader
 from distcore_data.stores.local import LocalStore
+from distcore_testing.counting import calls
 
 KEY = "a" * 40
 FORMAT = PluginRef(kind="caches", name="parquet", options={})
-
-
-def calls(work: Callable[[], Any]) -> int:
-    """How many functions, and turns of generators, the work takes in this thread."""
-    found = 0
-
-    def count(*_: Any) -> None:
-        nonlocal found
-        found += 1
-
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return found
 
 
 def entries(count: int, part: Any = "train") -> list[FileEntry]:
