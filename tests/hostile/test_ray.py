@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.hostile.test_startup_signals import begun
+from tests.hostile.test_startup_signals import until_begun
 
 pytestmark = pytest.mark.cluster
 
@@ -85,12 +85,6 @@ class Run:
         for each in self.processes():
             with suppress(psutil.Error):
                 each.kill()
-
-
-def wait_for_handlers(pid):
-    """Until the process has come to our first line, which holds signals back."""
-    while not begun(pid):
-        time.sleep(0.0005)
 
 
 @pytest.fixture
@@ -166,7 +160,7 @@ def test_a_signal_at_any_moment_of_a_run(raying, sweep):
         for each in (raying.results, raying.folder / ".distcore_cache"):
             shutil.rmtree(each)
         run, sent = start(raying), sweep.random.choice([*SIGNALS])
-        wait_for_handlers(run.driver.pid)
+        until_begun(run.driver.pid)
         time.sleep(sweep.random.random() * seconds * 0.95)
         run.driver.send_signal(sent)
         code, said = ended(run)

@@ -29,11 +29,16 @@ def begun(pid):
     return bool((int(found["SigBlk"], 16) | int(found["SigCgt"], 16)) & 1 << (signal.SIGTERM - 1))
 
 
+def until_begun(pid):
+    """Wait until the process has."""
+    while not begun(pid):
+        time.sleep(0.0005)
+
+
 def begin(place, words):
     """The program, once its first line has run."""
     process = place.python("-m", "distcore", *words)
-    while not begun(process.pid):
-        time.sleep(0.0005)
+    until_begun(process.pid)
     return process
 
 

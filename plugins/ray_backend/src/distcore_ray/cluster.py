@@ -180,22 +180,20 @@ def _join(found: Found, options: BackendOptions) -> Connection:
 def _start(options: BackendOptions) -> Connection:
     import ray
 
-    before, sessions = started_processes(), session.begun()
+    before = started_processes(), session.folders()
     try:
         _start_here(options)
     except BaseException as first:
-        _end_half_started(before)
+        _end_half_started(*before, first)
         if not isinstance(first, Exception):  # a signal
-            session.remove(session.begun() - sessions)
             raise
         # As Ray raises; its parts wait too short for each other on a busy machine.
         log.info("A Ray cluster did not start (%s); trying once more.", first)
         try:
             _start_here(options)
         except BaseException as error:
-            _end_half_started(before)
+            _end_half_started(*before, error)
             if not isinstance(error, Exception):
-                session.remove(session.begun() - sessions)
                 raise
             raise DistcoreError(
                 f"A Ray cluster could not be started on this machine: {str(error).rstrip('.')}. "
@@ -223,14 +221,21 @@ def started_processes() -> set[int]:
     return {int(each) for file in files for each in file.read_text().split()}
 
 
-def _end_half_started(before: set[int]) -> None:
-    """End what Ray started since; it knows of a cluster only once that has started."""
+def _end_half_started(processes: set[int], folders: set[Path], error: BaseException) -> None:
+    """End what Ray started since; it knows of a cluster only once that has started.
+
+    Args:
+        processes, folders: Those of before.
+        error: What ended the start; only a signal leaves no log that says why.
+    """
     import ray
 
     ray.shutdown()
-    for left in started_processes() - before:
+    for left in started_processes() - processes:
         with suppress(ProcessLookupError):
             os.kill(left, signal.SIGKILL)
+    if not isinstance(error, Exception):
+        session.remove(session.folders() - folders)
 
 
 def _start_here(options: BackendOptions) -> None:

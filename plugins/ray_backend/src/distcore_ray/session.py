@@ -64,16 +64,16 @@ class Session:
         remove([self.folder])
 
 
-def begun() -> set[Path]:
+def folders() -> set[Path]:
     """The folders of sessions that this process has begun, be it that they came no further."""
     from ray._common.utils import get_default_ray_temp_dir
 
     return set(Path(get_default_ray_temp_dir()).glob(f"session_*_{os.getpid()}"))
 
 
-def remove(folders: Iterable[Path]) -> None:
+def remove(ended: Iterable[Path]) -> None:
     """Remove the folders of sessions that have ended."""
-    for folder in folders:
+    for folder in ended:
         shutil.rmtree(folder, ignore_errors=True)
         latest = folder.parent / LATEST
         with suppress(OSError):  # another session may just have put its own link there
