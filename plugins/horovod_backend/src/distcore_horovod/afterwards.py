@@ -15,17 +15,13 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
-from distcore_horovod.processes import command_of, is_gone, parent_of
+from distcore_horovod.processes import horovodrun, is_gone
 
 WAIT_SECONDS = 60.0
 """How long the launcher may take to end; after that nothing is said."""
 
 LOOK_SECONDS = 0.02
-
-LAUNCHERS = ("horovodrun", "horovod.runner.launch")
-"""What Python is told to run: a script by its name, or a module."""
 
 
 def say_afterwards(words: str) -> None:
@@ -33,7 +29,7 @@ def say_afterwards(words: str) -> None:
 
     Only if a horovodrun on this machine is above this process; anywhere else the words that were
     said must do."""
-    launcher = _launcher()
+    launcher = horovodrun()
     if launcher is None:
         return
     with suppress(OSError):  # its standard error is a socket, or not ours to open
@@ -49,17 +45,6 @@ def say_afterwards(words: str) -> None:
             )
         finally:
             os.close(error)
-
-
-def _launcher() -> int | None:
-    """The topmost process above this one that is horovodrun."""
-    found, process = None, os.getppid()
-    with suppress(OSError, IndexError, ValueError):  # no /proc
-        while process > 1:
-            if any(Path(each).name in LAUNCHERS for each in command_of(process)[:3]):
-                found = process
-            process = parent_of(process)
-    return found
 
 
 def main(launcher: int, words: str) -> None:

@@ -26,9 +26,9 @@ from distcore_horovod.error_channel import ErrorChannel
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.installed import require
 from distcore_horovod.launcher import Launched
-from distcore_horovod.processes import end_with_shell
+from distcore_horovod.processes import end_horovodruns_child, end_with_shell
 from distcore_horovod.rendezvous import machine
-from distcore_torch.signals import signal_of
+from distcore_torch.signals import Stoppable, signal_of
 
 STALL_SECONDS = "1800"
 """How long ranks may wait for one another before Horovod says so: followers wait while the
@@ -63,6 +63,8 @@ class ProcessGroup:
             share_memory_alone(os.environ)
         if launched.by == "mpirun":
             end_with_shell()
+        elif launched.rank == 0:
+            atexit.register(_fail_if_stopped)
         import horovod.torch as hvd
 
         self.launched, self.hvd = launched, hvd
@@ -221,6 +223,12 @@ class ProcessGroup:
         print(said, file=sys.stderr, flush=True)
         say_afterwards(said)
         leave_process(1)
+
+
+def _fail_if_stopped() -> None:
+    """At the end of the leader's process."""
+    if Stoppable.active is not None and Stoppable.active.received:
+        end_horovodruns_child()
 
 
 def share_memory_alone(environment: MutableMapping[str, str]) -> None:

@@ -13,6 +13,9 @@ LOOK_SECONDS = 0.25
 """Shorter than `distcore_torch.signals.SAME_PRESS_SECONDS`: if mpirun hears of ctrl-C too and ends
 its ranks, that and ours are one signal."""
 
+LAUNCHERS = ("horovodrun", "horovod.runner.launch")
+"""What Python is told to run as horovodrun: a script by its name, or a module."""
+
 
 def command_of(process: int) -> list[str]:
     """The words that a process was started with. Raises OSError."""
@@ -30,6 +33,25 @@ def is_gone(process: int) -> bool:
         return _state(process)[0] in "ZX"
     except (OSError, IndexError):
         return True
+
+
+def horovodrun() -> int | None:
+    """The topmost process above this one that is horovodrun."""
+    return next((each for each in reversed(_above()) if _is_horovodrun(each)), None)
+
+
+def end_horovodruns_child() -> None:
+    """Have horovodrun end with an exit code other than 0, once this process has ended by a signal
+    that horovodrun passed on.
+
+    Each rank is the child of a shell, and that of a child of horovodrun, where after a signal two
+    threads ask how the shell ended. One in ten times the answer goes to the wrong one, and the
+    other takes the rank's exit code to be 0. A child that was itself ended by a signal is no
+    success."""
+    above, launcher = _above(), horovodrun()
+    if launcher in above[1:3]:
+        with suppress(OSError):
+            os.kill(above[above.index(launcher) - 1], signal.SIGTERM)
 
 
 def end_with_shell() -> None:
@@ -52,6 +74,22 @@ def _watch(mpirun: int, shell: int) -> None:
         while parent_of(mpirun) == shell:
             time.sleep(LOOK_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _above() -> list[int]:
+    """The processes above this one, its parent first."""
+    found, process = [], os.getppid()
+    with suppress(OSError, IndexError, ValueError):  # no /proc
+        while process > 1:
+            found.append(process)
+            process = parent_of(process)
+    return found
+
+
+def _is_horovodrun(process: int) -> bool:
+    with suppress(OSError):
+        return any(Path(each).name in LAUNCHERS for each in command_of(process)[:3])
+    return False
 
 
 def _state(process: int) -> list[str]:
