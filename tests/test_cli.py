@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from distcore.cli import main as cli
+from distcore.cli.commands import BY_PLUGINS
 from distcore_core.contracts import COMMAND
 from distcore_core.errors import DistcoreError, UserError
 from distcore_core.registry import index
@@ -185,9 +186,9 @@ def test_a_config_that_is_not_there(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ commands of plugins
 
 
-@pytest.mark.parametrize("name", cli.BY_PLUGINS)
+@pytest.mark.parametrize("name", BY_PLUGINS)
 def test_what_help_says_of_a_plugins_command_is_what_the_plugin_says(name: str) -> None:
-    assert Plugins().make(COMMAND, name).help == cli.BY_PLUGINS[name]
+    assert Plugins().make(COMMAND, name).help == BY_PLUGINS[name]
 
 
 def test_a_command_whose_plugin_is_not_installed_says_what_to_install(

@@ -310,8 +310,8 @@ def distcore_make_backend(name, options):
     )
     code = """
         from distcore_testing import data
-        from distcore.workflow import run
-        run.plan(data.config("cache", backend={"type": "mine"}), data.table(20))
+        from distcore import interface
+        interface.plan(data.config("cache", backend={"type": "mine"}), data.table(20))
         print("never")
     """
     done = python(tmp_path, code)

@@ -6,7 +6,7 @@
     model = distcore.load(outcome.model)
     table = model.predict(frame)
 
-The functions are those of `distcore.workflow.run` and `distcore.search.run`; they are imported when
+The functions are those of `distcore.interface` and `distcore.search.run`; they are imported when
 they are first used, so `import distcore` is cheap.
 """
 
@@ -17,19 +17,11 @@ from typing import TYPE_CHECKING
 from distcore_core.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from distcore.interface import evaluate, experiment, load, plan, predict, preprocess, train
     from distcore.search.outcome import SearchOutcome
     from distcore.search.run import hyperopt
     from distcore.workflow.difference import diff
-    from distcore.workflow.run import (
-        Outcome,
-        evaluate,
-        experiment,
-        load,
-        plan,
-        predict,
-        preprocess,
-        train,
-    )
+    from distcore.workflow.outcome import Outcome
     from distcore.workflow.verify import verify
 
 __all__ = [
@@ -51,7 +43,8 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        **dict.fromkeys(__all__, "workflow.run"),
+        **dict.fromkeys(__all__, "interface"),
+        "Outcome": "workflow.outcome",
         **dict.fromkeys(("SearchOutcome", "hyperopt"), "search.run"),
         "diff": "workflow.difference",
         "verify": "workflow.verify",

@@ -37,7 +37,8 @@ def completion(arguments: argparse.Namespace) -> int:
 
 def described() -> Iterator[Described]:
     """Every command, those of plugins too."""
-    from distcore.cli.main import ALIASES, COMMANDS, Parser, build_parser, offered_commands
+    from distcore.cli.commands import ALIASES, COMMANDS, offered_commands
+    from distcore.cli.main import Parser, build_parser
 
     found = dict(COMMANDS)
     found |= {each.name: each.command for each in offered_commands()}

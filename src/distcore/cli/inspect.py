@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 def plan(arguments: Namespace) -> int:
     """Say what would run, where, through which plugins and why."""
+    from distcore import interface
     from distcore.cli.arguments import config_of, data_of, set_up_logging
     from distcore.cli.plan_text import render
-    from distcore.workflow import run
 
     set_up_logging(arguments.logging_level)
-    described = run.plan(
+    described = interface.plan(
         config_of(arguments),
         **data_of(arguments),
         backend=arguments.backend,

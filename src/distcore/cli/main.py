@@ -3,7 +3,7 @@ called.
 
 Exit codes: 0 done, 2 the user's input or config is wrong, 128 + the signal that stopped it (130:
 ctrl-C, 143: SIGTERM), 1 anything else. Errors go to stderr, without a traceback unless `--debug` is
-    given. `flags.py` has the options.
+given. `commands.py` has the commands, `command_flags.py` their options.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from distcore.cli import flags
-from distcore_core.contracts import COMMAND, Command
+from distcore.cli import ludwig_flags
+from distcore.cli.commands import (
+    ALIASES,
+    BY_PLUGINS,
+    COMMANDS,
+    Offered,
+    asks_for_all,
+    is_own,
+    offered_command,
+)
+from distcore_core.contracts import Command
 
 
 def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> int:
@@ -25,12 +34,12 @@ def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> in
     follows."""
     _collect_seldom()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if _is_own(words):
-        parsed = parse(build_parser(listed=_asks_for_all(words)), words)
+    if is_own(words):
+        parsed = parse(build_parser(listed=asks_for_all(words)), words)
         return _guard(parsed.run, parsed, to_the_end)
 
     def run(_: argparse.Namespace) -> int:
-        parsed = parse(build_parser(_offered(words[0])), words)
+        parsed = parse(build_parser(offered_command(words[0])), words)
         return parsed.run(parsed)
 
     return _guard(run, argparse.Namespace(debug="--debug" in words), to_the_end)
@@ -116,7 +125,7 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     """What the words say; `run` carries it out. Ends the process for words that no command
     knows, and for none."""
     command = _innermost(parser, words)
-    unsupported = flags.not_carried_out(words, known=command._option_string_actions)
+    unsupported = ludwig_flags.not_carried_out(words, known=command._option_string_actions)
     if unsupported is not None:
         command.error(unsupported)
     parsed, left = parser.parse_known_args(words)
@@ -229,115 +238,6 @@ class _Version(argparse.Action):
 
         print(f"distcore {version('distcore')}")
         parser.exit()
-
-
-# ------------------------------------------------------------------ the commands
-
-
-class _Own:
-    """A command of our own, whose body in `distcore.cli.<module>` is imported when it is run."""
-
-    def __init__(
-        self, help: str, fill: Callable[[argparse.ArgumentParser], None], module: str, function: str
-    ) -> None:
-        self.help, self.add_arguments = help, fill
-        self._module, self._function = module, function
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        from importlib import import_module
-
-        return getattr(import_module(f"distcore.cli.{self._module}"), self._function)(arguments)
-
-
-COMMANDS: Mapping[str, Command] = {
-    "experiment": _Own(
-        "train, then evaluate and predict the test split", flags.train, "train", "experiment"
-    ),
-    "train": _Own("preprocess and fit a model", flags.train, "train", "train"),
-    "preprocess": _Own("build the cache and stop", flags.preprocess, "train", "preprocess"),
-    "evaluate": _Own("metrics of a model on a dataset", flags.evaluate, "train", "evaluate"),
-    "predict": _Own("predictions of a model on a dataset", flags.predict, "train", "predict"),
-    "plan": _Own(
-        "say what would run, where, through which plugins and why", flags.plan, "inspect", "plan"
-    ),
-    "diff": _Own("say why two runs differ", flags.diff, "ledger", "diff"),
-    "verify": _Own("check a run's files, and replay it here", flags.verify, "ledger", "verify"),
-    "init": _Own("write a commented config by looking at data", flags.init, "inspect", "init"),
-    "plugins": _Own(
-        "list the installed plugins and their state", flags.plugins, "inspect", "plugins"
-    ),
-    "doctor": _Own("check the machine and each plugin's parts", flags.doctor, "inspect", "doctor"),
-    "completion": _Own(
-        "print a shell's completion script", flags.completion, "completion", "completion"
-    ),
-    "schema": _Own("print the JSON Schema of what is installed", flags.schema, "inspect", "schema"),
-}
-ALIASES = {"evaluate": ["test"]}
-
-BY_PLUGINS: Mapping[str, str] = {
-    "hyperopt": "search the space of the hyperopt section",
-    "runs": "list the runs of a folder: metrics, state, duration",
-    "compare": "config differences, curves and metrics of several runs",
-    "report": "write report.html from an experiment's folder",
-    "cache": "list, verify and prune the caches of a folder or bucket",
-    "new-plugin": "make the package of a plugin: code, tests, CI, README",
-}
-"""What `--help` says of our own commands in the group `distcore.commands`; of others it names who
-offers them (`of_others`), because asking them would import them."""
-
-
-class Offered(NamedTuple):
-    """A command that a plugin offers."""
-
-    name: str
-    command: Command
-
-
-def offered_commands() -> list[Offered]:
-    """Every command that an installed plugin offers; one that cannot be made is left out."""
-    from distcore_core.errors import PluginError
-    from distcore_core.registry.manager import Plugins
-
-    plugins, found = Plugins(), []
-    for name in plugins.names(COMMAND.kind):
-        try:
-            found.append(Offered(name, plugins.make(COMMAND, name)))
-        except PluginError:
-            continue
-    return found
-
-
-def _asks_for_all(words: Sequence[str]) -> bool:
-    """Whether every command is to be told of."""
-    return not words or words[0] in ("-h", "--help")
-
-
-def _is_own(words: Sequence[str]) -> bool:
-    """Whether the words name no command, or one of our own; any other is a plugin's."""
-    first = words[0] if words else "-"
-    return (
-        first.startswith("-")
-        or first in COMMANDS
-        or any(first in each for each in ALIASES.values())
-    )
-
-
-def _offered(name: str) -> Offered:
-    """The command of that name in the group `distcore.commands`. Raises UserError if there is
-    none."""
-    import difflib
-
-    from distcore_core.errors import UserError
-    from distcore_core.registry.manager import Plugins
-
-    plugins = Plugins()
-    if name in BY_PLUGINS or name in plugins.names(COMMAND.kind):
-        return Offered(name, plugins.make(COMMAND, name))
-    known = [*COMMANDS, *(each for alias in ALIASES.values() for each in alias), *BY_PLUGINS]
-    known += [each for each in plugins.names(COMMAND.kind) if each not in known]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(known)}."
-    raise UserError(f"There is no command {name!r}. {hint}")
 
 
 if __name__ == "__main__":

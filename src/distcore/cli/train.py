@@ -39,10 +39,10 @@ def preprocess(arguments: Namespace) -> int:
 
 
 def _preprocess(arguments: Namespace) -> int:
-    from distcore.workflow import run
+    from distcore import interface
 
     set_up_logging(arguments.logging_level)
-    cache = run.preprocess(
+    cache = interface.preprocess(
         config_of(arguments),
         **data_of(arguments),
         backend=arguments.backend,
@@ -56,9 +56,9 @@ def _preprocess(arguments: Namespace) -> int:
 def evaluate(arguments: Namespace) -> int:
     """Metrics of a model on a dataset."""
     with profiled("evaluate", arguments.profile):
-        from distcore.workflow import run
+        from distcore import interface
 
-        statistics = run.evaluate(**_model(arguments), skip=skips_of(arguments))
+        statistics = interface.evaluate(**_model(arguments), skip=skips_of(arguments))
     print_scores(statistics)
     return 0
 
@@ -66,19 +66,21 @@ def evaluate(arguments: Namespace) -> int:
 def predict(arguments: Namespace) -> int:
     """Predictions of a model on a dataset."""
     with profiled("predict", arguments.profile):
-        from distcore.workflow import run
+        from distcore import interface
 
         asked = {name: getattr(arguments, name) for name in ("output_file", "keep", "overwrite")}
-        path = run.predict(**_model(arguments), **asked, skip=skips_of(arguments))
+        path = interface.predict(**_model(arguments), **asked, skip=skips_of(arguments))
     print(path if path is not None else "Predictions were computed and, as asked, not saved.")
     return 0
 
 
 def _fit(arguments: Namespace, command: str) -> int:
-    from distcore.workflow import run
+    from distcore import interface
 
     set_up_logging(arguments.logging_level)
-    outcome = getattr(run, command)(**run_of(arguments), model_load_path=arguments.model_load_path)
+    outcome = getattr(interface, command)(
+        **run_of(arguments), model_load_path=arguments.model_load_path
+    )
     if outcome.test_statistics is not None:
         print_scores(outcome.test_statistics)
     print(outcome.directory)
@@ -88,7 +90,7 @@ def _fit(arguments: Namespace, command: str) -> int:
 
 
 def _model(arguments: Namespace) -> dict[str, Any]:
-    """Arguments of `run.predict` and `run.evaluate`."""
+    """Arguments of `interface.predict` and `interface.evaluate`."""
     set_up_logging(arguments.logging_level)
     where = ("model_path", "data_format", "output_directory", "credentials")
     names = (*where, "batch_size", "backend", "gpus", "trust")

@@ -209,13 +209,13 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
 
 def _preprocessed(path: Path, config: JSON) -> _Run:
     """The least of three."""
-    from distcore.workflow import run
+    from distcore import interface
     from distcore.workflow.results import remove_cache
 
     seconds, walls = [], []
     for _ in range(3):
         wall, processor = time.perf_counter(), time.process_time()
-        cache = run.preprocess(config, str(path), view="none")
+        cache = interface.preprocess(config, str(path), view="none")
         seconds.append(time.process_time() - processor)
         walls.append(time.perf_counter() - wall)
         remove_cache(cache)

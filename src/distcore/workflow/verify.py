@@ -229,7 +229,7 @@ def _replay(
     view: str,
 ) -> Path:
     """Train again, from the start or from a checkpoint; the folder of its results."""
-    from distcore.workflow.run import train
+    from distcore.interface import train
 
     resume = None
     config = _config(receipt, backend, scratch)
