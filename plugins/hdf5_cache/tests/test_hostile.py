@@ -18,7 +18,7 @@ from distcore_data.cache import open_cache
 from distcore_hdf5 import index
 from distcore_hdf5.format import Hdf5Format
 from distcore_hdf5.options import Hdf5Options
-from distcore_testing.caches import cache_holding
+from distcore_testing.made_caches import cache_holding
 
 SECRET = -41.0
 MEMORY = 48 << 20

@@ -17,7 +17,7 @@ from distcore_data.cache import open_cache
 from distcore_parquet import claims
 from distcore_parquet.format import ParquetFormat
 from distcore_parquet.options import ParquetOptions
-from distcore_testing.caches import cache_holding
+from distcore_testing.made_caches import cache_holding
 
 MEMORY = 48 << 20
 ROWS = 2000

@@ -16,7 +16,7 @@ import pytest
 from distcore_core.contracts import PluginRef
 from distcore_core.errors import CacheError
 from distcore_data.cache import open_cache
-from distcore_testing.caches import cache_holding
+from distcore_testing.made_caches import cache_holding
 from distcore_tfrecord import index
 from distcore_tfrecord.blocks import framed
 from distcore_tfrecord.format import TFRecordFormat

@@ -12,22 +12,33 @@ import json
 import os
 import pickle
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from distcore_core.contracts import CACHE_FORMAT, CacheFormat, Column, PluginRef, ShardReader
+from distcore_core.contracts import CACHE_FORMAT, CacheFormat, PluginRef, ShardReader
 from distcore_core.errors import CacheError
 from distcore_core.registry.manager import Plugins
 from distcore_testing.elsewhere import said_elsewhere
+from distcore_testing.made_caches import (
+    Runs,
+    bits_of,
+    cache_holding,
+    cache_of,
+    caches_module,
+    check_bits,
+    flipped,
+    large_shard,
+    written,
+)
 
 if TYPE_CHECKING:
-    from distcore_data.cache import Cache, CacheBuilder
+    pass
 
 
 class CacheFormatSuite:
@@ -73,11 +84,11 @@ class CacheFormatSuite:
         assert with_all.schema.names == shard.schema.names
         for name in ("x", "code"):
             assert np.array_equal(
-                _bits(with_all.column(name)), _bits(shard.column(name).combine_chunks())
+                bits_of(with_all.column(name)), bits_of(shard.column(name).combine_chunks())
             )
         assert np.array_equal(
-            _bits(with_all.column("vector").flatten()),
-            _bits(shard.column("vector").combine_chunks().flatten()),
+            bits_of(with_all.column("vector").flatten()),
+            bits_of(shard.column("vector").combine_chunks().flatten()),
         )
         assert with_all.column("tokens").to_pylist() == shard.column("tokens").to_pylist()
 
@@ -95,10 +106,10 @@ class CacheFormatSuite:
                 values.combine_chunks(),
                 values.cast(pa.schema([field.with_nullable(False) for field in values.schema])),
             ]
-            content = _written(format, values)
-            assert content == _written(format, values)
+            content = written(format, values)
+            assert content == written(format, values)
             for other in others:
-                assert content == _written(again, other)
+                assert content == written(again, other)
 
     @pytest.mark.parametrize(
         ("start", "stop"), [(0, 0), (0, 1), (17, 4097), (4999, 5000), (0, None), (4096, None)]
@@ -118,7 +129,7 @@ class CacheFormatSuite:
     @classmethod
     def large(cls) -> pa.Table:
         """More rows than a block of a format has, several columns of each type, every extreme."""
-        return _large(20_011)
+        return large_shard(20_011)
 
     def test_a_large_shard_of_many_columns_gives_back_every_bit(
         self, format: CacheFormat, large: pa.Table
@@ -137,7 +148,7 @@ class CacheFormatSuite:
             found = reader.read(start, stop, asked)
             found.validate(full=True)
             assert found.schema.names == (asked or names)
-            _check_bits(found, large.slice(start, stop - start))
+            check_bits(found, large.slice(start, stop - start))
         reader.close()
 
     def test_batches_outlive_the_next_read_and_the_reader(
@@ -147,7 +158,7 @@ class CacheFormatSuite:
         kept = [(start, reader.read(start, start + 700)) for start in (0, 9_000, 4_000, 0)]
         reader.close()
         for start, found in kept:
-            _check_bits(found, large.slice(start, 700))
+            check_bits(found, large.slice(start, 700))
 
     def test_another_process_writes_the_same_bytes(
         self, format: CacheFormat, large: pa.Table, tmp_path: Path
@@ -159,7 +170,7 @@ class CacheFormatSuite:
             pa.ipc.new_file(file, table.schema) as writer,
         ):
             writer.write_table(table)
-        expected = hashlib.sha256(_written(format, table)).hexdigest()
+        expected = hashlib.sha256(written(format, table)).hexdigest()
         words = (self.name, json.dumps(dict(self.options)), str(tmp_path / "table"))
         assert said_elsewhere(_WRITES, *words).split() == [expected]
 
@@ -192,7 +203,7 @@ class CacheFormatSuite:
                 reader.read(start, stop)
 
     def test_close_closes_the_source(self, format: CacheFormat, shard: pa.Table) -> None:
-        source = io.BytesIO(_written(format, shard.slice(0, 10)))
+        source = io.BytesIO(written(format, shard.slice(0, 10)))
         format.open(source).close()
         assert source.closed
 
@@ -216,7 +227,7 @@ class CacheFormatSuite:
     def test_a_shard_that_was_cut_is_not_read_as_a_shorter_one(
         self, format: CacheFormat, shard: pa.Table
     ) -> None:
-        whole = _written(format, shard)
+        whole = written(format, shard)
         for length in (0, len(whole) // 3, len(whole) - 1):
             with pytest.raises(Exception):  # noqa: B017,PT011 - formats raise their own library's errors
                 format.open(io.BytesIO(whole[:length])).read()
@@ -231,8 +242,8 @@ class CacheFormatSuite:
         names it.
 
         So with the shard, the split map and the manifest."""
-        plugins, open_cache = Plugins(), _caches().open_cache
-        cache = _cache(
+        plugins, open_cache = Plugins(), caches_module().open_cache
+        cache = cache_of(
             tmp_path, PluginRef(kind="caches", name=self.name, options=self.options), shard
         )
         paths = sorted(path for path in cache.folder.rglob("*") if path.is_file())
@@ -251,7 +262,7 @@ class CacheFormatSuite:
             cuts = [0, len(content) // 3, len(content) - 1, *between]
             places = [dice.randrange(len(content) * 8) for _ in range(self.flips)]
             for damaged in chain(
-                (content[:cut] for cut in cuts), (_flipped(content, place) for place in places)
+                (content[:cut] for cut in cuts), (flipped(content, place) for place in places)
             ):
                 path.write_bytes(damaged)
                 with pytest.raises(CacheError, match=f"{path.parent.name}/{path.name}"):
@@ -266,16 +277,16 @@ class CacheFormatSuite:
         """Also if a manifest vouches for it."""
         mark = tmp_path / "mark"
         format = PluginRef(kind="caches", name=self.name, options=self.options)
-        cache = cache_holding(tmp_path / "cache", format, pickle.dumps(_Runs(mark), protocol))
+        cache = cache_holding(tmp_path / "cache", format, pickle.dumps(Runs(mark), protocol))
         with (
-            _caches().open_cache(cache) as reader,
+            caches_module().open_cache(cache) as reader,
             pytest.raises(CacheError, match=r"train/00000\."),
         ):
             reader.read("train", 0, 1)
         assert not mark.exists()
 
     def _open(self, format: CacheFormat, shard: pa.Table) -> ShardReader:
-        return format.open(io.BytesIO(_written(format, shard)))
+        return format.open(io.BytesIO(written(format, shard)))
 
 
 _WRITES = """
@@ -290,142 +301,3 @@ with pa.OSFile(path) as file:
 Plugins().make(CACHE_FORMAT, name, json.loads(options)).write(target, table)
 print(hashlib.sha256(target.getvalue()).hexdigest())
 """
-
-
-def _large(rows: int) -> pa.Table:
-    dice = np.random.default_rng(2)
-    odd = np.array([0x7FC00001, 0xFFC12345, 0x80000000, 1, 0x7F800000], np.uint32)
-    limits = np.array([-(2**31), 2**31 - 1, 0, -1], np.int32)
-
-    def floats(count: int) -> Any:
-        made = dice.normal(size=count).astype(np.float32)
-        made[: len(odd)] = odd.view(np.float32)
-        made[-len(odd) :] = odd.view(np.float32)
-        return made
-
-    def codes(count: int) -> Any:
-        made = dice.integers(-(2**31), 2**31, count).astype(np.int32)
-        made[:4] = made[-4:] = limits
-        return made
-
-    def lists(longest: int) -> Any:
-        lengths = dice.integers(0, longest, rows)
-        lengths[100:3000] = 0
-        lengths[[5, rows - 1]] = 3000, 4
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(codes(int(offsets[-1]))))
-
-    def vectors(values: Any, width: int) -> Any:
-        return pa.FixedSizeListArray.from_arrays(pa.array(values), width)
-
-    return pa.table(
-        {
-            "x": floats(rows),
-            "tags": lists(3),
-            "code": codes(rows),
-            "vector": vectors(floats(rows * 3), 3),
-            "x2": floats(rows),
-            "words": lists(6),
-            "code2": codes(rows),
-            "pair": vectors(floats(rows * 2), 2),
-            "codes": vectors(codes(rows * 2), 2),
-        }
-    )
-
-
-def _check_bits(found: pa.RecordBatch, expected: pa.Table) -> None:
-    """Every bit of every column that was found."""
-    assert found.num_rows == expected.num_rows
-    for name in found.schema.names:
-        got, right = found.column(name), expected.column(name).combine_chunks()
-        if pa.types.is_list(right.type):
-            assert got.value_lengths().equals(right.value_lengths()), name
-        if pa.types.is_nested(right.type):
-            got, right = got.flatten(), right.flatten()
-        assert got.type == right.type, name
-        assert np.array_equal(_bits(got), _bits(right)), name
-
-
-class _Runs:
-    """Makes a folder where it is unpickled."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> Any:
-        return (os.mkdir, (str(self.folder),))
-
-
-def cache_holding(folder: Path, format: PluginRef, content: bytes, rows: int = 1) -> Cache:
-    """A committed cache whose one shard is `content`, with digests that vouch for it: what a
-    hostile writer can make.
-
-    Its one column is x, float32. What reads it must raise CacheError, run nothing, and keep its
-    memory."""
-
-    class Given:
-        suffix = Plugins().make(CACHE_FORMAT, format.name, format.options).suffix
-
-        def write(self, target: BinaryIO, table: pa.Table) -> None:
-            target.write(content)
-
-        def open(self, source: BinaryIO) -> ShardReader:
-            raise NotImplementedError
-
-    def build(builder: CacheBuilder) -> None:
-        builder._maker = Given()
-        builder.write_shard("train", 0, pa.table({"x": np.zeros(rows, np.float32)}))
-        builder.write_split_map(0, np.zeros(rows, np.int8))
-        builder.finish([Column(name="x", dtype="float32")], {}, {"digest": "", "rows": rows})
-
-    return _ensured(folder, "hostile", format, build)
-
-
-def _caches() -> Any:
-    """`distcore_data.cache`; a test that needs it is skipped if the toolkit is not installed."""
-    return pytest.importorskip(
-        "distcore_data.cache", reason="caches are distcore-data's: pip install distcore-data"
-    )
-
-
-def _ensured(
-    folder: Path, key: str, format: PluginRef, build: Callable[[CacheBuilder], None]
-) -> Cache:
-    made: Cache = _caches().ensure_cache(folder, key, format, build)
-    return made
-
-
-def _written(format: CacheFormat, shard: pa.Table) -> bytes:
-    target = io.BytesIO()
-    format.write(target, shard)
-    return target.getvalue()
-
-
-def _cache(folder: Path, format: PluginRef, shard: pa.Table) -> Cache:
-    """A cache of one shard, as a run commits it."""
-    columns = [
-        Column(name="x", dtype="float32"),
-        Column(name="code", dtype="int32"),
-        Column(name="vector", dtype="float32", width=3),
-    ]
-
-    def build(builder: CacheBuilder) -> None:
-        builder.write_shard("train", 0, shard)
-        builder.write_split_map(0, np.zeros(shard.num_rows, np.int8))
-        builder.finish(
-            [*columns, Column(name="tokens", dtype="int32", width=None)],
-            {},
-            {"digest": "", "rows": shard.num_rows},
-        )
-
-    return _ensured(folder, "conformance", format, build)
-
-
-def _flipped(content: bytes, bit: int) -> bytes:
-    changed = bytearray(content)
-    changed[bit // 8] ^= 1 << bit % 8
-    return bytes(changed)
-
-
-def _bits(column: pa.Array) -> Any:
-    return column.to_numpy(zero_copy_only=False).view(np.int32)
