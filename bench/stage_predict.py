@@ -44,7 +44,8 @@ def ours(folder: Path, rows: Path, out: Path) -> Path:
 def ours_encoded(folder: Path, rows: Path, out: Path) -> Path:
     """The cache's only split through the model, without scores."""
     from distcore_data.artifact import open_artifact
-    from distcore_torch.prediction import decoded, empty_schema, split_batches, write_predictions
+    from distcore_torch.prediction import decoded, empty_schema, split_batches
+    from distcore_torch.prediction_files import write_predictions
 
     artifact = open_artifact(folder / "model")
     features, path = artifact.features, out / "predictions.parquet"

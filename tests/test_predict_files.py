@@ -51,7 +51,7 @@ def test_csv_with_keys(trained: Path, tmp_path: Path) -> None:
 
 
 def test_a_list_in_a_column_of_csv_is_json(tmp_path: Path) -> None:
-    from distcore_torch.prediction import write_predictions
+    from distcore_torch.prediction_files import write_predictions
 
     batch = pa.record_batch({"found": [["a", "b"], None], "p": [0.5, 0.25]})
     write_predictions(tmp_path / "x.csv", [batch], batch.schema)
