@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from distcore.cli import command_flags
-from distcore_core.contracts import COMMAND, Command
+
+if TYPE_CHECKING:
+    from distcore_core.contracts import Command
 
 
 class _Own:
@@ -89,6 +91,7 @@ class Offered(NamedTuple):
 
 def offered_commands() -> list[Offered]:
     """Every command that an installed plugin offers; one that cannot be made is left out."""
+    from distcore_core.contracts import COMMAND
     from distcore_core.errors import PluginError
     from distcore_core.registry.manager import Plugins
 
@@ -121,6 +124,7 @@ def offered_command(name: str) -> Offered:
     none."""
     import difflib
 
+    from distcore_core.contracts import COMMAND
     from distcore_core.errors import UserError
     from distcore_core.registry.manager import Plugins
 

@@ -14,7 +14,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distcore.cli import ludwig_flags
 from distcore.cli.commands import (
@@ -26,7 +26,9 @@ from distcore.cli.commands import (
     is_own,
     offered_command,
 )
-from distcore_core.contracts import Command
+
+if TYPE_CHECKING:
+    from distcore_core.contracts import Command
 
 
 def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> int:
