@@ -31,6 +31,27 @@ class Rows:
         ]
 
 
+class Tiles(Rows):
+    """The same, with each column by itself."""
+
+    def tiles(self, target_bytes):
+        return [
+            [Tile(part, number, name) for number, name in enumerate(("row", "name"))]
+            for part in self.partitions(target_bytes)
+        ]
+
+
+class Tile:
+    def __init__(self, part, number, name):
+        self.part, self.number, self.name = part, number, name
+
+    def read(self):
+        if (self.part.index, self.number) in self.part.source.fails:
+            time.sleep(0.02 * (5 - self.part.index))  # the later ones fail sooner
+            raise ValueError(f"tile {self.part.index} {self.name}")
+        return self.part.read().select([self.name])
+
+
 class Part:
     def __init__(self, source, index, start, length):
         self.source, self.index, self.start, self.length = source, index, start, length
@@ -50,18 +71,26 @@ def processor(threads=3):
     return LocalProcessor(ProcessorOptions(parallelism=threads))
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 20), st.integers(1, 4))
-def test_every_row_is_read_once_and_comes_back_in_its_shard(lengths, shard, threads):
-    source, total = Rows(lengths), sum(lengths)
+def rows_of(block):
+    return block.table.column("row").to_pylist() if "row" in block.table.schema.names else []
+
+
+@given(
+    st.sampled_from([Rows, Tiles]),
+    st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    st.integers(1, 20),
+    st.integers(1, 4),
+)
+def test_every_row_is_read_once_and_comes_back_in_its_shard(kind, lengths, shard, threads):
+    source, total = kind(lengths), sum(lengths)
     made = processor(threads)
     try:
         assert made.scan(source) == len(lengths)
-        rows, counts = made.fold(
-            lambda block: block.table.column("row").to_pylist(), lambda left, right: left + right
-        )
+        rows, counts = made.fold(rows_of, lambda left, right: left + right)
         assert sorted(rows) == list(range(total))
         assert counts == lengths
-        assert sorted(source.reads) == list(range(len(lengths)))
+        columns = 2 if kind is Tiles else 1
+        assert sorted(source.reads) == sorted(list(range(len(lengths))) * columns)
         plans = [
             ShardPlan(index=index, start=start, stop=min(start + shard, total))
             for index, start in enumerate(range(0, total, shard))
@@ -123,6 +152,14 @@ def test_the_error_of_the_first_row_in_order_is_raised_and_nothing_more_is_read(
     assert len(source.reads) < 2000
     made.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_tiles_that_fail_the_first_in_rows_and_then_in_columns_is_told(tmp_path):
+    made = processor(4)
+    made.scan(Tiles([1] * 20, fails={(2, 1), (3, 0), (4, 0)}), tmp_path)
+    with pytest.raises(ValueError, match="tile 2 name"):
+        made.fold(lambda block: 0, lambda left, right: left)
+    made.close()
 
 
 def test_a_source_without_partitions_is_refused():

@@ -1,5 +1,5 @@
-"""The local processor: threads read partitions, keep the rows in a scratch file each, and hand out
-slices of those.
+"""The local processor: threads read tiles (some columns of some rows), keep each in a scratch file,
+and hand out slices of those.
 
 Parsing, statistics and encoding spend their time in Arrow and numpy, which release Python's lock,
 so threads are enough and nothing is copied between processes. The rows that were read are kept as
@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
+from distcore_data.sources.tiles import tiles_of
 from distcore_data.threads import processors
 from distcore_local.options import ProcessorOptions
 
@@ -30,12 +31,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TARGET_BYTES = 16 << 20
-"""Bytes of a partition at most: calls for each column of it cost nothing, and one a thread is in
+"""Bytes of a tile at most: calls for each column of it cost nothing, and one a thread is in
 memory."""
 
 SMALLEST_BYTES = 1 << 20
 SHARE = 4
-"""Partitions that each thread should get at least."""
+"""Tiles that each thread should get at least."""
 
 
 class LocalProcessor:
@@ -44,39 +45,40 @@ class LocalProcessor:
     def __init__(self, options: ProcessorOptions | None = None) -> None:
         options = options or ProcessorOptions(parallelism=None)
         self.threads = options.parallelism or processors()
-        self._partitions: Sequence[Partition] = ()
+        self._tiles: Sequence[Sequence[Partition]] = ()
         self._folder: Path | None = None
         self._starts: list[int] = []
 
     def scan(self, source: Source, scratch: Path | None = None) -> int:
-        """Cut the source into partitions. scratch: folder for the rows that are kept (default:
-        the system's)."""
+        """Cut the source into tiles. scratch: folder for the rows that are kept (default: the
+        system's)."""
         self.close()
-        self._partitions = source.partitions(TARGET_BYTES)
-        found = len(self._partitions)
+        self._tiles = tiles_of(source, TARGET_BYTES)
+        found = sum(map(len, self._tiles))
         # As many for each thread, so that they end at about the same time.
         wanted = max(SHARE * self.threads, -(-found // self.threads) * self.threads)
         if 0 < found < wanted:
-            self._partitions = source.partitions(
-                max(TARGET_BYTES * found // wanted, SMALLEST_BYTES)
-            )
+            self._tiles = tiles_of(source, max(TARGET_BYTES * found // wanted, SMALLEST_BYTES))
         self._folder = Path(tempfile.mkdtemp(prefix="rows-", dir=scratch))
-        return len(self._partitions)
+        return len(self._tiles)
 
     def fold(
         self, partial: Callable[[Block], T], merge: Callable[[T, T], T]
     ) -> tuple[T, list[int]]:
-        """Read every partition once. Raises what the first partition in row order that failed
-        raised."""
+        """Read every tile once. Raises what the first of them that failed, in the order of rows
+        and then of columns, raised."""
         state = _Merged(merge)
 
-        def one(index: int) -> int:
-            table = self._partitions[index].read()
+        def one(place: tuple[int, int]) -> int:
+            index, number = place
+            table = self._tiles[index][number].read()
             state.add(partial(Block(index=index, start=None, table=table)))
-            self._keep(index, table)
+            self._keep(self._path(index, number), table)
             return table.num_rows
 
-        rows = run_all(one, range(len(self._partitions)), self.threads)
+        places = [(index, n) for index, tiles in enumerate(self._tiles) for n in range(len(tiles))]
+        found = run_all(one, places, self.threads)
+        rows = [count for (_, number), count in zip(places, found, strict=True) if number == 0]
         self._starts = [0, *accumulate(rows)]
         # parsing leaves more behind than encoding will need
         pa.default_memory_pool().release_unused()
@@ -101,17 +103,25 @@ class LocalProcessor:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _path(self, index: int) -> str:
+    def _path(self, index: int, number: int) -> bytes:
         assert self._folder is not None
-        return str(self._folder / f"{index:06d}.arrow")
+        return os.fsencode(self._folder / f"{index:06d}-{number:04d}.arrow")
 
-    def _keep(self, index: int, table: pa.RecordBatch) -> None:
+    def _keep(self, path: bytes, table: pa.RecordBatch) -> None:
         if table.num_rows:
-            with (
-                pa.OSFile(os.fsencode(self._path(index)), "wb") as file,
-                pa.ipc.new_file(file, table.schema) as writer,
-            ):
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_batch(table)
+
+    def _kept(self, index: int) -> pa.RecordBatch:
+        """All columns of the rows of some tiles."""
+        batches = []
+        for number in range(len(self._tiles[index])):
+            with pa.memory_map(self._path(index, number)) as file:
+                batches.append(pa.ipc.open_file(file).get_batch(0))
+        if len(batches) == 1:
+            return batches[0]
+        names = [name for each in batches for name in each.schema.names]
+        return pa.record_batch([column for each in batches for column in each.columns], names)
 
     def _slices(self, plan: ShardPlan) -> list[Block]:
         """The rows [plan.start, plan.stop) as slices of blocks, in row order."""
@@ -121,11 +131,8 @@ class LocalProcessor:
             start, stop = self._starts[index], self._starts[index + 1]
             low, high = max(start, plan.start), min(stop, plan.stop)
             if low < high:
-                with pa.memory_map(os.fsencode(self._path(index))) as file:
-                    table = pa.ipc.open_file(file).get_batch(0)
-                found.append(
-                    Block(index=index, start=low, table=table.slice(low - start, high - low))
-                )
+                table = self._kept(index).slice(low - start, high - low)
+                found.append(Block(index=index, start=low, table=table))
             index += 1
         return found
 

@@ -91,6 +91,22 @@ class Cut(SourceBase):
         self.source.close()
 
 
+class Tiles(Cut):
+    """The same, and each partition cut into tiles of so many columns."""
+
+    def __init__(self, table, raw, cuts, width):
+        super().__init__(table, raw, cuts)
+        self.width = width
+
+    def tiles(self, target_bytes):
+        names = self.whole.schema.names
+        groups = [names[at : at + self.width] for at in range(0, len(names), self.width)]
+        return [
+            [Piece(part.batch.select(columns)) for columns in groups]
+            for part in self.partitions(target_bytes)
+        ]
+
+
 class Piece:
     def __init__(self, batch):
         self.batch = batch
@@ -149,13 +165,22 @@ def reference(table, tmp_path):
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cuts=st.lists(st.integers(0, 3000), max_size=12), threads=st.integers(1, 4))
+@given(
+    cuts=st.lists(st.integers(0, 3000), max_size=12),
+    width=st.none() | st.integers(1, len(USUAL)),
+    threads=st.integers(1, 4),
+)
 def test_any_partitions_and_threads_give_the_same_bytes_and_statistics(
-    cuts, threads, table, reference, tmp_path_factory
+    cuts, width, threads, table, reference, tmp_path_factory
 ):
-    folder = tmp_path_factory.mktemp("cut") / "cache"
+    folder, progress = tmp_path_factory.mktemp("cut") / "cache", Progress()
     raw = Features._make(USUAL, PLUGINS).raw()
-    fitted, _ = build(folder, Cut(table, raw, cuts), threads=threads)
+    source = Cut(table, raw, cuts) if width is None else Tiles(table, raw, cuts, width)
+    read = []
+    began = progress.begin
+    progress.begin = lambda stage, total: (read.append(progress.done), began(stage, total))
+    fitted, _ = build(folder, source, threads=threads, progress=progress)
+    assert read == [0, 3000]
     assert json.dumps(fitted.metadata) == json.dumps(reference[0].metadata)
     assert digests(folder) == reference[1]
 
@@ -370,7 +395,7 @@ def test_the_functions_of_a_shard_pickle(table, tmp_path):
 
     features = Features._make(USUAL, PLUGINS)
     bound = tuple(shards.Bound(each, each.name) for each in features)
-    statistics = pickle.loads(pickle.dumps(shards.BlockStatistics(bound, Progress())))  # noqa: S301
+    statistics = pickle.loads(pickle.dumps(shards.BlockStatistics(bound, "x0", Progress())))  # noqa: S301
     block = Cut(table, features.raw(), []).partitions(1)[0].read()
     states = statistics(shards.Block(index=0, start=None, table=block))
     assert set(states) == {each["name"] for each in USUAL}

@@ -9,6 +9,7 @@ import pickle
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from subprocess import run
@@ -306,6 +307,57 @@ def test_small_row_groups_are_joined_and_read_as_each_by_itself(tmp_path, target
     assert len(each) == rows  # slices of one row
     if target == 1 << 20:
         assert len(parts) < 20  # one for each change of layout, and not one for each file
+
+
+@pytest.mark.parametrize("target", [1 << 12, 1 << 15, 1 << 20])
+def test_tiles_of_parquet_hold_every_column_of_every_row_once(tmp_path, target):
+    rows, names = 2000, [f"x{number}" for number in range(40)]
+    columns = {
+        name: [float(row * number) for row in range(rows)] for number, name in enumerate(names)
+    }
+    texts = {
+        "t": [f"text {row}" for row in range(rows)],
+        "c": [f"v{row % 7}" for row in range(rows)],
+    }
+    pq.write_table(pa.table({**columns, **texts}), tmp_path / "data.parquet", row_group_size=900)
+    raw = {"t": "string", **dict.fromkeys(names, "number"), "c": "category"}
+    source = open_source(tmp_path / "data.parquet", raw)
+    tiles = [
+        [pickle.loads(pickle.dumps(part)).read() for part in each]  # noqa: S301 - our own
+        for each in source.tiles(target)
+    ]
+    wanted = pa.Table.from_batches([part.read() for part in source.partitions(1 << 30)])
+    for each in tiles:
+        assert [name for tile in each for name in tile.schema.names] == list(raw)
+        assert len({tile.num_rows for tile in each}) == 1
+    for name in raw:
+        found = [
+            v for each in tiles for t in each if name in t.schema.names for v in t[name].to_pylist()
+        ]
+        assert found == wanted[name].to_pylist()
+    widest = max(tile.nbytes for each in tiles for tile in each)
+    assert widest <= max(target, 900 * 32)  # a column by itself may be larger
+    # One piece for each row group: columns are cut, rows are not.
+    assert len(tiles) == (3 if target < 1 << 20 else 1)
+
+
+def test_columns_too_large_to_be_decoded_whole_are_cut_into_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("distcore_data.sources.parquet.MOST_COLUMN_BYTES", 8 * 1000)
+    pq.write_table(pa.table({"a": range(3000), "b": range(3000)}), tmp_path / "data.parquet")
+    raw = {"a": "number", "b": "number"}
+    tiles = open_source(tmp_path / "data.parquet", raw).tiles(16 * 1000)
+    assert [[part.read().num_rows for part in each] for each in tiles] == [[1000]] * 3
+
+
+def test_a_column_of_fewer_rows_than_its_row_group_is_damage(tmp_path):
+    """Read beside others Arrow finds it out; read alone it does not."""
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"a": range(3000), "b": range(3000)}), path)
+    source = open_source(path, {"a": "number", "b": "number"})
+    (((first, second),),) = (source.tiles(30_000),)
+    assert (first.raw, second.raw) == ((("a", "number"),), (("b", "number"),))
+    with pytest.raises(DataError, match=r"it has 3000 rows, and should have 2999\)"):
+        replace(first, rows=2999, stop=2999).read()
 
 
 def test_texts_whose_dictionary_the_writer_gave_up_are_not_read_into_one(tmp_path):

@@ -81,7 +81,7 @@ def fit_and_encode(
         early = [] if sampled else [each for each in bound if strategy(each.feature) not in FILLS]
         late = [each for each in bound if each not in early]
         states, block_rows = processor.fold(
-            BlockStatistics(tuple(early), progress), merge_states(early)
+            BlockStatistics(early, bound[0].column, progress), merge_states(early)
         )
         total = sum(block_rows)
         if not total:
@@ -134,7 +134,9 @@ def encode_again(
     _tell(progress, "read", None)
     processor.scan(source, builder.scratch)
     try:
-        _, block_rows = processor.fold(BlockStatistics((), progress), merge_states(()))
+        _, block_rows = processor.fold(
+            BlockStatistics((), bound[0].column, progress), merge_states(())
+        )
         total = sum(block_rows)
         splitter.place(block_rows)
         recipe = Recipe(tuple(bound), _sample(seed, sample_ratio, sample_size, total))

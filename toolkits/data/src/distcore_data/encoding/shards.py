@@ -157,13 +157,18 @@ class Ticks:
 
 
 class BlockStatistics:
-    """block → {feature: statistics of its column}."""
+    """block → {feature: statistics of its column}, of the features whose columns it has.
 
-    def __init__(self, features: Sequence[Bound], progress: Progress | None = None) -> None:
-        self.features = tuple(features)
+    counted: The rows of blocks that have this column are counted."""
+
+    def __init__(
+        self, features: Sequence[Bound], counted: str, progress: Progress | None = None
+    ) -> None:
+        self.features, self.counted = tuple(features), counted
         self.ticks = Ticks(progress)
 
     def __call__(self, block: Block) -> States:
+        there = set(block.table.schema.names)
         # Where it begins is not known while blocks are read out of order.
         part = "" if block.start is not None or block.index == 0 else f" of part {block.index}"
         numbers = np.arange(block.table.num_rows) + (block.start or 0)
@@ -172,23 +177,30 @@ class BlockStatistics:
                 each.feature.partial, each, [block.table.column(each.column)], numbers, part
             )[0]
             for each in self.features
+            if each.column in there
         }
-        self.ticks.add(block.table.num_rows)
+        if self.counted in there:
+            self.ticks.add(block.table.num_rows)
         return states
 
 
 def merge_states(features: Sequence[Bound]) -> Callable[[States, States], States]:
-    """The merge of what `BlockStatistics` and `ShardStatistics` give."""
-    return _Merge(tuple(features))
+    """The merge of what `BlockStatistics` and `ShardStatistics` give; either side may lack
+    features."""
+    return _Merge({each.feature.name: each.feature for each in features})
 
 
 @dataclass(frozen=True)
 class _Merge:
-    features: tuple[Bound, ...]
+    features: Mapping[str, Feature]
 
     def __call__(self, left: States, right: States) -> States:
-        names = [(each.feature.name, each.feature) for each in self.features]
-        return {name: feature.merge(left[name], right[name]) for name, feature in names}
+        both = {
+            name: self.features[name].merge(state, right[name])
+            for name, state in left.items()
+            if name in right
+        }
+        return {**left, **right, **both}
 
 
 @dataclass(frozen=True)

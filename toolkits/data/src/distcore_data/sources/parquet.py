@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,17 +37,27 @@ from distcore_data.sources.values import is_text
 MOST_JOINED = 256
 """Row groups of a partition at most: each takes some 100 kB of Arrow's buffers, however small."""
 
+MOST_COLUMN_BYTES = 16 << 20
+"""Of a column that is decoded whole. Of a larger one some rows are in memory at a time."""
+
 ROW_BYTES = {"number": 8, "category": 4, "string": 4}
 """Of a decoded value: a double, a code, and an offset beside the text."""
 
 
+class _Group(NamedTuple):
+    """A row group. texts: {string column: bytes of the stored average of a row}."""
+
+    rows: int
+    texts: Mapping[str, float]
+
+
 class _Layout(NamedTuple):
     """What the metadata of a file say of the declared columns. types: of each; dictionaries: those
-    that are read as such; groups: (rows, bytes of a decoded row) of each row group."""
+    that are read as such."""
 
     types: Mapping[str, pa.DataType]
     dictionaries: tuple[str, ...]
-    groups: tuple[tuple[int, float], ...]
+    groups: tuple[_Group, ...]
 
     def joins(self, other: _Layout) -> bool:
         """Whether row groups of both can be one table."""
@@ -74,7 +86,8 @@ class ParquetSource(FileSource):
                 schema = file.schema_arrow
                 types, numbers = self._check(each, schema), self._numbers(file)
             self._layouts.append(self._layout(file.metadata, types, numbers))
-        self._rows = sum(rows for layout in self._layouts for rows, _ in layout.groups)
+        self._fixed_bytes = sum(ROW_BYTES[kind] for kind in self._raw.values())
+        self._rows = sum(group.rows for layout in self._layouts for group in layout.groups)
         if not self._rows:
             raise DataError(
                 f"{files[0].shown}: there are no rows. Give a dataset with at least one row."
@@ -110,14 +123,15 @@ class ParquetSource(FileSource):
             if raw == "category" and name in numbers and is_text(self._types[name])
         }
         dictionaries = sorted(set(texts) - plain_columns(groups, texts))
-        strings = [
-            numbers[name] for name, raw in self._raw.items() if raw == "string" and name in numbers
-        ]
-        fixed = sum(ROW_BYTES[raw] for raw in self._raw.values())
+        strings = {
+            name: numbers[name]
+            for name, raw in self._raw.items()
+            if raw == "string" and name in numbers
+        }
         return _Layout(
             types,
             tuple(dictionaries),
-            tuple((group.num_rows, fixed + _text_bytes(group, strings)) for group in groups),
+            tuple(_Group(group.num_rows, _text_bytes(group, strings)) for group in groups),
         )
 
     def _numbers(self, file: pq.ParquetFile) -> dict[str, int]:
@@ -142,48 +156,71 @@ class ParquetSource(FileSource):
     def partitions(self, target_bytes: int) -> Sequence[Partition]:
         """Row groups: cut if their declared columns are larger than target_bytes when decoded, and
         joined with their neighbours if they are smaller."""
-        raw, units = tuple(self._raw.items()), tuple(self._units().items())
-        found: list[Partition] = []
+        return [partition for (partition,) in self._cut(target_bytes, _into_rows)]
+
+    def tiles(self, target_bytes: int) -> Sequence[Sequence[Partition]]:
+        """The same, but larger row groups are cut into columns, as `Tiled` says."""
+        return self._cut(target_bytes, _into_columns)
+
+    def _cut(
+        self,
+        target_bytes: int,
+        large: Callable[[ParquetPartition, Sequence[float], int], list[tuple[Partition, ...]]],
+    ) -> list[tuple[Partition, ...]]:
+        """large: Cuts a row group that is larger than target_bytes, of columns of so many bytes."""
+        found: list[tuple[Partition, ...]] = []
         waiting: list[ParquetPartition] = []
-        filled, before, first = 0.0, self._layouts[0], 0
+        filled, before = 0.0, self._layouts[0]
 
         def flush() -> None:
             if waiting:
-                found.append(waiting[0] if len(waiting) == 1 else JoinedGroups(tuple(waiting)))
+                found.append((waiting[0] if len(waiting) == 1 else JoinedGroups(tuple(waiting)),))
                 waiting.clear()
 
+        for whole, layout, group in self._groups():
+            size = group.rows * (self._fixed_bytes + sum(group.texts.values()))
+            full = filled + size > target_bytes or len(waiting) == MOST_JOINED
+            if full or not layout.joins(before):
+                flush()
+                filled = 0.0
+            before = layout
+            if size > target_bytes:
+                found += large(whole, self._column_bytes(group), target_bytes)
+            elif group.rows:
+                waiting.append(whole)
+                filled += size
+        flush()
+        return found
+
+    def _groups(self) -> Iterator[tuple[ParquetPartition, _Layout, _Group]]:
+        """Every row group as one partition."""
+        raw, units, first = tuple(self._raw.items()), tuple(self._units().items()), 0
         for file, layout in zip(self.files, self._layouts, strict=True):
-            for group, (rows, row_bytes) in enumerate(layout.groups):
-                size = rows * row_bytes
-                full = filled + size > target_bytes or len(waiting) == MOST_JOINED
-                if full or not layout.joins(before):
-                    flush()
-                    filled = 0.0
-                parts = [
+            for number, group in enumerate(layout.groups):
+                yield (
                     ParquetPartition(
                         file,
-                        group,
-                        rows,
+                        number,
+                        group.rows,
                         first,
-                        start,
-                        stop,
+                        0,
+                        group.rows,
                         raw,
                         layout.dictionaries,
                         self._null_values,
                         units,
-                    )
-                    for start, stop in slices(rows, row_bytes, target_bytes)
-                ]
-                if len(parts) > 1:
-                    flush()
-                    found += parts
-                    filled = 0.0
-                else:
-                    waiting += parts
-                    filled += size
-                before, first = layout, first + rows
-        flush()
-        return found
+                    ),
+                    layout,
+                    group,
+                )
+                first += group.rows
+
+    def _column_bytes(self, group: _Group) -> list[float]:
+        """Of each declared column of a row group, decoded."""
+        return [
+            group.rows * (ROW_BYTES[raw] + group.texts.get(name, 0.0))
+            for name, raw in self._raw.items()
+        ]
 
     def _units(self) -> dict[str, str]:
         """Units of timestamps that are read as text, over all files; reads those columns only."""
@@ -202,10 +239,41 @@ class ParquetSource(FileSource):
         self._place.close()
 
 
-def _text_bytes(group: pq.RowGroupMetaData, numbers: Sequence[int]) -> float:
-    """Bytes of the stored average of a row's strings."""
-    stored = sum(group.column(number).total_uncompressed_size for number in numbers)
-    return stored / max(1, group.num_rows)
+def _into_rows(
+    whole: ParquetPartition, column_bytes: Sequence[float], target_bytes: int
+) -> list[tuple[Partition, ...]]:
+    """Slices of a row group, of all its columns."""
+    row_bytes = sum(column_bytes) / whole.rows
+    return [
+        (replace(whole, start=start, stop=stop),)
+        for start, stop in slices(whole.rows, row_bytes, target_bytes)
+    ]
+
+
+def _into_columns(
+    whole: ParquetPartition, column_bytes: Sequence[float], target_bytes: int
+) -> list[tuple[Partition, ...]]:
+    """All rows of some columns at a time, if every column is small enough."""
+    if max(column_bytes) > MOST_COLUMN_BYTES:
+        return _into_rows(whole, column_bytes, target_bytes)
+    tiles: list[list[tuple[str, str]]] = []
+    filled = math.inf
+    for column, size in zip(whole.raw, column_bytes, strict=True):
+        if filled + size > target_bytes:
+            tiles.append([])
+            filled = 0.0
+        tiles[-1].append(column)
+        filled += size
+    return [tuple(replace(whole, raw=tuple(columns)) for columns in tiles)]
+
+
+def _text_bytes(group: pq.RowGroupMetaData, numbers: Mapping[str, int]) -> dict[str, float]:
+    """Bytes of the stored average of a row of each string column."""
+    rows = max(1, group.num_rows)
+    return {
+        name: group.column(number).total_uncompressed_size / rows
+        for name, number in numbers.items()
+    }
 
 
 def _alike(left: pa.DataType, right: pa.DataType) -> bool:

@@ -73,6 +73,8 @@ class ParquetPartition:
             self.group, columns=[name for name, _ in self.raw], use_threads=False
         )
         table.validate(full=True)
+        if table.num_rows != self.rows:  # a column that was read alone
+            raise pa.ArrowInvalid(f"it has {table.num_rows} rows, and should have {self.rows}")
         return table
 
 
