@@ -21,7 +21,11 @@ from distcore_torch.training.exact.tree import tree_sum
 
 NARROW = 8
 """Columns of a layer's output below which kernels for vectors, not for matrices, may be used: other
-bits for other numbers of rows."""
+bits for other numbers of rows. Its forward pass goes by part."""
+
+
+ALIGNED = 64
+"""Where torch lets memory begin on a CPU: multiples of so many bytes."""
 
 
 class NotByParts(Exception):
@@ -78,30 +82,33 @@ class Sink:
 
 
 def tree_of_rows(
-    index: torch.Tensor, values: torch.Tensor, ends: Sequence[int]
+    index: torch.Tensor, values: torch.Tensor, ends: Sequence[int], table_rows: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The tree's sum of tables that are zero but for rows that were looked up.
 
-    Only these are added. A row that one of two neighbours does not have is the other's, as adding
-    zeros would give.
+    Only rows that some part looked up are added.
 
     Args:
         index: Which row of the table each value belongs to: [n], part after part.
         values: [n, …].
         ends: Where each part ends among them; as many as a power of two.
+        table_rows: Rows of the table.
 
     Returns:
         The rows of the table, in order, and their sums.
     """
-    counts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-    part = torch.repeat_interleave(torch.tensor(counts))
-    keys, place = torch.unique(index * len(ends) + part, return_inverse=True)
-    sums = values.new_zeros((keys.shape[0], *values.shape[1:])).index_add_(0, place, values)
-    for _ in range(len(ends).bit_length() - 1):
-        # Neighbours lie one behind the other, left before right: each row gets one or two sums.
-        keys, place = torch.unique_consecutive(keys >> 1, return_inverse=True)
-        sums = values.new_zeros((keys.shape[0], *values.shape[1:])).index_add_(0, place, sums)
-    return keys, sums
+    looked_up = torch.zeros(table_rows, dtype=torch.bool).index_fill_(0, index, True)
+    rows = looked_up.nonzero().view(-1)
+    count = len(rows)
+    place = index.new_empty(table_rows).index_copy_(0, rows, torch.arange(count))
+    place = place.index_select(0, index)
+    for part, start in enumerate(ends[:-1], 1):
+        place[start : ends[part]].add_(part * count)
+    sums = values.new_zeros((len(ends) * count, *values.shape[1:])).index_add_(0, place, values)
+    sums = sums.view(len(ends), count, *values.shape[1:])
+    while len(sums) > 1:
+        sums = sums[0::2] + sums[1::2]
+    return rows, sums[0]
 
 
 class _Linear(torch.autograd.Function):
@@ -111,6 +118,8 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, mode: ByParts) -> Any:
         ctx.save_for_backward(x)
         ctx.mode, ctx.weight, ctx.bias = mode, weight, bias
+        if weight.shape[0] < NARROW:
+            return torch.cat([F.linear(part, weight, bias) for part in mode.cut(x)])
         return F.linear(x, weight, bias)
 
     @staticmethod
@@ -151,7 +160,7 @@ class _Lookup(torch.autograd.Function):
             bounds = [mode.bounds[part] * each for part in (*span, span.stop)]
             own = slice(bounds[0], bounds[-1])
             ends = [bound - bounds[0] for bound in bounds[1:]]
-            rows, total = tree_of_rows(index[own], gradient[own], ends)
+            rows, total = tree_of_rows(index[own], gradient[own], ends, len(table))
             mode.sink.write(table, number, total, rows)
         return None, None, None
 
@@ -213,7 +222,10 @@ class ByParts(TorchFunctionMode):
             raise NotByParts(f"a tensor of shape {tuple(tensor.shape)}, not of {self.rows} rows")
         sizes = [stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False)]
         # As the part alone would have it: in memory that begins where torch lets memory begin.
-        return [each.clone() if each.is_contiguous() else each for each in tensor.split(sizes)]
+        return [
+            each.clone() if each.is_contiguous() and each.data_ptr() % ALIGNED else each
+            for each in tensor.split(sizes)
+        ]
 
     def each(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
         """The function part by part: tensors are cut, and parameters are each part's own."""
@@ -249,7 +261,7 @@ class ByParts(TorchFunctionMode):
             return F.linear(x, weight, bias)
         both = id(weight) in self._parameters and (bias is None or id(bias) in self._parameters)
         plain = x.dim() == 2 and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        if not both or not plain or x.shape[0] != self.rows or weight.shape[0] < NARROW:
+        if not both or not plain or x.shape[0] != self.rows:
             return self.each(F.linear, (x, weight, bias), {})
         return _Linear.apply(x, weight, bias, self)
 
