@@ -165,10 +165,12 @@ def all_offers() -> dict[str, list[Offer]]:
     # Python 3.11 has them by group, and each `select` there goes through all of them.
     flat = chain.from_iterable(dict.values(entries)) if isinstance(entries, dict) else entries
     seen: dict[tuple[str, ...], Offer] = {}
+    known: dict[Any, tuple[str, str]] = {None: ("unknown", "?")}  # each asking reads its METADATA
     for entry in flat:
         if entry.group.startswith(GROUPS):
-            name = entry.dist.name if entry.dist else "unknown"
-            version = entry.dist.version if entry.dist else "?"
+            if entry.dist not in known:
+                known[entry.dist] = entry.dist.name, entry.dist.version
+            name, version = known[entry.dist]
             offer = Offer(entry.group.removeprefix(GROUPS), entry.name, entry.value, name, version)
             seen.setdefault((offer.kind, offer.name, name, offer.value), offer)
     found: dict[str, list[Offer]] = {}

@@ -1,0 +1,25 @@
+"""What is installed, found in the metadata of distributions."""
+
+from importlib import metadata
+
+from distcore_core.registry.index import all_offers
+
+
+def test_a_distributions_metadata_are_read_twice_whatever_it_offers(tmp_path, monkeypatch):
+    info = tmp_path / "many-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: many\nVersion: 1.0\n")
+    lines = "".join(f"number{each} = many\n" for each in range(20))
+    (info / "entry_points.txt").write_text(f"[distcore.extensions]\n{lines}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    read, text_of = [], metadata.PathDistribution.read_text
+
+    def counted(self, name):
+        if name == "METADATA" and self._path == info:
+            read.append(name)
+        return text_of(self, name)
+
+    monkeypatch.setattr(metadata.PathDistribution, "read_text", counted)
+    offers = [each for each in all_offers()["extensions"] if each.distribution == "many"]
+    assert len(offers) == 20
+    assert len(read) == 2  # its name, its version
