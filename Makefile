@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-MEMBERS := core toolkits/data toolkits/torch toolkits/search toolkits/testing plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/html_report plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor plugins/lightgbm_trainer .
+MEMBERS := core toolkits/data toolkits/torch toolkits/search toolkits/trees toolkits/testing plugins/local_backend plugins/parquet_cache plugins/hdf5_cache plugins/tfrecord_cache plugins/tabular_model plugins/html_report plugins/dask_processor plugins/ray_backend plugins/horovod_backend plugins/modin_processor plugins/optuna_executor plugins/lightgbm_trainer plugins/xgboost_trainer .
 PROJECTS := $(MEMBERS:%=%/pyproject.toml)
 # In the order of the folders: the long files of tests/ first. By itself xdist begins with the files of many short tests.
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder

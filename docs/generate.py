@@ -28,6 +28,7 @@ MEMBERS = (
     "distcore-tabular",
     "distcore-optuna",
     "distcore-lightgbm",
+    "distcore-xgboost",
     "distcore-dask",
     "distcore-ray",
     "distcore-modin",

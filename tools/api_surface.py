@@ -33,6 +33,7 @@ MODULES = (
     "distcore_data",
     "distcore_torch",
     "distcore_search",
+    "distcore_trees",
     "distcore_testing",
 )
 DEPRECATED = " deprecated: "

@@ -96,6 +96,11 @@ def test_the_whole_config_is_a_parameter_too():
         ),
         ("parameters: {backend.type: {space: choice, categories: [local]}}", 11, "not searched"),
         (
+            "parameters: {backend.trainer.type: {space: choice, categories: [local]}}",
+            11,
+            "Options of the trainer are: backend.trainer.<option>",
+        ),
+        (
             "parameters: {input_features.x0.type: {space: choice, categories: [number]}}",
             11,
             "begin with the feature's name",

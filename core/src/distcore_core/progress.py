@@ -26,7 +26,7 @@ class Round:
         value.
     best, best_evaluation: the best so far; None before there is one.
     patience_left: so many more without a better one end the training; None: it does not stop early.
-    seconds: since training began in this process.
+    seconds: since training began in this process. unit: what epochs are called.
     """
 
     evaluation: int
@@ -42,6 +42,7 @@ class Round:
     best_evaluation: int | None
     patience_left: int | None
     seconds: float
+    unit: str = "epoch"
 
 
 class Stage(NamedTuple):

@@ -15,12 +15,11 @@ def imported(path):
             yield from (each.name for each in node.names)
 
 
-def test_at_most_three_modules_of_ours():
+def test_two_modules_of_ours():
     found = {
         module for path in SOURCES for module in imported(path) if module.startswith("distcore")
     }
     ours = {module for module in found if module.partition(".")[0] != OWN}
-    declared = {"distcore_core.plugin", "distcore_data", "distcore_torch", "distcore_search"}
+    declared = {"distcore_core.plugin", "distcore_trees"}
     assert "distcore_core.plugin" in ours
     assert ours <= declared
-    assert len(ours) <= 3

@@ -32,7 +32,7 @@ from distcore_torch.signals import signal_of
 
 if TYPE_CHECKING:
     from distcore.workflow.session import Session
-    from distcore_core.contracts import Executor
+    from distcore_core.contracts import Backend, Executor, Trainer
     from distcore_data.cache import Cache
     from distcore_search.options import ExecutorOptions
 
@@ -59,6 +59,7 @@ class Search:
         self.objective = Objective.of(section.options)
         self.backend, self.seed = backend, seed
         self.configs = check_candidates(section, session.plugins, session.backend_name)
+        self._check_room()
         self.executor, self.options = executor_of(section, session)
         check_split(
             section,
@@ -69,6 +70,24 @@ class Search:
         self.shared = (
             len({digest_of(data_part(each, session.plugins)) for each in self.configs}) == 1
         )
+
+    def _check_room(self) -> None:
+        """Raise ConfigError if trials would not all ask for the same processes and resources."""
+        session = self.session
+        for config in self.configs:
+            named = config.backend.named(TRAINER)
+            if named is None:
+                continue
+            trainer = session.plugins.make(TRAINER, named.type, named.options)
+            if asked_for(trainer, session.backend) != workers_of(session):
+                message = (
+                    "the options of backend.trainer that are searched change the workers, threads "
+                    "or GPUs of a trial, for all of which room is kept alike. Set those in "
+                    "`backend`"
+                )
+                raise ConfigError(
+                    [self.section.issue(("parameters",), message)], self.section.source
+                )
 
     def run(self, directory: Path, resume: bool) -> SearchOutcome:
         session, section = self.session, self.section
@@ -298,8 +317,11 @@ def _placed(section: Section, error: ConfigError, where: str) -> ConfigError:
 
 def workers_of(session: Session) -> tuple[int, Mapping[str, float], bool]:
     """How many processes a trial's trainer starts, and what each asks for."""
-    trainer = session.make(TRAINER)
-    backend = session.backend
+    return asked_for(session.make(TRAINER), session.backend)
+
+
+def asked_for(trainer: Trainer, backend: Backend) -> tuple[int, Mapping[str, float], bool]:
+    """As `workers_of`."""
     return trainer.workers(backend), trainer.resources_per_worker, trainer.uses_gpu(backend)
 
 

@@ -64,9 +64,7 @@ def target(values: Values, name: str) -> KeyPath:
         rest = name[len(found) + 1 :]
         return (*features[found], *rest.split(".")) if rest else features[found]
     if first == "backend":
-        raise ValueError(
-            "says where a model is trained, not which one; it is not searched. Set it in `backend`"
-        )
+        return _of_backend(rest)
     if first in ("input_features", "output_features"):
         raise ValueError(
             f"begin with the feature's name, such as {next(iter(features), 'age')}.encoder.type"
@@ -77,6 +75,17 @@ def target(values: Values, name: str) -> KeyPath:
             f"{nearest(first, _known(values))}"
         )
     return (first, *rest.split(".")) if rest else (first,)
+
+
+def _of_backend(rest: str) -> KeyPath:
+    """Options of the trainer alone, such as the leaves of its trees."""
+    trainer, _, option = rest.partition(".")
+    if trainer != "trainer" or option in ("", "type"):
+        raise ValueError(
+            "says where a model is trained, not which one; it is not searched. Set it in "
+            "`backend`. Options of the trainer are: backend.trainer.<option>"
+        )
+    return ("backend", trainer, *option.split("."))
 
 
 def _known(values: Values) -> list[str]:

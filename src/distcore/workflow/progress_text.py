@@ -60,7 +60,7 @@ def time_of(progress: Progress) -> str:
 def round_line(found: Round) -> str:
     """`epoch 4/30   train loss 0.4051   validation loss 0.5066, roc_auc 0.8011   best 0.8025 at
     3, patience 4`."""
-    where = f"epoch {_count(found.epoch)}/{_count(found.epochs)}"
+    where = f"{found.unit} {_count(found.epoch)}/{_count(found.epochs)}"
     if found.evaluation != found.epoch:
         where = f"evaluation {found.evaluation}, {where}"
     splits = [
@@ -105,13 +105,14 @@ def closing(rounds: Sequence[Round]) -> str:
         return ""
     last = rounds[-1]
     early = last.patience_left == 0 and last.epoch < last.epochs
-    how = f"stopped early at evaluation {last.evaluation}"
+    counted = "evaluation" if last.unit == "epoch" else last.unit
+    how = f"stopped early at {counted} {last.evaluation}"
     if not early:
         done = last.epoch >= last.epochs
         how = (
-            f"trained {_count(last.epoch)} epochs"
+            f"trained {_count(last.epoch)} {last.unit}s"
             if done
-            else f"ended after {_count(last.epoch)} epochs"
+            else f"ended after {_count(last.epoch)} {last.unit}s"
         )
     if last.best is None:
         return f"{how}; no evaluation had a finite {last.metric}"

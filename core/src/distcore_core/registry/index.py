@@ -32,6 +32,7 @@ _OFFERED = {
     "features:binary features:category features:text features:set",
     "distcore-optuna": "executors:local executors:optuna",
     "distcore-lightgbm": "trainers:lightgbm",
+    "distcore-xgboost": "trainers:xgboost",
     "distcore-data": "sections:preprocessing",
     "distcore-torch": "sections:trainer",
     "distcore-search": "sections:hyperopt",

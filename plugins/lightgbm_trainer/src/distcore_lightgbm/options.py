@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Literal
+
+from pydantic import Field
+
+from distcore_trees import TreeOptions
 
 
-class LightGBMOptions(BaseModel):
-    """One model is boosted for each output feature, all with these options."""
+class LightGBMOptions(TreeOptions):
+    """Those of every trainer of trees, and LightGBM's."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    num_boost_round: int = Field(
-        200, ge=1, description="Trees (for each class, if there are several)."
-    )
     learning_rate: float = Field(0.05, gt=0, description="Shrinkage of each tree.")
     num_leaves: int = Field(31, ge=2, description="Leaves of a tree.")
     min_data_in_leaf: int = Field(20, ge=1, description="Rows of a leaf.")
@@ -20,10 +19,8 @@ class LightGBMOptions(BaseModel):
         1.0, gt=0, le=1, description="Share of the columns that a tree sees."
     )
     lambda_l2: float = Field(0.0, ge=0, description="L2 penalty on leaf values.")
-    early_stopping_rounds: int = Field(
-        20,
-        ge=0,
-        description="Stop after so many trees without improvement on the validation split; 0: "
-        "never.",
+    device_type: Literal["cpu", "gpu", "cuda"] = Field(
+        "cpu",
+        description="Where trees are boosted: gpu is OpenCL, which LightGBM's wheels have for "
+        "Linux and Windows; cuda needs LightGBM built for it. Neither was tried by us.",
     )
-    num_threads: int = Field(0, ge=0, description="Threads; 0: one a CPU.")

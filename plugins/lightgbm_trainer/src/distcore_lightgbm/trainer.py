@@ -1,253 +1,158 @@
-"""Fit one gradient-boosted model for each output feature on the encoded cache; save, open and
-predict."""
+"""LightGBM under `distcore_trees.TreeTrainer`: its parameters, a forest that grows, one that was
+saved."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lightgbm
 import numpy as np
 
-from distcore_core.plugin import (
-    JSON,
-    ArtifactError,
-    Backend,
-    Batch,
-    FeatureSet,
-    OpenJob,
-    Progress,
-    Split,
-    TrainerBase,
-    TrainJob,
-    TrainResult,
-    UserError,
-)
-from distcore_lightgbm.outputs import Output, outputs_of
+from distcore_core.plugin import JSON, Backend, UserError
+from distcore_lightgbm.options import LightGBMOptions
+from distcore_trees import Forest, Output, Rows, Saved, TreeTrainer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distcore_lightgbm.options import LightGBMOptions
+    from distcore_trees import Part
+
+OF_LOSS = {
+    "mean_absolute_error": "regression_l1",
+    "mean_absolute_percentage_error": "mape",
+    "huber": "huber",
+}
+"""LightGBM's objective for a number's `loss.type`; any other is squared error, whose root is
+least where it is."""
 
 
-class LightGBMTrainer(TrainerBase):
-    """`backend: {trainer: {type: lightgbm}}`. Trees are boosted in one process, whose threads
-    share the work."""
+class LightGBMTrainer(TreeTrainer[LightGBMOptions]):
+    """`backend: {trainer: {type: lightgbm}}`."""
 
-    def __init__(self, options: LightGBMOptions) -> None:
-        self.options = options
+    name, ending = "lightgbm", "txt"
+    refused = ("focal", "poly")
 
-    def plan(self, job: TrainJob, backend: Backend) -> JSON:
-        """What `fit` would do."""
-        return {
-            "workers": 1,
-            "threads": self.options.num_threads or backend.resources().cpus,
-            "num_boost_round": self.options.num_boost_round,
-            "notes": [
-                "Trees are boosted on whole columns: nothing of the config's `trainer` and "
-                "`combiner` applies."
-            ],
-        }
+    def uses_gpu(self, backend: Backend) -> bool:
+        """If the options say so."""
+        return self.options.device_type != "cpu"
 
-    def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
-        """Boost, score the training and the validation split, and write the model folder.
-
-        Raises UserError for an input whose column is ragged (text, set): trees split on one
-        value a row."""
-        if job.resume is not None or job.initial_weights is not None:
-            raise UserError(
-                "The trainer lightgbm starts from nothing each time: leave out the path of another "
-                "model."
-            )
-        with job.open() as opened:
-            outputs = opened.features.outputs
-            refuse_ragged(opened.features)
-            boosters = self._boost_all(opened, job.seed, progress)
-            predictor = TreePredictor(boosters, opened.features)
-            scores = {
-                "training": opened.scores(predictor, "train"),
-                "validation": opened.scores(predictor, "validation"),
-            }
-            rounds = max(booster.num_trees() for booster in boosters.values())
-            opened.tell_epoch(epoch=1, step=rounds, metrics=scores)
-            model = opened.write_model(
-                {
-                    file_of(number): text_of(boosters[each.name])
-                    for number, each in enumerate(outputs)
-                }
-            )
-        curves = {
-            split: {
-                output: {name: [value] for name, value in metrics.items()}
-                for output, metrics in outputs.items()
-            }
-            for split, outputs in scores.items()
-        }
-        return TrainResult(
-            model=model,
-            statistics=curves,
-            best={"epoch": 1, "step": rounds},
-            steps=rounds,
-            epochs=1.0,
-        )
-
-    def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> TreePredictor:
-        """Open the saved trees: LightGBM's text format, which is numbers and no code.
-
-        Raises ArtifactError for a file that LightGBM cannot read."""
-        boosters = {}
-        for number, feature in enumerate(features.outputs):
-            path = directory / file_of(number)
-            try:
-                boosters[feature.name] = lightgbm.Booster(
-                    model_str=path.read_text(encoding="utf-8")
-                )
-            except (OSError, UnicodeDecodeError, lightgbm.basic.LightGBMError) as error:
-                raise ArtifactError(
-                    f"{path} cannot be read by LightGBM ({error}). Train again."
-                ) from error
-        return TreePredictor(boosters, features)
-
-    def _boost_all(
-        self, job: OpenJob, seed: int, progress: Progress
-    ) -> dict[str, lightgbm.Booster]:
-        """{output feature: its model}."""
-        outputs = outputs_of(job.features)
-        if not job.rows("train"):
-            raise UserError(
-                "The training split has no rows. Change preprocessing.split, or give more data."
-            )
-        train = matrix(job, "train")
-        validation = matrix(job, "validation") if job.rows("validation") else None
-        progress.begin("train", total=self.options.num_boost_round * len(outputs), unit="trees")
-        boosters = {
-            each.name: self._boost(each, job, train, validation, seed, progress) for each in outputs
-        }
-        progress.end()
-        return boosters
-
-    def _boost(
+    def begin(
         self,
         output: Output,
-        job: OpenJob,
-        train: NDArray[np.float32],
-        validation: NDArray[np.float32] | None,
+        train: Rows,
+        validation: Rows | None,
         seed: int,
-        progress: Progress,
-    ) -> lightgbm.Booster:
-        """The model of one output feature. train, validation: inputs, [rows, words]."""
+        before: bytes | None,
+    ) -> Forest:
+        shared = {"num_boost_round", "early_stopping_rounds", "trees_per_evaluation"}
         parameters = {
-            **self.options.model_dump(exclude={"num_boost_round", "early_stopping_rounds"}),
-            **output.parameters(),
+            **self.options.model_dump(exclude=shared),
+            **parameters_of(output),
+            "metric": "None",
             "seed": seed,
             "deterministic": True,
-            "force_row_wise": True,
+            "force_row_wise": self.options.device_type == "cpu",
             "verbosity": -1,
         }
-        columns = category_columns(job.features)
-        data = dataset(output, train, target(job, "train", output.name), columns)
-        callbacks: list[Any] = [lambda environment: setattr(progress, "done", progress.done + 1)]
-        held_out = []
-        if validation is not None and self.options.early_stopping_rounds:
-            held_out = [
-                dataset(output, validation, target(job, "validation", output.name), columns, data)
-            ]
-            callbacks.append(
-                lightgbm.early_stopping(self.options.early_stopping_rounds, verbose=False)
-            )
-        rounds = self.options.num_boost_round
-        return lightgbm.train(parameters, data, rounds, valid_sets=held_out, callbacks=callbacks)
+        return LightGBMForest(parameters, train, validation, before)
+
+    def open(self, content: bytes) -> Saved:
+        try:
+            return SavedForest(lightgbm.Booster(model_str=content.decode()))
+        except lightgbm.basic.LightGBMError as error:
+            raise ValueError(str(error)) from error
 
 
-class TreePredictor:
-    """A `contracts.Predictor` over one booster for each output feature."""
-
-    def __init__(self, boosters: dict[str, lightgbm.Booster], features: FeatureSet) -> None:
-        self.boosters = boosters
-        self.names = [feature.name for feature in features.inputs]
-
-    def predict(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
-        """{output: probabilities [B] or [B, classes], or encoded values [B]}."""
-        rows = beside(batch, self.names)
-        return {
-            name: np.asarray(booster.predict(rows), np.float32)
-            for name, booster in self.boosters.items()
-        }
+def parameters_of(output: Output) -> JSON:
+    """Objective, and classes if there are several."""
+    if output.kind == "binary":
+        return {"objective": "binary"}
+    if output.kind == "category":
+        return {"objective": "multiclass", "num_class": output.classes}
+    objective = OF_LOSS.get(output.loss.type, "regression")
+    return {
+        "objective": objective,
+        **({"alpha": output.loss.delta} if objective == "huber" else {}),
+    }
 
 
-# ------------------------------------------------------------------ from cache to LightGBM
+class LightGBMForest:
+    """A `distcore_trees.Forest`."""
+
+    def __init__(
+        self, parameters: JSON, train: Rows, validation: Rows | None, before: bytes | None
+    ) -> None:
+        self._parameters = parameters
+        self._data = dataset(train)
+        self._held_out = [dataset(validation, self._data)] if validation is not None else []
+        self._before = lightgbm.Booster(model_str=before.decode()) if before is not None else None
+        self._booster: lightgbm.Booster | None = None
+        self._rounds = self._before.current_iteration() if self._before is not None else 0
+
+    def grow(self) -> bool:
+        """See `distcore_trees.Forest`. Each tree draws its columns by a seed of its own, so that a
+        run that goes on draws the same."""
+        seed = {"feature_fraction_seed": self._parameters["seed"] + self._rounds}
+        self._rounds += 1
+        try:
+            if self._booster is None:
+                self._booster = lightgbm.train(
+                    self._parameters | seed,
+                    self._data,
+                    1,
+                    valid_sets=self._held_out,
+                    init_model=self._before,
+                    keep_training_booster=True,
+                )
+                return True
+            if self._parameters["feature_fraction"] < 1:
+                self._booster.reset_parameter(seed)
+            return not self._booster.update()
+        except lightgbm.basic.LightGBMError as error:
+            raise UserError(
+                f"LightGBM refuses to train ({error}). Change the options of backend.trainer"
+                + ("." if self._parameters["device_type"] == "cpu" else ", or train on the CPU.")
+            ) from error
+
+    def outputs(self, part: Part) -> NDArray[np.float32]:
+        """Those that the library keeps while it trains."""
+        found: list[NDArray[Any]] = []
+
+        def look(outputs: NDArray[Any], data: lightgbm.Dataset) -> tuple[str, float, bool]:
+            found.append(outputs)
+            return "outputs", 0.0, False
+
+        assert self._booster is not None
+        (self._booster.eval_train if part == "train" else self._booster.eval_valid)(look)
+        return found[0].astype(np.float32)
+
+    def content(self) -> bytes:
+        return self.first(self._rounds)
+
+    def first(self, rounds: int) -> bytes:
+        """LightGBM's text format."""
+        booster = self._booster or self._before
+        assert booster is not None
+        text: str = booster.model_to_string(num_iteration=rounds)
+        return text.encode()
 
 
-def refuse_ragged(features: FeatureSet) -> None:
-    """Raise UserError if an input has no fixed width."""
-    ragged = [
-        feature.name for feature in features.inputs if features.columns[feature.name].width is None
-    ]
-    if ragged:
-        raise UserError(
-            f"The trainer lightgbm cannot use {', '.join(ragged)}: trees split on one value a row, "
-            "and texts and sets have many. Leave these inputs out, or use the trainer local or "
-            "data_parallel."
-        )
+class SavedForest:
+    """A `distcore_trees.Saved`."""
+
+    def __init__(self, booster: lightgbm.Booster) -> None:
+        self.booster = booster
+
+    def outputs(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.asarray(self.booster.predict(inputs), np.float32)
 
 
-def beside(batch: Batch, names: list[str]) -> NDArray[np.float32]:
-    """Columns side by side, [B, words]; codes are exact in float32 up to 2**24."""
-    columns = [np.asarray(batch[name], np.float32).reshape(batch.rows, -1) for name in names]
-    return np.concatenate(columns, axis=1)
-
-
-def matrix(job: OpenJob, split: Split) -> NDArray[np.float32]:
-    """The inputs of a split, [rows, words]."""
-    names = [each.name for each in job.features.inputs]
-    return np.concatenate([beside(batch, names) for batch in job.batches(split, names)])
-
-
-def target(job: OpenJob, split: Split, name: str) -> NDArray[Any]:
-    """The encoded target of a split, [rows]."""
-    return np.concatenate([np.asarray(batch[name]) for batch in job.batches(split, [name])])
-
-
-def category_columns(features: FeatureSet) -> list[int]:
-    """Which columns of `matrix` are codes, whose order means nothing."""
-    found: list[int] = []
-    start = 0
-    for each in features.inputs:
-        column = features.columns[each.name]
-        assert column.width is not None  # refused before
-        if column.dtype == "int32" and column.width == 1:
-            found.append(start)
-        start += column.width
-    return found
-
-
-def dataset(
-    output: Output,
-    rows: NDArray[np.float32],
-    target: NDArray[Any],
-    columns: list[int],
-    reference: Any = None,
-) -> lightgbm.Dataset:
-    """What LightGBM bins: the rows that have a target, with their weights. reference: whose bins
-    to use."""
-    kept = output.known(target)
-    if not kept.all():
-        rows, target = rows[kept], target[kept]
-    weight = output.weights(target)
+def dataset(rows: Rows, reference: lightgbm.Dataset | None = None) -> lightgbm.Dataset:
+    """What LightGBM bins. reference: whose bins to use."""
     return lightgbm.Dataset(
-        rows, target, weight=weight, categorical_feature=columns, reference=reference
+        rows.inputs,
+        rows.target,
+        weight=rows.weight,
+        categorical_feature=list(rows.categories),
+        reference=reference,
     )
-
-
-# ------------------------------------------------------------------ the model's files
-
-
-def file_of(number: int) -> str:
-    """The file of the output feature of this number."""
-    return f"trees-{number}.txt"
-
-
-def text_of(booster: lightgbm.Booster) -> bytes:
-    """The trees up to the best round, in LightGBM's text format."""
-    return booster.model_to_string().encode()

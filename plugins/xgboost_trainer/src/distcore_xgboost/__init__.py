@@ -1,0 +1,1 @@
+"""XGBoost as a distcore trainer."""

@@ -1,0 +1,98 @@
+"""Checkpoints of a boosting: the trees so far, how each forest stands, the curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from distcore_core.contracts import JSON, TrainJob
+from distcore_core.errors import DifferentRun
+from distcore_data.stores.run_sync import CHECKPOINTS
+from distcore_torch.training import checkpoint
+from distcore_torch.training.job import checkpoints_of
+from distcore_torch.training.state import check_identity, identity
+from distcore_trees.options import NOT_THE_MODELS
+
+if TYPE_CHECKING:
+    from distcore_core.registry.manager import Plugins
+    from distcore_trees.boosting import Growing
+    from distcore_trees.options import TreeOptions
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a checkpoint holds. trees: of each output feature, in their order."""
+
+    trees: Sequence[bytes]
+    standings: Sequence[Any]
+    statistics: JSON
+
+
+class Checkpoints:
+    """Those of one run, in its folder and its bucket.
+
+    plugins: whose listeners hear of each."""
+
+    def __init__(self, job: TrainJob, options: TreeOptions, plugins: Plugins) -> None:
+        self._job, self._options, self._plugins = job, options, plugins
+        kept = job.save_checkpoints and job.directory is not None
+        self._folder = job.directory / CHECKPOINTS if kept and job.directory else None
+
+    def save(self, rounds: int, forests: Sequence[Growing], statistics: JSON) -> None:
+        """Save one, unless none are kept."""
+        trees = [each.forest.content() for each in forests]
+        if self._folder is None or not rounds:
+            return
+        tensors = {
+            str(number): torch.frombuffer(bytearray(each), dtype=torch.uint8)
+            for number, each in enumerate(trees)
+        }
+        state = {
+            "identity": self._identity(),
+            "standings": [vars(each.standing) for each in forests],
+            "statistics": statistics,
+        }
+        path = checkpoint.save(self._folder, rounds, tensors, state)
+        if self._job.mirror is not None:
+            checkpoint.copy_to(self._job.mirror, path)
+        self._plugins.manager.hook.checkpoint_saved(step=rounds, directory=path)
+
+    def newest(self, outputs: int) -> Before | None:
+        """The newest whole one of the run that is gone on with; None if this is a new run.
+
+        Raises:
+            CheckpointError: There is none.
+            DifferentRun: It is of another config or other data, or behind where this one ends.
+        """
+        resume = self._job.resume
+        if resume is None:
+            return None
+        if self._job.mirror is not None:
+            checkpoint.copy_newest_from(self._job.mirror, resume / CHECKPOINTS)
+        found = checkpoint.load_newest(checkpoints_of(resume))
+        saved, ours = found.state["identity"], self._identity()
+        check_identity(saved, ours, found.path)
+        other = [
+            name for name, value in ours["options"].items() if saved["options"].get(name) != value
+        ]
+        if other:
+            raise DifferentRun(
+                f"The checkpoint {found.path} is of another run: backend.trainer has another "
+                f"{', '.join(other)}. Resume with the options it was started with, or start a "
+                "new run."
+            )
+        if found.step > self._options.num_boost_round:
+            raise DifferentRun(
+                f"The checkpoint {found.path} has {found.step} rounds, and num_boost_round is "
+                f"{self._options.num_boost_round}. Give as many at least, or start a new run."
+            )
+        trees = [found.tensors[str(number)].numpy().tobytes() for number in range(outputs)]
+        return Before(trees, found.state["standings"], found.state["statistics"])
+
+    def _identity(self) -> JSON:
+        """What must be the same if a run is gone on with."""
+        options = self._options.model_dump(mode="json", exclude=set(NOT_THE_MODELS))
+        return {**identity(self._job, 0), "options": options}

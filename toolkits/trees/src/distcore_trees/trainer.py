@@ -1,0 +1,245 @@
+"""TreeTrainer: a `contracts.Trainer` over a library of boosted trees, one forest for each output
+feature."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from distcore_core.contracts import (
+    JSON,
+    Backend,
+    Batch,
+    FeatureSet,
+    TrainerBase,
+    TrainJob,
+    TrainResult,
+)
+from distcore_core.errors import ArtifactError, UserError
+from distcore_core.progress import Progress
+from distcore_trees.options import TreeOptions
+from distcore_trees.outputs import Output, outputs_of, refuse_ragged
+from distcore_trees.rows import Rows, beside, category_columns, matrix, target_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from distcore_torch.training.open_job import Opened
+    from distcore_trees.boosting import Boosting, Growing
+    from distcore_trees.checkpoints import Checkpoints
+    from distcore_trees.forest import Forest, Part, Saved
+
+OptionsType = TypeVar("OptionsType", bound=TreeOptions)
+
+
+class TreeTrainer(TrainerBase, Generic[OptionsType]):
+    """Boosts in one process, whose threads share the work.
+
+    name: of the trainer, for messages. ending: of the files of trees. refused: losses that the
+    library has no objective for.
+    """
+
+    name: str
+    ending: str
+    refused: Collection[str] = ()
+
+    def __init__(self, options: OptionsType) -> None:
+        self.options = options
+
+    @abstractmethod
+    def begin(
+        self,
+        output: Output,
+        train: Rows,
+        validation: Rows | None,
+        seed: int,
+        before: bytes | None,
+    ) -> Forest:
+        """A forest for an output feature.
+
+        Args:
+            output: What is to be fitted.
+            train, validation: Rows; None if there is no such split.
+            seed: Every random number is keyed by it.
+            before: What `Forest.content` gave, to go on from; None to begin anew.
+
+        Raises:
+            UserError: The library cannot do what the options ask for.
+        """
+
+    @abstractmethod
+    def open(self, content: bytes) -> Saved:
+        """Trees that `Forest.first` gave.
+
+        Raises:
+            ValueError: They are none that the library can read.
+        """
+
+    # ---------------------------------------------------------- contracts.Trainer
+
+    @property
+    def resources_per_worker(self) -> Mapping[str, float]:
+        """The threads, if their number is given."""
+        return {"CPU": self.options.num_threads} if self.options.num_threads else {}
+
+    def plan(self, job: TrainJob, backend: Backend) -> JSON:
+        """What `fit` would do."""
+        return {
+            "workers": 1,
+            "threads": self.options.num_threads or backend.resources().cpus,
+            "num_boost_round": self.options.num_boost_round,
+            "trees_per_evaluation": self.options.period,
+            "notes": [
+                "Trees are boosted on whole columns: nothing of the config's `trainer` and "
+                "`combiner` applies but the metric that picks the best round, which is the loss "
+                "unless trainer.validation_metric names another."
+            ],
+        }
+
+    def fit(self, job: TrainJob, backend: Backend, progress: Progress) -> TrainResult:
+        """Boost, and write the model folder.
+
+        Raises:
+            UserError: An input whose column is ragged (text, set), an output or a loss that trees
+                cannot predict.
+            CheckpointError: There is none to go on from.
+        """
+        from distcore_torch.training.open_job import open_job
+        from distcore_trees.checkpoints import Checkpoints
+
+        if job.initial_weights is not None:
+            raise UserError(
+                f"The trainer {self.name} does not start from another model's trees: they split "
+                "on values as they were encoded for that model. Leave out its path."
+            )
+        with open_job(job) as opened:
+            checkpoints = Checkpoints(job, self.options, opened.plugins)
+            boosting = self._boosting(opened, job.seed, checkpoints, progress)
+            boosting.run()
+            files = {
+                f"trees-{number}.{self.ending}": each.forest.first(boosting.kept(each))
+                for number, each in enumerate(boosting.forests)
+            }
+            saved = [self.open(content) for content in files.values()]
+            self._tell_of_the_model(boosting, saved)
+            progress.end()
+            best = self._best(boosting)
+            extra = {"best": best, **({"stopped": boosting.stopped} if boosting.stopped else {})}
+            model = opened.write_model(files, extra)
+        return TrainResult(
+            model=model,
+            statistics=boosting.statistics,
+            best=best,
+            steps=boosting.rounds,
+            epochs=float(boosting.rounds),
+        )
+
+    def load(self, directory: Path, features: FeatureSet, *, trust: bool = False) -> TreePredictor:
+        """Open the saved trees: the library's own format, which is numbers and no code.
+
+        Raises:
+            ArtifactError: A file that the library cannot read.
+        """
+        forests = {}
+        for number, feature in enumerate(features.outputs):
+            path = directory / f"trees-{number}.{self.ending}"
+            try:
+                forests[feature.name] = self.open(path.read_bytes())
+            except (OSError, ValueError) as error:
+                raise ArtifactError(
+                    f"{path} cannot be read by {self.name} ({error}). Train again."
+                ) from error
+        return TreePredictor(forests, features)
+
+    # ---------------------------------------------------------- inside
+
+    def _boosting(
+        self, job: Opened, seed: int, checkpoints: Checkpoints, progress: Progress
+    ) -> Boosting:
+        """Everything as it is before the first round, or as a checkpoint has it."""
+        from distcore_trees.boosting import Boosting, Growing, Standing
+
+        refuse_ragged(job.features, self.name)
+        outputs = outputs_of(job.features, self.name, self.refused)
+        if not job.rows("train"):
+            raise UserError(
+                "The training split has no rows. Change preprocessing.split, or give more data."
+            )
+        before = checkpoints.newest(len(outputs))
+        parts: list[Part] = ["train", "validation"] if job.rows("validation") else ["train"]
+        inputs = {part: matrix(job, part) for part in parts}
+        codes = category_columns(job.features)
+        progress.begin(
+            "train",
+            total=self.options.num_boost_round,
+            unit="rounds",
+            rows_per_unit=job.rows("train"),
+        )
+        forests: list[Growing] = []
+        wanted = job.job.config.get("trainer") or {}
+        for number, (output, feature) in enumerate(zip(outputs, job.features.outputs, strict=True)):
+            rows = {
+                part: Rows.of(output, inputs[part], target_of(job, part, output.name), codes)
+                for part in parts
+            }
+            trees = before.trees[number] if before is not None else None
+            forest = self.begin(output, rows["train"], rows.get("validation"), seed, trees)
+            standing = Standing(**before.standings[number]) if before is not None else Standing()
+            metrics = feature.network().metrics(output.metadata)
+            watched = self._watched(output.name, metrics, wanted) if len(parts) > 1 else "loss"
+            forests.append(Growing(feature, forest, rows, standing, metrics, watched))
+        statistics = before.statistics if before is not None else {}
+        boosting = Boosting(
+            job,
+            self.options,
+            forests,
+            statistics,
+            lambda rounds: checkpoints.save(rounds, forests, statistics),
+            progress,
+        )
+        progress.done = boosting.rounds
+        return boosting
+
+    def _watched(self, name: str, metrics: Collection[str], wanted: JSON) -> str:
+        """The metric that picks an output feature's best round. wanted: the section `trainer`."""
+        asked, of = wanted.get("validation_metric"), wanted.get("validation_field")
+        return str(asked) if asked in metrics and of in (None, name) else "loss"
+
+    def _tell_of_the_model(self, boosting: Boosting, saved: list[Saved]) -> None:
+        """The last evaluation is of the trees that are kept."""
+        forests = boosting.forests
+
+        def outputs(each: Growing, part: Part) -> NDArray[np.float32]:
+            return saved[forests.index(each)].outputs(each.rows[part].inputs)
+
+        boosting.tell(boosting.metrics(outputs))
+
+    def _best(self, boosting: Boosting) -> JSON:
+        """What the model's evaluation is, for the result: `contracts.TrainResult.best`."""
+        lead, split = boosting.lead, "validation" if boosting.validates else "training"
+        name, rounds = lead.feature.name, boosting.kept(lead)
+        value = boosting.statistics[split][name][lead.watched][-1]
+        return {
+            "epoch": rounds,
+            "step": rounds,
+            "value": value,
+            "metric": lead.watched,
+            "feature": name,
+        }
+
+
+class TreePredictor:
+    """A `contracts.Predictor` over one saved forest for each output feature."""
+
+    def __init__(self, forests: Mapping[str, Saved], features: FeatureSet) -> None:
+        self.forests = forests
+        self.names = [feature.name for feature in features.inputs]
+
+    def predict(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
+        """{output: probabilities [B] or [B, classes], or encoded values [B]}."""
+        rows = beside(batch, self.names)
+        return {name: forest.outputs(rows) for name, forest in self.forests.items()}

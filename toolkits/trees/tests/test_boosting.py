@@ -1,0 +1,238 @@
+"""What every trainer of boosted trees gets from the toolkit: lines, early stopping, resumption,
+refusals. With the libraries of both of our plugins."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+import distcore
+from distcore_core.errors import ConfigError, DifferentRun, UserError
+from distcore_testing import data
+from distcore_testing.trainer_runs import digests
+
+TRAINERS = {
+    "lightgbm": {"min_data_in_leaf": 5, "feature_fraction": 0.5},
+    "xgboost": {"subsample": 0.8, "colsample_bytree": 0.5},
+}
+BOTH = pytest.mark.parametrize("trainer", TRAINERS)
+
+
+def config(folder, trainer, outputs=({"name": "y", "type": "binary"},), **options):
+    made = data.config(str(folder / "cache"), output_features=[dict(each) for each in outputs])
+    made["backend"]["trainer"] = {
+        "type": trainer,
+        "num_threads": 1,
+        **TRAINERS[trainer],
+        **options,
+    }
+    return made
+
+
+def trained(folder, trainer, rows=600, **options):
+    return distcore.train(
+        config(folder, trainer, **options),
+        data.table(rows),
+        output_directory=folder / "results",
+        view="none",
+    )
+
+
+def log_of(outcome):
+    text = (Path(outcome.directory) / "training_log.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@BOTH
+def test_a_line_every_so_many_rounds_with_every_metric(trainer, tmp_path):
+    outcome = trained(
+        tmp_path, trainer, num_boost_round=40, early_stopping_rounds=0, trees_per_evaluation=10
+    )
+    log = log_of(outcome)
+    assert [each["epoch"] for each in log] == [10, 20, 30, 40]
+    assert {each["unit"] for each in log} == {"round"}
+    losses = [each["metrics"]["training"]["y"]["loss"] for each in log]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.9 * losses[0]
+    assert all("roc_auc" in each["metrics"]["validation"]["y"] for each in log)
+    assert outcome.training_statistics["training"]["y"]["loss"] == losses
+
+
+@BOTH
+def test_the_loss_that_stops_early_is_that_of_the_reports(trainer, tmp_path):
+    """With weights, too, which libraries normalise each in their way."""
+    outputs = [{"name": "y", "type": "binary", "loss": {"positive_class_weight": 3.0}}]
+    outcome = trained(tmp_path, trainer, outputs=outputs, num_boost_round=400)
+    last = log_of(outcome)[-1]
+    assert last["patience_left"] == 0
+    assert last["epoch"] == last["best_evaluation"] + 20 < 400
+    assert last["value"] == pytest.approx(last["best"], rel=1e-5)
+    manifest = json.loads((Path(outcome.model) / "model.json").read_text())
+    assert manifest["extra"]["best"]["step"] == last["best_evaluation"]
+
+
+@BOTH
+def test_the_lines_are_printed_while_it_trains(trainer, tmp_path, capsys):
+    distcore.train(
+        config(tmp_path, trainer, num_boost_round=400),
+        data.table(),
+        output_directory=tmp_path / "results",
+        view="lines",
+    )
+    said = capsys.readouterr().err
+    assert "round 20/400   train loss " in said
+    assert "   validation loss " in said
+    assert "stopped early at round " in said
+    assert "; best was " in said
+
+
+@pytest.mark.system
+@BOTH
+def test_a_run_that_was_killed_ends_with_the_bytes_of_one_that_was_not(trainer, tmp_path):
+    """Two outputs, rows and columns drawn at random."""
+    outputs = [{"name": "y", "type": "binary"}, {"name": "z", "type": "number"}]
+    options = {"num_boost_round": 600, "early_stopping_rounds": 0, "trees_per_evaluation": 20}
+    made = config(tmp_path, trainer, outputs, **options)
+    pyarrow.parquet.write_table(data.table(), tmp_path / "data.parquet")
+    whole = distcore.train(
+        made, str(tmp_path / "data.parquet"), output_directory=tmp_path / "whole", view="none"
+    )
+    (tmp_path / "config.json").write_text(json.dumps(made))
+    words = ["--config", str(tmp_path / "config.json"), "--dataset", str(tmp_path / "data.parquet")]
+    command = [sys.executable, "-m", "distcore", "train", *words]
+    killed = subprocess.Popen([*command, "--output_directory", str(tmp_path / "killed")])
+    run = tmp_path / "killed" / "experiment_run"
+    deadline = time.monotonic() + 120
+    while not list(run.glob("checkpoints/step-????????")) and killed.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    again = distcore.train(made, str(tmp_path / "data.parquet"), model_resume_path=run, view="none")
+    assert digests(Path(again.model)) == digests(Path(whole.model))
+    assert again.training_statistics == whole.training_statistics
+    assert [each["epoch"] for each in log_of(again)] == [each["epoch"] for each in log_of(whole)]
+
+
+@BOTH
+def test_a_run_goes_on_with_more_rounds_and_with_no_other_trees(trainer, tmp_path):
+    options = {"early_stopping_rounds": 0, "trees_per_evaluation": 5}
+    first = trained(tmp_path, trainer, num_boost_round=10, **options)
+    again = {"output_directory": tmp_path, "model_resume_path": first.directory, "view": "none"}
+    with pytest.raises(DifferentRun, match=r"another learning_rate\. Resume with the options"):
+        distcore.train(
+            config(tmp_path, trainer, num_boost_round=10, learning_rate=0.5, **options),
+            data.table(),
+            **again,
+        )
+    with pytest.raises(DifferentRun, match="has 10 rounds, and num_boost_round is 5"):
+        distcore.train(
+            config(tmp_path, trainer, num_boost_round=5, **options), data.table(), **again
+        )
+    longer = distcore.train(
+        config(tmp_path, trainer, num_boost_round=20, **options), data.table(), **again
+    )
+    whole = trained(tmp_path / "whole", trainer, num_boost_round=20, **options)
+    assert digests(Path(longer.model)) == digests(Path(whole.model))
+
+
+@BOTH
+def test_a_search_of_the_trainers_options(trainer, tmp_path):
+    """A trial is one model in one process; its score is that of the trees that are kept."""
+    made = config(tmp_path, trainer, num_boost_round=40, trees_per_evaluation=2)
+    made["hyperopt"] = {
+        "goal": "maximize",
+        "metric": "roc_auc",
+        "output_feature": "y",
+        "parameters": {
+            "backend.trainer.learning_rate": {"space": "grid_search", "values": [0.001, 0.1, 0.3]}
+        },
+        "executor": {"type": "local", "max_concurrent_trials": 1},
+    }
+    rows = data.table()
+    found = distcore.hyperopt(made, rows, output_directory=tmp_path / "search")
+    assert [each["state"] for each in found.trials] == ["finished"] * 3
+    assert all(each["rounds"] > 1 for each in found.trials)
+    manifest = json.loads((Path(found.model) / "model.json").read_text())
+    assert manifest["extra"]["best"]["metric"] == "roc_auc"
+    assert manifest["extra"]["best"]["value"] == found.best["score"]
+
+
+def test_a_search_that_changes_what_trials_ask_for_is_refused(tmp_path):
+    made = config(tmp_path, "lightgbm")
+    made["hyperopt"] = {
+        "metric": "loss",
+        "output_feature": "y",
+        "parameters": {"backend.trainer.num_threads": {"space": "grid_search", "values": [1, 2]}},
+    }
+    with pytest.raises(ConfigError, match="change the workers, threads or GPUs of a trial"):
+        distcore.hyperopt(made, data.table(), output_directory=tmp_path / "search")
+
+
+@BOTH
+def test_texts_and_sets_are_refused_by_name(trainer, tmp_path):
+    made = config(tmp_path, trainer)
+    made["input_features"].append({"name": "words", "type": "text"})
+    with pytest.raises(UserError, match=r"cannot use words.*Leave these inputs out"):
+        distcore.train(made, data.table(), output_directory=tmp_path / "results")
+
+
+@BOTH
+def test_an_option_that_the_library_does_not_have(trainer, tmp_path):
+    with pytest.raises(ConfigError, match="learning_rate"):
+        distcore.plan(config(tmp_path, trainer, learning_rat=5), data.table())
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("output", "column", "value"),
+    [
+        ({"name": "y", "type": "binary", "loss": {"positive_class_weight": 20.0}}, "y", True),
+        (
+            {
+                "name": "k",
+                "type": "category",
+                "loss": {"class_weights": {"low": 20.0, "mid": 1.0, "high": 1.0}},
+            },
+            "k",
+            "low",
+        ),
+    ],
+)
+def test_a_class_that_weighs_more_is_predicted_more_often(trainer, output, column, value, tmp_path):
+    shares = []
+    for outputs in ([{name: output[name] for name in ("name", "type")}], [output]):
+        outcome = trained(tmp_path, trainer, outputs=outputs, num_boost_round=20)
+        predicted = distcore.load(outcome.model).predict(data.table(300, seed=5))
+        shares.append(predicted[f"{column}_predictions"].to_pylist().count(value) / 300)
+    assert shares[1] > shares[0] + 0.05
+
+
+@BOTH
+def test_going_on_from_another_model_is_refused(trainer, tmp_path):
+    outcome = trained(tmp_path, trainer, num_boost_round=5)
+    with pytest.raises(UserError, match="does not start from another model"):
+        distcore.train(
+            config(tmp_path, trainer, num_boost_round=5),
+            data.table(),
+            output_directory=tmp_path / "again",
+            model_load_path=outcome.model,
+        )
+
+
+@BOTH
+def test_a_loss_that_the_library_does_not_have_is_refused_by_name(trainer, tmp_path):
+    outputs = [{"name": "y", "type": "binary", "loss": "focal"}]
+    with pytest.raises(
+        UserError, match=r"no loss 'focal', which 'y' asks for.*local or data_parallel"
+    ):
+        distcore.train(
+            config(tmp_path, trainer, outputs),
+            data.table(),
+            output_directory=tmp_path / "results",
+        )
