@@ -19,6 +19,7 @@ from distcore.workflow.requests import (
     own_extensions,
 )
 from distcore.workflow.session import Session, open_session
+from distcore.workflow.split_scores import add_split_scores
 from distcore.workflow.summary import NAME as SUMMARY
 from distcore.workflow.summary import of_test_split, summary_of
 from distcore.workflow.training_log import training_log
@@ -89,6 +90,8 @@ def _train_and_save(
     )
     trained = replace(trained, model=results.brought_model(session, trained.model))
     test, path, summary = None, None, summary_of(session, trained)
+    if "skip_save_report" not in skip:
+        add_split_scores(session, cache, trained.model, summary)
     if session.command == "experiment":
         test, path = _evaluate_test_split(session, cache, trained.model, skip, summary)
     results.write(session, SUMMARY, summary, skip, "skip_save_report")

@@ -93,18 +93,22 @@ def html_of(outcome: Outcome) -> str:
 
 
 def headline(outcome: Outcome) -> str:
-    """A line: `accuracy of species 0.9487 (0.3333 without
+    """A line: `accuracy of species 0.9487 (training 0.9917, validation 0.9605, 0.3333 without
     inputs), best evaluation 2 of 7; results/experiment_run`."""
     summary = _summary(outcome)
     found, best, parts = summary.get("headline"), summary.get("best", {}), []
     if found and found["value"] is not None:
-        without = (
-            ""
-            if found["baseline"] is None
-            else f" ({charts.number(found['baseline'])} without inputs)"
-        )
+        splits = summary["scores"].get(found["target"], {}).get(found["metric"], {})
+        beside = [
+            f"{split} {charts.number(splits[split])}"
+            for split in ("training", "validation")
+            if splits.get(split) is not None
+        ]
+        if found["baseline"] is not None:
+            beside.append(f"{charts.number(found['baseline'])} without inputs")
         parts.append(
-            f"{found['metric']} of {found['target']} {charts.number(found['value'])}{without}"
+            f"{found['metric']} of {found['target']} {charts.number(found['value'])}"
+            + (f" ({', '.join(beside)})" if beside else "")
         )
     if best.get("evaluation"):
         parts.append(f"best evaluation {best['evaluation']} of {summary['evaluations']}")

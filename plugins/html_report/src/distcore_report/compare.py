@@ -14,7 +14,7 @@ from typing import Any
 from distcore_core.errors import UserError
 from distcore_data import charts
 from distcore_report.runs import Run, find_runs
-from distcore_report.runs_command import HEADER, row, shown, table
+from distcore_report.runs_command import CREDENTIALS, HEADER, row, shown, table
 
 Rows = list[tuple[str, ...]]
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -31,14 +31,19 @@ class CompareCommand:
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Its options."""
         parser.add_argument(
-            "runs", nargs="+", metavar="DIR", help="a run, a search, or a folder of runs"
+            "runs",
+            nargs="+",
+            metavar="DIR",
+            help="a run, a search, or a folder of runs: a path, or an address in a bucket",
         )
+        parser.add_argument("--credentials", metavar="FILE", help=CREDENTIALS)
         parser.add_argument(
             "--output", "-o", metavar="FILE", help="the page; default: comparison.html here"
         )
         parser.epilog = (
             "examples:\n  distcore compare results/experiment_run results/experiment_run_1\n"
-            "  distcore compare results/hyperopt_run --output trials.html"
+            "  distcore compare results/hyperopt_run --output trials.html\n"
+            "  distcore compare results/experiment_run s3://bucket/results/experiment_run"
         )
 
     def run(self, arguments: Namespace) -> int:
@@ -47,7 +52,7 @@ class CompareCommand:
         from distcore_report.command import writable
         from distcore_report.page import document
 
-        runs = several(arguments.runs)
+        runs = several(arguments.runs, arguments.credentials)
         print("\n\n".join(in_words(runs)))
         path = Path(arguments.output or "comparison.html")
         with writable(path):
@@ -56,16 +61,20 @@ class CompareCommand:
         return 0
 
 
-def several(places: Sequence[str]) -> list[Run]:
-    """The runs in the named folders, each once, the best first if they watch one metric.
+def several(places: Sequence[str], credentials: Any = None) -> list[Run]:
+    """The runs in the named folders, each once, in the order that they are found in.
+
+    Args:
+        places: Paths or addresses.
+        credentials: See `find_runs`.
 
     Raises:
         UserError: There are fewer than two.
     """
-    found: dict[Path, Run] = {}
+    found: dict[str, Run] = {}
     for place in places:
-        for run in find_runs(Path(place)):
-            found.setdefault(run.path.resolve(), run)
+        for run in find_runs(place, credentials):
+            found.setdefault(run.whole_place, run)
     runs = [_named(run, list(found.values())) for run in found.values()]
     if len(runs) < 2:
         raise UserError(
@@ -77,9 +86,13 @@ def several(places: Sequence[str]) -> list[Run]:
 
 def _named(run: Run, others: Sequence[Run]) -> Run:
     """A run under its folder's name, or under its path if another one has that name too."""
-    short = run.path.resolve().name
-    alone = [each for each in others if each.path.resolve().name == short] == [run]
-    return replace(run, name=short if alone else str(run.path))
+    short = _last(run)
+    alone = [each for each in others if _last(each) == short] == [run]
+    return replace(run, name=short if alone else run.place)
+
+
+def _last(run: Run) -> str:
+    return run.whole_place.rpartition("/")[2]
 
 
 # ------------------------------------------------------------------ what is compared

@@ -1,22 +1,28 @@
-"""What lies in a folder of runs: state, time, rounds and scores of each; nothing is changed
-there."""
+"""What lies in a folder of runs, here or in a bucket: state, time, rounds and scores of each;
+nothing is changed there."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_data.seals import read_lines, read_sealed
-from distcore_search.vouched import read_vouched
+from distcore_data.stores.addresses import folder_or_address, is_url
+from distcore_search.vouched import DIGESTS, read_vouched
 
 DESCRIPTION, LOG, ENDED = "description.json", "training_log.jsonl", "ended.json"
 SEARCH = "hyperopt_statistics.json"
 TRAINING, TEST = "training_statistics.json", "test_statistics.json"
+TRIAL = "trial.json"
+READ = frozenset({DESCRIPTION, LOG, ENDED, SEARCH, TRAINING, TEST, TRIAL, DIGESTS})
+"""Files that tell of a run."""
+
 DEPTH = 3
 """So many folders below the one that is named are looked into."""
 
@@ -31,10 +37,11 @@ class Run:
     log: the rounds, as `distcore_core.progress.Round` has them. seconds: of training, over all its
         starts.
     test: {output feature: {metric: number}}; config: as resolved; rows: of each split.
+    place: its folder's path or address. begun: seconds since 1970.
     """
 
     name: str
-    path: Path
+    place: str
     state: str
     error: str = ""
     log: list[JSON] = field(default_factory=list)
@@ -43,6 +50,12 @@ class Run:
     config: JSON = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    begun: float | None = None
+
+    @property
+    def whole_place(self) -> str:
+        """The same for one folder however it was named."""
+        return self.place if is_url(self.place) else os.path.realpath(self.place)
 
     @property
     def last(self) -> JSON:
@@ -74,18 +87,41 @@ class Run:
         return [each["metrics"].get(split, {}).get(feature, {}).get(metric) for each in self.log]
 
 
-def find_runs(root: Path) -> list[Run]:
+def find_runs(place: str | Path, credentials: Any = None) -> list[Run]:
     """The runs in a folder and in those below it, by name; of a search its trials.
+
+    Args:
+        place: A path, or an address in a bucket.
+        credentials: Of the bucket: a mapping or the path of a JSON file; None: what the
+            environment gives.
 
     Raises:
         UserError: There is no such folder.
+        StoreError: The bucket cannot be read.
     """
+    from distcore_data.locks import is_held
+
+    root = folder_or_address(place, "DIR")
+    if not isinstance(root, Path):
+        return _in_bucket(root, credentials)
     if not root.is_dir():
         raise UserError(
             f"{root}: there is no such folder. Give the folder of runs (default: results), or a "
             "run's."
         )
-    return [read_run(path, root) for path in sorted(_folders(root, DEPTH))]
+    return [read_run(path, root, is_held) for path in sorted(_folders(root, DEPTH))]
+
+
+def _in_bucket(address: str, credentials: Any) -> list[Run]:
+    from distcore_data.stores import given_credentials
+    from distcore_report.remote_runs import copied
+
+    with copied(address, given_credentials(credentials), READ, DEPTH) as (root, held):
+        found = {path: read_run(path, root, held) for path in sorted(_folders(root, DEPTH))}
+        return [
+            replace(run, place="/".join([address, *path.relative_to(root).parts]))
+            for path, run in found.items()
+        ]
 
 
 def _folders(folder: Path, depth: int) -> Iterator[Path]:
@@ -104,17 +140,22 @@ def is_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in names) and not (folder / SEARCH).exists()
 
 
-def read_run(folder: Path, root: Path | None = None) -> Run:
-    """The run in a folder; what is damaged or absent is left out. root: what its name is told
-    from."""
+def read_run(folder: Path, root: Path, held: Callable[[Path], bool]) -> Run:
+    """The run in a folder; what is damaged or absent is left out.
+
+    Args:
+        folder: Of the run.
+        root: What its name is told from.
+        held: Whether somebody is at work in a folder.
+    """
     description = _read(folder / DESCRIPTION)
     ended = _read(folder / ENDED)
-    state = _state(folder, ended)
+    state = _state(folder, ended, held)
     rounds = read_lines(folder / LOG)
-    name = folder.name if root is None or folder == root else str(folder.relative_to(root))
+    name = folder.name if folder == root else str(folder.relative_to(root))
     return Run(
         name,
-        folder,
+        str(folder),
         state,
         ended.get("error", "") if state == "failed" else "",
         rounds,
@@ -122,19 +163,25 @@ def read_run(folder: Path, root: Path | None = None) -> Run:
         _read(folder / TEST, read_vouched),
         description.get("config", {}),
         description.get("data", {}).get("rows", {}),
-        _read(folder / "trial.json").get("parameters", {}),
+        _read(folder / TRIAL).get("parameters", {}),
+        _begun(folder),
     )
 
 
-def _state(folder: Path, ended: JSON) -> str:
-    from distcore_data.locks import is_held
+def _begun(folder: Path) -> float | None:
+    for path in (folder / DESCRIPTION, folder / LOG):
+        if path.exists():
+            return path.stat().st_mtime
+    return None
 
-    record = _read(folder / "trial.json")
+
+def _state(folder: Path, ended: JSON, held: Callable[[Path], bool]) -> str:
+    record = _read(folder / TRIAL)
     if record:
-        under_way = is_held(folder.parent.parent / ".lock")
+        under_way = held(folder.parent.parent / ".lock")
         state = str(record.get("state", "running"))
         return "stopped" if state == "running" and not under_way else state
-    if is_held(folder):
+    if held(folder):
         return "running"
     if ended:
         return str(ended.get("state", "stopped"))

@@ -6,11 +6,12 @@ import json
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from distcore_data.charts import number
-from distcore_report.runs import DESCRIPTION, LOG, Run, find_runs
+from distcore_report.runs import Run, find_runs
+
+CREDENTIALS = "JSON: what the bucket is opened with"
 
 
 class RunsCommand:
@@ -21,14 +22,22 @@ class RunsCommand:
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Its options."""
         parser.add_argument(
-            "directory", nargs="?", default="results", metavar="DIR", help="default: results"
+            "directory",
+            nargs="?",
+            default="results",
+            metavar="DIR",
+            help="a folder, or its address in a bucket; default: results",
         )
+        parser.add_argument("--credentials", metavar="FILE", help=CREDENTIALS)
         parser.add_argument("--json", action="store_true", help="print JSON, an object a run")
-        parser.epilog = "examples:\n  distcore runs\n  distcore runs results/hyperopt_run"
+        parser.epilog = (
+            "examples:\n  distcore runs\n  distcore runs results/hyperopt_run\n"
+            "  distcore runs s3://bucket/results"
+        )
 
     def run(self, arguments: Namespace) -> int:
         """Print them, by name."""
-        found = find_runs(Path(arguments.directory))
+        found = find_runs(arguments.directory, arguments.credentials)
         if arguments.json:
             print(json.dumps([as_json(each) for each in found], indent=2))
         else:
@@ -61,7 +70,7 @@ def as_json(run: Run) -> dict[str, Any]:
     split, feature, metric = run.watched or (None, None, None)
     return {
         "name": run.name,
-        "path": str(run.path),
+        "path": run.place,
         "state": run.state,
         "error": run.error,
         "seconds": run.seconds,
@@ -75,11 +84,9 @@ def as_json(run: Run) -> dict[str, Any]:
 
 def begun(run: Run) -> str:
     """When its folder was begun, in local time."""
-    for name in (DESCRIPTION, LOG):
-        path = run.path / name
-        if path.exists():
-            return time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
-    return "-"
+    if run.begun is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(run.begun))
 
 
 def duration(seconds: float | None) -> str:

@@ -17,13 +17,18 @@ DRIFTED = 0.2
 
 
 def headline(summary: JSON) -> Iterator[str]:
-    """Target, main metric beside the baseline with a verdict, rows, time, best evaluation,
-    backend."""
+    """Target, main metric beside the baseline with a verdict, the same of training and validation,
+    rows, time, best evaluation, backend."""
     found, best = summary.get("headline"), summary.get("best", {})
     cells: list[tuple[str, str, str]] = []
     if found is not None:
         value, baseline = found["value"], found["baseline"]
         cells.append((f"{found['metric']} of {found['target']}", _value(value), _verdict(found)))
+        splits = summary["scores"].get(found["target"], {}).get(found["metric"], {})
+        beside = [each for each in SPLITS[:2] if splits.get(each) is not None]
+        if beside:
+            values = " · ".join(_value(splits[each]) for each in beside)
+            cells.append((" · ".join(beside), values, "the same of the rows it was made with"))
         cells.append(
             (
                 "without inputs",
@@ -70,7 +75,7 @@ def scores(summary: JSON) -> Iterator[str]:
     if len(outputs) == 2:
         outputs = {name: metrics for name, metrics in outputs.items() if name != "combined"}
     yield "<h2>Scores</h2>"
-    yield '<p class="soft">Training and validation: of the best evaluation.</p><div class="row">'
+    yield f'<p class="soft">Of the model that is kept.{_of_some(summary)}</p><div class="row">'
     for output, metrics in outputs.items():
         splits = [split for split in SPLITS if any(split in each for each in metrics.values())]
         rows = [
@@ -78,6 +83,17 @@ def scores(summary: JSON) -> Iterator[str]:
         ]
         yield f"<div><h3>{escape(output)}</h3>{table(['metric', *splits], rows)}</div>"
     yield "</div>"
+
+
+def _of_some(summary: JSON) -> str:
+    """Of how many rows a split's scores are, if not of all."""
+    rows = (summary.get("headline") or {}).get("rows", {})
+    names = {"training": "train", "validation": "validation"}
+    return "".join(
+        f" {split.capitalize()}: {scored:,} rows, evenly spread over the split."
+        for split, scored in summary.get("scored_rows", {}).items()
+        if scored < rows.get(names[split], 0)
+    )
 
 
 def importance(summary: JSON) -> Iterator[str]:

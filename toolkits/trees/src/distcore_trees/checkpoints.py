@@ -55,6 +55,8 @@ class Checkpoints:
             "standings": [vars(each.standing) for each in forests],
             "statistics": statistics,
         }
+        if self._job.mirror is not None:  # what tells of the run up to here
+            self._job.mirror.put_files(self._folder.parent)
         path = checkpoint.save(self._folder, rounds, tensors, state)
         if self._job.mirror is not None:
             checkpoint.copy_to(self._job.mirror, path)

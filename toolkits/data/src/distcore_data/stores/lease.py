@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 
@@ -28,6 +28,34 @@ PATIENCE = 30.0
 
 LOOK = 1.0
 """Seconds between two looks of who waits."""
+
+
+def alive(store: Store, names: Iterable[str]) -> set[str]:
+    """Which of these leases change within two beats: somebody lives who holds them.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    waiting = {name: _read(store, name) for name in names}
+    waiting = {name: content for name, content in waiting.items() if content}
+    found: set[str] = set()
+    until = time.monotonic() + 2 * BEAT
+    while waiting and time.monotonic() < until:
+        time.sleep(LOOK)
+        for name, before in list(waiting.items()):
+            now = _read(store, name)
+            if now != before:
+                del waiting[name]
+                found |= {name} if now else set()
+    return found
+
+
+def _read(store: Store, name: str) -> bytes:
+    """A lease; b"" if nobody holds it."""
+    try:
+        return store.read(name)
+    except FileNotFoundError:
+        return b""
 
 
 class Heartbeat:
@@ -128,10 +156,7 @@ class Lease:
         return json.dumps(who).encode()
 
     def _found(self) -> bytes:
-        try:
-            return self.store.read(self.name)
-        except FileNotFoundError:
-            return b""
+        return _read(self.store, self.name)
 
     def _prove(self) -> None:
         """Some stores take a conditional put and ignore its condition: the name is taken, so

@@ -1,0 +1,94 @@
+"""What the kept model reaches on the rows it was trained on and chosen by, beside the test split:
+for the report."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distcore_core.contracts import JSON, Split
+
+if TYPE_CHECKING:
+    from distcore.workflow.session import Session
+    from distcore_data.artifact import Artifact
+    from distcore_data.cache import Cache, CacheReader
+
+SPLITS: dict[str, Split] = {"training": "train", "validation": "validation"}
+
+MOST_ROWS, PIECES = 50_000, 50
+"""Rows of a split that are scored; of a larger one, as many stretches of rows, evenly spread."""
+
+log = logging.getLogger("distcore")
+
+
+def add_split_scores(session: Session, cache: Cache, model: Path, summary: JSON) -> None:
+    """Put the scores of training and validation rows into a summary, if training did not find
+    every metric of them; `scored_rows`: of how many rows, {split: number}.
+
+    A network's running loss of the training rows, of weights that changed under them, is replaced.
+    """
+    from distcore_data.artifact import open_artifact
+    from distcore_data.cache import open_cache
+
+    try:
+        artifact = open_artifact(model, plugins=session.plugins, trust=True)
+        with open_cache(cache, session.plugins) as reader:
+            for name, split in SPLITS.items():
+                if reader.rows(split) and _lacking(summary["scores"], artifact, name):
+                    _score(session, summary, reader, artifact, name)
+    except Exception as error:  # noqa: BLE001 - a table less must not cost a trained model
+        log.warning(
+            "The report lacks scores of the training rows: %s: %s", type(error).__name__, error
+        )
+
+
+def stretches(rows: int) -> Iterator[tuple[int, int]]:
+    """Which rows of a split are scored: [start, stop) of each stretch, in order."""
+    if rows <= MOST_ROWS:
+        yield 0, rows
+        return
+    length = MOST_ROWS // PIECES
+    for piece in range(PIECES):
+        start = piece * (rows - length) // (PIECES - 1)
+        yield start, start + length
+
+
+def _lacking(scores: JSON, artifact: Artifact, name: str) -> bool:
+    """Whether a metric of an output feature is not known of the split."""
+    features = artifact.features
+    return any(
+        name not in scores.get(each.name, {}).get(metric, {})
+        for each in features.outputs
+        for metric in each.network().metrics(features.metadata[each.name])
+    )
+
+
+def _score(
+    session: Session, summary: JSON, reader: CacheReader, artifact: Artifact, name: str
+) -> None:
+    from distcore_torch import prediction
+    from distcore_torch.training.scores import Scores
+
+    split = SPLITS[name]
+    parts = list(stretches(reader.rows(split)))
+    rows = sum(stop - start for start, stop in parts)
+    found = Scores(artifact.features, split=name)
+    layout = prediction.layout_of(artifact.features, ("input", "output"))
+    columns = [*layout.slots, *layout.ragged]
+    asked: Any = session.config.trainer.eval_batch_size
+    size = prediction.rows_of(asked if isinstance(asked, int) else None)
+    session.progress.begin("scores", total=rows)
+    for first, stop in parts:
+        for start in range(first, stop, prediction.READ_ROWS):
+            last = min(start + prediction.READ_ROWS, stop)
+            encoded = reader.read(split, start, last, columns)
+            for batch, outputs in prediction.forward(artifact, encoded, layout, start, size):
+                found.update(outputs, batch)
+                session.progress.done += batch.rows
+    session.progress.end()
+    summary.setdefault("scored_rows", {})[name] = rows
+    for output, metrics in found.compute().items():
+        for metric, value in metrics.items():
+            summary["scores"].setdefault(output, {}).setdefault(metric, {})[name] = value

@@ -1,0 +1,85 @@
+"""Metrics of the training, the validation and the test split side by side, of the kept model: in
+summary.json, in the report and in a notebook."""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import distcore
+from distcore.workflow.shown import headline
+from distcore.workflow.split_scores import MOST_ROWS, stretches
+from distcore_core.contracts import Split
+from distcore_data.cache import open_cache
+from distcore_testing import data
+
+TRAINERS = ("local", "lightgbm")
+
+
+def experiment(folder, kind="local", **changes):
+    config = data.config(str(folder / "cache")) | changes
+    config["backend"]["trainer"] = {"type": kind}
+    outcome = distcore.experiment(
+        config, data.table(), output_directory=folder / "results", view="none"
+    )
+    return config, outcome, json.loads((Path(outcome.directory) / "summary.json").read_text())
+
+
+def rows_of(config, split: Split):
+    import pyarrow as pa
+
+    with open_cache(distcore.preprocess(config, dataset=data.table())) as reader:
+        return data.table().take(pa.array(reader.row_numbers(split)))
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_they_are_those_of_the_kept_model_on_these_rows(trainer, tmp_path):
+    config, outcome, summary = experiment(tmp_path, trainer)
+    found = summary["scores"]["y"]
+    for split, name in (("train", "training"), ("validation", "validation"), ("test", "test")):
+        again = distcore.evaluate(
+            outcome.model, rows_of(config, split), output_directory=tmp_path / split, view="none"
+        )["y"]
+        told = {metric: values[name] for metric, values in found.items()}
+        assert told == pytest.approx(again, rel=1e-4), name
+    assert summary["scored_rows"]["training"] == summary["headline"]["rows"]["train"]
+
+
+def test_the_report_and_a_notebook_show_them(tmp_path):
+    _, outcome, summary = experiment(tmp_path)
+    page = Path(outcome.report).read_text()
+    assert "<small>training · validation</small>" in page
+    heads = re.findall(r"<th>metric</th><th>training</th><th>validation</th><th>test</th>", page)
+    assert heads
+    metric = summary["headline"]["metric"]
+    assert summary["scores"]["y"][metric].keys() == {"training", "validation", "test"}
+    assert re.search(
+        r"\(training [\d.]+, validation [\d.]+, [\d.]+ without inputs\)", headline(outcome)
+    )
+
+
+def test_training_alone_has_them_too(tmp_path):
+    config = data.config(str(tmp_path / "cache"))
+    outcome = distcore.train(
+        config, data.table(), output_directory=tmp_path / "results", view="none"
+    )
+    page = Path(outcome.report).read_text()
+    assert "<th>metric</th><th>training</th><th>validation</th></tr>" in page
+
+
+def test_what_training_has_evaluated_itself_is_not_evaluated_again(tmp_path):
+    trainer = {"epochs": 2, "batch_size": 32, "evaluate_training_set": True}
+    _, _, summary = experiment(tmp_path, trainer=trainer)
+    assert "scored_rows" not in summary
+    assert "training" in summary["scores"]["y"]["roc_auc"]
+
+
+@pytest.mark.parametrize("rows", [1, MOST_ROWS, MOST_ROWS + 1, 3 * MOST_ROWS + 7, 10**9])
+def test_of_a_large_split_rows_from_all_over_it(rows):
+    found = list(stretches(rows))
+    assert found[0][0] == 0
+    assert found[-1][1] == rows
+    assert sum(stop - start for start, stop in found) == min(rows, MOST_ROWS)
+    assert all(before[1] <= after[0] for before, after in pairwise(found))
