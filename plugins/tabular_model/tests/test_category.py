@@ -47,6 +47,17 @@ def fitted(made: CategoryFeature, values: list[str | None]) -> dict[str, Any]:
     return made.finish(made.partial(column(values)))
 
 
+def test_slices_of_a_block_are_encoded_as_the_block() -> None:
+    values = [None if row % 9 == 4 else f" {row * 7 % 83}" for row in range(300)]
+    made, whole = feature(most_common=50), column(values)
+    metadata = made.finish(made.partial(whole))
+    codes = made.encode(whole, metadata).to_pylist()
+    for start, length in ((0, 300), (7, 40), (250, 50), (3, 1), (5, 0)):
+        part = made.encode(whole.slice(start, length), metadata)
+        assert part.type == pa.int32()
+        assert part.to_pylist() == codes[start : start + length]
+
+
 class TestCategoryIsAFeature(FeatureSuite):
     name = "category"
     roles = ("input", "output")

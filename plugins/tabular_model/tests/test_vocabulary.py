@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from distcore_tabular import vocabulary
 from distcore_tabular.lookup import Vocabulary
-from distcore_tabular.vocabulary import Counts, find, gather
+from distcore_tabular.vocabulary import Counts, find, gather, ranked, used_alone
 
 words = st.lists(
     st.none() | st.sampled_from(["a", "b", "ä", " b ", "B", "𝄞", "\uffff", ""]), max_size=50
@@ -38,6 +38,38 @@ def test_counts_are_the_same_for_any_partition_and_order(values, cuts, random, c
     ranked = sorted(expected.items(), key=lambda item: (-item[1], item[0]))
     assert list(zip(labels.to_pylist(), counts.tolist(), strict=True)) == ranked
     assert merged.missing == values.count(None)
+
+
+@given(
+    st.dictionaries(
+        st.one_of(
+            st.text(max_size=12),
+            st.sampled_from(["", "a", "a\0", "a\0b", "12345678", "12345678\0", "123456789"]),
+            st.integers(0, 99).map(lambda number: f"https://example.org/{number}"),
+            st.sampled_from(["ä" * 4, "ä" * 4 + "b", "𝄞𝄞", "\uffff\uffff\uffff", "𝄞𝄞\0"]),
+        ),
+        st.sampled_from([1, 2, 3, 255, 256, 65_537, 1 << 40]),
+        max_size=40,
+    ),
+    st.integers(0, 3),
+)
+@settings(deadline=None)
+def test_ranked_by_count_and_then_by_code_points(counts, start) -> None:
+    labels = pa.array(["before"] * start + list(counts), pa.utf8()).slice(start)
+    found, sizes = ranked(labels, np.fromiter(counts.values(), np.int64, len(counts)))
+    expected = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    assert list(zip(found.to_pylist(), sizes.tolist(), strict=True)) == expected
+
+
+@given(words, st.integers(0, 50), st.integers(0, 50))
+@settings(deadline=None)
+def test_a_slice_has_its_own_part_of_a_dictionary(values, start, length) -> None:
+    part = pa.array(values, pa.utf8()).dictionary_encode().slice(start, length)
+    found = used_alone(part)
+    assert found.to_pylist() == part.to_pylist()
+    assert set(found.dictionary.to_pylist()) == {
+        each for each in part.to_pylist() if each is not None
+    }
 
 
 def test_memory_is_bounded_by_the_distinct_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,15 @@ from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.lookup import Vocabulary
 from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.options import UNKNOWN
-from distcore_tabular.vocabulary import Counts, as_dictionary, clean, find, gather, ranked
+from distcore_tabular.vocabulary import (
+    Counts,
+    as_dictionary,
+    clean,
+    find,
+    gather,
+    ranked,
+    used_alone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +100,8 @@ class CategoryFeature(TabularFeature):
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
         """Codes: int32 [n]."""
         values = as_dictionary(values)
+        if len(values.dictionary) > len(values):  # a slice of a larger block
+            values = used_alone(values)
         labels = clean(values.dictionary, self.options.preprocessing.lowercase)
         table = find(labels, self._labels(metadata), metadata["unknown"])
         null = null_mask(labels)

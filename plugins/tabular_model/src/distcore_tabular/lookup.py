@@ -65,19 +65,35 @@ class Vocabulary:
         return np.where(same, found, np.int32(unknown))
 
 
-def hashes_of(labels: pa.Array) -> np.ndarray:
-    """A hash of the bytes of each of some strings, uint64 [n]; of null anything."""
+def first_bytes(labels: pa.Array) -> np.ndarray:
+    """The first eight bytes of each of some strings as one number, uint64 [n], that is no larger
+    for a string that comes before. Zeros stand where a string has ended."""
+    words, starts, sizes = _words(labels)
+    return (words[starts] & _FIRST_BYTES[np.minimum(sizes, 8)]).byteswap()
+
+
+def _words(labels: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(eight bytes from any place on as one number, the place where each string begins, their
+    bytes)."""
     _, ends, data = labels.buffers()
     if ends is None or not len(labels):
-        return np.zeros(len(labels), np.uint64)
+        return (
+            np.zeros(1, np.uint64),
+            np.zeros(len(labels), np.int32),
+            np.zeros(len(labels), np.int32),
+        )
     offsets = np.frombuffer(ends, np.int32)[labels.offset : labels.offset + len(labels) + 1]
     first, last = int(offsets[0]), int(offsets[-1])
     padded = np.zeros(last - first + 8, np.uint8)
     if data is not None and last > first:
         padded[:-8] = np.frombuffer(data, np.uint8)[first:last]
-    # Eight bytes from any place on, as one number.
     words = np.ndarray((last - first + 1,), "<u8", padded, strides=(1,))
-    starts, sizes = offsets[:-1] - first, np.diff(offsets)
+    return words, offsets[:-1] - first, np.diff(offsets)
+
+
+def hashes_of(labels: pa.Array) -> np.ndarray:
+    """A hash of the bytes of each of some strings, uint64 [n]; of null anything."""
+    words, starts, sizes = _words(labels)
     hashes = sizes.astype(np.uint64) * _GOLDEN
     left, done = np.arange(len(labels)), 0
     while len(left):

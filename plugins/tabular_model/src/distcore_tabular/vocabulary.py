@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from distcore_data.arrow import from_numpy, strings
 from distcore_tabular.columns import filled, null_mask, plain
-from distcore_tabular.lookup import Vocabulary
+from distcore_tabular.lookup import Vocabulary, first_bytes
 
 COMPACT_AT = 1 << 16
 """Entries kept as they come before they are merged into distinct ones."""
@@ -69,6 +69,8 @@ class Counts:
     def _distinct(self) -> tuple[pa.Array, np.ndarray]:
         if not self.pieces:
             return strings([]), np.zeros(0, np.int64)
+        if len(self.pieces) == 1 and len(self.pieces[0][0]) == self.compacted:
+            return self.pieces[0]
         labels = pa.concat_arrays([labels for labels, _ in self.pieces]).dictionary_encode()
         # Sums of counts are whole numbers far below 2**53, which doubles hold exactly.
         counts = np.bincount(
@@ -80,11 +82,39 @@ class Counts:
 def ranked(labels: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
     """Strings and their counts, the most frequent first, equally frequent ones in code point
     order."""
-    order = pc.sort_indices(
-        pa.table({"label": labels, "count": from_numpy(counts)}),
-        sort_keys=[("count", "descending"), ("label", "ascending")],
-    )
-    return labels.take(order), counts[plain(order)]
+    order = _order(labels, counts) if len(labels) else np.zeros(0, np.int64)
+    return labels.take(from_numpy(order)), counts[order]
+
+
+def _order(labels: pa.Array, counts: np.ndarray) -> np.ndarray:
+    """Places of the labels in the order of `ranked`, int64 [n]. Numbers are sorted, the first eight
+    bytes of each label; the texts of those alone that are as frequent and begin alike."""
+    first = first_bytes(labels)
+    order = np.argsort(first)
+    rarity = counts.max() - counts[order]
+    if rarity.max() < 1 << 16:
+        rarity = rarity.astype(np.uint16)  # sorted by its digits
+    order = order[np.argsort(rarity, kind="stable")]
+    first, counts = first[order], counts[order]
+    same = (first[1:] == first[:-1]) & (counts[1:] == counts[:-1])
+    alike = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if len(alike):
+        group = np.append(False, ~same).cumsum()[alike]
+        table = pa.table(
+            {"group": from_numpy(group), "label": labels.take(from_numpy(order[alike]))}
+        )
+        keys = [("group", "ascending"), ("label", "ascending")]
+        order[alike] = order[alike][plain(pc.sort_indices(table, sort_keys=keys))]
+    return order
+
+
+def used_alone(values: pa.DictionaryArray) -> pa.DictionaryArray:
+    """The same rows, with those of the dictionary's values that they have."""
+    count = len(values.dictionary)
+    used = np.bincount(filled(values.indices, count), minlength=count + 1)[:-1] > 0
+    places = from_numpy(np.cumsum(used, dtype=np.int32) - np.int32(1))
+    labels = values.dictionary.take(from_numpy(np.flatnonzero(used)))
+    return pa.DictionaryArray.from_arrays(places.take(values.indices), labels)
 
 
 def as_dictionary(values: pa.Array) -> pa.DictionaryArray:

@@ -14,6 +14,7 @@ import math
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,8 @@ def sealed(
     """
     if not document:
         raise ValueError("there is nothing to seal")
-    text = (_in_line if line else _indented)(document, sort_keys)
-    rest = (" " if line else "") + text.removeprefix("{") + "\n"
+    first, *others = [_in_line(document, sort_keys)] if line else _indented(document, sort_keys)
+    rest = "".join([" " if line else "", first.removeprefix("{"), *others, "\n"])
     # A lone surrogate, as in a file name that is not UTF-8, becomes the escape that JSON has for
     # it.
     content = _with_digest(LINE if line else BLOCK, rest.encode("utf-8", "backslashreplace"))
@@ -223,26 +224,31 @@ def _in_line(value: Any, sort_keys: bool, separators: tuple[str, str] | None = N
     )
 
 
-def _indented(value: Any, sort_keys: bool, level: int = 1) -> str:
-    """What `json.dumps(value, indent=1)` gives. Its own way calls Python for every value; here a
-    list of plain values is one call of the compiled encoder."""
+def _indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
+    """What `json.dumps(value, indent=1)` gives, in pieces. Its own way calls Python for every
+    value; here a list of plain values is one call of the compiled encoder."""
     if not value or not isinstance(value, dict | list | tuple):
-        return _in_line(value, sort_keys)
+        yield _in_line(value, sort_keys)
+        return
     if level > MOST_DEPTH:
         raise ValueError(TOO_DEEP)
     between = ",\n" + " " * level
     opening, closing = "{}" if isinstance(value, dict) else "[]"
+    start = opening + between[1:]
     if isinstance(value, dict):
-        pairs = sorted(value.items()) if sort_keys else value.items()
-        inside = between.join(
-            f"{_in_line({key: 0}, False)[1:-4]}: {_indented(each, sort_keys, level + 1)}"
-            for key, each in pairs
-        )
+        for key, each in sorted(value.items()) if sort_keys else value.items():
+            yield f"{start}{_in_line({key: 0}, False)[1:-4]}: "
+            yield from _indented(each, sort_keys, level + 1)
+            start = between
     elif PLAIN.issuperset(map(type, value)):
-        inside = _in_line(value, sort_keys, (between, ": "))[1:-1]
+        yield start
+        yield _in_line(value, sort_keys, (between, ": "))[1:-1]
     else:
-        inside = between.join(_indented(each, sort_keys, level + 1) for each in value)
-    return f"{opening}{between[1:]}{inside}{between[1:-1]}{closing}"
+        for each in value:
+            yield start
+            yield from _indented(each, sort_keys, level + 1)
+            start = between
+    yield between[1:-1] + closing
 
 
 def _with_digest(seal: str, rest: bytes) -> bytes:

@@ -175,6 +175,8 @@ def _categories(
     texts = _texts(encoded.dictionary, unit)
     indices = encoded.indices.cast(pa.int32())
     kept = _without(texts, null_values)
+    if encoded is not values and is_text(values.type) and not kept.null_count:
+        return pa.DictionaryArray.from_arrays(indices, kept)  # no text twice, and none unused
     if kept.null_count or len(pc.unique(kept)) < len(kept):
         return kept.take(indices).dictionary_encode()
     plain = to_numpy(indices.drop_null())
