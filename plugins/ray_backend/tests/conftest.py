@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import ray_runs
 
-from distcore_ray.cluster import started_processes
+from distcore_ray.session import child_processes
 
 STARTS = 4
 """Ray gives the start of a node half a minute."""
@@ -55,13 +55,13 @@ class Nodes:
         busy machine."""
         left = STARTS
         while True:
-            before = started_processes()
+            before = child_processes()
             try:
                 return self.cluster.add_node(
                     num_cpus=cpus, include_dashboard=False, object_store_memory=100 << 20
                 )
             except Exception as error:  # Ray raises a bare Exception
-                for pid in started_processes() - before:
+                for pid in child_processes() - before:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 left -= 1

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from distcore_core.progress import Progress
     from distcore_ray.options import BackendOptions
     from distcore_ray.progress_channel import RayProgressChannel
+    from distcore_ray.session import Session
 
 T = TypeVar("T")
 
@@ -33,7 +34,8 @@ class RayBackend(BackendBase):
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
-        self._connection: cluster.Connection | None = None
+        self._connected = False
+        self._session: Session | None = None
         self._progress_channel: RayProgressChannel | None = None
         self._failed = False
 
@@ -95,22 +97,19 @@ class RayBackend(BackendBase):
 
     def _is_elsewhere(self) -> bool:
         """Whether there is a cluster already: joined, or to be joined."""
-        return (
-            self._connection is not None
-            or cluster.is_connected()
-            or cluster.target(self.options) is not None
-        )
+        return self._connected or cluster.is_connected() or cluster.target(self.options) is not None
 
     def connect(self) -> None:
         """Join or start the cluster, once."""
-        if self._connection is None:
-            self._connection = cluster.connect(self.options)
+        if not self._connected:
+            self._session = cluster.connect(self.options)
+            self._connected = True
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
-        if self._connection is not None:
-            cluster.disconnect(self._connection, self._failed)
-            self._connection = None
+        if self._session is not None:
+            self._session.end(keep=self._failed)
+        self._session, self._connected = None, False
 
     @contextmanager
     def _seeing_failures(self) -> Iterator[None]:

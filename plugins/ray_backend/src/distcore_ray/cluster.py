@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distcore_core.contracts import Resources
 from distcore_core.errors import DistcoreError, UserError
-from distcore_ray import session, settings
+from distcore_ray import settings
 from distcore_ray.address import PROBE_SECONDS, Found, address_file, detect, greet, is_loopback
 from distcore_ray.head import ask
+from distcore_ray.session import Session
 
 if TYPE_CHECKING:
     from distcore_ray.options import BackendOptions
@@ -25,19 +23,6 @@ CONNECT_SECONDS = 3.0
 """How long the head of a named cluster may take to accept a connection."""
 
 log = logging.getLogger("distcore")
-
-
-@dataclass(frozen=True)
-class Connection:
-    """started: the cluster is ours and ends with us. ours: we called `ray.init`, so we call
-    `ray.shutdown`.
-
-    before: what `settings.begin` found."""
-
-    address: str
-    started: bool
-    ours: bool
-    before: settings.Before = field(default_factory=dict)
 
 
 def target(options: BackendOptions) -> Found | None:
@@ -120,31 +105,38 @@ def refuse_open(found: Found, options: BackendOptions) -> None:
     )
 
 
-def connect(options: BackendOptions) -> Connection:
+def connect(options: BackendOptions) -> Session | None:
     """Join the cluster, or start one on this machine; says which in one line.
 
-    Raises UserError if what was named is not there or may not be used, DistcoreError if Ray
-    gives up."""
+    Returns:
+        What ends it again; None: somebody else has connected this process.
+
+    Raises:
+        UserError: What was named is not there or may not be used.
+        DistcoreError: Ray gives up.
+    """
     if is_connected():
         import ray
 
-        address = str(ray.get_runtime_context().gcs_address)
+        address = ray.get_runtime_context().gcs_address
         log.info("Using the Ray cluster %s that this process is connected to.", address)
-        return Connection(address, started=False, ours=False)
+        return None
     found = target(options)
-    session.begin()
-    before = settings.begin()
+    ours = Session(starting=found is None)
+    ours.begin()
     try:
         with settings.signals_kept():
-            return replace(
-                _start(options) if found is None else _join(found, options), before=before
-            )
-    except BaseException:
-        settings.end(before)
+            if found is None:
+                _start(options, ours)
+            else:
+                _join(found, options)
+        return ours
+    except BaseException as error:
+        ours.end(keep=isinstance(error, Exception))  # a signal leaves no log that says why
         raise
 
 
-def _join(found: Found, options: BackendOptions) -> Connection:
+def _join(found: Found, options: BackendOptions) -> None:
     import ray
 
     # Ray looks for its own address inside a worker and finds a token by itself only for "auto"; a
@@ -174,32 +166,26 @@ def _join(found: Found, options: BackendOptions) -> Connection:
             size.gpus,
         ),
     )
-    return Connection(str(context.gcs_address), started=False, ours=True)
 
 
-def _start(options: BackendOptions) -> Connection:
+def _start(options: BackendOptions, ours: Session) -> None:
     import ray
 
-    before = started_processes(), session.folders()
     try:
         _start_here(options)
-    except BaseException as first:
-        _end_half_started(*before, first)
-        if not isinstance(first, Exception):  # a signal
-            raise
-        # As Ray raises; its parts wait too short for each other on a busy machine.
+    except Exception as first:  # noqa: BLE001 - as Ray raises
+        # Its parts wait too short for each other on a busy machine.
+        ours.end_processes(keep=False)
         log.info("A Ray cluster did not start (%s); trying once more.", first)
         try:
             _start_here(options)
-        except BaseException as error:
-            _end_half_started(*before, error)
-            if not isinstance(error, Exception):
-                raise
+        except Exception as error:
             raise DistcoreError(
                 f"A Ray cluster could not be started on this machine: {str(error).rstrip('.')}. "
                 f"Look into {os.environ.get('RAY_TMPDIR') or '/tmp'}/ray/session_latest/logs, or "
                 "run with --backend local."
             ) from error
+    ours.starting = False
     size = resources_of(ray.nodes())
     guarded = (
         "without tokens"
@@ -211,31 +197,6 @@ def _start(options: BackendOptions) -> Connection:
         "run.",
         *(size.cpus, size.gpus, guarded),
     )
-    return Connection(str(ray.get_runtime_context().gcs_address), started=True, ours=True)
-
-
-def started_processes() -> set[int]:
-    """The processes that this one has started and that have not ended; if /proc does not tell,
-    none."""
-    files = Path("/proc/self/task").glob("*/children")
-    return {int(each) for file in files for each in file.read_text().split()}
-
-
-def _end_half_started(processes: set[int], folders: set[Path], error: BaseException) -> None:
-    """End what Ray started since; it knows of a cluster only once that has started.
-
-    Args:
-        processes, folders: Those of before.
-        error: What ended the start; only a signal leaves no log that says why.
-    """
-    import ray
-
-    ray.shutdown()
-    for left in started_processes() - processes:
-        with suppress(ProcessLookupError):
-            os.kill(left, signal.SIGKILL)
-    if not isinstance(error, Exception):
-        session.remove(session.folders() - folders)
 
 
 def _start_here(options: BackendOptions) -> None:
@@ -263,30 +224,6 @@ def _shared(options: BackendOptions) -> dict[str, Any]:
     if options.runtime_env:
         given["runtime_env"] = options.runtime_env
     return given
-
-
-def disconnect(connection: Connection, failed: bool = False) -> None:
-    """Leave the cluster; one that we started ends.
-
-    Args:
-        connection: What `connect` gave.
-        failed: Whether something went wrong there, so that somebody may want to read the logs of a
-            cluster of ours.
-    """
-    if not connection.ours:
-        return
-    import ray
-
-    ours = session.of_this_process() if connection.started else None
-    try:
-        if session.is_lost():
-            session.forget()
-        else:
-            ray.shutdown()
-    finally:
-        settings.end(connection.before)
-        if ours is not None:
-            ours.end(keep=failed)
 
 
 def resources_of(nodes: list[dict[str, Any]]) -> Resources:

@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distcore_core.progress import Round
-from distcore_ray import session
+from distcore_ray import pulse
 from distcore_torch.training.progress_channel import Numbers
 
 log = logging.getLogger("distcore")
@@ -151,7 +151,7 @@ def open_coordinator() -> Iterator[Any]:
     try:
         yield coordinator
     finally:
-        if not session.is_lost():
+        if not pulse.is_lost():
             ray.kill(coordinator)
 
 
@@ -172,7 +172,7 @@ class Following:
     def close(self) -> None:
         """Hear what is left."""
         self._over.set()
-        if not session.is_lost():
+        if not pulse.is_lost():
             self._thread.join()
 
     def _follow(self) -> None:

@@ -88,6 +88,17 @@ def on_loopback() -> Iterator[None]:
 
 
 @contextmanager
+def sigterm_kept() -> Iterator[None]:
+    """Ray's native library takes the handler for SIGTERM away when it ends, Python's too: the
+    next one would end this process at once, and what Ray has started would stay."""
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+@contextmanager
 def signals_kept() -> Iterator[None]:
     """`ray.init()` puts no handler of its own in place of ours for SIGTERM; what it starts does not
     hear a terminal.

@@ -20,8 +20,8 @@ from distcore_data.temporaries import temporary_folder
 from distcore_ray import worker
 from distcore_ray.coordinator import News
 from distcore_ray.failures import first_cause
+from distcore_ray.pulse import Lost, Pulse
 from distcore_ray.rendezvous import rendezvous_of
-from distcore_ray.session import Lost, Pulse
 from distcore_ray.shipping import Place, packed, unpacked
 from distcore_torch.training.interrupt import Interrupt
 
