@@ -17,6 +17,7 @@ from typing import Any
 
 from distcore_data.temporaries import sweep_system
 from distcore_ray import pulse, settings
+from distcore_torch.signals import Stoppable
 
 END_SECONDS = 10.0
 """How long processes of a cluster that was ended may take to follow it; Ray's agents notice it
@@ -73,6 +74,8 @@ class Session:
         self.end_processes(keep)
         settings.end(self._settings)
         atexit.unregister(self.end)
+        if self.starting and _received():
+            atexit.register(_end_at_once)  # Ray may have begun threads that it does not know of
 
     def end_processes(self, keep: bool) -> None:
         """As `end`, and another cluster can be started at once."""
@@ -181,4 +184,10 @@ def _end_at_once() -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(128 + _received() if _received() else 1)
+
+
+def _received() -> int:
+    """The signal that ends this process, or 0."""
+    active = Stoppable.active
+    return active.received if active is not None and active.owns_process else 0
