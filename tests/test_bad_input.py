@@ -495,6 +495,17 @@ def test_predicting_without_an_input_column(place, trained):
     )
 
 
+def test_many_missing_columns_are_counted(place):
+    features = ", ".join(f"{{name: absent{number}, type: number}}" for number in range(300))
+    config = place.write(
+        "many.yaml",
+        f"input_features: [{features}]\noutput_features: [{{name: bought, type: binary}}]\n",
+    )
+    message = place.refused(*place.words("preprocess", "--config", config))
+    assert "there are no columns 'absent0', " in message
+    assert "'absent4' and 295 more; it has 'age', 'city', 'bought'." in message
+
+
 def test_predicting_needs_no_target_and_evaluating_does(place, trained):
     place.write("new.csv", "age,city\n30,Rome\n")
     message = place.refused(

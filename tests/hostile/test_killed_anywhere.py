@@ -38,22 +38,22 @@ class Anywhere:
         self.bytes = {
             name: digest for name, digest in self.found().items() if first[name] == digest
         }
-        self.calls = self.fresh()["calls"]
+        self.calls = len(self.fresh()["calls"])
 
     def found(self):
         return {
             name: digest for name, digest in self.place.listing().items() if name not in self.before
         }
 
-    def fresh(self, at=0):
-        """The command, where it never was run before."""
+    def fresh(self, at=0, errors=None):
+        """The command, where it never was run before; `errors` as `Killing.run` takes them."""
         for name in sorted(self.found()):
             path = self.place.folder / name
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        return self.killing.run(*self.words, at=at)
+        return self.killing.run(*self.words, at=at, errors=errors)
 
     def undisturbed(self):
         done = self.fresh()
@@ -64,14 +64,28 @@ class Anywhere:
         """Killed before a call; then run again, or gone on with."""
         done = self.fresh(at)
         assert done["code"] == -9, done["said"]
-        folder, pattern = next(self.place.folder.glob("results/*/"), None), self.begun
-        begun = folder is not None and pattern is not None and any(folder.glob(pattern))
-        again = self.killing.run(*self.words, *(["--model_resume_path", folder] if begun else []))
+        again = self.again()
         assert again["code"] == 0, f"killed at {at}: {done['said']}\n{again['said']}"
         found = self.found()
         assert set(found) == self.names, (at, self.names ^ set(found))
-        other = [name for name in self.bytes if found[name] != self.bytes[name]]
-        assert not other, (at, other)
+        self.assert_same(at)
+
+    def again(self):
+        """The command once more, or gone on with."""
+        folder = self.folder_to_go_on_from()
+        return self.killing.run(*self.words, *(["--model_resume_path", folder] if folder else []))
+
+    def folder_to_go_on_from(self):
+        """The folder of results, if there is something in it to go on from."""
+        folder = next(self.place.folder.glob("results/*/"), None)
+        begun = folder is not None and self.begun is not None and any(folder.glob(self.begun))
+        return folder if begun else None
+
+    def assert_same(self, told):
+        """The files have the bytes that they always have."""
+        found = self.found()
+        other = [name for name in self.bytes if found.get(name) != self.bytes[name]]
+        assert not other, (told, other)
 
     def swept(self, sweep, what):
         count = sweep.times(3, self.calls)

@@ -7,7 +7,7 @@ from distcore_horovod import afterwards
 
 LAUNCHER = """
 import subprocess, sys
-subprocess.run([sys.executable, "-c", "from distcore_horovod.afterwards import say_afterwards; say_afterwards('the cause')"])
+subprocess.run([sys.executable, "-c", "from distcore_horovod.afterwards import find_launcher, say_afterwards; find_launcher(); say_afterwards('the cause')"])
 sys.exit("the launcher's traceback")
 """
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from distcore_core.contracts import Column, LoadRequest, Rank
 from distcore_core.errors import CacheError, ConfigError
+from distcore_data.memory import free_bytes
 from distcore_local import loader as loader_module
 from distcore_local.loader import PackedLoader
-from distcore_local.memory import free_bytes
 from distcore_local.options import LoaderOptions
 from distcore_local.prefetch import Prefetch
 from distcore_torch import sampler

@@ -1,17 +1,22 @@
 """Initializers, norms and stacks of fully connected layers."""
 
 import inspect
+import re
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from distcore_core.errors import UserError
 from distcore_tabular.layers import (
     ACTIVATIONS,
     INITIALIZERS,
     BatchNorm,
+    FCLayer,
     FCStack,
+    fc_stack,
     initialize,
     make_norm,
 )
@@ -123,3 +128,31 @@ def test_the_arguments_that_options_know_are_torchs() -> None:
         assert set(inspect.signature(kind).parameters) - added - {"bias"} == set(
             NORM_ARGUMENTS[name]
         ) - {"bias"}, name
+
+
+def stack_options(**more):
+    names = inspect.signature(FCLayer).parameters
+    given = {
+        name: more.get(name, each.default) for name, each in names.items() if name != "input_size"
+    }
+    return SimpleNamespace(**given, fc_layers=more.get("fc_layers"))
+
+
+@pytest.mark.parametrize(
+    ("layers", "options", "said"),
+    [
+        (1, {"output_size": 10**12}, r"output_size: 1000000000000 .* of one layer .* take 12.0 TB"),
+        (10**9, {"output_size": 64}, r"output_size: 64 .* 1000000000 layers \(num_fc_layers\)"),
+        (2, {"fc_layers": [{}, {"output_size": 10**11}]}, r"output_size: 100000000000 is too"),
+    ],
+)
+def test_more_than_the_memory_is_refused_before_torch_is_asked(layers, options, said):
+    with pytest.raises(UserError, match=said) as caught:
+        fc_stack(3, stack_options(**options), layers)
+    assert re.search(
+        r"B of memory are free\. .* Lower output_size or the number", str(caught.value)
+    )
+
+
+def test_what_is_only_large_is_made():
+    assert fc_stack(3, stack_options(output_size=4096), 2).output_size == 4096

@@ -69,12 +69,20 @@ def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bo
         except (Exception, KeyboardInterrupt) as error:
             if getattr(parsed, "debug", False):
                 raise
-            return _told(error, stopping.received)
+            code, stopping.last_line = _told(error, stopping.received)
+            return code
 
 
-def _told(error: BaseException, received: int) -> int:
-    """Say on stderr what ended a command; its exit code. received: the signal that came before,
-    or 0."""
+def _told(error: BaseException, received: int) -> tuple[int, str]:
+    """Say on stderr what ended a command.
+
+    Args:
+        error: It.
+        received: The signal that came before, or 0.
+
+    Returns:
+        The exit code, and the line that says most.
+    """
     from distcore_core.errors import DistcoreError, Diverged
     from distcore_torch.signals import named, signal_of
 
@@ -82,26 +90,31 @@ def _told(error: BaseException, received: int) -> int:
         # The reader of our output went away (`distcore plugins | head`); Python must not complain
         # at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 1, ""
     if isinstance(error, KeyboardInterrupt) or (received and not isinstance(error, Diverged)):
         # Whatever else goes wrong after a signal is its consequence: what was started here got it,
         # too.
         number = received or signal_of(error)
-        print(f"distcore: stopped by {named(number)}. {error}".rstrip(), file=sys.stderr)
-        return 128 + number
+        said = f"distcore: stopped by {named(number)}. {error}".rstrip()
+        print(said, file=sys.stderr)
+        return 128 + number, said
     if isinstance(error, DistcoreError):
-        print(f"distcore: {error}", file=sys.stderr)
-        return error.exit_code
+        print(said := f"distcore: {error}", file=sys.stderr)
+        return error.exit_code, said
     from distcore_data.blame import notes_of
+    from distcore_data.os_errors import in_words
 
-    print(f"distcore: {type(error).__name__}: {error}", file=sys.stderr)
+    if words := in_words(error):
+        print(said := f"distcore: {words}", file=sys.stderr)
+        return 1, said
+    print(said := f"distcore: {type(error).__name__}: {error}", file=sys.stderr)
     for note in notes_of(error):
         print(f"distcore: {note}", file=sys.stderr)
     print(
         "distcore: this was not expected; run again with --debug for the traceback.",
         file=sys.stderr,
     )
-    return 1
+    return 1, said
 
 
 # ------------------------------------------------------------------ the parser

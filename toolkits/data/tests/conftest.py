@@ -18,5 +18,6 @@ def s3(s3_process, monkeypatch):
     proxy, client = s3_process
     fresh(proxy, client)
     monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(retries, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     return proxy, client

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distcore_core.errors import CacheError, CheckpointError, UserError
-from distcore_data.os_errors import explained, human_bytes
+from distcore_data.os_errors import explained, human_bytes, in_words
 
 FILL = """
 import sys
@@ -90,6 +90,14 @@ def test_a_full_disk_is_told_with_what_is_free(tmp_path):
 def test_errors_that_are_not_asked_for_pass_through(tmp_path):
     with pytest.raises(FileNotFoundError), explained(tmp_path, "it", only={errno.ENOSPC}):
         (tmp_path / "none").read_bytes()
+
+
+def test_what_nobody_explained_names_the_file_and_the_refusal():
+    said = in_words(OSError(errno.EBUSY, "busy", "/a/b"))
+    assert said.startswith("/a/b: the system refused (device or resource busy). What was saved ")
+    assert in_words(OSError(errno.EIO, "no file is known")).startswith("the system refused (input/")
+    assert in_words(FileNotFoundError(errno.ENOENT, "ours", "/a")) == ""
+    assert in_words(ValueError("ours")) == ""
 
 
 @pytest.mark.parametrize(

@@ -23,28 +23,39 @@ WAIT_SECONDS = 60.0
 
 LOOK_SECONDS = 0.02
 
+_said: list[str] = []
+_launcher: list[tuple[int, int]] = []
+"""Its process, and its standard error as this process has opened it."""
+
+
+def find_launcher() -> None:
+    """Look for a horovodrun on this machine above this process, as long as it is there: SIGHUP
+    ends it before the ranks."""
+    launcher = horovodrun()
+    if launcher is not None and not _launcher:
+        with suppress(OSError):  # its standard error is a socket, or not ours to open
+            error = os.open(f"/proc/{launcher}/fd/2", os.O_WRONLY | os.O_APPEND)
+            _launcher.append((launcher, error))
+
 
 def say_afterwards(words: str) -> None:
     """Have the words written to the launcher's standard error after it has ended.
 
-    Only if a horovodrun on this machine is above this process; anywhere else the words that were
-    said must do."""
-    launcher = horovodrun()
-    if launcher is None:
+    Only if `find_launcher` found one; anywhere else the words that were said must do. The first
+    words are the cause; later ones are not said."""
+    if not _launcher or _said:
         return
-    with suppress(OSError):  # its standard error is a socket, or not ours to open
-        error = os.open(f"/proc/{launcher}/fd/2", os.O_WRONLY | os.O_APPEND)
-        try:
-            subprocess.Popen(
-                [sys.executable, "-m", "distcore_horovod.afterwards", str(launcher), words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=error,
-                cwd="/",
-                start_new_session=True,
-            )
-        finally:
-            os.close(error)
+    _said.append(words)
+    launcher, error = _launcher[0]
+    with suppress(OSError):
+        subprocess.Popen(
+            [sys.executable, "-m", "distcore_horovod.afterwards", str(launcher), words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=error,
+            cwd="/",
+            start_new_session=True,
+        )
 
 
 def main(launcher: int, words: str) -> None:

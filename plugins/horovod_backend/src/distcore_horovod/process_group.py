@@ -21,14 +21,14 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from distcore_core.errors import TrainingError, UserError
-from distcore_horovod.afterwards import say_afterwards
+from distcore_horovod.afterwards import find_launcher, say_afterwards
 from distcore_horovod.error_channel import ErrorChannel
 from distcore_horovod.failure import Failed, failed
 from distcore_horovod.installed import require
 from distcore_horovod.launcher import Launched
 from distcore_horovod.processes import end_horovodruns_child, end_with_shell
 from distcore_horovod.rendezvous import machine
-from distcore_torch.signals import Stoppable, signal_of
+from distcore_torch.signals import Stoppable, named, signal_of
 
 STALL_SECONDS = "1800"
 """How long ranks may wait for one another before Horovod says so: followers wait while the
@@ -61,10 +61,11 @@ class ProcessGroup:
             os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "300"
         if launched.local_size == launched.size:
             share_memory_alone(os.environ)
+        find_launcher()
         if launched.by == "mpirun":
             end_with_shell()
         elif launched.rank == 0:
-            atexit.register(_fail_if_stopped)
+            atexit.register(_end_the_launcher_too)
         import horovod.torch as hvd
 
         self.launched, self.hvd = launched, hvd
@@ -225,10 +226,14 @@ class ProcessGroup:
         leave_process(1)
 
 
-def _fail_if_stopped() -> None:
-    """At the end of the leader's process."""
-    if Stoppable.active is not None and Stoppable.active.received:
-        end_horovodruns_child()
+def _end_the_launcher_too() -> None:
+    """At the end of the leader's process, if a signal came."""
+    active = Stoppable.active
+    if active is not None and active.received:
+        done = f"distcore: it was done when {named(active.received)} came."
+        say_afterwards(active.last_line or done)
+        if active.last_line:
+            end_horovodruns_child()
 
 
 def share_memory_alone(environment: MutableMapping[str, str]) -> None:

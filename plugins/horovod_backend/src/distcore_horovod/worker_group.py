@@ -3,7 +3,6 @@ function where they are."""
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import socket
@@ -17,7 +16,6 @@ from distcore_core.contracts import Rank, TrainJob, WorkerGroup
 from distcore_core.errors import DistcoreError, TrainingError
 from distcore_data.blame import one_line
 from distcore_horovod.afterwards import say_afterwards
-from distcore_horovod.processes import end_horovodruns_child
 from distcore_torch.signals import Stoppable, named, signal_of
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ def run_part(process_group: ProcessGroup, group: WorkerGroup, meeting: tuple[str
             if process_group.rank:
                 process_group.error_channel.stops()
             elif isinstance(error, KeyboardInterrupt):
-                atexit.register(end_horovodruns_child)
+                # Now: the launcher kills a rank that takes longer than five seconds.
                 say_afterwards(
                     f"distcore: stopped by {named(signal_of(error))}. {process_group.advice()}"
                 )

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distcore_core.contracts import BackendBase, Resources, WorkerGroup
+from distcore_data.memory import free_bytes
 from distcore_local.machine import cpus, gpus
-from distcore_local.memory import free_bytes
 from distcore_torch.training.trainer import launched_rank
 
 if TYPE_CHECKING:

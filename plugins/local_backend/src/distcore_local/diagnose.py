@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 
+from distcore_data.memory import free_bytes
 from distcore_data.os_errors import human_bytes
 from distcore_local import shared_memory
 from distcore_local.machine import cpus, gpus
-from distcore_local.memory import free_bytes
 
 
 def checks() -> list[tuple[str, bool, str]]:

@@ -17,7 +17,7 @@ import torch
 
 from distcore_core.contracts import LoadRequest
 from distcore_core.errors import CacheError
-from distcore_local.memory import free_bytes
+from distcore_data.memory import free_bytes
 from distcore_local.packed import FileStore, Lists, MemoryStore, Store, runs
 from distcore_local.prefetch import Prefetch
 from distcore_local.transfer import Transfer

@@ -8,11 +8,16 @@ input (if `norm` or `dropout` is set), then each layer is linear, norm, activati
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from distcore_core.errors import UserError
+from distcore_data.memory import free_bytes
+from distcore_data.os_errors import human_bytes
 
 ACTIVATIONS: dict[str | None, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
@@ -192,6 +197,24 @@ class FCStack(nn.Module):
         return hidden
 
 
+def _require_memory(input_size: int, output_size: int, layers: int) -> None:
+    """Raise UserError if so many layers of that size cannot be held at all."""
+    weights = output_size * (input_size + max(0, layers - 1) * output_size) if layers else 0
+    needed = weights * torch.get_default_dtype().itemsize + layers * LAYER_BYTES
+    free = free_bytes()
+    if free and needed > free:
+        count = "one layer" if layers == 1 else f"{layers} layers (num_fc_layers)"
+        raise UserError(
+            f"output_size: {output_size} is too large for this machine: the weights of {count} of "
+            f"that width, the first over {input_size} inputs, take {human_bytes(needed)}, and "
+            f"{human_bytes(free)} of memory are free. Training takes four times as much. Lower "
+            "output_size or the number of layers."
+        )
+
+
+LAYER_BYTES = 10_000
+"""What torch's objects for a layer take beside its weights."""
+
 STACK_OPTIONS = (
     "output_size",
     "use_bias",
@@ -209,7 +232,9 @@ def fc_stack(input_size: int, options: Any, num_layers: int, residual: bool = Fa
     defaults.
 
     options: any object with the attributes STACK_OPTIONS and `fc_layers` (mappings, or models
-        with what was set)."""
+        with what was set).
+
+    Raises UserError if it is larger than the memory."""
     layers = options.fc_layers
     if layers is not None:
         layers = [
@@ -217,4 +242,10 @@ def fc_stack(input_size: int, options: Any, num_layers: int, residual: bool = Fa
             for layer in layers
         ]
     defaults = {name: getattr(options, name) for name in STACK_OPTIONS}
+    if layers is None:
+        _require_memory(input_size, options.output_size, num_layers)
+    else:
+        widths = [input_size, *(each.get("output_size", options.output_size) for each in layers)]
+        for before, width in pairwise(widths):
+            _require_memory(before, width, 1)
     return FCStack(input_size, layers, num_layers, residual=residual, **defaults)

@@ -15,6 +15,20 @@ from distcore_core.errors import CacheError, DataError, DistcoreError, UserError
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
 UNREADABLE = frozenset({errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.ENXIO, errno.ENODEV})
+OF_THE_SYSTEM = (
+    FULL
+    | UNREADABLE
+    | {
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EBUSY,
+        errno.ENOLCK,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+"""What a disk, its owner or the system's limits are to blame for, and never a mistake of ours."""
 
 
 @contextmanager
@@ -64,6 +78,19 @@ def storage_error(
     return kind(
         f"Writing {what} into {os.fspath(folder)} failed: {error}. "
         f"Nothing that was there before was changed. Look at that path, or {advice}."
+    )
+
+
+def in_words(error: BaseException) -> str:
+    """What to say of an error that nobody had more to say of; "" unless a disk or the system's
+    limits are to blame."""
+    if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
+        return ""
+    where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+    free = room(error.filename or ".") if error.errno in FULL else ""
+    return (
+        f"{where}the system refused ({os.strerror(error.errno).lower()}{free}). What was saved "
+        "before is as it was: look at that disk, then run the same command again."
     )
 
 

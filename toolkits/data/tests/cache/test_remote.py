@@ -296,7 +296,7 @@ def test_a_store_that_stays_down_ends_the_build_and_nothing_is_left(s3, ensure, 
     proxy, client = s3
     proxy.expect(Fault("503", "PUT", part, times=99))
     with pytest.raises(
-        StoreError, match=rf"{part}.* could not be (written|created) in 6 attempts \(SlowDown"
+        StoreError, match=rf"{part}.* could not be (written|created) in 6 attempts.* \(SlowDown"
     ):
         ensure()
     assert objects(client) == {}

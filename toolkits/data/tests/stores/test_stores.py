@@ -341,6 +341,20 @@ def test_retries_are_bounded_and_the_error_names_key_and_cause(s3):
         assert proxy.count("GET") == ATTEMPTS
 
 
+def test_a_store_that_is_busy_for_longer_is_waited_for_and_told(s3, monkeypatch, caplog):
+    proxy, _ = s3
+    monkeypatch.setattr("distcore_data.stores.retries.PATIENCE_SECONDS", 300.0)
+    monkeypatch.setattr("distcore_data.stores.retries.LONGEST_WAIT", 0.01)
+    store = s3_store(proxy)
+    store.write("key/shard", b"1")
+    proxy.expect(Fault("503", "GET", times=8 * ATTEMPTS))
+    assert store.read("key/shard") == b"1"
+    (told,) = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert told.endswith(
+        f"could not be read in {ATTEMPTS} attempts (HTTP status 503); it is tried for 300 seconds."
+    )
+
+
 def test_an_expired_token_is_told_at_once(s3):
     proxy, _ = s3
     store = s3_store(proxy, token="canary-token-1234")

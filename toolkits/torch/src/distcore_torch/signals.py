@@ -68,7 +68,8 @@ class Stoppable:
     force, and signals that were blocked while it started are let through. Otherwise (a notebook) a
     second ctrl-C forces nothing.
     to_the_end: the handlers stay when the block is over, while the interpreter shuts down.
-    received: the first signal, 0 before. hurried: whether a second one came.
+    received: the first signal, 0 before. hurried: whether a second one came. last_line: what the
+    command said last, of what ended it; "" before, and if it was done.
 
     A signal that is ignored (nohup) stays ignored, and a handler of the caller's own for SIGTERM,
     SIGHUP or SIGQUIT stays in its place. Within another block, and in another thread, this does
@@ -82,6 +83,7 @@ class Stoppable:
         self.owns_process, self.to_the_end = owns_process, to_the_end
         self.received = 0
         self.hurried = False
+        self.last_line = ""
         self.asked: list[Asked] = []
         self._settled = False
         self._before: dict[int, Any] = {}

@@ -13,6 +13,9 @@ import pyarrow.types as pt
 from distcore_core.errors import DataError
 from distcore_data.sources.values import is_readable, typed
 
+MOST_NAMED = 5
+"""Columns that are not there and are named; the others are counted."""
+
 
 def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> None:
     """Raise DataError when a column is asked for that is not there, with the nearest names, or
@@ -27,19 +30,22 @@ def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> 
     if not missing:
         return
     hints = []
-    for name in missing:
+    for name in missing[:MOST_NAMED]:
         near = difflib.get_close_matches(name, names, n=1) or [
             each for each in names if each.strip() == name.strip()
         ]
         hints.append(f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name))
-    listed = ", ".join(map(repr, names[:20])) + (
-        f" and {len(names) - 20} more" if len(names) > 20 else ""
-    )
     absent = "is no column" if len(missing) == 1 else "are no columns"
     raise DataError(
-        f"{shown}: there {absent} {', '.join(hints)}; it has {listed}. Correct the name in the "
+        f"{shown}: there {absent} {_listed(hints, len(missing), MOST_NAMED)}; it has "
+        f"{_listed([*map(repr, names[:20])], len(names), 20)}. Correct the name in the "
         "data, or in the config (a feature's `name` or `column`, or that of the split)."
     )
+
+
+def _listed(words: Sequence[str], count: int, most: int) -> str:
+    """The first of so many, and how many more there are."""
+    return ", ".join(words) + (f" and {count - most} more" if count > most else "")
 
 
 def require_readable(shown: str, types: Mapping[str, pa.DataType], raw: Mapping[str, str]) -> None:

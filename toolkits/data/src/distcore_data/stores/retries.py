@@ -4,6 +4,7 @@ secret."""
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import random
 import time
@@ -14,7 +15,11 @@ from distcore_core.errors import DistcoreError, StoreError
 from distcore_data.stores.filesystems import without
 
 ATTEMPTS = 6
-"""How often one request is made, the first time included."""
+"""How often one request is made, the first time included, if nobody answers."""
+
+PATIENCE_SECONDS = 180.0
+"""How long one request is made again and again if the store answers that it is too busy, or has
+trouble of its own."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0
 """Seconds before the second attempt, and at most before any; each wait is twice the one before,
@@ -68,8 +73,8 @@ def persistently(
     absence: that there is no such object is an answer, and FileNotFoundError passes through; that
     there is no such bucket never is. Raises StoreError naming `where` (the object), `doing`
     ("read") and the cause."""
-    wait = FIRST_WAIT
-    for attempt in range(1, ATTEMPTS + 1):
+    wait, since = FIRST_WAIT, time.monotonic()
+    for attempt in itertools.count(1):
         try:
             return work()
         except DistcoreError:
@@ -81,14 +86,22 @@ def persistently(
                 and code_of(error) != "NoSuchBucket"
             ):
                 raise
-            if attempt == ATTEMPTS or not may_pass(error):
-                give_up(error, where, doing, attempt, secrets)
-            log.debug(
-                "%s could not be %s (%s), attempt %d.", where, doing, type(error).__name__, attempt
+            waited, patience = time.monotonic() - since, _patience(error)
+            if not may_pass(error) or (attempt >= ATTEMPTS and waited >= patience):
+                give_up(error, where, doing, attempt, waited, secrets)
+            log.log(
+                logging.WARNING if attempt == ATTEMPTS else logging.DEBUG,
+                "%s could not be %s in %d attempts (HTTP status %s); it is tried for %d seconds.",
+                *(where, doing, attempt, status_of(error), patience),
             )
         time.sleep(wait * random.uniform(0.5, 1.0))
         wait = min(2 * wait, LONGEST_WAIT)
     raise AssertionError("unreachable")
+
+
+def _patience(error: BaseException) -> float:
+    """For how many seconds a request is made again: a store that answers comes back."""
+    return 0.0 if status_of(error) is None else PATIENCE_SECONDS
 
 
 def may_pass(error: BaseException) -> bool:
@@ -142,7 +155,12 @@ def _of_network(error: BaseException) -> bool:
 
 
 def give_up(
-    error: BaseException, where: str, doing: str, attempts: int, secrets: Iterable[str]
+    error: BaseException,
+    where: str,
+    doing: str,
+    attempts: int,
+    seconds: float,
+    secrets: Iterable[str],
 ) -> NoReturn:
     """Raise the StoreError of a request that failed for good."""
     code, status = code_of(error), status_of(error)
@@ -153,6 +171,7 @@ def give_up(
         )
     )
     times = "" if attempts == 1 else f" in {attempts} attempts"
+    times += f" within {seconds:.0f} seconds" if seconds >= 1 else ""
     message = f"{where} could not be {doing}{times} ({said}). {_advice(error, status)}"
     shown = without(message, secrets)
     # A server may echo what it was sent: then nothing of the library's own error is shown either.
