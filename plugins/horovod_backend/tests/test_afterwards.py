@@ -32,6 +32,6 @@ def test_without_horovodrun_nothing_is_said_twice(tmp_path):
 def test_nobody_waits_for_a_launcher_that_does_not_end(monkeypatch, capsys):
     monkeypatch.setattr(afterwards, "WAIT_SECONDS", 0.1)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as launcher:
-        afterwards.main(launcher.pid, "the cause")
+        afterwards.main([launcher.pid], "the cause")
         launcher.communicate(b"\n")
     assert capsys.readouterr().err == ""

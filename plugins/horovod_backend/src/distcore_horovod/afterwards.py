@@ -1,11 +1,12 @@
 """horovodrun ends with a traceback of its own whenever a rank fails; what matters is said once more
 after that.
 
-    python -m distcore_horovod.afterwards <process of the launcher> <words>
+    python -m distcore_horovod.afterwards <processes> <words>
 
-This waits until the launcher is gone and writes the words to standard error, which is the
-launcher's. A rank that must end starts it, in a session of its own, since the launcher ends the
-rank and all that is below it.
+This waits until the launcher and the processes that it had started are gone (one of them tells of
+semaphores that are left) and writes the words to standard error, which is the launcher's. A rank
+that must end starts it, in a session of its own, since the launcher ends the rank and all that is
+below it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
-from distcore_horovod.processes import horovodrun, is_gone
+from distcore_horovod.processes import children_of, horovodrun, is_gone
 
 WAIT_SECONDS = 60.0
 """How long the launcher may take to end; after that nothing is said."""
@@ -24,8 +26,8 @@ WAIT_SECONDS = 60.0
 LOOK_SECONDS = 0.02
 
 _said: list[str] = []
-_launcher: list[tuple[int, int]] = []
-"""Its process, and its standard error as this process has opened it."""
+_launcher: list[tuple[set[int], int]] = []
+"""Its process and its children, and its standard error as this process has opened it."""
 
 
 def find_launcher() -> None:
@@ -35,7 +37,7 @@ def find_launcher() -> None:
     if launcher is not None and not _launcher:
         with suppress(OSError):  # its standard error is a socket, or not ours to open
             error = os.open(f"/proc/{launcher}/fd/2", os.O_WRONLY | os.O_APPEND)
-            _launcher.append((launcher, error))
+            _launcher.append(({launcher, *children_of(launcher)}, error))
 
 
 def say_afterwards(words: str) -> None:
@@ -46,10 +48,11 @@ def say_afterwards(words: str) -> None:
     if not _launcher or _said:
         return
     _said.append(words)
-    launcher, error = _launcher[0]
+    processes, error = _launcher[0]
+    waited_for = ",".join(map(str, processes))
     with suppress(OSError):
         subprocess.Popen(
-            [sys.executable, "-m", "distcore_horovod.afterwards", str(launcher), words],
+            [sys.executable, "-m", "distcore_horovod.afterwards", waited_for, words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=error,
@@ -58,10 +61,10 @@ def say_afterwards(words: str) -> None:
         )
 
 
-def main(launcher: int, words: str) -> None:
+def main(processes: Sequence[int], words: str) -> None:
     """Wait, and say it."""
     deadline = time.monotonic() + WAIT_SECONDS
-    while not is_gone(launcher):
+    while not all(map(is_gone, processes)):
         if time.monotonic() > deadline:
             return
         time.sleep(LOOK_SECONDS)
@@ -69,4 +72,4 @@ def main(launcher: int, words: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main([int(each) for each in sys.argv[1].split(",")], sys.argv[2])
