@@ -56,7 +56,11 @@ def measured(dataset: Dataset, method: str, seeds: int, rows: int) -> dict[str, 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--datasets", help="names between commas; default: all")
+    parser.add_argument(
+        "--datasets",
+        help="names between commas, whose results replace those in results.json; default: all, "
+        "anew",
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--rows", type=int, default=ROWS, help="rows that are drawn of a dataset with more"
@@ -65,6 +69,11 @@ def main() -> int:
     arguments = parser.parse_args()
     names = arguments.datasets.split(",") if arguments.datasets else [each.name for each in SUITE]
     found: dict[str, Any] = {"rows": arguments.rows, "seeds": arguments.seeds, "datasets": {}}
+    if arguments.datasets and RESULTS.exists():
+        before = json.loads(RESULTS.read_text())
+        if any(before[name] != found[name] for name in ("rows", "seeds")):
+            parser.error(f"{RESULTS} is of other rows or seeds: measure all datasets anew")
+        found["datasets"] = {n: each for n, each in before["datasets"].items() if n not in names}
     lock = Lock()
 
     def one(dataset: Dataset, method: str) -> None:

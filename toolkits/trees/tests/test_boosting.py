@@ -2,6 +2,7 @@
 refusals. With the libraries of both of our plugins."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -89,6 +90,22 @@ def test_the_lines_are_printed_while_it_trains(trainer, tmp_path, capsys):
     assert "   validation loss " in said
     assert "stopped early at round " in said
     assert "; best was " in said
+
+
+def test_between_two_lines_it_is_told_how_far_it_is(tmp_path, capsys, monkeypatch):
+    """After a long silence, which is none here."""
+    monkeypatch.setattr("distcore.workflow.progress_view.SILENCE", 0.0)
+    rounds = {"num_boost_round": 300, "trees_per_evaluation": 300, "early_stopping_rounds": 0}
+    distcore.train(
+        config(tmp_path, "lightgbm", **rounds),
+        data.table(),
+        output_directory=tmp_path / "results",
+        view="lines",
+    )
+    said = capsys.readouterr().err
+    assert re.search(
+        r"(?m)^train +round \d+ of 300 \(.*best validation loss 0\.\d+ at \d+, .* left$", said
+    )
 
 
 @pytest.mark.system
