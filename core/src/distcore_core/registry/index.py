@@ -99,11 +99,12 @@ class Installed:
         self.block = frozenset(block) | frozenset(blocked_by_environment())
         self._every: dict[str, list[Offer]] | None = None
 
-    def offers(self, kind: str) -> list[Offer]:
-        """Every entry point of the kind that is not blocked; the metadata are read once."""
+    def offers(self, kind: str, name: str | None = None) -> list[Offer]:
+        """Every entry point of the kind (and name) that is not blocked; metadata are read once."""
         if self._every is None:
             self._every = all_offers()
-        return [offer for offer in self._every.get(kind, ()) if not self.is_blocked(offer)]
+        found = [each for each in self._every.get(kind, ()) if name in (None, each.name)]
+        return [offer for offer in found if not self.is_blocked(offer)]
 
     def is_blocked(self, offer: Offer) -> bool:
         """Whether it is not used: it is blocked, or a lock does not name its distribution."""
@@ -118,7 +119,7 @@ class Installed:
 
     def find(self, kind: str, name: str) -> Offer:
         """The one distribution that offers the name. Raises PluginNotFound or PluginConflict."""
-        matches = [offer for offer in self.offers(kind) if offer.name == name]
+        matches = self.offers(kind, name)
         if not matches:
             raise self._not_found(kind, name)
         if len(matches) > 1:

@@ -226,7 +226,7 @@ def _in_line(value: Any, sort_keys: bool, separators: tuple[str, str] | None = N
 
 def _indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
     """What `json.dumps(value, indent=1)` gives, in pieces. Its own way calls Python for every
-    value; here a list of plain values is one call of the compiled encoder."""
+    value; here a list or mapping of plain values is one call of the compiled encoder."""
     if not value or not isinstance(value, dict | list | tuple):
         yield _in_line(value, sort_keys)
         return
@@ -235,14 +235,13 @@ def _indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
     between = ",\n" + " " * level
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     start = opening + between[1:]
-    if isinstance(value, dict):
+    if PLAIN.issuperset(map(type, value.values() if isinstance(value, dict) else value)):
+        yield f"{start}{_in_line(value, sort_keys, (between, ': '))[1:-1]}"
+    elif isinstance(value, dict):
         for key, each in sorted(value.items()) if sort_keys else value.items():
             yield f"{start}{_in_line({key: 0}, False)[1:-4]}: "
             yield from _indented(each, sort_keys, level + 1)
             start = between
-    elif PLAIN.issuperset(map(type, value)):
-        yield start
-        yield _in_line(value, sort_keys, (between, ": "))[1:-1]
     else:
         for each in value:
             yield start

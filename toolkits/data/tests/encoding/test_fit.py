@@ -31,6 +31,7 @@ from distcore_data.features import Features
 from distcore_data.sources.registry import open_source
 from distcore_data.stores.local import LocalStore
 from distcore_testing import data
+from distcore_testing.counting import calls
 
 PLUGINS = Plugins()
 PARQUET = PluginRef(kind="caches", name="parquet", options={})
@@ -401,6 +402,18 @@ def test_the_functions_of_a_shard_pickle(table, tmp_path):
     assert set(states) == {each["name"] for each in USUAL}
     merged = pickle.loads(pickle.dumps(shards.merge_states(bound)))(states, states)  # noqa: S301
     assert merged["x0"].moments.count == 2 * states["x0"].moments.count
+
+
+def test_the_calls_of_one_more_column_do_not_grow_with_their_number(tmp_path):
+    def of(columns):
+        names = [f"x{number}" for number in range(columns)]
+        table = pa.table({**{name: [1.0, 2.0, 3.5] for name in names}, "y": [True, False, True]})
+        features = [*(feature(name, "number") for name in names), feature("y", "binary", "output")]
+        return calls(lambda: build(tmp_path / f"{columns}", table, features))
+
+    of(1)  # what is looked up once a process
+    few, more, most = of(10), of(20), of(420)
+    assert (most - more) / 400 <= 1.05 * (more - few) / 10
 
 
 def test_reading_fitting_and_writing_import_neither_pandas_nor_torch(tmp_path):

@@ -78,8 +78,9 @@ def fit_and_encode(
     processor.scan(source, builder.scratch)
     try:
         sampled = sample_ratio < 1.0 or sample_size is not None
-        early = [] if sampled else [each for each in bound if strategy(each.feature) not in FILLS]
-        late = [each for each in bound if each not in early]
+        waits = [sampled or strategy(each.feature) in FILLS for each in bound]
+        early = [each for each, wait in zip(bound, waits, strict=True) if not wait]
+        late = [each for each, wait in zip(bound, waits, strict=True) if wait]
         states, block_rows = processor.fold(
             BlockStatistics(early, bound[0].column, progress), merge_states(early)
         )
