@@ -668,6 +668,13 @@ def test_a_dict_has_paths_and_no_lines() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["two\nlines.yaml", "{braces}.yaml"])
+def test_a_files_name_that_looks_like_text_is_a_files_name(tmp_path, monkeypatch, name) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(SMALL)
+    assert load_config(name).input_features == load_config(SMALL).input_features
+
+
 def test_text_on_the_command_line_is_called_by_its_flag() -> None:
     with pytest.raises(ConfigError, match=r"--config_str: 1 mistake\n  line 7: trainr"):
         load_config(parse(SMALL + "trainr: {}\n", "--config_str"))

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.hostile.test_startup_signals import until_begun
 
 pytestmark = pytest.mark.cluster
 
@@ -38,12 +39,17 @@ def launched(request, place, monkeypatch):
         .replace("epochs: 1", "epochs: 5000, early_stop: -1")
     )
     place.write(place.config, text.replace("backend: local", "backend: horovod"))
-    process = place.python(*LAUNCHER, controller, *COMMAND, *place.words("train"))
+    process = horovodrun(place, controller=controller)
     until(process, lambda: len(checkpoints(place)) > 1)
     yield process
     if process.poll() is None:
         process.kill()
         process.communicate()
+
+
+def horovodrun(place, *more, controller="--gloo"):
+    """The launcher with two ranks that train in the place."""
+    return place.python(*LAUNCHER, controller, *COMMAND, *place.words("train", *more))
 
 
 def until(process, condition, seconds=300):
@@ -127,3 +133,48 @@ def test_sigterm_to_horovodrun_with_mpi_saves_a_checkpoint_too(place, launched, 
     assert any(each.endswith(f"step-{int(step[1]):08d}") for each in checkpoints(place))
     assert process_of(place, 0) is process_of(place, 1) is None
     sweep.tried("SIGTERM to horovodrun with MPI", 1, "a checkpoint of the step, named")
+
+
+@pytest.mark.slow
+def test_a_signal_at_any_moment_of_a_run(place, sweep):
+    """From the launcher's first handler on. Before distcore has joined the ranks it cannot make up
+    for horovodrun, which may miss how a rank ended, and speaks last."""
+    text = (place.folder / place.config).read_text()
+    text = text.replace("epochs: 1", "epochs: 12, early_stop: -1")
+    place.write(place.config, text.replace("backend: local", "backend: horovod"))
+    since = time.monotonic()
+    done = place.finish(horovodrun(place))
+    assert done.code == 0, done.err
+    seconds, weights = time.monotonic() - since, place.results / "model" / "weights.safetensors"
+    whole, came = weights.read_bytes(), []
+    for _ in range(sweep.times(2, 10)):
+        for each in (place.results, place.folder / ".distcore_cache"):
+            shutil.rmtree(each, ignore_errors=True)
+        sent = sweep.random.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+        launcher = horovodrun(place)
+        until_begun(launcher.pid)
+        time.sleep(sweep.random.random() * seconds * 0.95)
+        launcher.send_signal(sent)
+        done = place.finish(launcher)  # once all have ended: they hold the same pipe
+        joined, trained = "digest" in done.err, weights.exists()
+        assert not joined or trained or done.code, done
+        assert not (joined and done.code) or last_line(done).startswith("distcore: "), done.err
+        assert process_of(place, 0) is process_of(place, 1) is None
+        kept = re.search(r"go on from it with --model_resume_path (\S+)", done.err)
+        came.append(
+            "whole" if trained else "kept" if kept else "joined" if joined else "before that"
+        )
+        if not trained:
+            more = ["--model_resume_path", kept[1]] if kept else []
+            done = place.finish(horovodrun(place, *more))
+            assert done.code == 0, done.err
+        assert weights.read_bytes() == whole
+    sweep.tried(
+        "a signal at a random moment of horovodrun with two ranks",
+        len(came),
+        f"{came.count('before that')} ended before distcore had joined the ranks, "
+        f"{came.count('joined')} before the first checkpoint, {came.count('kept')} with one, "
+        f"{came.count('whole')} with the model; since the joining the last line told it and the "
+        "exit code was 0 only beside a model; all then came to the undisturbed weights; no rank was "
+        "left",
+    )

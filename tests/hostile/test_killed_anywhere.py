@@ -133,6 +133,7 @@ RESULTS = f"s3://{BUCKET}/results"
 RUN = "results/experiment_run/"
 BRIEF = {
     "distcore_data.stores.retries:FIRST_WAIT": 0.01,
+    "distcore_data.stores.retries:LONGEST_WAIT": 0.1,
     "distcore_data.stores.lease:PATIENCE": 2.0,
     "distcore_data.stores.lease:LOOK": 0.1,
     "distcore_data.stores.lease:BEAT": 60.0,

@@ -4,6 +4,9 @@ on to the bits of an undisturbed run."""
 
 import random
 import re
+import shutil
+import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -71,7 +74,7 @@ def test_in_a_rank_of_two(sweep, tmp_path):
 
 
 MODEL = """
-import torch
+import os
 from torch import nn
 
 class Plants(nn.Module):
@@ -83,7 +86,8 @@ class Plants(nn.Module):
     def forward(self, batch):
         self.calls += self.training
         found = self.layer(batch["age"].float().reshape(-1, 1))[:, 0]
-        return {"bought": found * float("nan") if self.training and self.calls == STEP else found}
+        planted = self.training and self.calls == STEP and os.environ.get("RANK") in RANKS
+        return {"bought": found * float("nan") if planted else found}
 """
 CONFIG = """
 input_features: [{name: age, type: number}]
@@ -92,6 +96,13 @@ model: {type: module, class: "plants:Plants"}
 trainer: {epochs: 5, batch_size: 32, early_stop: -1}
 backend: {type: local, trainer: TRAINER}
 """
+ANY_RANK = "(None, '0', '1')"
+CLUSTERS = {
+    "horovodrun": "horovod",
+    "ray": "{type: ray, address: local, num_cpus: 2, object_store_memory: 100000000, "
+    "trainer: {type: ddp, num_workers: 2, use_gpu: false}}",
+}
+"""{name: the config's backend}."""
 
 
 @pytest.mark.parametrize(
@@ -104,7 +115,7 @@ def test_through_the_command_line(sweep, place, monkeypatch, trainer):
     monkeypatch.setenv("PYTHONPATH", str(place.folder))
     for number in range(sweep.times(1, 6)):
         step = steps if not number else chance.randrange(steps // 2, steps)  # the last one first
-        place.write("plants.py", MODEL.replace("STEP", str(step)))
+        place.write("plants.py", MODEL.replace("STEP", str(step)).replace("RANKS", ANY_RANK))
         config = place.write("config.yaml", CONFIG.replace("TRAINER", trainer))
         results = place.folder / f"results{number}"
         done = place.process("train", "--config", config, "--output_directory", results)
@@ -122,4 +133,59 @@ def test_through_the_command_line(sweep, place, monkeypatch, trainer):
         f"NaN in a step of `distcore train` ({kind})",
         number + 1,
         "exit code 1, the last good checkpoint named",
+    )
+
+
+@pytest.fixture
+def short_folder():
+    """For Ray's sockets: the path of one may have 107 letters."""
+    found = tempfile.mkdtemp(prefix="dr-", dir="/tmp")
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", CLUSTERS)
+def test_in_a_rank_of_a_cluster(sweep, place, monkeypatch, short_folder, launcher):
+    """In one rank at a random step; then the run goes on without it, to undisturbed weights."""
+    monkeypatch.setenv("PYTHONPATH", str(place.folder))
+    monkeypatch.setenv("RAY_TMPDIR", short_folder)
+    backend = "backend: {type: local, trainer: TRAINER}"
+    config = place.write("config.yaml", CONFIG.replace(backend, f"backend: {CLUSTERS[launcher]}"))
+
+    def run(results, rank, step, *more):
+        text = MODEL.replace("STEP", str(step)).replace("RANKS", f"({rank!r},)")
+        place.write("plants.py", text)
+        words = ("train", "--config", config, "--output_directory", results, *more)
+        started = ["-m", "distcore.cli.main", *map(str, place.words(*words))]
+        if launcher == "horovodrun":
+            launch = ("-m", "horovod.runner.launch", "--gloo", "-np", "2", sys.executable)
+            started = [*launch, *started]
+        return place.finish(place.python(*started))
+
+    def weights(results):
+        return (results / "experiment_run" / "model" / "weights.safetensors").read_bytes()
+
+    whole = place.folder / "whole"
+    done = run(whole, "none", 0)
+    assert done.code == 0, done.err
+    count = sweep.times(1, 5)
+    for number in range(count):
+        results = place.folder / f"results{number}"
+        step = sweep.random.randrange(4, 16)  # from the second epoch of three steps to the last
+        done = run(results, sweep.random.choice("01"), step)
+        assert done.code == 1, done.err
+        assert "weights are not finite" in done.err
+        kept = re.search(r"go on from it with --model_resume_path (\S+)", done.err)
+        assert kept, done.err
+        assert not (results / "experiment_run" / "model").exists()
+        done = run(results, "none", 0, "--model_resume_path", kept[1])
+        assert done.code == 0, done.err
+        assert weights(results) == weights(whole)
+    sweep.tried(
+        f"NaN in a step of one of two ranks under {launcher}",
+        count,
+        "exit code 1, the last good checkpoint named, from which the run went on to the undisturbed "
+        "weights",
     )

@@ -8,6 +8,7 @@ told at once, with its line, its path and the nearest right word.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -121,9 +122,14 @@ def document_of(
         return source
     if isinstance(source, Mapping):
         return from_mapping(source)
-    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
+    if isinstance(source, str) and _is_text(source):
         return parse(source)
     return read_document(source)
+
+
+def _is_text(source: str) -> bool:
+    """Whether it is YAML, and not the name of a file, which may hold anything too."""
+    return ("\n" in source or source.lstrip().startswith("{")) and not os.path.exists(source)
 
 
 def _mistakes_of_plugins(config: RunConfig) -> list[Any]:

@@ -163,3 +163,11 @@ print(checkpoint.load_newest(directory).step, sorted(os.listdir(directory)))
     )
     kept = ["step-00000010", "step-00000020", "step-00000030"]
     assert done.stdout.splitlines() == ["no room", f"30 {kept}"], done.stderr
+
+
+def test_tensors_in_a_folder_whose_name_is_not_utf_8(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xfa\xdc")
+    folder.mkdir()
+    with open(folder / "t.safetensors", "wb") as file:
+        tensor_writer({"a": torch.arange(3)})(file)
+    assert read_tensors(folder / "t.safetensors")["a"].tolist() == [0, 1, 2]

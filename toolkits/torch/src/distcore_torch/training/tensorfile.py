@@ -66,6 +66,11 @@ def tensor_writer(
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """All tensors of a file, on the CPU. Raises `safetensors.SafetensorError` or OSError if it
     cannot be read."""
-    from safetensors.torch import load_file
+    from safetensors.torch import load, load_file
 
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:  # a name that is not UTF-8, which the library cannot open
+        with open(path, "rb") as file:
+            return load(file.read())
     return load_file(path)
