@@ -15,7 +15,7 @@ PLAIN := core toolkits/data toolkits/torch toolkits/search plugins/local_backend
 
 NEW_ENOUGH := 'import sys; sys.exit("distcore needs Python 3.11 or newer, and $(PYTHON) is %d.%d: make PYTHON=python3.12 …" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 
-.PHONY: help demo picture contrib horovod clusters test system mutants faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray core-alone clean
+.PHONY: help demo picture contrib horovod clusters test system mutants faults hostile lint types bench quality bench-ludwig bench-tensorflow docs wheels wheels-test wheels-test-ray pythons core-alone clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -137,6 +137,15 @@ wheels-test: wheels  ## install the wheels in an environment of their own and tr
 	$(FROM_WHEELS) distcore
 	$(BIN)/python -m tools.manifests check $(WHEELS)/python
 	cd build && $(PENGUINS) --output_directory wheels-results
+
+PYTHONS ?= python3.12 python3.13
+pythons: wheels-test  ## the same with each of PYTHONS, whose predictions must have the same bytes
+	@set -e; for each in $(PYTHONS); do \
+	  at=$(CURDIR)/build/pythons/$$(basename $$each); rm -rf $$at && $$each -m venv $$at; \
+	  $$at/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --find-links dist distcore; \
+	  (cd build && $$at/bin/distcore experiment --config ../examples/penguins/config.yaml \
+	    --dataset ../examples/penguins/penguins.csv --output_directory $$at/results); \
+	  cmp build/wheels-results/experiment_run/predictions.parquet $$at/results/experiment_run/predictions.parquet; done
 
 wheels-test-ray: wheels-test  ## put distcore-ray's wheel beside it, and train the same on Ray
 	cd build && ! $(PENGUINS) --output_directory wheels-results --experiment_name early --backend ray 2> early.txt
