@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from distcore_core.errors import CacheError, CheckpointError, UserError
-from distcore_data.os_errors import explained, human_bytes, in_words
+from distcore_data.os_errors import explained, human_bytes, in_words, room
 
 FILL = """
 import sys
@@ -53,6 +54,14 @@ def test_inodes_are_not_called_bytes(tmp_path: Path, options: str, size: int, sa
         assert said in done.stdout
         return
     pytest.skip("no mount namespace is allowed here")
+
+
+def test_inodes_that_are_free_again_are_not_called_bytes(tmp_path, monkeypatch):
+    """What was begun is removed before it is told. A disk that is nearly full of files stands in for
+    one."""
+    found = SimpleNamespace(f_files=27, f_favail=6, f_bavail=9, f_blocks=9, f_bfree=9, f_frsize=1)
+    monkeypatch.setattr(os, "statvfs", lambda path: found)
+    assert room(tmp_path).startswith("; it takes only 6 more files of the 27 that its inodes are")
 
 
 @pytest.mark.parametrize(

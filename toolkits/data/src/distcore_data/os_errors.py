@@ -31,6 +31,10 @@ OF_THE_SYSTEM = (
 """What a disk, its owner or the system's limits are to blame for, and never a mistake of ours."""
 
 
+FEW_FILES = 100
+"""A disk that takes no more files than these lacks inodes, not bytes."""
+
+
 @contextmanager
 def explained(
     folder: str | os.PathLike[str],
@@ -123,6 +127,11 @@ def room(folder: str | os.PathLike[str]) -> str:
         return (
             f"; it takes no more files: all of its {found.f_files} inodes are used, so remove "
             "files there"
+        )
+    if found.f_files and found.f_favail < FEW_FILES:  # what was begun has been removed again
+        return (
+            f"; it takes only {found.f_favail} more files of the {found.f_files} that its inodes "
+            "are for, so remove files there"
         )
     return f"; {human_bytes(usage.free)} of {human_bytes(usage.total)} are free"
 
