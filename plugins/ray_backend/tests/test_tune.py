@@ -75,6 +75,24 @@ def test_trials_that_train_on_several_workers_are_those_of_one_machine(tmp_path)
     )
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nodes")
+def test_trials_of_trees_are_one_process_each(tmp_path):
+    """With the trees, and so the scores, of trials on one machine."""
+    written = config(tmp_path, num_samples=3)
+    written["backend"]["trainer"] = {"type": "lightgbm", "num_threads": 1, "num_boost_round": 20}
+    rates = {"space": "loguniform", "lower": 0.01, "upper": 0.3}
+    written["hyperopt"]["parameters"] = {"backend.trainer.learning_rate": rates}
+    outcome = distcore.hyperopt(written, data.table(), output_directory=tmp_path / "ray")
+    assert [each["state"] for each in outcome.trials] == ["finished"] * 3
+    written["hyperopt"]["executor"]["type"] = "local"
+    written["backend"]["type"] = "local"
+    local = distcore.hyperopt(written, data.table(), output_directory=tmp_path / "local")
+    assert [(each["parameters"], each["score"]) for each in outcome.trials] == [
+        (each["parameters"], each["score"]) for each in local.trials
+    ]
+
+
 @pytest.mark.usefixtures("nodes")
 def test_more_trials_than_fit_are_refused_before_anything_is_left_behind(tmp_path):
     written = config(tmp_path, num_samples=4, max_concurrent_trials=4)
