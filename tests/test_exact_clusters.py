@@ -5,7 +5,7 @@ import random
 import shutil
 
 import pytest
-from tests.exact_runs import CONFIGS, Exact
+from tests.exact_runs import Exact
 
 pytestmark = pytest.mark.cluster
 NAME = "dropout and batch norm"
@@ -44,15 +44,3 @@ def test_a_run_of_two_workers_is_equal_to_its_replay_elsewhere(place, backend):
     told = place.finish(place.program(*words, TMPDIR="/tmp"))  # Ray's sockets' paths must be short
     assert told.code == 0, told.err
     assert told.out.startswith("Equal: every file is as it was written, and a replay came to")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("config", CONFIGS)
-def test_the_whole_matrix(place, config):
-    exact = Exact(place)
-    alone = exact.trained(config)
-    for launcher in ("data_parallel", "torchrun", "horovodrun", "mpirun", "ray"):
-        for workers in (1, 2, 3, 4, 8):
-            for threads in (1, 2):
-                found = exact.trained(config, launcher, workers, threads)
-                assert found == alone, f"{launcher}, {workers} workers, {threads} threads"
