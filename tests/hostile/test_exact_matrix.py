@@ -28,8 +28,8 @@ def test_one_sha256(place, sweep, config, launcher):
         found = exact.trained(config, launcher, workers, threads)
         assert found == weights, f"{launcher}, {workers} workers, {threads} threads"
     sweep.tried(
-        f"an exact run ({config}) by {launcher}: each of {sorted({each for each, _ in ways})} workers "
-        "with 1 and 2 threads",
+        f"an exact run ({config}) by {launcher}, workers and threads drawn from "
+        f"{sorted({each for each, _ in ways})} and [1, 2]",
         len(tried),
         f"weights, optimizer and statistics of one sha256 each; the weights' begins {weights[0][:12]}",
     )
