@@ -105,10 +105,7 @@ def tree_of_rows(
     for part, start in enumerate(ends[:-1], 1):
         place[start : ends[part]].add_(part * count)
     sums = values.new_zeros((len(ends) * count, *values.shape[1:])).index_add_(0, place, values)
-    sums = sums.view(len(ends), count, *values.shape[1:])
-    while len(sums) > 1:
-        sums = sums[0::2] + sums[1::2]
-    return rows, sums[0]
+    return rows, tree_sum(sums.view(len(ends), count, *values.shape[1:]).unbind())
 
 
 class _Linear(torch.autograd.Function):
