@@ -68,25 +68,19 @@ def _lacking(scores: JSON, artifact: Artifact, name: str) -> bool:
 def _score(
     session: Session, summary: JSON, reader: CacheReader, artifact: Artifact, name: str
 ) -> None:
-    from distcore_torch import prediction
+    from distcore_torch.prediction import split_batches
     from distcore_torch.training.scores import Scores
 
     split = SPLITS[name]
     parts = list(stretches(reader.rows(split)))
     rows = sum(stop - start for start, stop in parts)
     found = Scores(artifact.features, split=name)
-    layout = prediction.layout_of(artifact.features, ("input", "output"))
-    columns = [*layout.slots, *layout.ragged]
     asked: Any = session.config.trainer.eval_batch_size
-    size = prediction.rows_of(asked if isinstance(asked, int) else None)
+    size = asked if isinstance(asked, int) else None
     session.progress.begin("scores", total=rows)
-    for first, stop in parts:
-        for start in range(first, stop, prediction.READ_ROWS):
-            last = min(start + prediction.READ_ROWS, stop)
-            encoded = reader.read(split, start, last, columns)
-            for batch, outputs in prediction.forward(artifact, encoded, layout, start, size):
-                found.update(outputs, batch)
-                session.progress.done += batch.rows
+    for batch, outputs in split_batches(artifact, reader, split, size, parts):
+        found.update(outputs, batch)
+        session.progress.done += batch.rows
     session.progress.end()
     summary.setdefault("scored_rows", {})[name] = rows
     for output, metrics in found.compute().items():

@@ -234,20 +234,30 @@ def partitions_together(partitions: int) -> int:
 
 
 def split_batches(
-    artifact: Artifact, reader: CacheReader, split: Split, batch_size: int | None = None
+    artifact: Artifact,
+    reader: CacheReader,
+    split: Split,
+    batch_size: int | None = None,
+    stretches: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[tuple[Batch, Outputs]]:
-    """Every row of a split of an open cache through the model, in order."""
+    """Rows of a split of an open cache through the model, in order.
+
+    stretches: of rows, [start, stop) of each; None: every row."""
     layout = layout_of(artifact.features, ("input", "output"))
     names = [*layout.slots, *layout.ragged]
-    total = reader.rows(split)
+    pieces = [
+        (start, min(start + READ_ROWS, stop))
+        for first, stop in stretches or [(0, reader.rows(split))]
+        for start in range(first, stop, READ_ROWS)
+    ]
     with ThreadPoolExecutor(1, thread_name_prefix="distcore-read") as thread:
 
-        def read(start: int) -> Future[pa.RecordBatch]:
-            return thread.submit(reader.read, split, start, min(start + READ_ROWS, total), names)
+        def read(piece: tuple[int, int]) -> Future[pa.RecordBatch]:
+            return thread.submit(reader.read, split, *piece, names)
 
-        ahead = read(0) if total else None
-        for start in range(0, total, READ_ROWS):
+        ahead = read(pieces[0]) if pieces else None
+        for number, (start, _) in enumerate(pieces, 1):
             assert ahead is not None
             encoded = ahead.result()
-            ahead = read(start + READ_ROWS) if start + READ_ROWS < total else None
+            ahead = read(pieces[number]) if number < len(pieces) else None
             yield from forward(artifact, encoded, layout, start, rows_of(batch_size))
