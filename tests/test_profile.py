@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Place
+from tests.conftest import Place, csv
 
 from distcore.workflow.profile import heaviest, speedscope
 from distcore_data.profiling import WAITING, Function, Part, Sampler
@@ -60,7 +60,9 @@ def test_an_experiment_and_its_predictions(place: Place) -> None:
     place.good("experiment", *more)
     assert weights_of(folder) == weights_of(place.folder / "results" / "experiment_run_1")
 
-    place.good("predict", "--model_path", folder, "--profile")
+    # Enough rows that predicting takes longer than the time between two looks on a fast machine.
+    many = place.write("many.csv", csv(200_000))
+    place.good("predict", "--model_path", folder, "--dataset", many, "--profile")
     stages = stacks_of(place.folder / "results" / "predict.speedscope.json")
     assert any("stage: predict" in stack for each in stages.values() for stack in each)
 

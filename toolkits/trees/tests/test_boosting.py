@@ -93,9 +93,11 @@ def test_the_lines_are_printed_while_it_trains(trainer, tmp_path, capsys):
 
 
 def test_between_two_lines_it_is_told_how_far_it_is(tmp_path, capsys, monkeypatch):
-    """After a long silence, which is none here."""
+    """After a long silence, which is none here; looked for often, so that a machine on which this
+    takes a moment is seen in between, too."""
     monkeypatch.setattr("distcore.workflow.progress_view.SILENCE", 0.0)
-    rounds = {"num_boost_round": 300, "trees_per_evaluation": 300, "early_stopping_rounds": 0}
+    monkeypatch.setattr("distcore.workflow.progress_view.PERIOD", 0.01)
+    rounds = {"num_boost_round": 2000, "trees_per_evaluation": 2000, "early_stopping_rounds": 0}
     distcore.train(
         config(tmp_path, "lightgbm", **rounds),
         data.table(),
@@ -104,7 +106,7 @@ def test_between_two_lines_it_is_told_how_far_it_is(tmp_path, capsys, monkeypatc
     )
     said = capsys.readouterr().err
     assert re.search(
-        r"(?m)^train +round \d+ of 300 \(.*best validation loss 0\.\d+ at \d+, .* left$", said
+        r"(?m)^train +round \d+ of 2,?000 \(.*best validation loss 0\.\d+ at \d+, .* left$", said
     )
 
 
