@@ -13,6 +13,7 @@ pytestmark = pytest.mark.cluster
 
 RAY = "{type: ray, num_cpus: 2, trainer: {type: ddp, num_workers: 2, use_gpu: false}}"
 GANG = "{type: local, trainer: {type: horovod, num_workers: 2, use_gpu: false}}"
+MODIN = "{type: local, processor: {type: modin, parallelism: 2}}"
 
 
 def ranks_of_ray(found):
@@ -27,6 +28,13 @@ def run_of(place, kind):
         process = place.python(str(launcher), *words)
         # The launcher's own server listens everywhere: it is Horovod's, and is there before we are.
         return process, listens(1), {process.pid}  # rank 0's board
+    if "modin" in kind:
+        place.write(place.config, config(MODIN))
+        return (
+            place.start("train", TMPDIR="/tmp"),
+            listens(4),
+            set(),
+        )  # the store of addresses, the node, a worker, we
     place.write(place.config, config(RAY if "Ray" in kind else GANG))
     if "Ray" in kind:
         return (
@@ -41,7 +49,13 @@ def run_of(place, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["the ranks of horovodrun", "a Horovod worker group", "a Ray cluster of this machine"]
+    "kind",
+    [
+        "the ranks of horovodrun",
+        "a Horovod worker group",
+        "a Ray cluster of this machine",
+        "the Ray that modin starts for its preprocessing",
+    ],
 )
 def test_nobody_gets_in(place, sweep, kind):
     process, ready, spared = run_of(place, kind)

@@ -1,7 +1,9 @@
 """The Modin processor: blocks keep every bit, Ray is started and stopped more than once, nothing
 comes to the driver."""
 
+import glob
 import math
+import os
 import pickle
 
 import pyarrow as pa
@@ -65,11 +67,13 @@ def test_ray_is_started_and_stopped_with_the_processor_as_often_as_it_takes(tmp_
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert not ray.is_initialized()
-    table = data.table()
+    mine, table = f"/tmp/ray/session_*_{os.getpid()}", data.table()
+    before = set(glob.glob(mine))
     expected = _built(tmp_path / "local", {"type": "local"}, table)
     for turn in ("first", "second"):
         assert _built(tmp_path / turn, {"type": "modin", "parallelism": 3}, table) == expected
         assert not ray.is_initialized()
+        assert set(glob.glob(mine)) == before
 
 
 def _built(folder, processor, dataset):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from distcore_core.errors import UserError
 from distcore_tabular import encoders
 
 STACK = {
@@ -86,3 +87,9 @@ def test_dropout_drops_only_while_training():
 @pytest.mark.parametrize("encoder", [encoders.passthrough(1), encoders.category_sparse(3)])
 def test_no_rows_are_taken(encoder):
     assert encoder(torch.empty(0, dtype=torch.int32)).shape == (0, encoder.output_size)
+
+
+@pytest.mark.parametrize(("values", "size"), [(10**6, 10**6), (10**12, 64)])
+def test_vectors_beyond_the_memory_are_refused_before_torch_is_asked(values, size):
+    with pytest.raises(UserError, match=rf"the vectors of {values} values .* {size} numbers"):
+        encoders.CategoryEmbed(values, size)

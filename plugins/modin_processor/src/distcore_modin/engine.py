@@ -8,42 +8,31 @@ through Modin's frames: partitions are made and unwrapped, and tasks are handed 
 
 from __future__ import annotations
 
-import importlib
-import logging
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from distcore_core.errors import UserError
-
-log = logging.getLogger("distcore")
-
-TOKENS = "RAY_AUTH_MODE"
-"""Whether Ray's clusters ask for tokens. Ray sets it when it starts one, and leaves it."""
+from distcore_core.plugin import BACKEND, Backend, Plugins
 
 
 class ModinEngine:
-    """The Ray that this process is connected to, the one RAY_ADDRESS names, or a new one here
-    until `close`."""
+    """The Ray that this process is connected to, or else the one that the backend `ray` joins or
+    starts: as safe as its own. Left at `close`.
+
+    Raises:
+        UserError: Modin was told to run on another engine, or that backend refuses the cluster.
+    """
 
     def __init__(self) -> None:
         import ray
 
-        self._ours = not ray.is_initialized()
-        self._tokens = os.environ.get(TOKENS)
-        if self._ours:
-            _read_settings_anew()
-            address = os.environ.get("RAY_ADDRESS") or "local"
-            if address == "local":
-                log.info(
-                    "modin: no Ray cluster is connected, so one is started on this machine for "
-                    "preprocessing."
-                )
-            quiet: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **quiet)
-        self.cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        _require_ray()
+        self._backend: Backend | None = None
         try:
-            _require_ray()
+            if not ray.is_initialized():
+                self._backend = Plugins().make(BACKEND, "ray")
+                list(self._backend.map(abs, [0]))  # it joins or starts its cluster for a task
+            self.cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
             from modin.core.execution.ray.common import RayWrapper
         except BaseException:
             self.close()
@@ -87,23 +76,10 @@ class ModinEngine:
         return [row[0] for row in unwrap_partitions(frame)]
 
     def close(self) -> None:
-        """Shut down the Ray that was started here."""
-        import ray
-
-        if self._ours:
-            self._ours = False
-            ray.shutdown()
-            os.environ.pop(TOKENS, None)
-            if self._tokens is not None:
-                os.environ[TOKENS] = self._tokens
-
-
-def _read_settings_anew() -> None:
-    """Ray's native library remembers whether the cluster before this one used tokens, and would
-    be dead to this one."""
-    native: Any = importlib.import_module("ray._raylet")
-    native.Config.initialize("")
-    native.AuthenticationTokenLoader.instance().reset_cache()
+        """Leave the cluster, unless somebody else had connected this process."""
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
 
 
 def _require_ray() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from distcore_tabular.layers import FCStack, fc_stack, initialize
+from distcore_tabular.layers import FCStack, fc_stack, initialize, require_memory
 
 INITIAL = 0.05
 """Range of a trained embedding's first values. Ludwig starts in ±1: a value that few rows have then
@@ -77,6 +77,12 @@ class CategoryEmbed(nn.Module):
     ) -> None:
         super().__init__()
         self.output_size = min(embedding_size, num_classes)
+        require_memory(
+            num_classes * self.output_size * torch.get_default_dtype().itemsize,
+            f"the vectors of {num_classes} values (the vocabulary), each of {self.output_size} "
+            "numbers (embedding_size, or one for each value if the representation is sparse),",
+            "Lower embedding_size or most_common.",
+        )
         self.dropout = dropout
         self.weight = nn.Parameter(
             torch.empty(num_classes, self.output_size), requires_grad=trainable

@@ -197,19 +197,35 @@ class FCStack(nn.Module):
         return hidden
 
 
-def _require_memory(input_size: int, output_size: int, layers: int) -> None:
-    """Raise UserError if so many layers of that size cannot be held at all."""
-    weights = output_size * (input_size + max(0, layers - 1) * output_size) if layers else 0
-    needed = weights * torch.get_default_dtype().itemsize + layers * LAYER_BYTES
+def require_memory(needed: int, what: str, instead: str) -> None:
+    """Refuse weights that cannot be held at all, before torch is asked.
+
+    Args:
+        needed: Bytes of the weights.
+        what: They and the options that make them so large, for the error: "the weights of …".
+        instead: What to lower.
+
+    Raises:
+        UserError: So much memory is not free.
+    """
     free = free_bytes()
     if free and needed > free:
-        count = "one layer" if layers == 1 else f"{layers} layers (num_fc_layers)"
         raise UserError(
-            f"output_size: {output_size} is too large for this machine: the weights of {count} of "
-            f"that width, the first over {input_size} inputs, take {human_bytes(needed)}, and "
-            f"{human_bytes(free)} of memory are free. Training takes four times as much. Lower "
-            "output_size or the number of layers."
+            f"{what} take {human_bytes(needed)}, and {human_bytes(free)} of memory are free. "
+            f"Training takes four times as much. {instead}"
         )
+
+
+def _require_layers(input_size: int, output_size: int, layers: int) -> None:
+    """Raise UserError if so many layers of that size cannot be held at all."""
+    weights = output_size * (input_size + max(0, layers - 1) * output_size) if layers else 0
+    count = "one layer" if layers == 1 else f"{layers} layers (num_fc_layers)"
+    require_memory(
+        weights * torch.get_default_dtype().itemsize + layers * LAYER_BYTES,
+        f"output_size: {output_size} is too large for this machine: the weights of {count} of "
+        f"that width, the first over {input_size} inputs,",
+        "Lower output_size or the number of layers.",
+    )
 
 
 LAYER_BYTES = 10_000
@@ -243,9 +259,9 @@ def fc_stack(input_size: int, options: Any, num_layers: int, residual: bool = Fa
         ]
     defaults = {name: getattr(options, name) for name in STACK_OPTIONS}
     if layers is None:
-        _require_memory(input_size, options.output_size, num_layers)
+        _require_layers(input_size, options.output_size, num_layers)
     else:
         widths = [input_size, *(each.get("output_size", options.output_size) for each in layers)]
         for before, width in pairwise(widths):
-            _require_memory(before, width, 1)
+            _require_layers(before, width, 1)
     return FCStack(input_size, layers, num_layers, residual=residual, **defaults)
