@@ -1,5 +1,5 @@
-"""The optional C parts: the reader of delimited text, and sums and codes of numbers; everything
-else about the package is in pyproject.toml.
+"""The optional C parts: the reader of delimited text, sums and codes of numbers, and distinct
+texts; everything else about the package is in pyproject.toml.
 
 Where no C compiler is, the package is built without them, and Arrow and numpy do the same.
 """
@@ -10,11 +10,13 @@ EXTENSIONS = [
     Extension(
         f"distcore_data.{name}",
         sources=[f"src/distcore_data/{name.replace('.', '/')}.c"],
+        include_dirs=["src/distcore_data"],
+        depends=["src/distcore_data/texthash.h"],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
         optional=True,
     )
-    for name in ("sources._plaintext", "encoding._numbers")
+    for name in ("sources._plaintext", "encoding._numbers", "encoding._texts")
 ]
 
 setup(ext_modules=EXTENSIONS, options={"bdist_wheel": {"py_limited_api": "cp311"}})

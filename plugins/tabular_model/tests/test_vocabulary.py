@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular import vocabulary
-from distcore_tabular.lookup import Vocabulary
 from distcore_tabular.vocabulary import Counts, find, gather, ranked, used_alone
 
 words = st.lists(
@@ -99,6 +99,8 @@ def test_gather_takes_the_last_entry_for_null() -> None:
 
 
 def test_labels_of_the_same_whole_number_are_found() -> None:
-    found = find(pa.array(["2", "x", "1.0", "2.5"]), Vocabulary(["1", "2.0", "2.5"]), unknown=7)
+    found = find(
+        pa.array(["2", "x", "1.0", "2.5"]), Vocabulary(pa.array(["1", "2.0", "2.5"])), unknown=7
+    )
     assert found.dtype == np.int32
     assert found.tolist() == [1, 7, 0, 2]

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy, strings
+from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular.columns import null_mask
 from distcore_tabular.feature import METRICS, TabularFeature
-from distcore_tabular.lookup import Vocabulary
 from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.options import UNKNOWN
 from distcore_tabular.vocabulary import (
@@ -155,7 +155,7 @@ class CategoryFeature(TabularFeature):
         """The vocabulary, kept for the next block."""
         kept = self._vocabulary
         if kept is None or kept[0] is not metadata:
-            kept = self._vocabulary = (metadata, Vocabulary(metadata["idx2str"]))
+            kept = self._vocabulary = (metadata, Vocabulary(strings(metadata["idx2str"])))
         return kept[1]
 
 

@@ -21,7 +21,14 @@ import pyarrow.compute as pc
 
 from distcore_core.errors import PluginBroken
 from distcore_data.arrow import flags, from_numpy, strings, to_numpy
-from distcore_tabular.columns import filled
+from distcore_data.encoding.texts import (
+    Tokens,
+    Vocabulary,
+    dictionary_encode,
+    split,
+    split_lists,
+    tokens_of,
+)
 
 SPACE = r"\p{Z}\x09-\x0d\x1c-\x1f\x{85}"
 """Inside of an RE2 class: what Python's str.isspace calls a space (bidirectional WS, B, S, and
@@ -30,30 +37,13 @@ WORD = r"\p{L}\p{N}_"
 """Inside of an RE2 class: what makes a word, as str.isalnum and `_`."""
 
 
-class Tokens(NamedTuple):
-    """The tokens of n texts: text i has words[places[offsets[i]]], …, words[places[offsets[i + 1] -
-    1]].
-
-    words: distinct large strings, each occurring; places: int32, one a token; offsets: int64 [n
-        + 1]."""
-
-    words: pa.Array
-    places: np.ndarray
-    offsets: np.ndarray
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each text, int64 [n]."""
-        return np.diff(self.offsets)
-
-
 def tokenize(
     texts: pa.Array, tokenizer: Callable[[pa.Array], Tokens | pa.Array], lowercase: bool = False
 ) -> Tokens:
     """The tokens of each text; a missing text has none. tokenizer: as `roles.TOKENIZER`."""
     present = texts.drop_null().cast(pa.large_string())
     found = tokenizer(pc.utf8_lower(present) if lowercase else present)
-    tokens = found if isinstance(found, Tokens) else _of_lists(_checked(found, len(present)))
+    tokens = found if isinstance(found, Tokens) else split_lists(_checked(found, len(present)))
     if len(present) == len(texts):
         return tokens
     lengths = np.zeros(len(texts), np.int64)
@@ -63,7 +53,7 @@ def tokenize(
 
 def _space(texts: pa.Array) -> Tokens:
     """Between blanks; other white space only matters at the ends."""
-    return _of_lists(pc.split_pattern(pc.utf8_trim_whitespace(texts), " "))
+    return split(pc.utf8_trim_whitespace(texts), " ")
 
 
 def _space_punct(texts: pa.Array) -> Tokens:
@@ -71,9 +61,14 @@ def _space_punct(texts: pa.Array) -> Tokens:
 
     What lies between blanks repeats a lot: it is taken apart once, and put in place wherever it
     occurs."""
-    chunks = _of_lists(pc.split_pattern(texts, " "))
+    chunks = split(texts, " ")
     apart = pc.replace_substring_regex(chunks.words, rf"([^{WORD}{SPACE}])", r" \1 ")
-    inside = _of_lists(pc.split_pattern_regex(apart, f"[{SPACE}]+"))
+    inside = split_lists(pc.split_pattern_regex(apart, f"[{SPACE}]+"))
+    if (
+        len(inside.places) == len(chunks.words) == inside.offsets[-1]
+        and (inside.lengths == 1).all()
+    ):
+        return Tokens(inside.words, inside.places[chunks.places], chunks.offsets)
     lengths = inside.lengths[chunks.places]
     ends = np.concatenate([[0], np.cumsum(lengths)])
     steps = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
@@ -82,11 +77,11 @@ def _space_punct(texts: pa.Array) -> Tokens:
 
 
 def _comma(texts: pa.Array) -> Tokens:
-    return _of_lists(_split_around(texts, ","))
+    return split_lists(_split_around(texts, ","))
 
 
 def _underscore(texts: pa.Array) -> Tokens:
-    return _of_lists(_split_around(texts, "_"))
+    return split_lists(_split_around(texts, "_"))
 
 
 def _split_around(texts: pa.Array, separator: str) -> pa.Array:
@@ -115,12 +110,12 @@ def _characters(texts: pa.Array) -> Tokens:
     starts = np.flatnonzero((data & 0xC0) != 0x80)
     bounds = np.append(starts, last - first) + first
     characters = pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(bounds), data_buffer)
-    return _encoded(characters, np.searchsorted(starts, offsets - first))
+    return tokens_of(characters, np.searchsorted(starts, offsets - first))
 
 
 def untokenized(texts: pa.Array) -> Tokens:
     """Each text as the one token that it is."""
-    return _encoded(texts, np.arange(len(texts) + 1))
+    return tokens_of(texts, np.arange(len(texts) + 1))
 
 
 def _stripped(texts: pa.Array) -> Tokens:
@@ -158,20 +153,6 @@ def _checked(lists: object, texts: int) -> pa.Array:
     return lists.cast(pa.large_list(pa.large_string()))
 
 
-def _of_lists(lists: pa.Array) -> Tokens:
-    """A list array without its empty strings."""
-    values = lists.flatten()
-    offsets = to_numpy(lists.offsets)
-    kept = pc.not_equal(values, strings([""]).cast(values.type)[0])
-    before = np.concatenate([[0], np.cumsum(flags(kept))])
-    return _encoded(values.filter(kept), before[offsets - offsets[0]])
-
-
-def _encoded(values: pa.Array, offsets: np.ndarray) -> Tokens:
-    encoded = values.dictionary_encode()
-    return Tokens(encoded.dictionary, to_numpy(encoded.indices), offsets.astype(np.int64))
-
-
 class Counts(NamedTuple):
     """How often each token occurs. tokens: distinct large strings, sorted by their bytes; counts:
     int64.
@@ -190,7 +171,7 @@ def count(tokens: Tokens) -> Counts:
 
 def merge(left: Counts, right: Counts) -> Counts:
     """The counts of both."""
-    tokens = pa.concat_arrays([left.tokens, right.tokens]).dictionary_encode()
+    tokens = dictionary_encode(pa.concat_arrays([left.tokens, right.tokens]))
     # Each half holds a token once, so that adding the right half's counts meets no place twice.
     places = to_numpy(tokens.indices)
     counts = np.zeros(len(tokens.dictionary), np.int64)
@@ -212,6 +193,5 @@ def most_common(counted: Counts, limit: int | None) -> list[str]:
 
 def codes_of(tokens: Tokens, vocabulary: list[str], unknown: int) -> np.ndarray:
     """The place of each token in the vocabulary, int32; `unknown` for one that is not in it."""
-    known = strings(vocabulary).cast(pa.large_string())
-    found = pc.index_in(tokens.words, value_set=known)
-    return filled(found, unknown)[tokens.places]
+    known = Vocabulary(strings(vocabulary))
+    return known.positions(tokens.words, unknown)[tokens.places]

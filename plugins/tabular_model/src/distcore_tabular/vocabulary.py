@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_data.arrow import from_numpy, strings
+from distcore_data.encoding.texts import Vocabulary, dictionary_encode
 from distcore_tabular.columns import filled, null_mask, plain
-from distcore_tabular.lookup import Vocabulary, first_bytes
 
 COMPACT_AT = 1 << 16
 """Entries kept as they come before they are merged into distinct ones."""
+
+_FIRST_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class Counts:
             return strings([]), np.zeros(0, np.int64)
         if len(self.pieces) == 1 and len(self.pieces[0][0]) == self.compacted:
             return self.pieces[0]
-        labels = pa.concat_arrays([labels for labels, _ in self.pieces]).dictionary_encode()
+        labels = dictionary_encode(pa.concat_arrays([labels for labels, _ in self.pieces]))
         # Sums of counts are whole numbers far below 2**53, which doubles hold exactly.
         counts = np.bincount(
             plain(labels.indices), np.concatenate([counts for _, counts in self.pieces])
@@ -108,6 +110,32 @@ def _order(labels: pa.Array, counts: np.ndarray) -> np.ndarray:
     return order
 
 
+def first_bytes(labels: pa.Array) -> np.ndarray:
+    """The first eight bytes of each of some strings as one number, uint64 [n], that is no larger
+    for a string that comes before. Zeros stand where a string has ended."""
+    words, starts, sizes = _words(labels)
+    return (words[starts] & _FIRST_BYTES[np.minimum(sizes, 8)]).byteswap()
+
+
+def _words(labels: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(eight bytes from any place on as one number, the place where each string begins, their
+    bytes)."""
+    _, ends, data = labels.buffers()
+    if ends is None or not len(labels):
+        return (
+            np.zeros(1, np.uint64),
+            np.zeros(len(labels), np.int32),
+            np.zeros(len(labels), np.int32),
+        )
+    offsets = np.frombuffer(ends, np.int32)[labels.offset : labels.offset + len(labels) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    padded = np.zeros(last - first + 8, np.uint8)
+    if data is not None and last > first:
+        padded[:-8] = np.frombuffer(data, np.uint8)[first:last]
+    words = np.ndarray((last - first + 1,), "<u8", padded, strides=(1,))
+    return words, offsets[:-1] - first, np.diff(offsets)
+
+
 def used_alone(values: pa.DictionaryArray) -> pa.DictionaryArray:
     """The same rows, with those of the dictionary's values that they have."""
     count = len(values.dictionary)
@@ -120,7 +148,7 @@ def used_alone(values: pa.DictionaryArray) -> pa.DictionaryArray:
 def as_dictionary(values: pa.Array) -> pa.DictionaryArray:
     """The values as a dictionary of utf8 with int32 codes; what a source gives is that already."""
     if not pa.types.is_dictionary(values.type):
-        values = values.cast(pa.utf8()).dictionary_encode()
+        values = dictionary_encode(values.cast(pa.utf8()))
     if values.type.index_type != pa.int32() or values.type.value_type != pa.utf8():
         values = values.cast(pa.dictionary(pa.int32(), pa.utf8()))
     return values

@@ -19,6 +19,7 @@ import pyarrow.types as pt
 
 from distcore_core.errors import DataError
 from distcore_data.arrow import flags, from_numpy, strings, to_numpy
+from distcore_data.encoding.texts import dictionary_encode
 from distcore_data.sources.times import time_text, timestamp_text
 
 Raw = Literal["number", "category", "string"]
@@ -171,14 +172,14 @@ def _parsed(texts: pa.Array, null_values: tuple[str, ...]) -> tuple[pa.Array, np
 def _categories(
     values: pa.Array, null_values: tuple[str, ...], unit: str | None
 ) -> pa.DictionaryArray:
-    encoded = values if pt.is_dictionary(values.type) else values.dictionary_encode()
+    encoded = values if pt.is_dictionary(values.type) else dictionary_encode(values)
     texts = _texts(encoded.dictionary, unit)
     indices = encoded.indices.cast(pa.int32())
     kept = _without(texts, null_values)
     if encoded is not values and is_text(values.type) and not kept.null_count:
         return pa.DictionaryArray.from_arrays(indices, kept)  # no text twice, and none unused
     if kept.null_count or len(pc.unique(kept)) < len(kept):
-        return kept.take(indices).dictionary_encode()
+        return dictionary_encode(kept.take(indices))
     plain = to_numpy(indices.drop_null())
     used = np.bincount(plain, minlength=len(kept)) > 0
     if used.all():
