@@ -1,11 +1,11 @@
-"""What the floors and hand-written peers share: the packed matrix, the network, and one
-fused-Adam step."""
+"""What the floors and hand-written peers share: the packed matrix, the network, and the loop."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ WORDS = len(COLUMNS)
 EMBEDDING = 16
 
 
-def pack(cache: str, path: Path) -> Path:
-    """The training split of a cache as one row-major file of [n, 17] 32-bit words, what floors
-    gather from: numbers, codes, target.
+def pack(cache: str, path: Path, columns: Sequence[str] = COLUMNS) -> Path:
+    """The training split of a cache as one row-major file of [n, len(columns)] 32-bit words, what
+    floors gather from: as it comes numbers, codes, target.
 
     cache: `directory:key`."""
     if path.exists():
@@ -28,9 +28,10 @@ def pack(cache: str, path: Path) -> Path:
     part = path.with_name(f"{path.name}.part")
     with open_cache(cache) as reader, open(part, "wb") as file:
         for start in range(0, reader.rows("train"), 262_144):
-            batch = reader.read("train", start, min(start + 262_144, reader.rows("train")), COLUMNS)
-            matrix = np.empty((batch.num_rows, WORDS), np.int32)
-            for place, name in enumerate(COLUMNS):
+            stop = min(start + 262_144, reader.rows("train"))
+            batch = reader.read("train", start, stop, columns)
+            matrix = np.empty((batch.num_rows, len(columns)), np.int32)
+            for place, name in enumerate(columns):
                 matrix[:, place] = batch.column(name).to_numpy().view(np.int32)
             matrix.tofile(file)
     os.rename(part, path)
@@ -46,11 +47,11 @@ def open_cache(cache: str) -> Any:
     return open_(Cache(directory=directory, key=key))
 
 
-def load(path: str | Path) -> Any:
-    """The packed file in memory: int32 [n, 17]."""
+def load(path: str | Path, words: int = WORDS) -> Any:
+    """The packed file in memory: int32 [n, words]."""
     import torch
 
-    return torch.from_numpy(np.fromfile(path, np.int32).reshape(-1, WORDS))
+    return torch.from_numpy(np.fromfile(path, np.int32).reshape(-1, words))
 
 
 def views(batch: Any) -> tuple[Any, Any, Any]:
@@ -109,7 +110,7 @@ class Feed:
         )
         self.stamps: list[float] = []
 
-    def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         import torch
 
         generator = torch.Generator().manual_seed(0)
@@ -119,9 +120,44 @@ class Feed:
         )
         order = order[self.rank : need : self.world]
         for start in range(0, len(order), self.batch):
-            batch = views(self.matrix.index_select(0, order[start : start + self.batch]))
+            batch = self.take(order[start : start + self.batch])
             self.stamps.append(time.time())
             yield batch
+
+    def take(self, rows: Any) -> tuple[Any, ...]:
+        """The batch of these rows."""
+        return views(self.matrix.index_select(0, rows))
+
+
+def fit(
+    net: Any,
+    feed: Iterable[tuple[Any, ...]],
+    loss_of: Callable[[Any, Any], Any],
+    *,
+    fused: bool = True,
+    bf16: bool = False,
+    clip: float = 0.0,
+) -> float:
+    """The loop a careful user writes; returns the mean of the batches' losses.
+
+    feed: batches, each what the network takes, and the target behind. loss_of: of logits and
+    target. clip: bound of the norm of all gradients together; 0: none."""
+    import torch
+
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.001, fused=fused or None)
+    total, steps = torch.zeros(()), 0
+    for *inputs, target in feed:
+        with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
+            logits = net(*inputs)
+        loss = loss_of(logits, target)
+        optimizer.zero_grad()
+        loss.backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+        optimizer.step()
+        total += loss.detach()
+        steps += 1
+    return float(total) / steps
 
 
 def rate(stamps: Sequence[float], batch: int, warm: int = 50) -> float:

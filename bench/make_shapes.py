@@ -3,6 +3,7 @@
     wide       numbers alone, a thousand columns
     distinct   categories, every value of which occurs about twice
     text       texts of 12 words out of 20,000
+    ragged     texts of 1 to 40 words, no word twice in one
     files      a folder of small Parquet files
     quoted     csv as RFC 4180 has it: every text in quotes, some with newlines, commas and quotes
 
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import yaml
@@ -94,6 +96,28 @@ def text(path: Path, rows: int) -> Path:
         return pa.table({"text": column, "target": dice.integers(0, 2, rows)})
 
     return _written(path, made)
+
+
+def ragged(path: Path, rows: int, columns: int, words: int, most: int) -> Path:
+    """Columns t0, t1, … of texts of 1 to `most` out of `words` words; no text has a word twice."""
+
+    def made() -> pa.Table:
+        dice = np.random.default_rng(words)
+        names = np.array([f"w{number}" for number in range(words)])
+        found = {f"t{place}": _texts(dice, rows, names, most) for place in range(columns)}
+        return pa.table({**found, "target": dice.integers(0, 2, rows)})
+
+    return _written(path, made)
+
+
+def _texts(dice: np.random.Generator, rows: int, names: np.ndarray, most: int) -> pa.Array:
+    lengths = dice.integers(1, most + 1, rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    first = np.repeat(dice.integers(0, len(names), rows), lengths)
+    chosen = pa.array(names[(first + place * (len(names) // most)) % len(names)])
+    lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), chosen)
+    return pc.binary_join(lists, " ")
 
 
 def files(folder: Path, count: int, rows: int) -> Path:

@@ -34,6 +34,7 @@ STAGES = (
     "dask",
     "loader",
     "train",
+    "training_shapes",
     "ddp",
     "horovod",
     "ray",

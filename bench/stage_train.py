@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,52 +32,61 @@ def by_hand(packed: str, steps: int, bf16: bool = False, fused: bool = True) -> 
 
     net = handmade.network()
     feed = handmade.Feed(handmade.load(packed), steps)
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.001, fused=fused or None)
-    loss_of = torch.nn.functional.binary_cross_entropy_with_logits
-    total = torch.zeros(())
-    for numbers, codes, target in feed:
-        with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
-            logits = net(numbers, codes)
-        loss = loss_of(logits.float(), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total += loss.detach()
-    told(feed.stamps, float(total) / steps, handmade.parameters(net))
+    cross_entropy = torch.nn.functional.binary_cross_entropy_with_logits
+    loss = handmade.fit(
+        *(net, feed, lambda logits, target: cross_entropy(logits.float(), target)),
+        fused=fused,
+        bf16=bf16,
+    )
+    emit(**figures(feed.stamps, loss, handmade.parameters(net)))
 
 
 def ours(data: str, cache: str, scratch: str, steps: int, **trainer: Any) -> None:
     """`distcore_torch.training.trainer`."""
+    stamps = Path(scratch) / f"stamps-{os.getpid()}"
+    options = {"train_steps": steps, "compile": False, **trainer}
+    emit(**fitted(training(cache, stamps, options), data, Path(scratch), stamps))
+
+
+def fitted(
+    settings: dict[str, Any],
+    data: str,
+    scratch: Path,
+    stamps: Path,
+    batch: int = handmade.BATCH,
+    warm: int = 50,
+) -> dict[str, Any]:
+    """`figures` of a run of one round, whose config notes its steps in `stamps`."""
     import torch
+    from safetensors.torch import load_file
 
     import distcore
 
-    stamps = Path(scratch) / f"stamps-{os.getpid()}"
-    settings = training(cache, stamps, {"train_steps": steps, "compile": False, **trainer})
     outcome = distcore.train(
         settings,
         dataset=data,
-        output_directory=scratch,
+        output_directory=str(scratch),
         skip={"skip_save_progress", "skip_save_report"},
     )
-    from safetensors.torch import load_file
-
     weights = load_file(outcome.model / "weights.safetensors")
-    loss = outcome.training_statistics["training"]["target"]["loss"][-1]
+    losses = outcome.training_statistics["training"]["combined"]["loss"]
     assert torch.get_num_threads() == 1
-    told(
-        json.loads(Path(f"{stamps}.0").read_text()),
-        loss,
-        sum(each.numel() for each in weights.values()),
+    noted = json.loads(Path(f"{stamps}.0").read_text())
+    return figures(
+        *(noted, losses[-1], sum(each.numel() for each in weights.values()), batch, warm)
     )
 
 
 def training(
-    cache: str, stamps: Path, options: dict[str, Any], trainer: dict[str, Any] | None = None
+    cache: str,
+    stamps: Path,
+    options: dict[str, Any],
+    trainer: dict[str, Any] | None = None,
+    **sections: Any,
 ) -> dict[str, Any]:
     """The config of a run that only trains, on all rows, and notes its steps.
 
-    options: the `trainer` section. trainer: `backend.trainer`."""
+    options: the `trainer` section. trainer: `backend.trainer`. sections: others of the config."""
     return config(
         preprocessing=all_training(),
         trainer=options,
@@ -88,18 +96,22 @@ def training(
             "loader": {"type": "stamped", "path": str(stamps)},
             "trainer": trainer or {"type": "local"},
         },
+        **sections,
     )
 
 
-def told(stamps: list[float], loss: float, parameters: int) -> None:
-    rate = handmade.rate(stamps, handmade.BATCH)
-    emit(
-        rows_per_second=rate,
-        step_ms=1000 * handmade.BATCH / rate,
-        loss=loss,
-        parameters=parameters,
-        steps=len(stamps),
-    )
+def figures(
+    stamps: list[float], loss: float, parameters: int, batch: int = handmade.BATCH, warm: int = 50
+) -> dict[str, Any]:
+    """What a loop is compared by."""
+    rate = handmade.rate(stamps, batch, warm)
+    return {
+        "rows_per_second": rate,
+        "step_ms": 1000 * batch / rate,
+        "loss": loss,
+        "parameters": parameters,
+        "steps": len(stamps),
+    }
 
 
 def main() -> None:
