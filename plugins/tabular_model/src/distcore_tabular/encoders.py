@@ -32,7 +32,9 @@ def lookup(table: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
     embedding's; on a GPU it would add in a random order, and embedding does not."""
     if table.device.type != "cpu":
         return F.embedding(codes, table)
-    return table.index_select(0, codes.long().reshape(-1)).unflatten(0, codes.shape)
+    if codes.dim() == 1:
+        return table.index_select(0, codes.long())
+    return table.index_select(0, codes.long().reshape(-1)).view(*codes.shape, table.shape[1])
 
 
 class Passthrough(nn.Module):

@@ -181,6 +181,7 @@ class FCStack(nn.Module):
         if dropout > 0:
             before.append(nn.Dropout(dropout))
         self.before = nn.Sequential(*before)
+        self._begins = bool(before)
         common = {"norm": norm, "norm_params": norm_params, "dropout": dropout, **defaults}
         self.layers = nn.ModuleList()
         for layer in [{}] * num_layers if layers is None else layers:
@@ -190,7 +191,8 @@ class FCStack(nn.Module):
         self.output_size: int = input_size
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        hidden = self.before(hidden)
+        if self._begins:
+            hidden = self.before(hidden)
         for layer in self.layers:
             out = layer(hidden)
             hidden = hidden + out if self.residual and out.shape[1] == hidden.shape[1] else out

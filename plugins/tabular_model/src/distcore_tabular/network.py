@@ -159,7 +159,9 @@ class Inputs(nn.Module):
             elif kind == "table":
                 index, dropout = detail
                 rows = batch.block(names) + self.starts[index]
-                hidden = lookup(getattr(self, f"table_{index}"), rows).flatten(1)
+                table = getattr(self, f"table_{index}")
+                found = lookup(table, rows.reshape(-1))
+                hidden = found.view(rows.shape[0], rows.shape[1] * table.shape[1])
                 parts.append(F.dropout(hidden, dropout, self.training) if dropout else hidden)
             else:
                 parts.append(getattr(self, detail)(batch[names[0]]))

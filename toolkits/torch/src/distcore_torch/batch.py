@@ -8,7 +8,7 @@ values and offsets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -43,6 +43,9 @@ class Layout:
 
     slots: Mapping[str, Slot]
     ragged: tuple[str, ...] = ()
+    _blocks: dict[tuple[str, ...], Slot | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def words(self) -> int:
@@ -60,6 +63,19 @@ class Layout:
                     slots[column.name] = Slot(start, column.width, DTYPES[dtype])
                     start += column.width
         return cls(slots, tuple(column.name for column in columns if column.width is None))
+
+    def block(self, names: Sequence[str]) -> Slot | None:
+        """These columns as one, or None if they do not lie side by side.
+
+        Kept: a network asks for the same names at every step, maybe for a thousand."""
+        key = tuple(names)
+        if key not in self._blocks:
+            slots = [self.slots[name] for name in key]
+            ends = [slot.start + slot.width for slot in slots]
+            together = ends[:-1] == [slot.start for slot in slots[1:]]
+            start, _, dtype = slots[0]
+            self._blocks[key] = Slot(start, ends[-1] - start, dtype) if together else None
+        return self._blocks[key]
 
 
 class Batch(contracts.Batch):
@@ -110,14 +126,12 @@ class Batch(contracts.Batch):
     def block(self, names: Sequence[str]) -> torch.Tensor:
         """Columns of one dtype as [B, words]: one view if they lie side by side, a copy if they
         do not."""
+        block = self.layout.block(names)
+        if block is not None:
+            return self.packed[:, block.start : block.start + block.width].view(block.dtype)
         slots = [self.layout.slots[name] for name in names]
-        start, end = slots[0].start, slots[0].start
-        for slot in slots:
-            if slot.start != end:
-                parts = [self.packed[:, each.start : each.start + each.width] for each in slots]
-                return torch.cat(parts, 1).view(slots[0].dtype)
-            end += slot.width
-        return self.packed[:, start:end].view(slots[0].dtype)
+        parts = [self.packed[:, each.start : each.start + each.width] for each in slots]
+        return torch.cat(parts, 1).view(slots[0].dtype)
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
         ragged = {

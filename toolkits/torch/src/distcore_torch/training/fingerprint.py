@@ -49,7 +49,7 @@ class Fingerprint:
         self._tensors = list(tensors)
         self._addresses = [each.data_ptr() for _, each in self._tensors]
         groups: dict[torch.device, _Side] = {}
-        self._large: list[tuple[str, torch.Tensor, int]] = []
+        self._large: list[tuple[str, _Words, int]] = []
         self._found: tuple[list[int], list[int]] = [], []
         self._constant = 0
         for name, tensor in self._tensors:
@@ -57,7 +57,8 @@ class Fingerprint:
             self._constant += constant
             each = tensor.detach()
             if each.numel() * each.element_size() >= 8 * SMALL and _aligned(each):
-                self._large.append((name, each.reshape(-1).view(torch.int64), factor))
+                words = _Words(each.reshape(-1).view(torch.int64))
+                self._large.append((name, words, factor))
             elif each.numel():
                 groups.setdefault(each.device, _Side(each.device)).add(name, each, factor)
         self._sides = list(groups.values())
@@ -65,7 +66,7 @@ class Fingerprint:
     @torch.no_grad()
     def total(self) -> int:
         """Of all tensors together. Waits for the device that they are on."""
-        now = [factor * _own(words) for _, words, factor in self._large]
+        now = [factor * words.total() for _, words, factor in self._large]
         self._found = now, self._found[0]
         return (self._constant + sum(now) + sum(side.total() for side in self._sides)) & MASK
 
@@ -155,19 +156,33 @@ class _Side:
         self._before = self._now.clone()
 
 
+class _Words:
+    """D of int64 [n] again and again: whole blocks, and what is left of one."""
+
+    def __init__(self, words: torch.Tensor) -> None:
+        whole, rest = divmod(words.numel(), BLOCK)
+        keys, factors = _in_block(words.device), _of_blocks(whole + 1, words.device)
+        self._blocks = words[: whole * BLOCK].view(whole, BLOCK)
+        self._rest = words[whole * BLOCK :]
+        self._keys, self._rest_keys = keys, keys[:rest]
+        self._factors, self._rest_factor = factors[:whole], int(factors[whole])
+
+    def total(self) -> int:
+        found = 0
+        if len(self._blocks):
+            # torch multiplies matrices of integers on CPUs alone.
+            on_cpu = self._blocks.device.type == "cpu"
+            blocks, keys = self._blocks, self._keys
+            sums = torch.mv(blocks, keys) if on_cpu else (blocks * keys).sum(1)
+            found += int(_dot(sums, self._factors))
+        if len(self._rest):
+            found += int(_dot(self._rest, self._rest_keys)) * self._rest_factor
+        return found & MASK
+
+
 def _own(words: torch.Tensor) -> int:
     """D of int64 [n]."""
-    whole, rest = divmod(words.numel(), BLOCK)
-    keys, factors = _in_block(words.device), _of_blocks(whole + 1, words.device)
-    found = 0
-    if whole:
-        blocks = words[: whole * BLOCK].view(whole, BLOCK)
-        # torch multiplies matrices of integers on CPUs alone.
-        sums = torch.mv(blocks, keys) if words.device.type == "cpu" else (blocks * keys).sum(1)
-        found += int(_dot(sums, factors[:whole]))
-    if rest:
-        found += int(_dot(words[whole * BLOCK :], keys[:rest])) * int(factors[whole])
-    return found & MASK
+    return _Words(words).total()
 
 
 def _dot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

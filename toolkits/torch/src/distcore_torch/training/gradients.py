@@ -103,6 +103,7 @@ class RankGradients:
     ) -> None:
         self._losses, self._strategy, self._micro_rows = losses, strategy, micro_rows
         self.sums = torch.zeros(1, losses.count, dtype=torch.float64, device=strategy.device)
+        self._own_sums = self.sums[0]
         self._seed = seed
         self._loss: torch.Tensor | float = 0.0
         self._generators = [torch.default_generator]
@@ -115,17 +116,18 @@ class RankGradients:
         key = random_key(self._seed, step, self._strategy.rank.index)
         for generator in self._generators:
             generator.manual_seed(key)
-        sums = self.sums[0] if counts else torch.zeros_like(self.sums[0])
-        loss: torch.Tensor | float = 0.0
+        sums = self._own_sums if counts else torch.zeros_like(self._own_sums)
+        loss: torch.Tensor | float | None = None
         if batch.rows:
             for piece in (
                 (batch,) if batch.rows <= self._micro_rows else slices(batch, self._micro_rows)
             ):
                 parts = [rows.sum() for rows in self._losses.rows(piece)]
-                loss = loss + self._losses.backward(parts, scale)
+                own = self._losses.backward(parts, scale)
+                loss = own if loss is None else loss + own
                 sums += (parts[0] if len(parts) == 1 else torch.stack(parts)).detach()
-        self._loss = loss
-        return loss
+        self._loss = 0.0 if loss is None else loss
+        return self._loss
 
     def reduce(self, stop: bool) -> bool:
         return self._strategy.reduce(stop)

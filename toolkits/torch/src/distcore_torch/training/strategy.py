@@ -270,6 +270,8 @@ class Waiting:
             self._strategy.prepare(module)
 
     def reduce(self, stop: bool = False) -> bool:
+        if self._strategy.rank.world == 1:
+            return self._strategy.reduce(stop)
         with self._beat.during(WAITING):
             return self._strategy.reduce(stop)
 
