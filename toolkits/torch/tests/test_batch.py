@@ -108,3 +108,11 @@ def test_no_rows():
 def test_layouts_travel_to_workers():
     layout = Layout.of(COLUMNS)
     assert pickle.loads(pickle.dumps(layout)) == layout  # noqa: S301 - our own bytes
+
+
+def test_a_layout_remembers_its_blocks(batch):
+    first = batch.layout.block(("age", "vector"))
+    assert batch.layout.block(("age", "vector")) is first
+    assert (first.start, first.width, first.dtype) == (0, 4, torch.float32)
+    assert batch.layout.block(["vector", "age"]) is None
+    assert batch.layout == Layout.of(COLUMNS)

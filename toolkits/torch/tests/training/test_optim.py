@@ -11,6 +11,7 @@ from distcore_torch.train_options import GradientClipping, TrainerOptions
 from distcore_torch.training.optim import (
     Clipper,
     Regularizer,
+    clip_norm,
     load_optimizer_state,
     make_optimizer,
     optimizer_state,
@@ -122,6 +123,21 @@ def test_global_norm_is_clipped_as_torch_does(scale):
     factor = min(1.0, float(0.5 / (norm + 1e-6)))
     for each, grad in zip(model.parameters(), before, strict=True):
         assert torch.allclose(each.grad, grad * factor)
+
+
+@pytest.mark.parametrize("other", [torch.float32, torch.float64])
+def test_norms_of_one_kind_and_of_several_have_torchs_bits(other):
+    generator = torch.Generator().manual_seed(3)
+    kinds = (torch.float32, other, torch.float32)
+    gradients = [
+        torch.randn(size, 3, generator=generator).to(kind)
+        for size, kind in zip((300, 7, 1), kinds, strict=True)
+    ]
+    expected = torch.nn.utils.get_total_norm(gradients)
+    bound = float(expected) / 3
+    scaled = [each * (bound / (float(expected) + 1e-6)) for each in gradients]
+    clip_norm(gradients, bound)
+    assert all(torch.equal(*pair) for pair in zip(gradients, scaled, strict=True))
 
 
 def test_values_are_clipped_and_none_clips_nothing():

@@ -154,7 +154,7 @@ def _total_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     network do."""
     if len({(each.device, each.dtype) for each in gradients}) > 1:
         return torch.nn.utils.get_total_norm(gradients)
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2.0)), 2.0)
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients), 2.0)), 2.0)
 
 
 class Regularizer:
