@@ -111,8 +111,8 @@ def test_layouts_travel_to_workers():
 
 
 def test_a_layout_remembers_its_blocks(batch):
-    first = batch.layout.block(("age", "vector"))
-    assert batch.layout.block(("age", "vector")) is first
+    first = batch.layout._block(("age", "vector"))
+    assert batch.layout._block(("age", "vector")) is first
     assert (first.start, first.width, first.dtype) == (0, 4, torch.float32)
-    assert batch.layout.block(["vector", "age"]) is None
+    assert batch.layout._block(["vector", "age"]) is None
     assert batch.layout == Layout.of(COLUMNS)

@@ -64,7 +64,7 @@ class Layout:
                     start += column.width
         return cls(slots, tuple(column.name for column in columns if column.width is None))
 
-    def block(self, names: Sequence[str]) -> Slot | None:
+    def _block(self, names: Sequence[str]) -> Slot | None:
         """These columns as one, or None if they do not lie side by side.
 
         Kept: a network asks for the same names at every step, maybe for a thousand."""
@@ -126,7 +126,7 @@ class Batch(contracts.Batch):
     def block(self, names: Sequence[str]) -> torch.Tensor:
         """Columns of one dtype as [B, words]: one view if they lie side by side, a copy if they
         do not."""
-        block = self.layout.block(names)
+        block = self.layout._block(names)
         if block is not None:
             return self.packed[:, block.start : block.start + block.width].view(block.dtype)
         slots = [self.layout.slots[name] for name in names]
