@@ -46,13 +46,12 @@ def test_bars_show_stage_rate_and_loss() -> None:
             return True
 
     stream, progress = Terminal(), Progress()
-    with ProgressView(progress, stream=stream) as view:
+    with ProgressView(progress, stream=stream):
         progress.begin("train", total=10, unit="steps", rows_per_unit=100)
         progress.done, progress.loss = 5, 0.25
-        view._stop.wait(0.7)
+        until(lambda: "loss 0.2500" in stream.getvalue())
         progress.end()
     assert "train" in stream.getvalue()
-    assert "loss 0.2500" in stream.getvalue()
 
 
 def test_the_thread_ends_with_the_view() -> None:

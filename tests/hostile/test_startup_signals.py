@@ -21,12 +21,13 @@ COMMANDS = {
 
 def begun(pid):
     """Whether the process has come to our first line, which holds signals back; later it has
-    handlers of its own.
+    handlers of its own. One that is over already has.
 
     What comes before is Python's own start."""
     with open(f"/proc/{pid}/status") as file:
-        found = dict(each.split(":") for each in file)
-    return bool((int(found["SigBlk"], 16) | int(found["SigCgt"], 16)) & 1 << (signal.SIGTERM - 1))
+        found = dict(each.split(":", 1) for each in file)
+    held = int(found["SigBlk"], 16) | int(found["SigCgt"], 16)
+    return bool(held & 1 << (signal.SIGTERM - 1)) or found["State"].split()[0] in "ZX"
 
 
 def until_begun(pid):
