@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from distcore_testing.brake import Brake
+
 ROWS = 240
 CONFIG = """\
 input_features:
@@ -27,7 +29,7 @@ backend: local
 
 
 INTERRUPTED = """
-import os, signal, sys, threading
+import os, signal, sys
 from distcore_core import progress
 from distcore.cli.main import main
 
@@ -36,12 +38,12 @@ stage, begin = sys.argv[1], progress.Progress.begin
 def begun(self, name, *more, **options):
     begin(self, name, *more, **options)
     if name == stage:
-        threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        os.kill(os.getpid(), signal.SIGINT)
 
 progress.Progress.begin = begun
 sys.exit(main(sys.argv[2:]))
 """
-"""The command line with a ctrl-C right after a stage began."""
+"""The command line with a ctrl-C once a stage has begun."""
 
 
 class Done(NamedTuple):
@@ -134,7 +136,7 @@ class Place:
         return self.python("-m", "distcore", *self.words(command, *more), **environment)
 
     def interrupted(self, stage: str, command: str, *more: object) -> Done:
-        """The command line, with a ctrl-C right after the stage began."""
+        """The command line, with a ctrl-C once the stage has begun."""
         return self.finish(self.python("-c", INTERRUPTED, stage, *self.words(command, *more)))
 
     def python(self, *words: str, **environment: str) -> subprocess.Popen[str]:
@@ -178,16 +180,17 @@ class Place:
             self.folder / "results" / f"{name}_run" / "model" / "weights.safetensors"
         ).read_bytes()
 
-    def train_killed_and_resumed(self, site: Path) -> None:
-        """Train as the experiment `killed`: killed after its second checkpoint, then gone on
-        with."""
-        killed = self.start("train", "--experiment_name", "killed", PYTHONPATH=str(site))
+    def train_killed_and_resumed(self, site: Path, brake: Brake) -> None:
+        """Train as the experiment `killed`: killed after its second checkpoint, which it has
+        saved by step 20, then gone on with."""
+        brake.apply(after=20)
+        environment = brake.environment
+        environment["PYTHONPATH"] += f"{os.pathsep}{site}"
+        killed = self.start("train", "--experiment_name", "killed", **environment)
         folder, deadline = self.folder / "results" / "killed_run", time.monotonic() + 300
-        while (
-            len(list(folder.glob("checkpoints/step-*/manifest.json"))) < 2
-            and time.monotonic() < deadline
-        ):
+        while len(list(folder.glob("checkpoints/step-*/manifest.json"))) < 2:
             assert killed.poll() is None, killed.communicate()
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         killed.kill()
         self.finish(killed)
@@ -221,6 +224,12 @@ def place(
     monkeypatch.setattr(tempfile, "tempdir", str(found.folder / "tmp"))
     monkeypatch.chdir(found.folder)
     return found
+
+
+@pytest.fixture
+def brake(tmp_path: Path) -> Brake:
+    """For a run whose processes have its environment: slow, where the test must meet it."""
+    return Brake(tmp_path / "brake")
 
 
 @pytest.fixture(scope="session")

@@ -119,8 +119,8 @@ class Exact:
             word for key, value in {**given, **folder}.items() for word in (f"--{key}", str(value))
         ]
 
-    def begin(self, name, launcher="local", workers=1, threads=1, resume=None):
-        """A training run that was started."""
+    def begin(self, name, launcher="local", workers=1, threads=1, resume=None, more=None):
+        """A training run that was started. more: variables of its environment."""
         backend = {"type": "local"}
         if launcher == "data_parallel":
             backend["trainer"] = {"type": "data_parallel", "num_workers": workers}
@@ -136,7 +136,7 @@ class Exact:
         environment = {"OMP_NUM_THREADS": str(threads), "PATH": f"{self.bin}:{os.environ['PATH']}"}
         if launcher == "ray":
             environment["TMPDIR"] = "/tmp"  # its sockets' paths must be short
-        return self.place.program(*command, **environment)
+        return self.place.program(*command, **environment, **(more or {}))
 
     def folder(self, name):
         return self.place.folder / "results" / f"{run_name(name)}_run"

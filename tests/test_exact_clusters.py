@@ -19,12 +19,14 @@ def test_one_sha256_under_every_launcher(place, launcher, workers):
     assert exact.trained(NAME, launcher, workers) == exact.trained(NAME)
 
 
-def test_a_run_moves_from_a_laptop_to_horovod_to_ray_and_back(place):
+def test_a_run_moves_from_a_laptop_to_horovod_to_ray_and_back(place, brake):
     exact = Exact(place, {"epochs": 60, "steps_per_checkpoint": 10})
     alone = exact.trained(NAME)
     folder, dice = exact.folder(NAME), random.Random(0)
+    brake.apply(after=15)
     for launcher, workers in (("local", 1), ("horovodrun", 2), ("ray", 2)):
-        process = exact.begin(NAME, launcher, workers, resume=folder if folder.exists() else None)
+        resume = folder if folder.exists() else None
+        process = exact.begin(NAME, launcher, workers, resume=resume, more=brake.environment)
         assert exact.disturb(process, NAME, dice, ("SIGTERM",), seconds=0) == "SIGTERM", (
             exact.place.finish(process)
         )

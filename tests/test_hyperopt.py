@@ -13,6 +13,7 @@ import pytest
 
 import distcore
 from distcore_core.hooks import hookimpl
+from distcore_optuna import executor
 
 pytestmark = pytest.mark.system
 
@@ -382,18 +383,35 @@ def test_where_every_trial_is_stopped_the_best_has_its_model_all_the_same(place)
     assert place.good("predict", "--model_path", folder(place))
 
 
-def test_time_runs_out(place):
-    section = SECTION.replace("num_samples: 3", "num_samples: 50, time_budget_s: 4")
+def test_time_runs_out(place, monkeypatch):
+    """On a clock by which it is late once two trials have a round."""
+    section = SECTION.replace("num_samples: 3", "num_samples: 50, time_budget_s: 100_000")
     with_section(place, section, epochs=100_000)
+    monkeypatch.setattr(executor, "time", Clock(place))
     good(place)
     assert {each["state"] for each in results(place)} == {"stopped"}
     assert len(results(place)) == 2
+
+
+class Clock:
+    """The driver's, which a budget of time is counted by."""
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self, place):
+        self.place = place
+
+    def monotonic(self):
+        told = sum(rounds(each) > 0 for each in folder(self.place).glob("trials/*"))
+        return time.monotonic() + 1e6 * (told > 1)
 
 
 # ------------------------------------------------------------------ stopped and gone on with
 
 LONG = SECTION.replace("num_samples: 3", "num_samples: 4")
 EPOCHS = 40
+EARLY = 30
+"""Steps after which a trial has saved a checkpoint, and has most of its epochs before it."""
 
 
 def wait_for(condition, seconds=600):
@@ -446,7 +464,7 @@ def gone(pid):
         return True
 
 
-def test_a_killed_driver_goes_on_where_it_was(place, tmp_path):
+def test_a_killed_driver_goes_on_where_it_was(place, tmp_path, brake):
     """SIGKILL in the middle: its trials end with it; no finished trial is repeated, an interrupted
     one goes on from its checkpoint, and the trials are as many, and as good, as those of a
     search that nobody disturbed."""
@@ -460,7 +478,8 @@ def test_a_killed_driver_goes_on_where_it_was(place, tmp_path):
         .replace("categories: [8, 16]", "categories: [8]"),
         EPOCHS,
     )
-    process = place.start("hyperopt", *words(place)[1:])
+    brake.apply(after=EARLY, spared=1)
+    process = place.start("hyperopt", *words(place)[1:], **brake.environment)
     wait_for(lambda: half_done(place) or process.poll() is not None)
     assert process.poll() is None, process.communicate()
     children = children_of(process.pid)
@@ -497,9 +516,10 @@ def test_a_killed_driver_goes_on_where_it_was(place, tmp_path):
     assert len(mine) == 4
 
 
-def test_ctrl_c_ends_with_the_results_so_far(place):
+def test_ctrl_c_ends_with_the_results_so_far(place, brake):
     with_section(place, LONG, EPOCHS)
-    process = place.start("hyperopt", *words(place)[1:])
+    brake.apply(after=EARLY, spared=1)
+    process = place.start("hyperopt", *words(place)[1:], **brake.environment)
     wait_for(lambda: half_done(place) or process.poll() is not None)
     children = children_of(process.pid)
     os.kill(process.pid, signal.SIGINT)
@@ -516,9 +536,10 @@ def test_ctrl_c_ends_with_the_results_so_far(place):
     assert len(results(place)) == 4
 
 
-def test_a_trial_whose_process_dies_is_one_bad_trial(place):
+def test_a_trial_whose_process_dies_is_one_bad_trial(place, brake):
     with_section(place, LONG, EPOCHS)
-    process = place.start("hyperopt", *words(place)[1:])
+    brake.apply(after=EARLY)
+    process = place.start("hyperopt", *words(place)[1:], **brake.environment)
     wait_for(
         lambda: (
             list(folder(place).glob("trials/0000/checkpoints/step-*")) or process.poll() is not None
@@ -530,6 +551,7 @@ def test_a_trial_whose_process_dies_is_one_bad_trial(place):
         if str(folder(place) / "trials" / "0000") in os.readlink(f"/proc/{pid}/fd/1")
     )
     os.kill(victim, signal.SIGKILL)
+    brake.release()
     done = place.finish(process)
     assert done.code == 0, done.err
     assert "killed by SIGKILL" in states(place)["0000"]["error"]

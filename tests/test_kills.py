@@ -30,6 +30,10 @@ LONG = LARGE.replace(
     "epochs: 3, batch_size: 64, steps_per_checkpoint: 700", "epochs: 40, batch_size: 16"
 )
 
+EARLY = 30
+"""Steps after which a run of LONG has saved a checkpoint, in one process or two, and is far from its
+end."""
+
 
 def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -74,11 +78,12 @@ def test_ctrl_c_before_training_leaves_nothing(place, large, stage):
     assert {name for name in place.listing() if name != ".distcore_cache"} == set(before)
 
 
-def test_ctrl_c_while_training_saves_a_checkpoint_and_says_how_to_go_on(place):
+def test_ctrl_c_while_training_saves_a_checkpoint_and_says_how_to_go_on(place, brake):
     """And the resumed run ends as one that nobody stopped."""
     place.write(place.config, LONG)
     place.good("train", "--model_name", "whole")
-    process = place.start("train")
+    brake.apply(after=EARLY)
+    process = place.start("train", **brake.environment)
     checkpoint(process, place.results)
     process.send_signal(signal.SIGINT)
     done = place.finish(process)
@@ -118,7 +123,7 @@ def test_ctrl_c_while_predicting_leaves_nothing(place, trained, large, command):
     assert place.listing() == before
 
 
-def test_ctrl_c_in_a_terminal_stops_every_worker_of_ddp(place):
+def test_ctrl_c_in_a_terminal_stops_every_worker_of_ddp(place, brake):
     """A terminal sends the signal to all processes of the group."""
     place.write(
         place.config,
@@ -126,7 +131,8 @@ def test_ctrl_c_in_a_terminal_stops_every_worker_of_ddp(place):
             "backend: local", "backend: {type: local, trainer: {type: ddp, num_workers: 2}}"
         ),
     )
-    process = place.start("train")
+    brake.apply(after=EARLY)
+    process = place.start("train", **brake.environment)
     checkpoint(process, place.results)
     os.killpg(process.pid, signal.SIGINT)
     done = place.finish(process)
@@ -136,7 +142,7 @@ def test_ctrl_c_in_a_terminal_stops_every_worker_of_ddp(place):
     ), done.err
     assert "Traceback" not in done.err
     assert not leftovers(place)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while left := living(process.pid):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
@@ -158,7 +164,7 @@ def checkpoints(folder):
     return [each for each in (folder / "checkpoints").glob("step-*") if each.suffix == ""]
 
 
-def checkpoint(process, folder, before=frozenset(), seconds=60):
+def checkpoint(process, folder, before=frozenset(), seconds=300):
     """Wait until the run has saved a checkpoint that is not one of `before`."""
     deadline = time.monotonic() + seconds
     while set(checkpoints(folder)) <= before:
@@ -167,16 +173,17 @@ def checkpoint(process, folder, before=frozenset(), seconds=60):
         time.sleep(0.005)
 
 
-def test_killed_and_resumed_ends_with_the_same_weights(place):
+def test_killed_and_resumed_ends_with_the_same_weights(place, brake):
     """Killed twice, at whatever step it stood."""
     place.write(place.config, LONG)
     place.good("train", "--model_name", "whole")
-    process = place.start("train")
+    brake.apply(after=EARLY)
+    process = place.start("train", **brake.environment)
     checkpoint(process, place.results)
     process.kill()
     place.finish(process)
     before = frozenset(checkpoints(place.results))
-    process = place.start("train", "--model_resume_path", place.results)
+    process = place.start("train", "--model_resume_path", place.results, **brake.environment)
     checkpoint(process, place.results, before)
     process.kill()
     place.finish(process)
@@ -185,16 +192,24 @@ def test_killed_and_resumed_ends_with_the_same_weights(place):
     assert not leftovers(place)
 
 
-def test_killed_while_caching_leaves_no_cache_that_is_read(place, large):
-    shutil.copy(large, place.folder / place.data)
-    process = place.start("preprocess")
-    deadline = time.monotonic() + 60
-    while not list((place.folder / ".distcore_cache").glob("*.building-*")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    process.kill()
-    place.finish(process)
+KILLED_WHILE_CACHING = """
+import os, signal, sys
+from distcore.cli.main import main
+
+def heard(event, given):
+    if event == "open" and ".building-" in str(given[0]) and "/train/" in str(given[0]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(heard)
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command line with a SIGKILL when a shard is about to be written."""
+
+
+def test_killed_while_caching_leaves_no_cache_that_is_read(place):
+    killed = place.finish(place.python("-c", KILLED_WHILE_CACHING, *place.words("preprocess")))
+    assert killed.code == -signal.SIGKILL, killed.err
+    assert list((place.folder / ".distcore_cache").glob("*.building-*/rows/*"))
     done = place.good("preprocess")
     assert os.listdir(place.folder / ".distcore_cache") == [os.path.basename(done.out.strip())]
 

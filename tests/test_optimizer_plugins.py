@@ -64,9 +64,9 @@ def site(place, distribution, tmp_path):
 
 
 @pytest.mark.system
-def test_a_run_that_was_killed_resumes_with_the_same_bits(place, site):
+def test_a_run_that_was_killed_resumes_with_the_same_bits(place, site, brake):
     place.beside(site, *place.words("train", "--experiment_name", "whole"))
-    place.train_killed_and_resumed(site)
+    place.train_killed_and_resumed(site, brake)
     assert place.weights("killed") == place.weights("whole")
 
 

@@ -13,6 +13,13 @@ from tests.conftest import Place, csv
 
 from distcore.workflow.profile import heaviest, speedscope
 from distcore_data.profiling import WAITING, Function, Part, Sampler
+from distcore_testing.brake import Brake
+
+
+@pytest.fixture(autouse=True)
+def looking_often(monkeypatch: Any) -> None:
+    """In this process, so that what a fast machine does in a moment is seen, too."""
+    monkeypatch.setattr(Sampler.__init__, "__defaults__", (0.001,))
 
 
 @pytest.fixture
@@ -43,9 +50,11 @@ def weights_of(folder: Path) -> str:
     return hashlib.sha256((folder / "model" / "weights.safetensors").read_bytes()).hexdigest()
 
 
-def test_an_experiment_and_its_predictions(place: Place) -> None:
-    more = ("--set", "trainer.epochs=40")
-    done = place.good("experiment", *more, "--profile")
+def test_an_experiment_and_its_predictions(place: Place, brake: Brake) -> None:
+    more = ("--set", "trainer.epochs=10")
+    brake.apply(after=52)  # of 60
+    done = place.process("experiment", *more, "--profile", **brake.environment)
+    assert done.code == 0, done.err
     folder = place.folder / "results" / "experiment_run"
     stacks = stacks_of(folder / "experiment.speedscope.json")
     stages = {stack[0] for stack in stacks["distcore, MainThread"]}
@@ -61,7 +70,7 @@ def test_an_experiment_and_its_predictions(place: Place) -> None:
     assert weights_of(folder) == weights_of(place.folder / "results" / "experiment_run_1")
 
     # Enough rows that predicting takes longer than the time between two looks on a fast machine.
-    many = place.write("many.csv", csv(200_000))
+    many = place.write("many.csv", csv(100_000))
     place.good("predict", "--model_path", folder, "--dataset", many, "--profile")
     stages = stacks_of(place.folder / "results" / "predict.speedscope.json")
     assert any("stage: predict" in stack for each in stages.values() for stack in each)
@@ -74,9 +83,12 @@ def test_preprocessing_has_its_threads(place: Place) -> None:
     assert any(name.startswith("distcore, distcore-rows") for name in stacks)
 
 
-def test_ranks_of_this_machine(place: Place) -> None:
+def test_ranks_of_this_machine(place: Place, brake: Brake) -> None:
     ranks = "{type: local, trainer: {type: data_parallel, num_workers: 2}}"
-    place.good("train", "--set", f"backend={ranks}", "--set", "trainer.epochs=20", "--profile")
+    more = ["--set", f"backend={ranks}", "--set", "trainer.train_steps=6", "--profile"]
+    brake.apply(after=2)
+    done = place.process("train", *more, **brake.environment)
+    assert done.code == 0, done.err
     folder = place.folder / "results" / "experiment_run"
     stacks = stacks_of(folder / "train.speedscope.json")
     for rank in ("rank 0, MainThread", "rank 1, MainThread"):
@@ -102,7 +114,8 @@ def test_time_on_a_processor_and_waiting_are_told_apart() -> None:
     sampler.start()
     busy.start()
     idle.start()
-    while not any(name == "busy" for _, name, _, _ in list(sampler._found)):
+    seen = {("busy", False), ("MainThread", True)}
+    while not seen <= {(name, waits) for _, name, waits, _ in list(sampler._found)}:
         time.sleep(0.01)
     done.set()
     busy.join()

@@ -348,13 +348,11 @@ def test_a_run_that_is_under_way_cannot_be_gone_on_with(place, bucket, monkeypat
     )
     results = RESULTS if where == "bucket" else place.folder / "results"
     process = place.start("train", "--output_directory", results)
-    first = "step-00000300"
-    while process.poll() is None:
-        if (
-            proxy.count("PUT", f"{first}/manifest.json")
-            or (place.results / "checkpoints" / first).exists()
-        ):
-            break
+    while not (
+        proxy.count("PUT", "step-00000300/manifest.json")
+        or list(place.results.glob("checkpoints/step-*/manifest.json"))
+    ):
+        assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     done = place.run("train", "--model_resume_path", f"{results}/experiment_run")
     assert done.code == 2, done.err

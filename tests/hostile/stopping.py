@@ -13,9 +13,13 @@ from pathlib import Path
 from tests.hostile.eavesdropper import end
 
 from distcore.workflow import ports
+from distcore_testing.brake import Brake
 
 SECONDS = 400
 STEPS = 3000
+EARLY = 350
+"""Steps after which a run has saved a checkpoint; it is slow from there on, until a test lets go."""
+
 CONFIG = """\
 input_features:
   - {{name: age, type: number}}
@@ -42,14 +46,19 @@ VARIABLES = {"torchrun": "RANK", "horovodrun": "HOROVOD_RANK", "ray": "RANK"}
 
 
 class Run:
-    """A run in a process of its own. said: its lines on standard error so far."""
+    """A run in a process of its own, which is slow once there is a checkpoint, until its brake is
+    released. said: its lines on standard error so far."""
 
     def __init__(self, place, kind, more="", steps=STEPS, retries=None, told_seconds=None):
         backend = BACKENDS[kind]
         if retries is not None:
             backend = backend.replace("use_gpu", f"max_retries: {retries}, use_gpu")
         place.write(place.config, CONFIG.format(steps=steps, more=more, backend=backend))
-        environment = {} if told_seconds is None else {"DISTCORE_TOLD_SECONDS": str(told_seconds)}
+        self.brake = Brake(place.folder.with_name(f"{place.folder.name}-brake"))
+        self.brake.apply(after=EARLY)
+        environment = self.brake.environment
+        if told_seconds is not None:
+            environment["DISTCORE_TOLD_SECONDS"] = str(told_seconds)
         if kind == "ray":
             environment["TMPDIR"] = "/tmp"  # its sockets' paths must be short
         launcher = [*LAUNCHERS.get(kind, ("-m", "distcore"))]

@@ -38,13 +38,14 @@ def undisturbed(tmp_path_factory):
     place = Place(tmp_path_factory.mktemp("undisturbed"))
     (place.folder / "tmp").mkdir()
     run = Run(place, "ddp")
+    run.brake.release()
     assert run.finish() == 0, run.text
     return weights(place)
 
 
 def stopped_and_named(run, sweep, least):
     """Stop a rank until it is named with all that must be said of it, and `least` seconds have
-    passed."""
+    passed; then let it go on to the end."""
     since = time.monotonic()
     rank, process = run.stop_one(sweep.random)
     named = run.line(NAMED.format(rank, process))
@@ -56,6 +57,7 @@ def stopped_and_named(run, sweep, least):
         time.sleep(0.1)
     os.kill(process, signal.SIGCONT)
     run.line(re.escape(named[1]) + " makes progress again")
+    run.brake.release()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,6 +99,7 @@ def test_a_stopped_rank_is_ended_after_hang_seconds_and_the_run_goes_on(
         rf"[Rr]ank {rank} \(process {process} on \S+\) (was ended: rank .*|)has made no progress "
         r"for \d+ s: "
     )
+    run.brake.release()
     assert run.finish() == 0, run.text
     assert weights(place) == undisturbed
     outcome = "ended and named; all were started again and came to an undisturbed run's weights"

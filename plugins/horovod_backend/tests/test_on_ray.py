@@ -14,6 +14,7 @@ import pytest
 
 import distcore
 from distcore_testing import data
+from distcore_testing.brake import Brake
 
 pytestmark = pytest.mark.cluster
 
@@ -27,14 +28,16 @@ def weights(outcome):
     ]
 
 
-def kill_after_a_checkpoint(folder, mark, killed):
-    """SIGKILL rank 1 of the worker group with this mark, once a checkpoint is there."""
+def kill_after_a_checkpoint(folder, mark, killed, brake):
+    """SIGKILL rank 1 of the worker group with this mark, once a checkpoint is there; then all may
+    be fast."""
     until = time.monotonic() + 500
     while time.monotonic() < until:
         found = rank_of(mark, 1)
         if found is not None and list(folder.glob("results/*/checkpoints/step-*")):
             os.kill(found, signal.SIGKILL)
             killed.append(found)
+            brake.release()
             return
         time.sleep(0.02)
 
@@ -60,7 +63,10 @@ def rank_of(mark, rank, known={}):  # noqa: B006 - pids that were looked at
 def test_a_killed_worker_is_retried_and_the_weights_are_those_of_ddp(tmp_path, monkeypatch, caplog):
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
-    mark, killed = uuid.uuid4().hex, []
+    mark, killed, brake = uuid.uuid4().hex, [], Brake(tmp_path / "brake")
+    for name, value in brake.environment.items():
+        monkeypatch.setenv(name, value)
+    brake.apply(after=30)  # and with it a checkpoint
     config = data.config(str(tmp_path / "cache"), trainer=TRAINER)
     config["backend"] |= {
         "type": "ray",
@@ -71,7 +77,7 @@ def test_a_killed_worker_is_retried_and_the_weights_are_those_of_ddp(tmp_path, m
         "trainer": {"type": "horovod", "num_workers": 2, "use_gpu": False, "max_retries": 2},
     }
     killer = threading.Thread(
-        target=kill_after_a_checkpoint, args=(tmp_path, mark, killed), daemon=True
+        target=kill_after_a_checkpoint, args=(tmp_path, mark, killed, brake), daemon=True
     )
     killer.start()
     with caplog.at_level(logging.WARNING, "distcore"):

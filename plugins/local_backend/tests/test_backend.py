@@ -59,14 +59,18 @@ def started(program, *arguments):
 
 
 def wait_for(path, process, seconds=120):
+    until(path.exists, process, path, seconds)
+
+
+def until(condition, process, what, seconds=120):
     end = time.monotonic() + seconds
-    while not path.exists():
+    while not condition():
         assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < end, f"{path} never came"
+        assert time.monotonic() < end, f"{what} never came"
         time.sleep(0.05)
 
 
-def ended(group, seconds=30):
+def ended(group, seconds=120):
     """Whether no process of the group is left, or soon none."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -131,7 +135,7 @@ def test_ctrl_c_while_training_saves_one_checkpoint_of_one_step_for_all(tmp_path
 
     process = started(TRAINING, tmp_path / "run" / "checkpoints", tmp_path)
     kept = tmp_path / "run" / "checkpoints"
-    wait_for(kept / "step-00000100", process)
+    until(lambda: list(kept.glob("step-*")), process, "a checkpoint")
     os.killpg(process.pid, signal.SIGINT)
     told = process.communicate(timeout=600)[1]
     assert process.returncode == 1, told

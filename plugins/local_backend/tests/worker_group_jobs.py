@@ -103,9 +103,9 @@ def exit_with(rank, code):
 
 
 def wait_for_interrupt(rank, folder):
-    (Path(folder) / str(rank.index)).touch()
     try:
-        time.sleep(60)
+        (Path(folder) / str(rank.index)).touch()
+        time.sleep(10**6)
     except KeyboardInterrupt:
         (Path(folder) / f"{rank.index}-interrupted").touch()
         raise

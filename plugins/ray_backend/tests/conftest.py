@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import ray_runs
 
 from distcore_ray.session import child_processes
+from distcore_testing.brake import Brake
 
 STARTS = 4
 """Ray gives the start of a node half a minute."""
@@ -24,7 +25,7 @@ STARTS = 4
 
 class Nodes:
     """A cluster whose nodes come and go. RAY_ADDRESS points at it, and nothing else in the
-    test's environment."""
+    test's environment. brake: of all that trains there."""
 
     def __init__(self, cpus: list[int]) -> None:
         # A short name: the nodes' sockets lie below it, and a socket's path may have 107 letters.
@@ -32,13 +33,15 @@ class Nodes:
         self.before = dict(os.environ)
         for name in [name for name in os.environ if name.startswith("RAY_")]:
             del os.environ[name]
+        self.brake = Brake(Path(self.folder, "brake"))
         os.environ |= {
+            **self.brake.environment,
             "RAY_TMPDIR": self.folder,
             "RAY_AUTH_MODE": "disabled",
             "DISTCORE_RAY_ALLOW_OPEN_CLUSTER": "1",
             # As if what the tests send were installed on every node.
             "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+                [str(Path(__file__).parent), self.brake.environment["PYTHONPATH"]]
             ),
         }
         from ray.cluster_utils import Cluster

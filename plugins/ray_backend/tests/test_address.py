@@ -153,7 +153,7 @@ def answering():
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_what_answers_and_is_no_cluster_is_told_by_its_address(answering, monkeypatch, kind):
     """`ray.init()` would wait for minutes; `plan` and `doctor` look no longer than a run does."""
-    monkeypatch.setattr(address.greet, "__defaults__", (0.5,))
+    monkeypatch.setattr(address.greet, "__defaults__", (0.5 if kind == "silent" else 60.0,))
     content, expected = ANSWERS[kind]
     port = answering(content)
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
@@ -171,8 +171,9 @@ def test_what_answers_and_is_no_cluster_is_told_by_its_address(answering, monkey
 
 @pytest.mark.parametrize("kind", ["web", "ssh", "gone"])
 def test_an_address_file_whose_port_has_another_owner_is_not_believed(
-    tmp_path, answering, caplog, kind
+    tmp_path, answering, caplog, kind, monkeypatch
 ):
+    monkeypatch.setattr(address, "PROBE_SECONDS", 60.0)  # a busy machine answers late
     leave(tmp_path, f"127.0.0.1:{answering(ANSWERS[kind][0])}")
     with caplog.at_level(logging.INFO, "distcore"):
         assert detected() is None

@@ -36,9 +36,10 @@ def two_here(place):
     )
 
 
-def killing_rank_one(folder, times):
+def killing_rank_one(nodes, folder, times):
     """A thread that kills rank 1 of the run in this folder: after the first checkpoint, and as
-    often as it comes back."""
+    often as it comes back. Until then training is slow."""
+    nodes.brake.apply(after=60)
 
     def kill():
         ray_runs.until(lambda: ray_runs.checkpoints(folder))
@@ -47,6 +48,7 @@ def killing_rank_one(folder, times):
             (pid,) = ray_runs.until(lambda: {ray_runs.ranks().get(1)} - killed)
             os.kill(pid, signal.SIGKILL)
             killed.add(pid)
+        nodes.brake.release()
 
     thread = threading.Thread(target=kill, daemon=True)
     thread.start()
@@ -54,9 +56,9 @@ def killing_rank_one(folder, times):
 
 
 def test_cache_and_weights_are_those_of_this_machine_also_where_a_rank_is_killed(
-    place, two_here, caplog
+    nodes, place, two_here, caplog
 ):
-    killer = killing_rank_one(place / "killed_run", 1)
+    killer = killing_rank_one(nodes, place / "killed_run", 1)
     found = train(
         place, "killed", {"type": "ray", "trainer": {"num_workers": 2, "max_retries": 2}}, LONG
     )
@@ -136,9 +138,11 @@ def test_one_config_gives_one_cache_and_one_training_for_any_workers_and_process
 @pytest.mark.parametrize(
     ("retries", "told"), [(0, "Training stopped"), (1, "Training stopped after 1 restart")]
 )
-def test_with_no_retry_left_the_error_names_rank_node_signal_and_checkpoint(place, retries, told):
+def test_with_no_retry_left_the_error_names_rank_node_signal_and_checkpoint(
+    nodes, place, retries, told
+):
     name = f"over-{retries}"
-    killer = killing_rank_one(place / f"{name}_run", 1 + retries)
+    killer = killing_rank_one(nodes, place / f"{name}_run", 1 + retries)
     with pytest.raises(TrainingError) as caught:
         train(
             place,

@@ -36,7 +36,7 @@ def as_from_a_terminal():
         signal.signal(each, handler)
 
 
-def program(text: str, seconds: float = 60, **options) -> subprocess.CompletedProcess:
+def program(text: str, seconds: float = 300, **options) -> subprocess.CompletedProcess:
     """The text as a program of its own, which must end by itself."""
     words = [sys.executable, "-c", BEGIN + textwrap.dedent(text)]
     return subprocess.run(words, capture_output=True, text=True, timeout=seconds, **options)
@@ -106,7 +106,9 @@ def ask(interrupt):
         time.sleep(0.001)
 
 
-def test_whoever_is_asked_ends_by_itself():
+def test_whoever_is_asked_ends_by_itself(monkeypatch):
+    monkeypatch.setattr("distcore_torch.signals.SAME_PRESS_SECONDS", 600.0)
+
     def work():
         with Interrupt() as interrupt:
             ask(interrupt)
@@ -226,7 +228,9 @@ def test_the_process_ends_where_the_grace_does_although_a_library_does_not_retur
 
 def test_the_process_ends_at_a_second_signal_although_a_library_does_not_return():
     hurry = "signals.HURRY_SECONDS = 0.3; signals.SAME_PRESS_SECONDS = 0.1"
-    text = STUCK.format(second="send(after=1)", owns=True, grace=60)
+    # Two that come together, as on a busy machine, are one; so there are some more.
+    more = "[send(after=each) for each in range(1, 10)]"
+    text = STUCK.format(second=more, owns=True, grace=600)
     done = program(f"from distcore_torch import signals; {hurry}" + text)
     assert done.returncode == 143
     assert (

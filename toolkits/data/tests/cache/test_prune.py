@@ -125,7 +125,7 @@ def test_a_use_ends_with_its_process(tmp_path, end):
     def work():
         use = begin_use(cache)
         (tmp_path / "begun").touch()
-        time.sleep(60)
+        time.sleep(600)
         use.close()
 
     child = forked(work)

@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,7 +140,8 @@ def processes_of(parent: int) -> set[int]:
     """Living processes that a process of this machine started, but for helpers of Python's own."""
     found = set()
     for path in Path(f"/proc/{parent}/task").glob("*/children"):
-        found |= {int(each) for each in path.read_text().split()}
+        with suppress(OSError):  # a thread that ended meanwhile
+            found |= {int(each) for each in path.read_text().split()}
     return {each for each in found if "resource_tracker" not in _words(each)}
 
 

@@ -91,7 +91,7 @@ def _beside(directory: Path, name: str, together: int) -> None:
             file.write(f"{what} {name}\n")
 
     note("begin")
-    until(lambda: most_at_once(directory) >= together, seconds=5.0)
+    until(lambda: most_at_once(directory) >= together)
     until(lambda: most_at_once(directory) > together, seconds=0.3)
     note("end")
 

@@ -10,7 +10,7 @@ from distcore_torch.training.progress_channel import FileProgressChannel, FileRe
 
 
 def until(condition):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -186,22 +186,24 @@ def test_a_real_process_tells_where_it_stands_and_that_it_is_stopped(tmp_path):
 
 def test_the_calls_are_those_of_the_thread_that_opened_the_heartbeat(tmp_path):
     listener = Listener(tmp_path / "rank")
-    begun, over = threading.Event(), threading.Event()
+    (begun, begins), (over, ends) = os.pipe(), os.pipe()
 
     def another_name_to_find():
         open_heartbeat(str(listener.path))
-        begun.set()
-        over.wait(60)
+        # One line, in which it stands from then on.
+        os.write(begins, b"x"), os.read(over, 1)
 
     thread = threading.Thread(target=another_name_to_find)
     thread.start()
     try:
-        begun.wait(60)
+        os.read(begun, 1)
         first, second = listener.calls(60), listener.calls(60)
     finally:
-        over.set()
+        os.write(ends, b"x")
         thread.join()
         open_heartbeat(None)
+        for each in (begun, begins, over, ends):
+            os.close(each)
     assert any(call.endswith("in another_name_to_find") for call in first)
     assert first == second
 
