@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.conftest import CONFIG
 from tests.hostile.eavesdropper import end
 from tests.hostile.test_network import SEARCH
-
-from distcore.workflow import ports
 
 TEMPORARY = re.compile(r"\.(building|removing)-|\.tmp$|(^|/)\.?lock$|\.lock$|^tmp/|\.parts(/|$)")
 KILLER = """
@@ -143,14 +142,13 @@ def test_a_killed_group(place, sweep, what):
         shutil.rmtree(place.folder / "results")
         process = place.start(command, *words)
         time.sleep(sweep.random.uniform(0.2, 0.95) * seconds)
-        started = ports.below(process.pid)
         if sweep.random.random() < 0.5:
             process.kill()
         else:
             end(process)
         deaths += process.wait() != 0
         process.communicate()
-        wait_for_the_end_of(started)
+        wait_for_the_end_of_session(process.pid)
         left += len(litter(place))
         begun = next(
             (place.folder / "results").glob("*/search.json"), None
@@ -165,19 +163,23 @@ def test_a_killed_group(place, sweep, what):
     )
 
 
-def wait_for_the_end_of(processes, seconds=120):
-    """Who lost the process that started it ends within seconds."""
+def wait_for_the_end_of_session(session, seconds=300):
+    """Who lost the process that started it ends within seconds, also one that was being started
+    when that was killed."""
     deadline = time.monotonic() + seconds
-    while there := [each for each in processes if is_alive(each)]:
+    while there := living_in(session):
         assert time.monotonic() < deadline, there
         time.sleep(0.05)
 
 
-def is_alive(process):
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+def living_in(session):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, theirs = path.read_text().rpartition(")")[2].split()[:4]
+            if state not in "ZX" and int(theirs) == session:
+                found.append(int(path.parent.name))
+    return found
 
 
 def report_again(run: Path) -> None:

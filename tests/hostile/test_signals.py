@@ -67,7 +67,7 @@ def disturbed(sweep, place, words, seconds):
     return done
 
 
-def living(group, seconds=20):
+def living(group, seconds=120):
     """Whether some process of the group is there, even after a while."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
