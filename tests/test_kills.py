@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -150,11 +152,13 @@ def test_ctrl_c_in_a_terminal_stops_every_worker_of_ddp(place, brake):
 
 def living(group):
     """Processes of the group that still run; a zombie waits for whoever adopted it."""
-    found = subprocess.run(
-        ["ps", "-eo", "pgid=,stat=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    lines = [line.split(None, 2) for line in found.splitlines()]
-    return [line for line in lines if line[0] == str(group) and not line[1].startswith("Z")]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            state, _, theirs = path.read_text().rpartition(")")[2].split()[:3]
+            if state not in "ZX" and int(theirs) == group:
+                found.append(int(path.parent.name))
+    return found
 
 
 # ------------------------------------------------------------------ SIGKILL
