@@ -142,7 +142,8 @@ class Feed(handmade.Feed):
         self.cuts = np.cumsum([len(names[each]) for each in ("numbers", "categories", "outputs")])
         super().__init__(handmade.load(folder / "packed.i32", int(self.cuts[-1])), steps, batch)
         self.lists = [Lists(folder / f"{name}.npz") for name in names["ragged"]]
-        self.rectangle = self.lists[0].rectangle() if padded(known) else None
+        first = self.lists[0] if padded(known) else None
+        self.rectangle = None if first is None else rectangle(first.values, first.offsets)
 
     def take(self, rows: Any) -> tuple[Any, ...]:
         chosen, (numbers, codes, _) = self.matrix.index_select(0, rows), self.cuts
@@ -175,12 +176,13 @@ class Lists:
         places = torch.repeat_interleave(starts - offsets[:-1], lengths)
         return self.values[places + torch.arange(len(places))], offsets
 
-    def rectangle(self) -> Any:
-        """Every row, padded behind: [n, longest]."""
-        lengths = self.offsets.diff()
-        found = torch.full((len(lengths), int(lengths.max())), PAD)
-        found[torch.arange(found.shape[1]) < lengths[:, None]] = self.values
-        return found
+
+def rectangle(values: Any, offsets: Any) -> Any:
+    """Rows of codes, padded behind: [n, longest]."""
+    lengths = offsets.diff()
+    found = torch.full((len(lengths), int(lengths.max())), PAD)
+    found[torch.arange(found.shape[1]) < lengths[:, None]] = values
+    return found
 
 
 # ------------------------------------------------------------------ weights

@@ -40,6 +40,7 @@ STAGES = (
     "ray",
     "ray_experiment",
     "predict",
+    "prediction_shapes",
     "experiment",
     "quality",
     "start",

@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,8 @@ from setting import ONE_THREAD, Bench, all_training, config
 TITLE = "batch prediction"
 READ, FORWARD = 65_536, 4096
 
-Encoded = Iterator[tuple[np.ndarray, np.ndarray]]
+Batches = Iterator[tuple[Any, ...]]
+"""What a network takes, some thousand rows at a time."""
 
 
 def ours(folder: Path, rows: Path, out: Path) -> Path:
@@ -58,16 +60,40 @@ def ours_encoded(folder: Path, rows: Path, out: Path) -> Path:
 
 
 def raw_encoded(folder: Path, rows: Path, out: Path) -> Path:
-    return by_hand(
-        folder, encoded(folder / f"{rows.stem}_encoded.parquet"), out / "predictions.parquet"
-    )
+    batches = pieces(encoded(folder / f"{rows.stem}_encoded.parquet"))
+    return by_hand(network(folder), batches, probabilities, out / "predictions.parquet")
 
 
 def raw(folder: Path, rows: Path, out: Path) -> Path:
-    return by_hand(folder, encoding(folder, rows), out / "predictions.parquet")
+    batches = pieces(encoding(folder, rows))
+    return by_hand(network(folder), batches, probabilities, out / "predictions.parquet")
 
 
-def encoded(path: Path) -> Encoded:
+def network(folder: Path) -> Any:
+    import torch
+
+    net = handmade.network()
+    net.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    return net
+
+
+def pieces(read: Iterator[tuple[np.ndarray, ...]]) -> Batches:
+    """What was read, FORWARD rows at a time."""
+    import torch
+
+    for arrays in read:
+        whole = [torch.from_numpy(each) for each in arrays]
+        for start in range(0, len(whole[0]), FORWARD):
+            yield tuple(each[start : start + FORWARD] for each in whole)
+
+
+def probabilities(logits: Any) -> dict[str, np.ndarray]:
+    """Columns to write of the logits of a binary, [B]."""
+    probability = logits.sigmoid().numpy()
+    return {"prediction": probability >= 0.5, "probability": probability}
+
+
+def encoded(path: Path) -> Iterator[tuple[np.ndarray, ...]]:
     """Encoded rows as they are read."""
     import pyarrow.parquet as pq
 
@@ -78,47 +104,65 @@ def encoded(path: Path) -> Encoded:
         )
 
 
-def encoding(folder: Path, path: Path) -> Encoded:
+def encoding(folder: Path, path: Path) -> Iterator[tuple[np.ndarray, ...]]:
     """Raw rows, z-scored, imputed and looked up by hand."""
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     metadata = json.loads((folder / "metadata.json").read_text())
     words = {name: pa.array(metadata[name]["idx2str"]) for name in CATEGORIES}
     for batch in pq.ParquetFile(path).iter_batches(READ, columns=[*NUMBERS, *CATEGORIES]):
-        numbers = np.empty((batch.num_rows, len(NUMBERS)), np.float32)
-        for place, name in enumerate(NUMBERS):
-            values = pc.fill_null(batch.column(name), metadata[name]["mean"]).to_numpy()
-            numbers[:, place] = (values - metadata[name]["mean"]) / metadata[name]["std"]
-        codes = np.empty((batch.num_rows, len(CATEGORIES)), np.int32)
-        for place, name in enumerate(CATEGORIES):
-            column = batch.column(name).dictionary_encode()
-            known = pc.fill_null(pc.index_in(column.dictionary, words[name]), 0).to_numpy()
-            codes[:, place] = known[column.indices.to_numpy()]
-        yield numbers, codes
+        yield (
+            numbers_by_hand(batch, NUMBERS, metadata),
+            codes_by_hand(batch, CATEGORIES, words),
+        )
 
 
-def by_hand(folder: Path, rows: Encoded, path: Path) -> Path:
-    """The loop: forward 4096 rows at a time, write what was read at once."""
+def numbers_by_hand(batch: Any, names: Sequence[str], metadata: Any) -> np.ndarray:
+    """Float32 [rows, names]: z-scored, what is missing is the mean."""
+    import pyarrow.compute as pc
+
+    numbers = np.empty((batch.num_rows, len(names)), np.float32)
+    for place, name in enumerate(names):
+        mean, std = metadata[name]["mean"], metadata[name]["std"]
+        numbers[:, place] = (pc.fill_null(batch.column(name), mean).to_numpy() - mean) / std
+    return numbers
+
+
+def codes_by_hand(batch: Any, names: Sequence[str], words: Mapping[str, Any]) -> np.ndarray:
+    """Int32 [rows, names]: places in the words of each, 0 if it has no such word."""
+    import pyarrow.compute as pc
+
+    codes = np.empty((batch.num_rows, len(names)), np.int32)
+    for place, name in enumerate(names):
+        column = batch.column(name).dictionary_encode()
+        known = pc.fill_null(pc.index_in(column.dictionary, words[name]), 0).to_numpy()
+        codes[:, place] = known[column.indices.to_numpy()]
+    return codes
+
+
+def by_hand(
+    net: Any, batches: Batches, columns_of: Callable[[Any], dict[str, np.ndarray]], path: Path
+) -> Path:
+    """The loop: forward some thousand rows at a time, write what READ rows gave at once."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     import torch
 
-    net = handmade.network()
-    net.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
     net.eval()
-    schema = pa.schema([("prediction", pa.bool_()), ("probability", pa.float32())])
-    with pq.ParquetWriter(path, schema) as writer, torch.inference_mode():
-        for numbers, codes in rows:
-            x, c = torch.from_numpy(numbers), torch.from_numpy(codes)
-            parts = [net(x[i : i + FORWARD], c[i : i + FORWARD]) for i in range(0, len(x), FORWARD)]
-            probability = torch.cat(parts).sigmoid().numpy()
-            writer.write_batch(
-                pa.record_batch(
-                    [pa.array(probability >= 0.5), pa.array(probability)], schema=schema
-                )
-            )
+    writer, kept, rows = None, [], 0
+    with torch.inference_mode():
+        for batch in batches:
+            kept.append(pa.record_batch(columns_of(net(*batch))))
+            rows += kept[-1].num_rows
+            if rows >= READ:
+                writer = writer or pq.ParquetWriter(path, kept[0].schema)
+                writer.write_table(pa.Table.from_batches(kept))
+                kept, rows = [], 0
+    writer = writer or pq.ParquetWriter(path, kept[0].schema)
+    if kept:
+        writer.write_table(pa.Table.from_batches(kept))
+    writer.close()
     return path
 
 
@@ -131,26 +175,37 @@ VARIANTS = {
 
 
 def main() -> None:
+    variant, folder, small, rows = sys.argv[1], *map(Path, sys.argv[2:5])
+    name = "target_probabilities_True" if variant.startswith("distcore") else "probability"
+    emit(**timed(VARIANTS[variant], folder, small, rows, folder / variant, name))
+
+
+def timed(
+    predict: Callable[[Path, Path, Path], Path],
+    folder: Path,
+    small: Path,
+    rows: Path,
+    out: Path,
+    probability: str,
+) -> dict[str, Any]:
+    """What predictions are compared by. probability: a column of theirs."""
     import pyarrow.parquet as pq
 
-    variant, folder, small, rows = sys.argv[1], *map(Path, sys.argv[2:5])
-    out = folder / variant
     out.mkdir(exist_ok=True)
-    VARIANTS[variant](folder, small, out)
+    predict(folder, small, out)
     started = time.perf_counter()
-    found = VARIANTS[variant](folder, rows, out)
+    found = predict(folder, rows, out)
     seconds = time.perf_counter() - started
     table = pq.read_table(found)
-    name = "target_probabilities_True" if variant.startswith("distcore") else "probability"
-    values = table[name].to_numpy().astype(np.float64)
+    values = table[probability].to_numpy().astype(np.float64)
     # Depends on every probability and on the order of the rows.
     check = float(values @ np.linspace(0, 1, len(values)) / len(values))
-    emit(
-        seconds=seconds,
-        rows_per_second=len(table) / seconds,
-        check=check,
-        columns=table.num_columns,
-    )
+    return {
+        "seconds": seconds,
+        "rows_per_second": len(table) / seconds,
+        "check": check,
+        "columns": table.num_columns,
+    }
 
 
 def measure(bench: Bench) -> list[Row]:
