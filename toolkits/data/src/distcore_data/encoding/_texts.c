@@ -376,6 +376,19 @@ static PyObject *refused(int why)
     return NULL;
 }
 
+/* The writable codes of so many rows; 0: an exception is set, and nothing is to be released. */
+static int take_target(PyObject *target, Py_ssize_t rows, Py_buffer *codes)
+{
+    if (PyObject_GetBuffer(target, codes, PyBUF_WRITABLE) < 0)
+        return 0;
+    if (codes->len / 4 < rows) {
+        PyErr_SetString(PyExc_ValueError, "the target is too short");
+        PyBuffer_Release(codes);
+        return 0;
+    }
+    return 1;
+}
+
 static PyObject *encoded(PyObject *module, PyObject *arguments)
 {
     PyObject *offsets, *data, *valid, *target, *answer = NULL;
@@ -384,20 +397,16 @@ static PyObject *encoded(PyObject *module, PyObject *arguments)
         !take_strings(&texts, offsets, data, valid))
         return NULL;
     Py_buffer codes;
-    if (PyObject_GetBuffer(target, &codes, PyBUF_WRITABLE) == 0) {
-        if (codes.len / 4 < texts.count)
-            PyErr_SetString(PyExc_ValueError, "the target is too short");
-        else {
-            Table table = {NULL, NULL, 0, 0};
-            int why;
-            Py_BEGIN_ALLOW_THREADS
-            if (texts.valid)
-                memset(codes.buf, 0, 4 * (size_t)texts.count);
-            why = encode_rows(&texts, &table, codes.buf);
-            Py_END_ALLOW_THREADS
-            answer = why ? refused(why) : labels_of(&table, texts.wide);
-            release_table(&table);
-        }
+    if (take_target(target, texts.count, &codes)) {
+        Table table = {NULL, NULL, 0, 0};
+        int why;
+        Py_BEGIN_ALLOW_THREADS
+        if (texts.valid)
+            memset(codes.buf, 0, 4 * (size_t)texts.count);
+        why = encode_rows(&texts, &table, codes.buf);
+        Py_END_ALLOW_THREADS
+        answer = why ? refused(why) : labels_of(&table, texts.wide);
+        release_table(&table);
         PyBuffer_Release(&codes);
     }
     release_strings(&texts);
@@ -500,16 +509,12 @@ static PyObject *find(PyObject *module, PyObject *arguments)
     if (!known || !take_strings(&texts, offsets, data, valid))
         return NULL;
     Py_buffer codes;
-    if (PyObject_GetBuffer(target, &codes, PyBUF_WRITABLE) == 0) {
-        if (codes.len / 4 < texts.count)
-            PyErr_SetString(PyExc_ValueError, "the target is too short");
-        else {
-            int why;
-            Py_BEGIN_ALLOW_THREADS
-            why = find_rows(&texts, &known->table, unknown, codes.buf);
-            Py_END_ALLOW_THREADS
-            answer = why ? refused(why) : Py_NewRef(Py_True);
-        }
+    if (take_target(target, texts.count, &codes)) {
+        int why;
+        Py_BEGIN_ALLOW_THREADS
+        why = find_rows(&texts, &known->table, unknown, codes.buf);
+        Py_END_ALLOW_THREADS
+        answer = why ? refused(why) : Py_NewRef(Py_True);
         PyBuffer_Release(&codes);
     }
     release_strings(&texts);
