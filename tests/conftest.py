@@ -9,8 +9,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 
@@ -223,6 +224,26 @@ def place(
     (found.folder / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(found.folder / "tmp"))
     monkeypatch.chdir(found.folder)
+    return found
+
+
+def wait_for_the_end_of(what: Literal["group", "session"], number: int) -> None:
+    """Every process of a process group or a session ends within minutes, also one that was being
+    started when the one that started it was killed."""
+    deadline = time.monotonic() + 300
+    while left := _living(what, number):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def _living(what: str, number: int) -> list[int]:
+    """A zombie is none of them: it waits for whoever adopted it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            state, _, group, session = path.read_text().rpartition(")")[2].split()[:4]
+            if state not in "ZX" and int(group if what == "group" else session) == number:
+                found.append(int(path.parent.name))
     return found
 
 

@@ -9,10 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from tests.conftest import wait_for_the_end_of
 
 from distcore_data.locks import folder_if_free
 
@@ -144,21 +143,7 @@ def test_ctrl_c_in_a_terminal_stops_every_worker_of_ddp(place, brake):
     ), done.err
     assert "Traceback" not in done.err
     assert not leftovers(place)
-    deadline = time.monotonic() + 300
-    while left := living(process.pid):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
-
-
-def living(group):
-    """Processes of the group that still run; a zombie waits for whoever adopted it."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended meanwhile
-            state, _, theirs = path.read_text().rpartition(")")[2].split()[:3]
-            if state not in "ZX" and int(theirs) == group:
-                found.append(int(path.parent.name))
-    return found
+    wait_for_the_end_of("group", process.pid)
 
 
 # ------------------------------------------------------------------ SIGKILL

@@ -8,11 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, wait_for_the_end_of
 from tests.hostile.eavesdropper import end
 from tests.hostile.test_network import SEARCH
 
@@ -148,7 +147,7 @@ def test_a_killed_group(place, sweep, what):
             end(process)
         deaths += process.wait() != 0
         process.communicate()
-        wait_for_the_end_of_session(process.pid)
+        wait_for_the_end_of("session", process.pid)
         left += len(litter(place))
         begun = next(
             (place.folder / "results").glob("*/search.json"), None
@@ -161,25 +160,6 @@ def test_a_killed_group(place, sweep, what):
     sweep.tried(
         f"SIGKILL within {what}, then the same command again", times, OUTCOME.format(deaths, left)
     )
-
-
-def wait_for_the_end_of_session(session, seconds=300):
-    """Who lost the process that started it ends within seconds, also one that was being started
-    when that was killed."""
-    deadline = time.monotonic() + seconds
-    while there := living_in(session):
-        assert time.monotonic() < deadline, there
-        time.sleep(0.05)
-
-
-def living_in(session):
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            state, _, _, theirs = path.read_text().rpartition(")")[2].split()[:4]
-            if state not in "ZX" and int(theirs) == session:
-                found.append(int(path.parent.name))
-    return found
 
 
 def report_again(run: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from distcore_core.contracts import Rank
 from distcore_testing.brake import Brake
 from distcore_testing.loops import TinyRun, train_tiny
+from distcore_testing.rank_jobs import until
 
 OPTIONS = {"train_steps": 400, "early_stop": -1, "steps_per_checkpoint": 20}
 PROGRAM = """
@@ -29,13 +30,6 @@ def begun(brake, folder):
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def until(condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def brake(tmp_path):
     return Brake(tmp_path / "brake")
@@ -44,7 +38,7 @@ def brake(tmp_path):
 def test_a_training_is_slow_until_it_is_released_and_ends_with_its_weights(brake, tmp_path):
     brake.apply(after=30)
     with begun(brake, tmp_path / "run") as process:
-        until(lambda: list((tmp_path / "run").glob("step-*")))
+        assert until(lambda: list((tmp_path / "run").glob("step-*")))
         time.sleep(1)  # 400 steps take far less
         assert process.poll() is None
         assert [each.name for each in (tmp_path / "run").glob("step-*")] == ["step-00000020"]
@@ -57,7 +51,7 @@ def test_a_training_is_slow_until_it_is_released_and_ends_with_its_weights(brake
 def test_as_many_as_are_spared_come_to_their_end(brake, tmp_path):
     brake.apply(after=30, spared=1)
     runs = [begun(brake, tmp_path / name) for name in ("first", "second")]
-    until(lambda: any(each.poll() == 0 for each in runs))
+    assert until(lambda: any(each.poll() == 0 for each in runs))
     time.sleep(1)
     assert sum(each.poll() is None for each in runs) == 1
     brake.release()
