@@ -1,5 +1,5 @@
 """What is learnt shape by shape: tables of other shapes, a config for each, and their rows encoded,
-as training, loading and prediction are measured on them.
+as training and prediction are measured on them.
 
     python bench/learnt_shapes.py FOLDER …
 

@@ -181,7 +181,6 @@ class FCStack(nn.Module):
         if dropout > 0:
             before.append(nn.Dropout(dropout))
         self.before = nn.Sequential(*before)
-        self._begins = bool(before)
         common = {"norm": norm, "norm_params": norm_params, "dropout": dropout, **defaults}
         self.layers = nn.ModuleList()
         for layer in [{}] * num_layers if layers is None else layers:
@@ -191,7 +190,7 @@ class FCStack(nn.Module):
         self.output_size: int = input_size
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        if self._begins:
+        if len(self.before):
             hidden = self.before(hidden)
         for layer in self.layers:
             out = layer(hidden)

@@ -245,9 +245,11 @@ def split_batches(
     stretches: of rows, [start, stop) of each; None: every row."""
     layout = layout_of(artifact.features, ("input", "output"))
     names = [*layout.slots, *layout.ragged]
+    if stretches is None:
+        stretches = [(0, reader.rows(split))]
     pieces = [
         (start, min(start + READ_ROWS, stop))
-        for first, stop in stretches or [(0, reader.rows(split))]
+        for first, stop in stretches
         for start in range(first, stop, READ_ROWS)
     ]
     with ThreadPoolExecutor(1, thread_name_prefix="distcore-read") as thread:
