@@ -4,13 +4,16 @@ ever executed."""
 import pickle
 import resource
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distcore.config.yaml_document import from_mapping, parse, read_document
-from distcore.config.yaml_nodes import MAX_ALIASED
+from distcore.config.yaml_nodes import MAX_ALIASED, MAX_DEPTH, PLAIN, Loader, root_of
 from distcore_core.errors import ConfigError
 
 
@@ -260,3 +263,99 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
 def test_a_dict_with_something_that_is_no_plain_value_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a\.b\[1\]: is a object"):
         from_mapping({"a": {"b": [1, object()]}})
+
+
+PIECES = [
+    *(
+        "a",
+        "b1",
+        "x_y",
+        "0.5",
+        "1e-3",
+        "yes",
+        "null",
+        "~",
+        "2020-01-01",
+        "'",
+        '"',
+        "it's",
+        ":",
+        "-",
+    ),
+    *(
+        ": ",
+        "- ",
+        " ",
+        "  ",
+        "\n",
+        "\n  ",
+        "\n- ",
+        "\n  - ",
+        "#",
+        " # c",
+        "---",
+        "...",
+        "<<: ",
+        "$",
+    ),
+    *(
+        "key: v\n",
+        "  key: v\n",
+        "- name: q\n  type: number\n",
+        ": 'q'\n",
+        ': "q"\n',
+        "\t",
+        "{",
+        "&a ",
+        "&b\n",
+        "*a",
+        "*b",
+    ),
+]
+
+
+def nodes_of(node: yaml.Node | None, seen: dict[int, int] | None = None) -> object:
+    """Tags, values and lines; of a node that an alias names again, where it was first."""
+    seen = {} if seen is None else seen
+    if id(node) in seen:
+        return seen[id(node)]
+    seen[id(node)] = len(seen)
+    if node is None or isinstance(node, yaml.ScalarNode):
+        return node and (node.tag, node.value, node.start_mark.line, node.style or None)
+    parts = [each if isinstance(each, tuple) else (each,) for each in node.value]
+    inside = [tuple(nodes_of(one, seen) for one in each) for each in parts]
+    return node.tag, node.start_mark.line, inside
+
+
+def read_by(read: Callable[[str], yaml.Node | None], text: str) -> object:
+    try:
+        return nodes_of(read(text))
+    except yaml.YAMLError as error:
+        return str(error)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+def test_texts_that_libyaml_reads_are_what_pyyaml_makes_of_them(text: str) -> None:
+    expected = read_by(lambda text: Loader(text).get_single_node(), text)
+    assert read_by(lambda text: root_of(text)[1], text) == expected
+
+
+def test_libyaml_reads_keys_and_lists_of_bounded_depth_and_nothing_else() -> None:
+    assert PLAIN.fullmatch(
+        "# of\ninput_features:\n- name: a\n  type: number\n\ntrainer:\n  epochs: 2"
+    )
+    for text in (
+        "a: {b: 1}",
+        "a: [1]",
+        "a: !b 1",
+        "a: |\n  b",
+        "a:\tb",
+        "- - a",
+        "%YAML 1.2",
+        'a: "\\x"',
+    ):
+        assert not PLAIN.fullmatch(text)
+    deep = "\n".join(" " * depth + "a:\n" + " " * depth + "- " for depth in range(29))
+    assert PLAIN.fullmatch(deep)
+    assert not PLAIN.fullmatch(deep + "\n" + " " * 29 + "a:")
+    assert MAX_DEPTH > 2 * 29 + 1

@@ -26,6 +26,7 @@ from distcore_core.config.document import Document
 from distcore_core.errors import ConfigError, DistcoreError, UserError
 
 if TYPE_CHECKING:
+    from distcore.config.resolver import Resolver
     from distcore_core.registry.manager import Plugins
 
 __all__ = [
@@ -85,10 +86,22 @@ def resolve(
     """
     from distcore.config.resolver import Resolver
 
-    resolver = Resolver(config, plugins, defaults or {}, backend)
-    resolved = resolver.config()
+    return _of(resolver := Resolver(config, plugins, defaults or {}, backend), resolver.config())
+
+
+def completed(
+    config: RunConfig, plugins: Plugins, defaults: Mapping[str, str], backend: str
+) -> RunConfig:
+    """A config that was resolved without the backend's defaults, as if it had been resolved with
+    them: a thousand features are not validated again. Raises as `resolve`."""
+    from distcore.config.resolver import Resolver
+
+    return _of(resolver := Resolver(config, plugins, defaults, backend), resolver.completed())
+
+
+def _of(resolver: Resolver, resolved: RunConfig) -> RunConfig:
     if resolver.issues:
-        raise ConfigError(sorted(set(resolver.issues)), config.source)
+        raise ConfigError(sorted(set(resolver.issues)), resolver.given.source)
     return resolved
 
 

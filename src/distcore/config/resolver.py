@@ -77,14 +77,24 @@ class Resolver:
                 cache_format=self._reference(
                     "caches", backend.cache_format, ("backend", "cache_format")
                 ),
-                processor=self._part("processors", "processor"),
-                trainer=self._part("trainers", "trainer"),
-                loader=self._part("loaders", "loader"),
+                **self._parts(),
             ),
             sections={name: self._section(name, values) for name, values in given.sections.items()},
             notes=tuple(self.notes),
             defaults={},
         )
+
+    def completed(self) -> RunConfig:
+        """A config that was resolved, with the parts of the backend that it gives no type."""
+        return replace(self.given, backend=replace(self.given.backend, **self._parts()))
+
+    def _parts(self) -> dict[str, Any]:
+        """The backend's processor, trainer and loader."""
+        return {
+            "processor": self._part("processors", "processor"),
+            "trainer": self._part("trainers", "trainer"),
+            "loader": self._part("loaders", "loader"),
+        }
 
     # -------------------------------------------------------------- one plugin
 

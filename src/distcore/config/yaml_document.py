@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from distcore.config.yaml_nodes import MAX_DEPTH, Loader, Reader, line_of
+from distcore.config.yaml_nodes import MAX_DEPTH, Reader, line_of, root_of
 from distcore_core.config.document import Document, KeyPath, Place, SourceMap
 from distcore_core.errors import ConfigError, ConfigIssue
 
@@ -51,8 +51,7 @@ def read_document(path: str | Path) -> Document:
 def parse(text: str, source: str = "config") -> Document:
     """The document in a YAML or JSON text. Raises ConfigError with the line of what is wrong."""
     try:
-        loader = Loader(_without_tabs(text))
-        root = loader.get_single_node()
+        loader, root = root_of(_without_tabs(text))
         if root is None:
             raise _refuse(
                 source,

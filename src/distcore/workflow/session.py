@@ -190,7 +190,7 @@ def resolved_session(
     nobody is told.
 
     The caller closes the backend."""
-    from distcore.config import load_config, resolve
+    from distcore.config import completed, load_config, resolve
 
     read = load_config(config, backend=backend, random_seed=random_seed)
     plugins = Plugins(block=read.plugins_block)
@@ -200,7 +200,7 @@ def resolved_session(
     try:
         # A section such as `trainer: {num_workers: 4}` names no type: it is the backend's
         # default's.
-        resolved = resolve(resolved, plugins, made.defaults, name)
+        resolved = completed(resolved, plugins, made.defaults, name)
         features = Features.of(resolved.as_json(), plugins)
     except BaseException:
         made.close()

@@ -162,11 +162,9 @@ class Options(BaseModel):
 
     @model_validator(mode="after")
     def _norm_takes_its_params(self) -> Self:
+        given = self.__dict__  # pydantic takes a microsecond to say that a field is not there
         for prefix in ("", "fc_"):
-            norm, params = (
-                getattr(self, f"{prefix}norm", None),
-                getattr(self, f"{prefix}norm_params", None),
-            )
+            norm, params = given.get(f"{prefix}norm"), given.get(f"{prefix}norm_params")
             if norm is not None and params:
                 _check_arguments(f"norm {norm}", params, NORM_ARGUMENTS[norm])
         return self
