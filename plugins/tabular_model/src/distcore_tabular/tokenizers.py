@@ -27,6 +27,7 @@ from distcore_data.encoding.texts import (
     dictionary_encode,
     split,
     split_lists,
+    tally,
     tokens_of,
 )
 
@@ -165,8 +166,7 @@ class Counts(NamedTuple):
 
 def count(tokens: Tokens) -> Counts:
     """Count the tokens of some texts."""
-    times = np.bincount(tokens.places, minlength=len(tokens.words))
-    return _sorted(tokens.words, times.astype(np.int64))
+    return _sorted(tokens.words, tally(tokens.places, len(tokens.words)))
 
 
 def merge(left: Counts, right: Counts) -> Counts:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_data.arrow import from_numpy, strings
-from distcore_data.encoding.texts import Vocabulary, dictionary_encode
+from distcore_data.encoding.texts import Vocabulary, dictionary_encode, tally
 from distcore_tabular.columns import filled, null_mask, plain
 
 COMPACT_AT = 1 << 16
@@ -40,9 +40,8 @@ class Counts:
     def of(cls, values: pa.Array, lowercase: bool = False) -> Counts:
         """Counts of some rows, stripped of white space as Ludwig does, and lowercased if asked."""
         values = as_dictionary(values)
-        found = np.bincount(
-            filled(values.indices, len(values.dictionary)), minlength=len(values.dictionary) + 1
-        )
+        size = len(values.dictionary)
+        found = tally(filled(values.indices, size), size + 1)
         missing = int(found[-1])
         used = found[:-1] > 0
         labels, counts = clean(values.dictionary, lowercase), found[:-1]
@@ -52,7 +51,7 @@ class Counts:
         if empty is not None:
             missing += int(counts[empty].sum())
             labels, counts = labels.drop_null(), counts[~empty]
-        return cls(((labels, counts.astype(np.int64)),) if len(labels) else (), missing)
+        return cls(((labels, counts),) if len(labels) else (), missing)
 
     def merge(self, other: Counts) -> Counts:
         """The counts of both."""
@@ -139,7 +138,7 @@ def _words(labels: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def used_alone(values: pa.DictionaryArray) -> pa.DictionaryArray:
     """The same rows, with those of the dictionary's values that they have."""
     count = len(values.dictionary)
-    used = np.bincount(filled(values.indices, count), minlength=count + 1)[:-1] > 0
+    used = tally(filled(values.indices, count), count + 1)[:-1] > 0
     places = from_numpy(np.cumsum(used, dtype=np.int32) - np.int32(1))
     labels = values.dictionary.take(from_numpy(np.flatnonzero(used)))
     return pa.DictionaryArray.from_arrays(places.take(values.indices), labels)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcore_data.encoding import texts
-from distcore_data.encoding.texts import Vocabulary, dictionary_encode, split, split_lists
+from distcore_data.encoding.texts import Vocabulary, dictionary_encode, split, split_lists, tally
 
 TEXTS = st.one_of(
     st.text(max_size=20),
@@ -130,7 +130,23 @@ def test_tokens_in_either_way(way) -> None:
     assert found.lengths.tolist() == [3, 0, 0, 2]
 
 
+def test_codes_are_counted(way) -> None:
+    codes = np.array([2, 0, 2, 1, 2], np.int32)
+    assert tally(codes, 4).tolist() == [1, 1, 3, 0]
+    assert tally(codes[::2], 4).tolist() == [0, 0, 3, 0]
+    assert tally(codes[:0], 2).tolist() == [0, 0]
+    assert tally(codes, 3).dtype == np.int64
+
+
 # ------------------------------------------------------------------ buffers that lie
+
+
+@needs_compiler
+@pytest.mark.parametrize("code", [-1, 3, 2**31 - 1, -(2**31)])
+def test_codes_beyond_the_counts_are_refused(code: int) -> None:
+    with pytest.raises(ValueError, match="none of those that are counted"):
+        tally(np.array([0, code], np.int32), 3)
+
 
 LIES = {
     "negative": [-1, 2, 4],

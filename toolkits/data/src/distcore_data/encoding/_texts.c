@@ -521,6 +521,30 @@ static PyObject *find(PyObject *module, PyObject *arguments)
     return answer;
 }
 
+static PyObject *tally(PyObject *module, PyObject *arguments)
+{
+    Py_buffer codes, counts;
+    if (!PyArg_ParseTuple(arguments, "y*w*", &codes, &counts))
+        return NULL;
+    const int32_t *each = codes.buf;
+    int64_t *target = counts.buf, room = counts.len / 8, wrong = 0;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t at = 0; at < codes.len / 4; at++) {
+        if ((uint64_t)(int64_t)each[at] < (uint64_t)room)
+            target[each[at]]++;
+        else
+            wrong++;
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&codes);
+    PyBuffer_Release(&counts);
+    if (wrong) {
+        PyErr_SetString(PyExc_ValueError, "a code is none of those that are counted");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef METHODS[] = {
     {"encoded", encoded, METH_VARARGS,
      "encoded(offsets, wide, data, valid, first, count, target): fill the codes; (offsets, bytes) of the distinct texts."},
@@ -528,6 +552,7 @@ static PyMethodDef METHODS[] = {
      "find(vocabulary, offsets, wide, data, valid, first, count, unknown, target): fill the codes."},
     {"split", split, METH_VARARGS,
      "split(offsets, wide, data, first, count, separator): (codes, ends, (offsets, bytes) of the distinct tokens)."},
+    {"tally", tally, METH_VARARGS, "tally(codes, counts): add one to the count of each code."},
     {"vocabulary", vocabulary, METH_VARARGS,
      "vocabulary(offsets, wide, data, first, count): what `find` asks; None if a text is there twice."},
     {NULL, NULL, 0, NULL},

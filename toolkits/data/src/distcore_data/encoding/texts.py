@@ -100,6 +100,19 @@ def tokens_of(values: pa.Array, offsets: np.ndarray) -> Tokens:
     return Tokens(encoded.dictionary, to_numpy(encoded.indices), offsets.astype(np.int64))
 
 
+def tally(codes: np.ndarray, size: int) -> np.ndarray:
+    """How often each code occurs, int64 [size].
+
+    Args:
+        codes: int32 [n], from 0 to size - 1.
+    """
+    if compiled is None:
+        return np.bincount(codes, minlength=size).astype(np.int64)
+    counts = np.zeros(size, np.int64)
+    compiled.tally(np.ascontiguousarray(codes, np.int32), counts)
+    return counts
+
+
 class Vocabulary:
     """Labels that are asked for again and again in the order of their codes: Arrow's `index_in`
     makes a hash table of all of them at every call.

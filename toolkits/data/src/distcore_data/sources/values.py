@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from distcore_core.errors import DataError
 from distcore_data.arrow import flags, from_numpy, strings, to_numpy
-from distcore_data.encoding.texts import dictionary_encode
+from distcore_data.encoding.texts import dictionary_encode, tally
 from distcore_data.sources.times import time_text, timestamp_text
 
 Raw = Literal["number", "category", "string"]
@@ -181,7 +181,7 @@ def _categories(
     if kept.null_count or len(pc.unique(kept)) < len(kept):
         return dictionary_encode(kept.take(indices))
     plain = to_numpy(indices.drop_null())
-    used = np.bincount(plain, minlength=len(kept)) > 0
+    used = tally(plain, len(kept)) > 0
     if used.all():
         return pa.DictionaryArray.from_arrays(indices, kept)
     places = from_numpy(np.cumsum(used, dtype=np.int32) - np.int32(1))
