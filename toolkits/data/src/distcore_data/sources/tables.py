@@ -26,7 +26,8 @@ def require_columns(shown: str, names: Sequence[str], wanted: Iterable[str]) -> 
             f"{shown}: column {twice[0]!r} occurs more than once. Give every column a name of its "
             "own."
         )
-    missing = [name for name in wanted if name not in set(names)]
+    there = set(names)
+    missing = [name for name in wanted if name not in there]
     if not missing:
         return
     hints = []
