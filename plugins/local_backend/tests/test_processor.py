@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcore_core.contracts import Processor, ShardPlan
+from distcore_data.threads import run_all, spread
 from distcore_local.options import ProcessorOptions
-from distcore_local.processor import LocalProcessor, _Merged, run_all
+from distcore_local.processor import LocalProcessor, _Merged
 
 
 class Rows:
@@ -183,6 +184,29 @@ def test_run_all_keeps_the_order_and_uses_the_threads():
     assert run_all(double, range(50), 2) == list(range(0, 100, 2))
     assert len(seen) == 2
     assert run_all(double, [], 3) == []
+
+
+def test_threads_that_few_plans_leave_idle_share_the_work_of_a_shard():
+    both = threading.Barrier(2, timeout=600)
+
+    def write(plan, blocks):
+        def column(number):
+            if len(plans) == 1:
+                both.wait()  # passes only when two threads are here
+            return threading.get_ident()
+
+        return threading.get_ident(), spread(column, range(2))
+
+    made = processor(threads=2)
+    made.scan(Rows([5, 5]))
+    made.fold(lambda block: 0, lambda left, right: left)
+    plans = [ShardPlan(index=0, start=0, stop=10)]
+    [(_, columns)] = made.write_shards(plans, write)
+    assert len(set(columns)) == 2
+    plans = [ShardPlan(index=0, start=0, stop=5), ShardPlan(index=1, start=5, stop=10)]
+    for own, columns in made.write_shards(plans, write):
+        assert columns == [own, own]
+    made.close()
 
 
 def test_an_interrupt_waits_for_what_is_under_way_and_begins_nothing_more():

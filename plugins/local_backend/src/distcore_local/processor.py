@@ -15,7 +15,6 @@ import tempfile
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +23,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_data.sources.tiles import tiles_of
-from distcore_data.threads import processors
+from distcore_data.threads import processors, run_all, sharing
 from distcore_local.options import ProcessorOptions
 
 T = TypeVar("T")
@@ -87,10 +86,13 @@ class LocalProcessor:
     def write_shards(
         self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]
     ) -> list[R]:
-        """Call write(plan, slices) for each plan; the slices are views of mapped files."""
+        """Call write(plan, slices) for each plan; the slices are views of mapped files. Threads
+        that few plans leave idle work on columns."""
+        share = self.threads // max(1, len(plans))
 
         def one(plan: ShardPlan) -> R:
-            result = write(plan, self._slices(plan))
+            with sharing(share):
+                result = write(plan, self._slices(plan))
             # a shard's buffers are larger than what the next step keeps
             pa.default_memory_pool().release_unused()
             return result
@@ -159,37 +161,3 @@ class _Merged:
         if not self._waiting:
             raise ValueError("nothing was folded: the source has no partitions")
         return self._waiting[0]
-
-
-def run_all(function: Callable[[Any], R], items: Sequence[Any], threads: int) -> list[R]:
-    """[function(item) for item in items], by threads that take the items in order.
-
-    After an error no further item is begun, and the error of the first item in order that failed is
-    raised; on any other end (ctrl-C) what is under way is waited for, so that nothing runs on."""
-    results: list[Any] = [None] * len(items)
-    errors: dict[int, BaseException] = {}
-    numbers = iter(range(len(items)))
-    lock, stop = threading.Lock(), threading.Event()
-
-    def work() -> None:
-        while not stop.is_set():
-            with lock:
-                number = next(numbers, None)
-            if number is None:
-                return
-            try:
-                results[number] = function(items[number])
-            except BaseException as error:  # noqa: BLE001 handed to the caller's thread
-                errors[number] = error
-                stop.set()
-
-    with ThreadPoolExecutor(
-        max(1, min(threads, len(items))), thread_name_prefix="distcore-rows"
-    ) as pool:
-        try:
-            wait([pool.submit(work) for _ in range(max(1, min(threads, len(items))))])
-        finally:
-            stop.set()
-    if errors:
-        raise errors[min(errors)]
-    return results

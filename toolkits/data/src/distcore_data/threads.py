@@ -1,9 +1,16 @@
-"""How many processors there are, and how torch's threads wait for one another if others use them
-too."""
+"""How many processors there are, work that threads share, and how torch's threads wait for one
+another if others use them too."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+R = TypeVar("R")
 
 SPINS = 1000
 """Turns of the loop in which an idle thread of OpenMP (GNU's, which torch brings) waits before it
@@ -22,3 +29,60 @@ def patient_threads() -> None:
     stays."""
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ):
         os.environ["GOMP_SPINCOUNT"] = str(SPINS)
+
+
+def run_all(function: Callable[[Any], R], items: Sequence[Any], threads: int) -> list[R]:
+    """[function(item) for item in items], by threads that take the items in order.
+
+    After an error no further item is begun, and the error of the first item in order that failed is
+    raised; on any other end (ctrl-C) what is under way is waited for, so that nothing runs on.
+    """
+    threads = max(1, min(threads, len(items)))
+    results: list[Any] = [None] * len(items)
+    errors: dict[int, BaseException] = {}
+    numbers = iter(range(len(items)))
+    lock, stop = threading.Lock(), threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            try:
+                results[number] = function(items[number])
+            except BaseException as error:  # noqa: BLE001 handed to the caller's thread
+                errors[number] = error
+                stop.set()
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="distcore-rows") as pool:
+        try:
+            wait([pool.submit(work) for _ in range(threads)])
+        finally:
+            stop.set()
+    if errors:
+        raise errors[min(errors)]
+    return results
+
+
+@contextmanager
+def sharing(threads: int) -> Iterator[None]:
+    """What this thread gives to `spread` in the block is done by so many threads."""
+    before = getattr(_shared, "threads", 1)
+    _shared.threads = threads
+    try:
+        yield
+    finally:
+        _shared.threads = before
+
+
+def spread(function: Callable[[Any], R], items: Sequence[Any]) -> list[R]:
+    """[function(item) for item in items], by as many threads as `sharing` said; by this one alone
+    if it said nothing. Raises the error of the first item in order that failed."""
+    threads = getattr(_shared, "threads", 1)
+    if threads < 2 or len(items) < 2:
+        return [function(item) for item in items]
+    return run_all(function, items, threads)
+
+
+_shared = threading.local()

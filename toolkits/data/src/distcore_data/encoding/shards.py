@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from distcore_data.encoding.missing import (
     strategy,
 )
 from distcore_data.encoding.splitter import Rows, Splitter
+from distcore_data.threads import spread
 
 if TYPE_CHECKING:
     from distcore_core.progress import Progress
@@ -267,20 +269,22 @@ class ShardWriter:
         # slice of it.
         places = [np.flatnonzero(splits == code).astype(np.int32) for code in range(len(SPLITS))]
         order = from_numpy(np.concatenate(places))
-        columns = {}
-        for each in self.recipe.features:
-            name = each.feature.name
-            column = joined(shard.encoded(each, self.metadata[name], self.around[plan.index]))
-            columns[name] = pc.take(column, order, boundscheck=False)
-        table = pa.table(columns)
+
+        def encode(each: Bound) -> pa.Array:
+            metadata = self.metadata[each.feature.name]
+            column = joined(shard.encoded(each, metadata, self.around[plan.index]))
+            return pc.take(column, order, boundscheck=False)
+
+        def write(split: Split) -> FileEntry | None:
+            rows = table.slice(starts[split], counts[split])
+            return self.builder.write_shard(split, plan.index, rows)
+
+        features = self.recipe.features
+        names = [each.feature.name for each in features]
+        table = pa.table(spread(encode, features), names=names)
         counts = {split: len(rows) for split, rows in zip(SPLITS, places, strict=True)}
-        start = 0
-        for split, count in counts.items():
-            if count:
-                entries.append(
-                    self.builder.write_shard(split, plan.index, table.slice(start, count))
-                )
-            start += count
+        starts = dict(zip(SPLITS, accumulate(counts.values(), initial=0), strict=False))
+        entries += spread(write, [split for split in SPLITS if counts[split]])
         self.ticks.add(shard.size)
         return entries, counts
 
