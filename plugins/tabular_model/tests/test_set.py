@@ -15,7 +15,7 @@ from distcore_core.contracts import Column
 from distcore_core.errors import ConfigError, DataError
 from distcore_tabular import options_text
 from distcore_tabular.options_text import SetInput
-from distcore_tabular.set import SetFeature
+from distcore_tabular.set import SetFeature, distinct
 from distcore_torch.batch import Ragged
 
 
@@ -122,6 +122,19 @@ def test_a_thousand_rows_agree_with_python():
     place = {word: code for code, word in enumerate(metadata["idx2str"])}
     expected = [sorted({place[word] for word in row.split()}) for row in rows]
     assert made.encode(sets(*rows), metadata).to_pylist() == expected
+
+
+@pytest.mark.parametrize("size", [9, (1 << 31) // 5 - 1, (1 << 31) // 5 + 1, (1 << 31) - 1])
+def test_members_of_vocabularies_of_any_size_are_sorted_and_distinct(size):
+    """Row and code together just fit into 32 bits, or do not."""
+    rows = [[size - 1, 3, size - 1], [], [0, 0], [8, 0, size - 1], [size - 1]]
+    codes = np.array([code for row in rows for code in row], np.int32)
+    members, counts = distinct(codes, np.array([len(row) for row in rows]), size)
+    assert members.dtype == np.int32
+    assert members.tolist() == [code for row in rows for code in sorted(set(row))]
+    assert counts.tolist() == [len(set(row)) for row in rows]
+    none = distinct(np.zeros(0, np.int32), np.zeros(2, np.int64), size)
+    assert [len(none[0]), *none[1]] == [0, 0, 0]
 
 
 def test_the_data_half_of_texts_and_sets_imports_no_torch():

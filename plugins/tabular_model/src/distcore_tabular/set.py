@@ -7,8 +7,6 @@ vector by its code; here every member counts once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -16,9 +14,6 @@ from distcore_core.contracts import JSON
 from distcore_tabular import tokenizers
 from distcore_tabular.options_text import UNKNOWN
 from distcore_tabular.text import EncoderNetwork, TextState, TokenizedFeature, lists
-
-if TYPE_CHECKING:
-    pass
 
 UNKNOWN_CODE = 0
 
@@ -47,11 +42,28 @@ class SetFeature(TokenizedFeature):
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
         """Some sets as List<int32>: sorted distinct codes."""
         codes, lengths = self.codes(values, metadata, UNKNOWN_CODE)
-        size = len(metadata["idx2str"])
-        members = np.unique(np.repeat(np.arange(len(lengths)), lengths) * size + codes)
-        return lists(
-            (members % size).astype(np.int32), np.bincount(members // size, minlength=len(lengths))
-        )
+        return lists(*distinct(codes, lengths, len(metadata["idx2str"])))
 
     def network(self) -> EncoderNetwork:
         return EncoderNetwork(self)
+
+
+def distinct(codes: np.ndarray, lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """(the sorted distinct codes of each of n rows, one row behind another, int32; how many each
+    has, int64 [n]).
+
+    Args:
+        codes: Of all rows, int32, each below `size`.
+        lengths: Codes of each row, int64 [n].
+    """
+    # Row and code in one number: sorting takes a tenth of what np.unique's hash table does, and
+    # numbers of half the width half of that.
+    wide = np.int32 if len(lengths) * size <= np.iinfo(np.int32).max else np.int64
+    keys = np.repeat(np.arange(len(lengths), dtype=wide) * wide(size), lengths) + codes
+    keys.sort()
+    first = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    keys = keys[first]
+    rows = keys // wide(size)
+    members = keys - rows * wide(size)
+    return members.astype(np.int32, copy=False), np.bincount(rows, minlength=len(lengths))
