@@ -58,12 +58,12 @@ def distinct(codes: np.ndarray, lengths: np.ndarray, size: int) -> tuple[np.ndar
     """
     # Row and code in one number: sorting takes a tenth of what np.unique's hash table does, and
     # numbers of half the width half of that.
-    wide = np.int32 if len(lengths) * size <= np.iinfo(np.int32).max else np.int64
-    keys = np.repeat(np.arange(len(lengths), dtype=wide) * wide(size), lengths) + codes
+    wide = "i4" if len(lengths) * size <= np.iinfo(np.int32).max else "i8"
+    keys = np.repeat(np.arange(len(lengths), dtype=wide) * size, lengths) + codes
     keys.sort()
     first = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     keys = keys[first]
-    rows = keys // wide(size)
-    members = keys - rows * wide(size)
+    rows = keys // size
+    members = keys - rows * size
     return members.astype(np.int32, copy=False), np.bincount(rows, minlength=len(lengths))
