@@ -1,6 +1,7 @@
 """Experiments from end to end: what lies in the folder, what the flags and the Python calls
 give, and who listens."""
 
+import errno
 import json
 import re
 import shutil
@@ -116,6 +117,21 @@ SKIPS = {
     "skip_save_report": {"report.html", "summary.json"},
     "skip_save_log": set(),
 }
+
+
+def test_a_folder_that_was_made_and_cannot_be_opened_is_an_error_and_not_another_name(
+    place, monkeypatch, capsys
+):
+    """As under a mask that takes the right to read: every other name would go as this one."""
+
+    def refused(folder, unknown):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("distcore.workflow.folders.folder_if_free", refused)
+    assert main(place.words("experiment")) == 2
+    told = capsys.readouterr().err
+    assert re.search(r"cannot be written to .*experiment_run: Permission denied\. Give", told), told
+    assert not (place.folder / "results").exists()
 
 
 @pytest.mark.parametrize("skip", SKIPS)
@@ -376,6 +392,7 @@ def test_a_password_in_the_url_of_the_data_is_said_nowhere(place):
 # ------------------------------------------------------------------ who listens
 
 LISTENER = """
+import errno
 import json
 from pathlib import Path
 from distcore_core.hooks import hookimpl

@@ -168,8 +168,12 @@ def _claimed(folder: Path, stack: ExitStack) -> bool:
         try:
             if not held.enter_context(folder_if_free(folder, unknown=made)):
                 return False
-        except OSError:  # somebody else's, or gone
-            return False
+        except OSError:
+            if made and folder.exists():  # the next name would not go better
+                with suppress(OSError):
+                    folder.rmdir()
+                raise
+            return False  # somebody else's, or gone
         if not _holds_nothing(folder):  # it was used, and left, before it was held
             return False
         for each in folder.iterdir():
