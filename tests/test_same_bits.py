@@ -26,7 +26,7 @@ pytestmark = pytest.mark.system
 
 CONFIG = """\
 input_features:
-  - {name: age, type: number, preprocessing: {missing_value_strategy: fill_with_mean, normalization: zscore}}
+  - {name: age, type: number, preprocessing: {missing_value_strategy: fill_with_mean, normalization: zscore}, encoder: {type: ple, num_bins: 8, output_size: 4}}
   - {name: price, type: number, preprocessing: {missing_value_strategy: bfill, normalization: iq}}
   - {name: member, type: binary}
   - {name: city, type: category, preprocessing: {missing_value_strategy: fill_with_mode}}

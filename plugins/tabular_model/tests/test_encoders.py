@@ -2,8 +2,11 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distcore_core.errors import UserError
 from distcore_tabular import encoders
@@ -52,6 +55,62 @@ def test_dense_is_a_stack_over_the_value():
     encoder = encoders.dense(1, options(STACK, fc_layers=[{"output_size": 3}, {"output_size": 2}]))
     assert encoder(torch.randn(4)).shape == (4, 2)
     assert encoder.output_size == 2
+
+
+def places(edges, values):
+    """What the layer of ple is given, [B, bins + 1]."""
+    encoder = encoders.Ple(np.array(edges, np.float32), options(STACK))
+    seen = []
+    encoder.fc_stack.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    assert encoder(torch.tensor(values)).shape == (len(values), 8)
+    return seen[0].tolist()
+
+
+def test_ple_is_the_place_in_each_bin_and_the_value():
+    assert places([0, 1, 3], [-2.0, 0.0, 0.5, 2.0, 3.0, 4.0]) == [
+        [0.0, 0.0, -2.0],
+        [0.0, 0.0, 0.0],
+        [0.5, 0.0, 0.5],
+        [1.0, 0.5, 2.0],
+        [1.0, 1.0, 3.0],
+        [1.0, 1.0, 4.0],
+    ]
+
+
+@pytest.mark.parametrize("only", [0.0, -3e8])
+def test_ple_of_a_constant_column_has_one_bin(only):
+    assert places([only], [only, only - 64, only + 64]) == [
+        [0.0, only],
+        [0.0, only - 64],
+        [1.0, only + 64],
+    ]
+
+
+@given(
+    st.lists(st.floats(-(2.0**120), 2.0**120, width=32), min_size=1, max_size=20, unique=True),
+    st.lists(st.floats(-(2.0**120), 2.0**120, width=32), min_size=1, max_size=20),
+)
+def test_places_are_shares_that_grow_with_the_value(edges, values):
+    found = torch.tensor(places(sorted(edges), sorted(values)))[:, :-1]
+    assert ((found >= 0) & (found <= 1)).all()
+    assert (found.diff(dim=0) >= 0).all()
+
+
+def test_ple_has_layers_as_dense_and_its_edges_are_no_weights():
+    edges = np.array([0.0, 1.0, 2.0], np.float32)
+    encoder = encoders.Ple(
+        edges, options(STACK, fc_layers=[{"output_size": 4}, {"output_size": 2}])
+    )
+    assert encoder.output_size == 2
+    assert {name: tuple(each.shape) for name, each in encoder.state_dict().items()} == {
+        "fc_stack.layers.0.linear.weight": (4, 3),
+        "fc_stack.layers.0.linear.bias": (4,),
+        "fc_stack.layers.1.linear.weight": (2, 4),
+        "fc_stack.layers.1.linear.bias": (2,),
+    }
+    assert list(encoder.buffers()) == []
+    moved = encoder.to("meta")
+    assert (moved.low.device.type, moved.width.device.type) == ("meta", "meta")
 
 
 def test_category_embedding_looks_up_rows_and_is_never_wider_than_its_vocabulary():

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distcore_core.errors import DataError
-from distcore_tabular.number import NumberFeature
+from distcore_tabular.number import NumberFeature, edges
 from distcore_tabular.options import NumberInputOptions, NumberOutputOptions
 from distcore_testing.features import FeatureSuite
 
@@ -56,6 +56,11 @@ class TestNumberIsAFeature(FeatureSuite):
         return pa.array(random.normal(3.0, 2.0, 400), mask=random.random(400) < 0.1)
 
 
+class TestQuantilesAreAFeature(TestNumberIsAFeature):
+    roles = ("input",)
+    options: ClassVar[dict[str, Any]] = {"encoder": {"type": "ple", "num_bins": 7}}
+
+
 class TestQuartilesAreAFeature(TestNumberIsAFeature):
     options: ClassVar[dict[str, Any]] = {
         "preprocessing": {"normalization": "iq", "missing_value_strategy": "fill_with_mode"}
@@ -72,7 +77,9 @@ class TestQuartilesAreAFeature(TestNumberIsAFeature):
 def test_metadata_is_the_same_for_any_partition_and_order(
     values, cuts, random, normalization
 ) -> None:
-    made = feature(normalization=normalization, missing_value_strategy="fill_with_mode")
+    made = feature(
+        normalization=normalization, missing_value_strategy="fill_with_mode", quantiles=5
+    )
     array = pa.array(values, pa.float64())
     edges = [0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]
     parts = [made.partial(array[a:b]) for a, b in pairwise(edges)]
@@ -164,6 +171,51 @@ def test_quartiles_are_numpys(values) -> None:
         metadata["q2"],
         metadata["q3"] - metadata["q1"],
     )
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=50), st.integers(1, 70))
+@settings(max_examples=60, deadline=None)
+def test_quantiles_are_numpys_each_once(values, parts) -> None:
+    found = fitted(feature(quantiles=parts), values)["quantiles"]
+    expected = np.quantile(np.array(values), np.linspace(0, 1, parts + 1))
+    assert found == sorted(set(found))
+    assert (found[0], found[-1]) == (min(values), max(values))
+    for value in expected:
+        assert np.abs(np.array(found) - value).min() <= 1e-9
+    for value in found:
+        assert np.abs(expected - value).min() <= 1e-9
+
+
+def test_quantiles_are_of_the_column_as_it_is_filled() -> None:
+    values = [None, None, None, 1.0, 2.0]
+    assert fitted(feature(quantiles=2), values)["quantiles"] == [0.0, 2.0]
+    assert fitted(feature(quantiles=2, missing_value_strategy="drop_row"), values)["quantiles"] == [
+        1.0,
+        1.5,
+        2.0,
+    ]
+    assert "quantiles" not in fitted(feature(), values)
+
+
+@pytest.mark.parametrize("normalization", ["zscore", "minmax", "iq", "log1p", None])
+@pytest.mark.parametrize("outlier", [None, "fill_with_mean"])
+def test_edges_are_the_codes_of_the_quantiles(normalization, outlier) -> None:
+    values = [*np.linspace(0.0, 5.0, 41), 90.0]
+    made = feature(normalization=normalization, outlier_strategy=outlier, quantiles=4)
+    metadata = fitted(made, values)
+    found = edges(metadata)
+    assert found.dtype == np.float32
+    assert (np.diff(found) > 0).all()
+    inside = metadata["quantiles"][:-1]  # the last is an outlier
+    assert found[:-1].tolist() == encoded(made, inside, metadata)
+    if outlier is None:
+        assert found[-1:].tolist() == encoded(made, [90.0], metadata)
+
+
+def test_quantiles_that_float32_cannot_tell_apart_are_one_edge() -> None:
+    metadata = fitted(feature(quantiles=64, normalization=None), [1e9, 1e9 + 1, 1e9 + 2, 2e9])
+    assert edges(metadata).tolist() == np.unique(np.array(metadata["quantiles"], "f4")).tolist()
+    assert len(edges(metadata)) < len(metadata["quantiles"])
 
 
 def test_minmax_and_log1p_and_none() -> None:

@@ -89,6 +89,21 @@ def test_a_type_alone_and_a_mapping_without_a_type() -> None:
     assert options("category", "input", {"encoder": None}).encoder.type == "dense"
 
 
+def test_ple_asks_the_statistics_for_its_bins() -> None:
+    assert options("number", "input").preprocessing.quantiles is None
+    ple = options("number", "input", {"encoder": "ple"})
+    assert (ple.encoder.num_bins, ple.encoder.output_size, ple.encoder.activation) == (
+        64,
+        256,
+        None,
+    )
+    assert ple.preprocessing.quantiles == 64
+    asked = {"encoder": {"type": "ple", "num_bins": 8}, "preprocessing": {"quantiles": 5}}
+    assert options("number", "input", asked).preprocessing.quantiles == 8
+    asked["encoder"] = {"type": "dense"}
+    assert options("number", "input", asked).preprocessing.quantiles == 5
+
+
 def test_older_spellings() -> None:
     made = options(
         "number",
@@ -129,8 +144,8 @@ def test_older_spellings() -> None:
         (
             "number",
             "input",
-            {"encoder": {"type": "ple"}},
-            "f.encoder: type 'ple' is known in Ludwig, but not carried out",
+            {"encoder": {"type": "periodic"}},
+            "f.encoder: type 'periodic' is known in Ludwig, but not carried out",
         ),
         (
             "number",

@@ -44,6 +44,10 @@ def _encoder(feature: str, name: str, options: Any, metadata: Mapping[str, Any])
         return dated[name](dict(metadata), options)
     if name == "passthrough":
         return encoders.passthrough(1)
+    if name == "ple":
+        from distcore_tabular.number import edges
+
+        return encoders.Ple(edges(dict(metadata)), options)
     if feature != "category":
         return encoders.dense(1, options)
     if name != "dense":

@@ -7,8 +7,10 @@ Each is a module with `.output_size` that takes the batch's value: [B] (or [B, w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -59,6 +61,38 @@ class Dense(nn.Module):
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         return self.fc_stack(value.float().reshape(-1, self.input_size))
+
+
+class Ple(nn.Module):
+    """Piecewise linear encoding (Gorishniy et al., 2022), then fully connected layers: [B] → [B,
+    output_size].
+
+    A value is one number for each bin: 0 below it, 1 above it, and within it the share of it that
+    lies below the value; and the value itself beside them. So a layer over it is a broken line,
+    bent wherever the training rows are dense, and straight beyond the outer edges.
+
+    edges: of the bins, ascending, float32 [bins + 1]; a single one, of a constant column, has a bin
+        of width 1 above it.
+    options: as of `dense`."""
+
+    def __init__(self, edges: np.ndarray, options: Any) -> None:
+        super().__init__()
+        edge = torch.from_numpy(edges)
+        # No buffers: they are no state, and DDP would broadcast them in every step.
+        self.low = edge[:-1] if len(edge) > 1 else edge
+        self.width = edge.diff() if len(edge) > 1 else torch.ones(1)
+        self.fc_stack = fc_stack(len(self.low) + 1, options, options.num_layers)
+        self.output_size = self.fc_stack.output_size
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Ple:
+        super()._apply(fn, recurse)
+        self.low, self.width = fn(self.low), fn(self.width)
+        return self
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        column = value.float().reshape(-1, 1)
+        place = ((column - self.low) / self.width).clamp(0.0, 1.0)
+        return self.fc_stack(torch.cat([place, column], 1))
 
 
 class CategoryEmbed(nn.Module):

@@ -37,8 +37,8 @@ class NumberFeature(TabularFeature):
     """The data half. Metadata: normalization, shift and scale (a value x is encoded as (x - shift)
     / scale, or as log1p(x)), fill (what a missing value becomes, in original units), and what was
     found: count, missing, mean, std (n - 1), min, max, and q1, q2, q3 if they were needed; with an
-    outlier_strategy also outlier: {low, high, fill}; of an output also standard: {mean, std} of its
-    codes.
+    outlier_strategy also outlier: {low, high, fill}; if quantiles were asked for also those, each
+    value once; of an output also standard: {mean, std} of its codes.
 
     As in Ludwig, statistics are of the column as it is after filling with a constant, the mean or
     the mode; values that come from neighbours (bfill, ffill) are not counted twice.
@@ -51,7 +51,11 @@ class NumberFeature(TabularFeature):
         super().__init__(name, role, options)
         strategies = (self.missing, options.preprocessing.outlier_strategy)
         self._logs = role == "output" and options.preprocessing.normalization == "log1p"
-        self._ranks = options.preprocessing.normalization == "iq" or "fill_with_mode" in strategies
+        self._ranks = (
+            options.preprocessing.normalization == "iq"
+            or options.preprocessing.quantiles is not None
+            or "fill_with_mode" in strategies
+        )
 
     def partial(self, values: pa.Array) -> NumberStatistics:
         """Statistics of some rows. Raises DataError for an infinity."""
@@ -91,6 +95,8 @@ class NumberFeature(TabularFeature):
             reach = options.outlier_threshold * (metadata["std"] or 1.0)
             outlier = fill_of(options.outlier_strategy, options.fill_value, state)
             metadata["outlier"] = {"low": mean - reach, "high": mean + reach, "fill": outlier}
+        if options.quantiles is not None:
+            metadata["quantiles"] = sorted(set(filled.quantiles(options.quantiles)))
         return metadata
 
     def column(self, metadata: JSON) -> Column:
@@ -167,6 +173,14 @@ def _normalise(values: np.ndarray, metadata: JSON, work: np.ndarray, out: np.nda
         np.subtract(values, metadata["shift"], out=work)
         np.divide(work, metadata["scale"], out=work)
         out[:] = work
+
+
+def edges(metadata: JSON) -> np.ndarray:
+    """The quantiles as they are encoded, each code once, in ascending order: float32 [k]."""
+    values = np.array(metadata["quantiles"])
+    codes = np.empty(len(values), np.float32)
+    _normalise(values, {**metadata, "outlier": None}, np.empty(len(values)), codes)
+    return np.unique(codes)
 
 
 class NumberNetwork(MemberNetwork):

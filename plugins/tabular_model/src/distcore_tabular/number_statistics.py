@@ -1,10 +1,10 @@
 """Statistics of a number column that merge to the same bits in any order: exact moments, extremes
 and quantiles.
 
-Moments are a few integers whatever the number of rows. Quartiles and the mode need the distinct
-values with their counts, 16 bytes each; they are kept if normalization is iq or a strategy is
-fill_with_mode, and nowhere else. So memory does not grow with the rows, but for those, where it
-grows with the distinct values.
+Moments are a few integers whatever the number of rows. Quantiles and the mode need the distinct
+values with their counts, 16 bytes each; they are kept if normalization is iq, a strategy is
+fill_with_mode or quantiles are asked for (as encoder ple does), and nowhere else. So memory does
+not grow with the rows, but for those, where it grows with the distinct values.
 """
 
 from __future__ import annotations
@@ -131,18 +131,22 @@ class NumberStatistics:
         values, counts = self.distinct
         return float(values[np.argmax(counts)])
 
-    def quantile(self, share: Fraction) -> float:
-        """Interpolated between neighbours, as numpy.percentile does by default."""
+    def quantiles(self, parts: int) -> list[float]:
+        """The parts + 1 edges of so many parts of equally many values, from the smallest value to
+        the largest; interpolated between neighbours, as numpy.percentile does by default."""
         assert self.distinct is not None
         values, counts = self.distinct
-        place = share * (self.moments.count - 1)
-        below = math.floor(place)
         ends = np.cumsum(counts)
-        low, high = (
-            float(values[np.searchsorted(ends, min(at, ends[-1] - 1), "right")])
-            for at in (below, below + 1)
-        )
-        return low + (high - low) * float(place - below)
+        found = []
+        for part in range(parts + 1):
+            place = Fraction(part, parts) * (self.moments.count - 1)
+            below = math.floor(place)
+            low, high = (
+                float(values[np.searchsorted(ends, min(at, ends[-1] - 1), "right")])
+                for at in (below, below + 1)
+            )
+            found.append(low + (high - low) * float(place - below))
+        return found
 
 
 def fill_of(strategy: str, constant: float, state: NumberStatistics) -> float | None:
@@ -178,7 +182,7 @@ def scaling(
     elif normalization == "minmax":
         shift, scale = metadata["min"], (metadata["max"] - metadata["min"]) or 1.0
     elif normalization == "iq":
-        q1, q2, q3 = (filled.quantile(Fraction(quarter, 4)) for quarter in (1, 2, 3))
+        _, q1, q2, q3, _ = filled.quantiles(4)
         shift, scale, quartiles = q2, q3 - q1, {"q1": q1, "q2": q2, "q3": q3}
         if scale == 0.0:
             raise DataError(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from distcore_tabular.options_network import COMPUTED, Options, refuse
 from distcore_tabular.options_parts import (
+    MOST_BINS,
     BinaryEncoder,
     BinaryLoss,
     BinaryLossOptions,
@@ -27,6 +28,7 @@ from distcore_tabular.options_parts import (
     NumberLoss,
     NumberLossOptions,
     PassthroughOptions,
+    PleOptions,
     Regressor,
     RegressorOptions,
     only,
@@ -105,6 +107,13 @@ class NumberPreprocessing(Options):
         3.0, ge=0, description="Standard deviations from the mean that are far."
     )
     computed_outlier_fill_value: Any = Field(0.0, description=COMPUTED)
+    quantiles: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_BINS,
+        description="So many bins of equally many rows, whose edges the metadata list. With the "
+        "encoder ple its `num_bins`, whatever is given; null: none.",
+    )
 
 
 class NumberOutputPreprocessing(NumberPreprocessing):
@@ -246,6 +255,15 @@ class NumberInputOptions(InputOptions):
 
     preprocessing: NumberPreprocessing = NumberPreprocessing.model_validate({})
     encoder: NumberEncoder = PassthroughOptions.model_validate({})
+
+    @model_validator(mode="after")
+    def _quantiles_of_the_encoder(self) -> NumberInputOptions:
+        """What ple asks of the statistics becomes an option of the preprocessing, by which caches
+        go."""
+        if not isinstance(self.encoder, PleOptions):
+            return self
+        asked = self.preprocessing.model_copy(update={"quantiles": self.encoder.num_bins})
+        return self.model_copy(update={"preprocessing": asked})
 
 
 class NumberOutputOptions(OutputOptions):

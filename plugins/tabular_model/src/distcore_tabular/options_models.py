@@ -69,7 +69,7 @@ def _output(decoders: Table, losses: Table) -> tuple[Section, ...]:
 
 SECTIONS: Mapping[tuple[str, str], tuple[Section, ...]] = {
     ("tabular", ""): (Section("combiner", COMBINER, COMBINERS, Options),),
-    ("number", "input"): _encoder(DENSE),
+    ("number", "input"): _encoder({**DENSE, "ple": parts.PleOptions}),
     ("binary", "input"): _encoder(DENSE),
     ("category", "input"): _encoder(CATEGORY_ENCODERS),
     ("text", "input"): _encoder(TEXT_ENCODERS),

@@ -80,6 +80,9 @@ def _all_weights(values: Any) -> Any:
 
 Finite = Annotated[float, AfterValidator(_finite)]
 Weight = Annotated[float, Field(ge=0), AfterValidator(_finite)]
+MOST_BINS = 4096
+"""Of the encoder `ple`: its quantiles are listed in a model's metadata."""
+
 # ------------------------------------------------------------------ encoders
 
 
@@ -104,6 +107,28 @@ class DenseOptions(EncoderOptions, FCStackOptions):
     type: Literal["dense"] = "dense"
     num_layers: int = Field(
         1, ge=1, description="Fully connected layers, if `fc_layers` is not given."
+    )
+    input_size: Any = Field(None, description=COMPUTED)
+
+
+class PleOptions(EncoderOptions, FCStackOptions):
+    """`encoder: {type: ple}` of a number: its place among the quantiles of the training rows
+    (piecewise linear encoding; Gorishniy et al., 2022) and the value itself, through fully
+    connected layers. Preprocessing keeps a column's distinct values for it, 16 bytes each."""
+
+    type: Literal["ple"] = "ple"
+    num_bins: int = Field(
+        64,
+        ge=1,
+        le=MOST_BINS,
+        description="So many bins of equally many training rows. A column of few values has a "
+        "bin between each two of them.",
+    )
+    num_layers: int = Field(
+        1, ge=1, description="Fully connected layers, if `fc_layers` is not given."
+    )
+    activation: Activation = Field(
+        None, description="Activation of each layer; null: none, as in Ludwig."
     )
     input_size: Any = Field(None, description=COMPUTED)
 
@@ -155,9 +180,9 @@ class OneHotOptions(EncoderOptions):
 
 
 NumberEncoder = Annotated[
-    PassthroughOptions | DenseOptions,
+    PassthroughOptions | DenseOptions | PleOptions,
     Discriminator("type"),
-    by_type("passthrough", ("passthrough", "dense"), ("ple", "periodic", "bins")),
+    by_type("passthrough", ("passthrough", "dense", "ple"), ("periodic", "bins")),
 ]
 BinaryEncoder = Annotated[
     PassthroughOptions | DenseOptions,
