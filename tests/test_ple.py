@@ -1,6 +1,5 @@
 """The encoder `ple` in whole runs: what it learns, what is kept, and which caches it shares."""
 
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
