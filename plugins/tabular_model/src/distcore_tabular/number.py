@@ -13,6 +13,7 @@ from distcore_core.contracts import JSON, Column
 from distcore_core.errors import DataError
 from distcore_data.arrow import from_numpy
 from distcore_data.encoding.numbers import scaled
+from distcore_tabular.distinct import ALL, ENOUGH
 from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
 from distcore_tabular.number_statistics import (
@@ -51,11 +52,9 @@ class NumberFeature(TabularFeature):
         super().__init__(name, role, options)
         strategies = (self.missing, options.preprocessing.outlier_strategy)
         self._logs = role == "output" and options.preprocessing.normalization == "log1p"
-        self._ranks = (
-            options.preprocessing.normalization == "iq"
-            or options.preprocessing.quantiles is not None
-            or "fill_with_mode" in strategies
-        )
+        exact = options.preprocessing.normalization == "iq" or "fill_with_mode" in strategies
+        rounded = options.preprocessing.quantiles is not None
+        self._ranks = ALL if exact else ENOUGH if rounded else 0
 
     def partial(self, values: pa.Array) -> NumberStatistics:
         """Statistics of some rows. Raises DataError for an infinity."""
@@ -96,7 +95,7 @@ class NumberFeature(TabularFeature):
             outlier = fill_of(options.outlier_strategy, options.fill_value, state)
             metadata["outlier"] = {"low": mean - reach, "high": mean + reach, "fill": outlier}
         if options.quantiles is not None:
-            metadata["quantiles"] = sorted(set(filled.quantiles(options.quantiles)))
+            metadata["quantiles"] = filled.quantiles(options.quantiles)
         return metadata
 
     def column(self, metadata: JSON) -> Column:

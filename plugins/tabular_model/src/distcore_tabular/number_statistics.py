@@ -1,17 +1,17 @@
 """Statistics of a number column that merge to the same bits in any order: exact moments, extremes
 and quantiles.
 
-Moments are a few integers whatever the number of rows. Quantiles and the mode need the distinct
-values with their counts, 16 bytes each; they are kept if normalization is iq, a strategy is
-fill_with_mode or quantiles are asked for (as encoder ple does), and nowhere else. So memory does
-not grow with the rows, but for those, where it grows with the distinct values.
+Moments are a few integers whatever the number of rows. Quartiles and the mode need the distinct
+values with their counts, 16 bytes each; they are kept if normalization is iq or a strategy is
+fill_with_mode, and nowhere else. So memory does not grow with the rows, but for those, where it
+grows with the distinct values. Quantiles that are asked for (as encoder ple does) alone are of at
+most so many values, rounded if there are more.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from distcore_core.errors import DataError
 from distcore_data.encoding.exactsum import Moments, moments_of_one
 from distcore_data.encoding.numbers import described
 from distcore_tabular.columns import null_mask, plain
+from distcore_tabular.distinct import Distinct
 
 FAR = 1000.0
 """Standard deviations between a target's mean and 0 from which its codes are shifted: float32 has
@@ -34,22 +35,20 @@ CONSTANT = 2.0**-24
 class NumberStatistics:
     """Of some rows. low, high: extremes (inf, -inf of no values). missing: rows without a value.
 
-    distinct: (values in ascending order [k], int64 counts [k]), or None if they are not kept.
+    distinct: the values, or None if they are not kept.
     logs: moments of log1p of the values above -1, or None if they are not kept."""
 
     moments: Moments = field(default_factory=Moments)
     low: float = math.inf
     high: float = -math.inf
     missing: int = 0
-    distinct: tuple[np.ndarray, np.ndarray] | None = None
+    distinct: Distinct | None = None
     logs: Moments | None = None
 
     @classmethod
-    def of(
-        cls, values: pa.Array, ranks: bool, name: str, *, logs: bool = False
-    ) -> NumberStatistics:
-        """Statistics of a float64 array; NaN is missing. ranks: keep the distinct values;
-        logs: the moments of log1p too.
+    def of(cls, values: pa.Array, ranks: int, name: str, *, logs: bool = False) -> NumberStatistics:
+        """Statistics of a float64 array; NaN is missing. ranks: keep at most so many distinct
+        values; logs: the moments of log1p too.
 
         Raises DataError for an infinity, naming the column."""
         found = None if ranks or logs else described(values)
@@ -70,12 +69,12 @@ class NumberStatistics:
 
     @classmethod
     def _of(
-        cls, numbers: np.ndarray, null: np.ndarray | None, ranks: bool, logs: bool
+        cls, numbers: np.ndarray, null: np.ndarray | None, ranks: int, logs: bool
     ) -> NumberStatistics:
         """Raises ValueError for NaN and infinity."""
         missing = 0 if null is None else int(np.count_nonzero(null))
         if missing == len(numbers):
-            distinct = _counted(numbers[:0]) if ranks else None
+            distinct = Distinct.of(numbers[:0], ranks) if ranks else None
             return cls(missing=missing, distinct=distinct, logs=Moments() if logs else None)
         if null is not None and missing:
             # A value that is there stands in for the missing ones, and is taken out of the sums
@@ -88,14 +87,14 @@ class NumberStatistics:
             present, moments = numbers, Moments.of(numbers)
         # Adding zero makes -0.0 and 0.0, which compare equal, one value.
         low, high = float(numbers.min()) + 0.0, float(numbers.max()) + 0.0
-        distinct = _counted(present + 0.0) if ranks else None
+        distinct = Distinct.of(present, ranks) if ranks else None
         return cls(moments, low, high, missing, distinct, _log_moments(present) if logs else None)
 
     def merge(self, other: NumberStatistics) -> NumberStatistics:
         """The statistics of both."""
         distinct = None
         if self.distinct is not None and other.distinct is not None:
-            distinct = _merged(self.distinct, other.distinct)
+            distinct = self.distinct.merge(other.distinct)
         return NumberStatistics(
             self.moments.merge(other.moments),
             min(self.low, other.low),
@@ -111,7 +110,7 @@ class NumberStatistics:
             return self
         distinct = None
         if self.distinct is not None:
-            distinct = _merged(self.distinct, (np.array([value + 0.0]), np.array([self.missing])))
+            distinct = self.distinct.with_value(value, self.missing)
         logs = self.logs
         if logs is not None and value > -1.0:
             logs = _plus(logs, float(np.log1p(value)), self.missing)
@@ -125,28 +124,14 @@ class NumberStatistics:
             distinct=distinct,
         )
 
-    def mode(self) -> float:
-        """The most frequent value, the smallest of equally frequent ones."""
-        assert self.distinct is not None
-        values, counts = self.distinct
-        return float(values[np.argmax(counts)])
-
     def quantiles(self, parts: int) -> list[float]:
-        """The parts + 1 edges of so many parts of equally many values, from the smallest value to
-        the largest; interpolated between neighbours, as numpy.percentile does by default."""
+        """The parts + 1 edges of so many parts of equally many values: each once, ascending, from
+        the smallest value to the largest."""
         assert self.distinct is not None
-        values, counts = self.distinct
-        ends = np.cumsum(counts)
-        found = []
-        for part in range(parts + 1):
-            place = Fraction(part, parts) * (self.moments.count - 1)
-            below = math.floor(place)
-            low, high = (
-                float(values[np.searchsorted(ends, min(at, ends[-1] - 1), "right")])
-                for at in (below, below + 1)
-            )
-            found.append(low + (high - low) * float(place - below))
-        return found
+        inner = (
+            min(max(each, self.low), self.high) for each in self.distinct.quantiles(parts)[1:-1]
+        )
+        return sorted({self.low, *inner, self.high})
 
 
 def fill_of(strategy: str, constant: float, state: NumberStatistics) -> float | None:
@@ -157,7 +142,8 @@ def fill_of(strategy: str, constant: float, state: NumberStatistics) -> float | 
     if strategy == "fill_with_mean":
         return state.moments.mean()
     if strategy == "fill_with_mode":
-        return state.mode()
+        assert state.distinct is not None
+        return state.distinct.mode()
     return None
 
 
@@ -182,7 +168,8 @@ def scaling(
     elif normalization == "minmax":
         shift, scale = metadata["min"], (metadata["max"] - metadata["min"]) or 1.0
     elif normalization == "iq":
-        _, q1, q2, q3, _ = filled.quantiles(4)
+        assert filled.distinct is not None
+        _, q1, q2, q3, _ = filled.distinct.quantiles(4)
         shift, scale, quartiles = q2, q3 - q1, {"q1": q1, "q2": q2, "q3": q3}
         if scale == 0.0:
             raise DataError(
@@ -237,22 +224,3 @@ def _log_moments(present: np.ndarray) -> Moments:
 def _plus(moments: Moments, value: float, times: int) -> Moments:
     """The moments with a value added so many times, or taken out of them if `times` is negative."""
     return moments.merge(moments_of_one(value, times))
-
-
-def _counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    distinct, counts = np.unique(values, return_counts=True)
-    return distinct, counts.astype(np.int64)
-
-
-def _merged(
-    left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Two sorted runs of distinct values with counts as one."""
-    values = np.concatenate([left[0], right[0]])
-    counts = np.concatenate([left[1], right[1]])
-    order = np.argsort(values, kind="stable")
-    values, counts = values[order], counts[order]
-    if not len(values):
-        return values, counts
-    first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
-    return values[first], np.add.reduceat(counts, first)

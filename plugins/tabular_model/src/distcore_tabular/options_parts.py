@@ -114,7 +114,8 @@ class DenseOptions(EncoderOptions, FCStackOptions):
 class PleOptions(EncoderOptions, FCStackOptions):
     """`encoder: {type: ple}` of a number: its place among the quantiles of the training rows
     (piecewise linear encoding; Gorishniy et al., 2022) and the value itself, through fully
-    connected layers. Preprocessing keeps a column's distinct values for it, 16 bytes each."""
+    connected layers. Quantiles are of at most 16,384 distinct values, rounded if there are more:
+    256 KiB a column while statistics are made."""
 
     type: Literal["ple"] = "ple"
     num_bins: int = Field(

@@ -1,0 +1,56 @@
+"""Distinct values with their counts, all of them or rounded."""
+
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distcore_tabular.distinct import ALL, ENOUGH, Distinct
+
+VALUES = st.lists(st.one_of(st.floats(1, 2), st.floats(-1e300, 1e300), st.just(-0.0)), max_size=60)
+
+
+def listed(found):
+    return found.values.tolist(), found.counts.tolist(), found.dropped
+
+
+@given(
+    VALUES, st.lists(st.integers(0, 60), max_size=4), st.randoms(), st.sampled_from([4, 16, ALL])
+)
+def test_the_same_for_any_parts_and_order(values, cuts, random, most):
+    array = np.array(values, np.float64)
+    bounds = [0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]
+    parts = [Distinct.of(array[start:stop], most) for start, stop in pairwise(bounds)]
+    random.shuffle(parts)
+    whole = Distinct.of(array, most)
+    assert listed(reduce(Distinct.merge, parts)) == listed(whole)
+    assert whole.counts.sum() == len(values)
+    assert (np.diff(whole.values) > 0).all()
+    if most == ALL:
+        assert set(whole.values.tolist()) == set(values)
+
+
+def test_no_more_are_kept_than_enough_and_quantiles_hardly_move():
+    random = np.random.default_rng(2)
+    for values in (random.normal(size=300_000), 1.7e9 + 3e7 * random.random(300_000)):
+        parts = [Distinct.of(each, ENOUGH) for each in np.array_split(values, 7)]
+        found = reduce(Distinct.merge, parts)
+        assert ENOUGH / 4 < len(found.values) <= ENOUGH
+        quantiles = found.quantiles(64)
+        exact = np.quantile(values, np.linspace(0, 1, 65))
+        assert np.abs(np.array(quantiles) - exact).max() < 0.01 * values.std()
+
+
+def test_few_values_are_kept_as_they_are():
+    values = np.random.default_rng(3).normal(size=ENOUGH)
+    found = Distinct.of(values, ENOUGH)
+    assert found.dropped == 0
+    assert found.quantiles(10) == pytest.approx(np.quantile(values, np.linspace(0, 1, 11)).tolist())
+
+
+def test_the_mode_is_the_smallest_of_equally_frequent_values():
+    assert Distinct.of(np.array([3.0, 1.0, 2.0, 3.0, 1.0])).mode() == 1.0
+    assert Distinct.of(np.array([3.0, 1.0])).with_value(3.0, 2).mode() == 3.0
