@@ -110,6 +110,40 @@ def test_layouts_travel_to_workers():
     assert pickle.loads(pickle.dumps(layout)) == layout  # noqa: S301 - our own bytes
 
 
+def scattered():
+    """(columns of every width in turn, a batch of them: rows 1 to 3 of four)."""
+    columns, arrays = [], {}
+    for place in range(9):
+        kinds = (("float32", pa.float32()), ("int32", pa.int32()))
+        for dtype, kind in kinds:
+            name = f"{dtype}{place}"
+            width = 2 if place == 4 else 1
+            columns.append(Column(name=name, dtype=dtype, width=width))
+            values = [row * 100 + place for row in range(4)]
+            arrays[name] = (
+                pa.array(values, kind)
+                if width == 1
+                else pa.array([[each, -each] for each in values], pa.list_(kind, 2))
+            )
+    return columns, pa.record_batch(arrays).slice(1, 3)
+
+
+def test_columns_that_are_filled_in_together_are_as_one_by_one():
+    columns, encoded = scattered()
+    batch = pack(encoded, Layout.of(columns))
+    for column in columns:
+        assert batch[column.name].tolist() == encoded.column(column.name).to_pylist()
+    unsigned = encoded.set_column(1, "int320", encoded.column("int320").cast(pa.uint32()))
+    assert torch.equal(pack(unsigned, Layout.of(columns)).packed, batch.packed)
+
+
+def test_nulls_are_refused():
+    columns, encoded = scattered()
+    holes = encoded.set_column(1, "int320", pa.array([1, None, 3], pa.int32()))
+    with pytest.raises(TypeError, match="1 nulls"):
+        pack(holes, Layout.of(columns))
+
+
 def test_a_layout_remembers_its_blocks(batch):
     first = batch.layout._block(("age", "vector"))
     assert batch.layout._block(("age", "vector")) is first

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -47,7 +48,7 @@ class Layout:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    @property
+    @cached_property
     def words(self) -> int:
         return sum(slot.width for slot in self.slots.values())
 

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from distcore_core.contracts import Block, Partition, ShardPlan, Source
 from distcore_data.blame import BadRow
 from distcore_data.encoding.missing import Ends, Neighbours, ends, joined, neighbours
 from distcore_data.encoding.shards import Bound, Recipe
+from distcore_data.sources.together import read_together
 from distcore_data.threads import processors
 
 if TYPE_CHECKING:
@@ -28,6 +30,12 @@ if TYPE_CHECKING:
 
 TARGET_BYTES = 4 << 20
 """Bytes of the dataset that are read at once."""
+
+MOST_TOGETHER = 8
+"""Partitions at most that are encoded as one."""
+
+COLUMNS_ALONE = 128
+"""Columns of a dataset whose partitions, of 4,096 numbers a column, are worth encoding alone."""
 
 log = logging.getLogger("distcore")
 
@@ -97,6 +105,14 @@ class Piece(NamedTuple):
     batch: pa.RecordBatch
 
 
+class _Encoded(NamedTuple):
+    """A partition. read: its rows; kept: places of those that the batch has, or None for all."""
+
+    read: int
+    kept: np.ndarray | None
+    batch: pa.RecordBatch
+
+
 class EncodedStream:
     """What `encode_stream` gives. Threads read ahead, a few partitions at most; memory does not
     grow with the rows.
@@ -123,7 +139,12 @@ class EncodedStream:
         self._dropped: list[np.ndarray] = []
         self._around = around
         self._surveyed = columns_to_survey(features, roles)
-        self._threads = max(1, min(threads or processors(), len(partitions)))
+        wide = len(self.recipe.features) // COLUMNS_ALONE
+        self._together = 1 if self._surveyed else max(1, min(MOST_TOGETHER, wide))
+        runs = -(-len(partitions) // self._together)
+        # As many partitions are under way at once if they go together: memory stays what it was.
+        several = max(2, processors() // self._together)
+        self._threads = max(1, min(threads or processors(), several, runs))
 
     @property
     def dropped(self) -> np.ndarray:
@@ -141,7 +162,7 @@ class EncodedStream:
         self.rows, self._dropped, kept_rows = 0, [], 0
         with ThreadPoolExecutor(self._threads, thread_name_prefix="distcore-encode") as pool:
             around = self._survey(pool)
-            for read, kept, batch in self._ahead(pool, around):
+            for read, kept, batch in chain.from_iterable(self._ahead(pool, around)):
                 if kept is not None:
                     left_out = np.setdiff1d(np.arange(read), kept, assume_unique=True)
                     self._dropped.append(left_out + self.rows)
@@ -153,15 +174,14 @@ class EncodedStream:
 
     def _ahead(
         self, pool: ThreadPoolExecutor, around: Sequence[Mapping[str, Neighbours]]
-    ) -> Iterator[tuple[int, np.ndarray | None, pa.RecordBatch]]:
-        """Partitions encoded by the pool, in order; what is under way when the reader stops is
-        waited for."""
-        waiting: deque[Future[tuple[int, np.ndarray | None, pa.RecordBatch]]] = deque()
+    ) -> Iterator[list[_Encoded]]:
+        """Partitions encoded by the pool, in order, some together; what is under way when the
+        reader stops is waited for."""
+        waiting: deque[Future[list[_Encoded]]] = deque()
         try:
-            for number, partition in enumerate(self.partitions):
-                waiting.append(
-                    pool.submit(self._encode, partition, around[number] if around else {})
-                )
+            for first in range(0, len(self.partitions), self._together):
+                run = self.partitions[first : first + self._together]
+                waiting.append(pool.submit(self._encode, run, around[first] if around else {}))
                 if len(waiting) > self._threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -175,10 +195,10 @@ class EncodedStream:
                 each.cancel()
 
     def _encode(
-        self, partition: Partition, around: Mapping[str, Neighbours]
-    ) -> tuple[int, np.ndarray | None, pa.RecordBatch]:
-        """(rows read, places of those that are kept or None for all, encoded)."""
-        table = partition.read()
+        self, partitions: Sequence[Partition], around: Mapping[str, Neighbours]
+    ) -> list[_Encoded]:
+        """Some neighbouring partitions; around: what lies around the only one."""
+        table, sizes = read_together(partitions)
         shard = self.recipe.open(
             [Block(index=0, start=0, table=table)], ShardPlan(index=0, start=0, stop=table.num_rows)
         )
@@ -186,7 +206,7 @@ class EncodedStream:
             each.feature.name: joined(shard.encoded(each, self.metadata[each.feature.name], around))
             for each in self.recipe.features
         }
-        return table.num_rows, shard.kept, pa.record_batch(columns)
+        return _apart(pa.record_batch(columns), shard.kept, sizes)
 
     def _survey(self, pool: ThreadPoolExecutor) -> Sequence[Mapping[str, Neighbours]]:
         """The neighbours of every partition, if missing values are filled from other rows: reads
@@ -196,3 +216,17 @@ class EncodedStream:
         return surroundings(
             list(pool.map(lambda partition: survey(partition, self._surveyed), self.partitions))
         )
+
+
+def _apart(batch: pa.RecordBatch, kept: np.ndarray | None, sizes: Sequence[int]) -> list[_Encoded]:
+    """What neighbouring partitions of these sizes gave together, each by itself. kept: places in
+    all their rows of those that the batch has, or None for all."""
+    found, start = [], 0
+    for size in sizes:
+        low, high, places = start, start + size, None
+        if kept is not None:
+            low, high = (int(place) for place in np.searchsorted(kept, (low, high)))
+            places = None if high - low == size else kept[low:high] - start
+        found.append(_Encoded(size, places, batch.slice(low, high - low)))
+        start += size
+    return found

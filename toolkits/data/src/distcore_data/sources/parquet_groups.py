@@ -6,10 +6,11 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import words_of
@@ -55,6 +56,19 @@ class ParquetPartition:
                     f"{self.file.shown}: row group {self.group} is damaged ({words_of(error)}). "
                     "Write the file again."
                 ) from error
+
+    @property
+    def size(self) -> int:
+        """How many rows it has."""
+        return self.stop - self.start
+
+    def through(self, last: Partition) -> ParquetPartition | None:
+        """Its rows and those behind it up to the end of `last`; None if that is of another row
+        group."""
+        if not isinstance(last, ParquetPartition):
+            return None
+        whole = replace(self, stop=last.stop)
+        return whole if whole == replace(last, start=self.start) else None
 
     def place(self, row: int) -> str:
         """What messages call a row of these."""

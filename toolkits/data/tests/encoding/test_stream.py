@@ -1,0 +1,117 @@
+"""Rows of many columns are encoded several partitions at a time, to what each gives by itself."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from distcore_core.errors import DataError
+from distcore_core.registry.manager import Plugins
+from distcore_data.encoding import stream
+from distcore_data.features import Features
+from distcore_data.sources.parquet_groups import ParquetPartition
+from distcore_data.sources.registry import open_source
+
+WIDE = 2 * stream.COLUMNS_ALONE
+ROWS = 500
+SLICE = 1 << 16
+"""Bytes of a partition: some thirty rows."""
+
+
+def feature(name, type_, strategy=None):
+    options = {"preprocessing": {"missing_value_strategy": strategy}} if strategy else {}
+    return {"name": name, "type": type_, "column": name, "role": "input", "options": options}
+
+
+SPEC = [
+    *(feature(f"x{number}", "number") for number in range(WIDE)),
+    feature("strict", "number", "drop_row"),
+    feature("colour", "category"),
+    feature("words", "text"),
+    feature("tags", "set"),
+]
+
+
+@pytest.fixture(scope="module")
+def table():
+    """One row in nine lacks the value that it must have, but for rows 200 to 400."""
+    rng = np.random.default_rng(0)
+    found = {f"x{number}": rng.normal(size=ROWS) for number in range(WIDE)}
+    lacks = (rng.random(ROWS) < 1 / 9) & ((np.arange(ROWS) < 200) | (np.arange(ROWS) > 400))
+    found["strict"] = pa.array(np.arange(ROWS, dtype=float), mask=lacks)
+    found["colour"] = pa.array([f"c{row // 20}" for row in range(ROWS)])
+    found["words"] = pa.array([f"word{row} and w{row % 7}" for row in range(ROWS)])
+    found["tags"] = pa.array([f"t{row % 5} t{row % 3}" for row in range(ROWS)])
+    return pa.table(found)
+
+
+@pytest.fixture(scope="module")
+def features(table):
+    made = Features._make(SPEC, Plugins())
+    (whole,) = open_source(table, made.raw()).partitions(1 << 40)
+    rows = whole.read()
+    states = {each.name: each.partial(rows.column(each.name)) for each in made}
+    return made.fitted({each.name: each.finish(states[each.name]) for each in made})
+
+
+def parquet(table, folder):
+    pq.write_table(table, folder / "rows.parquet", row_group_size=300)
+    return folder / "rows.parquet"
+
+
+def csv(table, folder):
+    pyarrow.csv.write_csv(table, folder / "rows.csv")
+    return folder / "rows.csv"
+
+
+def pieces(path, features):
+    source = open_source(str(path), features.raw())
+    found = stream.encode_stream(source, features, ("input",), SLICE)
+    return list(found.pieces()), found
+
+
+@pytest.mark.parametrize("write", [parquet, csv])
+def test_partitions_together_give_what_each_gives_alone(
+    write, table, features, tmp_path, monkeypatch
+):
+    path = write(table, tmp_path)
+    together, found = pieces(path, features)
+    monkeypatch.setattr(stream, "MOST_TOGETHER", 1)
+    alone, _ = pieces(path, features)
+    assert len(together) == len(alone) > 8
+    for ours, theirs in zip(together, alone, strict=True):
+        assert ours[:2] == theirs[:2]
+        assert (ours.kept is None) == (theirs.kept is None)
+        assert ours.kept is None or ours.kept.tolist() == theirs.kept.tolist()
+        assert ours.batch.equals(theirs.batch)
+    assert any(piece.kept is None for piece in together)
+    assert found.dropped.tolist() == np.flatnonzero(table["strict"].is_null()).tolist()
+
+
+def test_slices_of_a_row_group_are_read_in_one_go(table, features, tmp_path, monkeypatch):
+    read = []
+    original = ParquetPartition.read
+
+    def noted(self):
+        read.append(self.size)
+        return original(self)
+
+    monkeypatch.setattr(ParquetPartition, "read", noted)
+    found, _ = pieces(parquet(table, tmp_path), features)
+    assert len(found) > 12
+    assert len(read) < 0.8 * len(found)
+    assert sum(read) == ROWS
+    assert [piece.first for piece in found] == np.cumsum([0, *(p.read for p in found)])[
+        :-1
+    ].tolist()
+
+
+@pytest.mark.parametrize("write", [parquet, csv])
+def test_the_row_of_a_bad_value_is_told(write, table, features, tmp_path):
+    place = table.schema.get_field_index("x7")
+    values = table["x7"].to_pylist()
+    values[431] = float("inf")
+    path = write(table.set_column(place, "x7", pa.array(values)), tmp_path)
+    with pytest.raises(DataError, match=r"(row 431|line 433), column 'x7': inf is infinite"):
+        pieces(path, features)
