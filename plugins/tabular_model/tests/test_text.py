@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from distcore_core.config.issues import validate
 from distcore_core.contracts import Column
 from distcore_core.errors import ConfigError, DataError
+from distcore_tabular import text_encoders
 from distcore_tabular.options_text import TextInput
 from distcore_tabular.text import TextFeature
 from distcore_tabular.text_encoders import padded, reduce_sequence
@@ -339,6 +340,36 @@ def test_reductions_ignore_what_is_no_token():
     mask = torch.tensor([[True, False, True]])
     got = {how: reduce_sequence(hidden, mask, how).item() for how in ("sum", "mean", "max", "last")}
     assert got == {"sum": -1, "mean": -0.5, "max": 1, "last": -2}
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "max", "last", "concat"])
+@pytest.mark.parametrize("pool_size", [None, 2])
+def test_memory_that_is_used_again_changes_no_bit(how, pool_size):
+    """The convolutions' output is changed in place; here it is not."""
+    torch.manual_seed(0)
+    options = {"reduce_output": how, "pool_size": pool_size}
+    encoder = encoder_of(embedding_size=8, num_filters=6, **options)
+    column = ragged([4, 5, 6, 7, 4, 5, 6], [], [7], [6, 5, 4, 7, 7, 6])
+    found = encoder(column)
+    found.square().sum().backward()
+    ours = [each.grad.clone() for each in encoder.parameters()]
+    encoder.zero_grad()
+
+    def apart(self, hidden, is_token):
+        hidden = torch.relu(self.conv(F.pad(hidden.transpose(1, 2), self.reach)))
+        if pool_size is not None:
+            return self._pooled(hidden, is_token)
+        return hidden.transpose(1, 2), is_token
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_encoders.Convolution, "forward", apart)
+        real = text_encoders.reduce_sequence
+        patch.setattr(text_encoders, "reduce_sequence", lambda *given, own: real(*given))
+        expected = encoder(column)
+        expected.square().sum().backward()
+    assert torch.equal(found, expected)
+    for mine, parameter in zip(ours, encoder.parameters(), strict=True):
+        assert torch.equal(mine, parameter.grad)
 
 
 def test_options_objects_need_no_model():

@@ -102,6 +102,12 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(input)
 
 
+def in_place(activation: str | None) -> nn.Module:
+    """The activation for an input that nobody needs again, as nobody needs a linear layer's output
+    before its ReLU: in place it saves an allocation, a few percent of a step."""
+    return nn.ReLU(inplace=True) if activation == "relu" else ACTIVATIONS[activation]()
+
+
 def make_norm(norm: str, size: int, params: Mapping[str, Any] | None = None) -> nn.Module:
     """The norm `batch` or `layer` over [B, size]. params: arguments of torch's BatchNorm1d or
     LayerNorm."""
@@ -141,11 +147,7 @@ class FCLayer(nn.Module):
             initialize(self.linear.bias, bias_initializer)
         after: list[nn.Module] = [] if norm is None else [make_norm(norm, output_size, norm_params)]
         if activation is not None:
-            # What a ReLU was given is not needed again: in place it saves an allocation, a few
-            # percent of a step.
-            after.append(
-                nn.ReLU(inplace=True) if activation == "relu" else ACTIVATIONS[activation]()
-            )
+            after.append(in_place(activation))
         if dropout > 0:
             after.append(nn.Dropout(dropout))
         self.after = nn.Sequential(*after)

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from distcore_tabular.encoders import CategoryEmbed
-from distcore_tabular.layers import ACTIVATIONS, FCStack, fc_stack
+from distcore_tabular.layers import FCStack, fc_stack, in_place
 from distcore_torch.batch import Ragged
 
 DEFAULT_WIDTHS = (2, 3, 4, 5)
@@ -52,16 +52,19 @@ def longest(column: Ragged, limit: int) -> int:
     return max(1, min(limit, int(column.offsets.diff().max())))
 
 
-def reduce_sequence(hidden: torch.Tensor, is_token: torch.Tensor, how: str) -> torch.Tensor:
+def reduce_sequence(
+    hidden: torch.Tensor, is_token: torch.Tensor, how: str, *, own: bool = False
+) -> torch.Tensor:
     """[B, L, D] and [B, L] → [B, D] (or [B, L·D] for concat) over a row's tokens; zeros if a row
     has none.
 
-    how: sum, mean (avg), max, last, concat."""
+    how: sum, mean (avg), max, last, concat. own: hidden is nobody else's, nor a view: it may be
+    changed in place, which saves the memory and time of a copy."""
     mask = is_token.unsqueeze(-1)
     if how == "max":
         lowest = hidden.masked_fill(~mask, float("-inf")).amax(1)
         return torch.where(mask.any(1), lowest, 0.0)
-    hidden = hidden * mask
+    hidden = hidden.mul_(mask) if own else hidden * mask
     if how == "concat":
         return hidden.flatten(1)
     if how == "last":
@@ -142,7 +145,7 @@ class Convolution(nn.Module):
         width = layer["filter_size"]
         self.conv = nn.Conv1d(input_size, layer["num_filters"], width)
         self.reach = ((width - 1) // 2, width - 1 - (width - 1) // 2)
-        self.activation = ACTIVATIONS[layer["activation"]]()
+        self.activation = in_place(layer["activation"])
         self.dropout = nn.Dropout(layer["dropout"])
         self.pool_size, self.average = layer["pool_size"], layer["pool_function"] != "max"
         self.output_size: int = layer["num_filters"]
@@ -151,7 +154,10 @@ class Convolution(nn.Module):
         self, hidden: torch.Tensor, is_token: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = self.conv(F.pad(hidden.transpose(1, 2), self.reach))
-        hidden = self.dropout(self.activation(hidden.transpose(1, 2)).transpose(1, 2))
+        if isinstance(self.activation, nn.ReLU):  # in place, so not of a view
+            hidden = self.dropout(self.activation(hidden))
+        else:
+            hidden = self.dropout(self.activation(hidden.transpose(1, 2)).transpose(1, 2))
         if self.pool_size is None:
             return hidden.transpose(1, 2), is_token
         return self._pooled(hidden, is_token)
@@ -204,8 +210,8 @@ class ParallelCNN(nn.Module):
         codes, is_token = padded(column, length, self.left)
         hidden = self.table(codes) * is_token.unsqueeze(-1)
         parts = [convolution(hidden, is_token) for convolution in self.convolutions]
-        reduced = reduce_sequence(torch.cat([part for part, _ in parts], 2), parts[0][1], self.how)
-        return self.fc_stack(reduced)
+        hidden = torch.cat([part for part, _ in parts], 2)
+        return self.fc_stack(reduce_sequence(hidden, parts[0][1], self.how, own=True))
 
 
 def embed(vocab_size: int, options: Any, length: int, left: bool = False) -> nn.Module:

@@ -59,7 +59,7 @@ def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False
 
     Raises ArtifactError if the folder is not whole, or names a class of the user's that is not
     trusted."""
-    from distcore_core.registry.manager import Plugins
+    from distcore_core.registry.manager import environment_plugins
 
     manifest = read_manifest(directory)
     reference = manifest.get("extra", {}).get("model")
@@ -68,7 +68,7 @@ def open_predictor(directory: Path, features: FeatureSet, *, trust: bool = False
             f"{directory} was not written by a torch trainer. Open it with the trainer that wrote "
             "it."
         )
-    plugins = Plugins()
+    plugins = environment_plugins()  # which features ask, too: metadata are read once
     model = plugins.make(MODEL, reference["type"], reference["options"])
     model.check_trust(trust)
     with torch.random.fork_rng(devices=[]):
