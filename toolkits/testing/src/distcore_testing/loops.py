@@ -24,6 +24,7 @@ from distcore_core.registry.manager import environment_plugins
 from distcore_torch.batch import Batch, Layout
 from distcore_torch.sampler import share
 from distcore_torch.train_options import options_model
+from distcore_torch.training.checkpoint import list_checkpoints
 from distcore_torch.training.determinism import weights_digest
 from distcore_torch.training.ledger import LEDGER
 from distcore_torch.training.loop import TrainLoop, Work
@@ -203,8 +204,11 @@ def train_tiny(rank: Rank, run: TinyRun) -> JSON:
     strategy.setup(rank)
     try:
         loop, loader, events = tiny_loop(run, strategy)
-        if run.checkpoints is not None and run.resume | any(Path(run.checkpoints).glob("step-*")):
-            loop.resume(Path(run.checkpoints))
+        if run.checkpoints is not None:
+            folder = Path(run.checkpoints)
+            # As in a run: what rank 0 sees counts. Another may look while one is being written.
+            if strategy.gather(run.resume or bool(list_checkpoints(folder)))[0]:
+                loop.resume(folder)
         finished = loop.run()
     finally:
         strategy.teardown()
