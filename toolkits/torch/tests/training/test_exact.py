@@ -16,8 +16,9 @@ from distcore_torch.sampler import share
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.determinism import one_thread, weights_digest
 from distcore_torch.training.exact import groups
+from distcore_torch.training.exact.by_parts import ByParts
 from distcore_torch.training.exact.exchange import GatheredTree, Shares, SlicedTree
-from distcore_torch.training.exact.gradients import PartGradients
+from distcore_torch.training.exact.gradients import PartGradients, Way
 from distcore_torch.training.exact.tree import Adder, Total, branches, tree_sum
 from distcore_torch.training.losses import Losses
 from distcore_torch.training.plan import TrainPlan
@@ -328,20 +329,40 @@ def gradients_of(make, rows=320, parts=8, seed=1):
         return made, [slot.clone() for group in made._groups for slot in group.exchange.slots()]
 
 
-def test_all_rows_at_once_have_the_bits_of_one_part_after_another(monkeypatch):
-    """In the first pass both ways are compared; in the second only one of them runs."""
-    made, first = gradients_of(Wide)
-    assert set(made.at_once.values()) == {True}
-    together = []
-    monkeypatch.setattr(PartGradients, "_one_by_one", lambda *given: together.append(given))
-    monkeypatch.setattr(
-        PartGradients, "_tried", lambda self, *given: [self._together(*given), True][1]
-    )
-    _, second = gradients_of(Wide)
-    assert not together
+@pytest.mark.parametrize(
+    ("way", "rows"), [(Way.BATCHED, 320), (Way.AT_ONCE, 320), (Way.AT_ONCE, 331)]
+)
+def test_all_rows_at_once_have_the_bits_of_one_part_after_another(way, rows, monkeypatch):
+    """In the first pass the ways are compared; in the second only one of them runs."""
+    made, first = gradients_of(Wide, rows)
+    assert set(made.ways.values()) == {Way.BATCHED if rows == 320 else Way.AT_ONCE}
+    alone = []
+    monkeypatch.setattr(PartGradients, "_one_by_one", lambda *given: alone.append(given))
+
+    def only(self, *given):
+        self._together(*given, batched=way is Way.BATCHED)
+        return way
+
+    monkeypatch.setattr(PartGradients, "_tried", only)
+    _, second = gradients_of(Wide, rows)
+    assert not alone
     exactly = made._groups[0].exactly
     assert torch.equal(first[0][:exactly] + 0.0, second[0][:exactly] + 0.0)
     assert second[0][:exactly].count_nonzero() > 1000
+
+
+def test_what_kernels_for_batches_give_otherwise_goes_product_by_product(monkeypatch):
+    right = ByParts.products
+
+    def wrong(self, left, given, span):
+        return right(self, left, given, span) * (1.000001 if self._batched else 1)
+
+    monkeypatch.setattr(ByParts, "products", wrong)
+    made, found = gradients_of(Wide)
+    assert set(made.ways.values()) == {Way.AT_ONCE}
+    monkeypatch.undo()
+    _, expected = gradients_of(Wide)
+    assert torch.equal(found[0], expected[0])
 
 
 def test_running_statistics_move_alike_both_ways(monkeypatch):
@@ -351,8 +372,8 @@ def test_running_statistics_move_alike_both_ways(monkeypatch):
     monkeypatch.setattr(PartGradients, "_may_go_at_once", lambda self, sizes: False)
     alone, _ = gradients_of(Wide)
     alone.reduce(False)
-    assert made.at_once
-    assert not alone.at_once
+    assert made.ways
+    assert not alone.ways
     assert all(
         torch.equal(one, other) for one, other in zip(norm, alone._groups[0].buffers, strict=True)
     )
@@ -374,7 +395,7 @@ NOT_AT_ONCE = {
 @pytest.mark.parametrize("extra", NOT_AT_ONCE)
 def test_what_cannot_go_at_once_goes_part_by_part(extra):
     made, _ = gradients_of(lambda: Wide(NOT_AT_ONCE[extra]))
-    assert not any(made.at_once.values())
+    assert set(made.ways.values()) == {Way.ONE_BY_ONE}
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])

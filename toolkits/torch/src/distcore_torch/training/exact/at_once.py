@@ -31,11 +31,16 @@ class AtOnce:
         self._losses, self._groups, self._spans = losses, groups, spans
         self._parameters = {id(each): each for group in groups for each in group.parameters}
         self._home = {key: group for group in groups for key in group.place}
-        self._generators = [torch.Generator() for span in spans for _ in span]
 
     def __call__(
-        self, batch: Batch, scale: float, keys: Sequence[int], sums: torch.Tensor
-    ) -> list[torch.Tensor]:
+        self,
+        batch: Batch,
+        scale: float,
+        keys: Sequence[int],
+        sums: torch.Tensor,
+        *,
+        batched: bool,
+    ) -> torch.Tensor:
         """Lay the gradients of `scale` times the sum of losses into the slots.
 
         Args:
@@ -43,47 +48,38 @@ class AtOnce:
             scale: Of the losses.
             keys: Of each part's random numbers.
             sums: float64 [parts, outputs]: the parts' losses are added.
+            batched: Whether kernels for batches take what sums over rows; parts are of one size
+                then.
 
         Returns:
-            Each part's loss.
+            Each part's loss: [parts].
 
         Raises:
             NotByParts: If the network does not allow it; slots and buffers are then in no order.
         """
         sizes = list(batch.part_rows)
-        for generator, key in zip(self._generators, keys, strict=True):
-            generator.manual_seed(key)
         self._slots = [
             {id(group): group.views(slot) for group, slot in zip(self._groups, slots, strict=True)}
             for slots in zip(*(group.exchange.slots() for group in self._groups), strict=True)
         ]
         self._left: dict[int, list[torch.Tensor]] = {}
-        sink = Sink(self._write, self._spans)
+        sink = Sink(self._view, self._spans)
         bounds = [0, *itertools.accumulate(sizes)]
-        with ByParts(bounds, self._parameters, sink, self._generators, self._changed):
+        mode = ByParts(bounds, self._parameters, sink, keys, self._changed, batched=batched)
+        with mode:
             rows = self._losses.rows(batch.copy())  # type: ignore[attr-defined]  # see `copy`
-        parts = [each.split(sizes) for each in rows]
         self._losses.backward([each.sum() for each in rows], scale)
         sink.finish()
         self._finish(sink.written)
-        found = [[part.detach().sum() for part in each] for each in parts]
-        sums += torch.stack([torch.stack(each) for each in found], 1)
-        return [self._losses.total(list(each), scale) for each in zip(*found, strict=True)]
+        found = [mode.sums(each.detach(), range(len(sizes))) for each in rows]
+        sums += torch.stack(found, 1)
+        return self._losses.total(found, scale)
 
     # -------------------------------------------------------------- inside
 
     def _view(self, tensor: torch.Tensor, number: int) -> torch.Tensor:
         group = self._home[id(tensor)]
         return self._slots[number][id(group)][group.place[id(tensor)]]
-
-    def _write(
-        self, parameter: torch.Tensor, number: int, total: torch.Tensor, rows: torch.Tensor | None
-    ) -> None:
-        view = self._view(parameter, number)
-        if rows is None:
-            view.copy_(total)
-        else:
-            view.zero_().index_copy_(0, rows, total)
 
     def _changed(self, buffer: torch.Tensor, part: int, left: torch.Tensor) -> None:
         """A part has left this in a buffer."""

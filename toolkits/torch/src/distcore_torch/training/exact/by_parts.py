@@ -10,14 +10,17 @@ either: `PartGradients` compares them for every cut of a batch that it meets.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from distcore_torch.training.exact.tree import tree_sum
+from distcore_torch.training.exact.tables import add_rows
+from distcore_torch.training.exact.tree import lay_tree_sum
 
 NARROW = 8
 """Columns of a layer's output below which kernels for vectors, not for matrices, may be used: other
@@ -32,21 +35,20 @@ class NotByParts(Exception):
     """The network does something that has to be computed part by part as a whole."""
 
 
-Write = Callable[[torch.Tensor, int, torch.Tensor, torch.Tensor | None], None]
-"""(parameter, number of the branch, its sum, which rows of the parameter the sum is of or None)
-→ laid down."""
+Slot = Callable[[torch.Tensor, int], torch.Tensor]
+"""(parameter, number of the branch) → where its sum is to be laid."""
 
 
 class Sink:
-    """Where gradients of parts are laid, as sums of branches.
+    """Lays gradients of parts down, as sums of branches.
 
     Args:
-        write: Lays a branch's sum down.
+        slot: Where each of them goes.
         spans: Which of the rank's parts make up each of its branches.
     """
 
-    def __init__(self, write: Write, spans: Sequence[range]) -> None:
-        self.write, self.spans = write, spans
+    def __init__(self, slot: Slot, spans: Sequence[range]) -> None:
+        self.slot, self.spans = slot, spans
         self._proxies: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
         self.written: set[int] = set()
 
@@ -58,11 +60,11 @@ class Sink:
             raise NotByParts("a parameter is used twice")
         self.written.add(id(parameter))
 
-    def leaves(self, parameter: torch.Tensor, make: Callable[[int], torch.Tensor]) -> None:
-        """Add up the gradients that `make` gives for the place of each part."""
+    def leaves(self, parameter: torch.Tensor, make: Callable[[range], torch.Tensor]) -> None:
+        """Add up the gradients that `make` gives for the places of parts, [parts, ...]."""
         self.begin(parameter)
         for number, span in enumerate(self.spans):
-            self.write(parameter, number, tree_sum([make(part) for part in span]), None)
+            lay_tree_sum(self.slot(parameter, number), make(span))
 
     def proxies(self, parameter: torch.Tensor, count: int) -> list[torch.Tensor]:
         """The parameter once for each part, so that each part's gradient is kept apart."""
@@ -75,37 +77,10 @@ class Sink:
     def finish(self) -> None:
         """Add up what the proxies were given."""
         for parameter, proxies in self._proxies.values():
-            found = [
-                torch.zeros_like(parameter) if each.grad is None else each.grad for each in proxies
-            ]
-            self.leaves(parameter, found.__getitem__)
-
-
-def tree_of_rows(
-    index: torch.Tensor, values: torch.Tensor, ends: Sequence[int], table_rows: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tree's sum of tables that are zero but for rows that were looked up.
-
-    Only rows that some part looked up are added.
-
-    Args:
-        index: Which row of the table each value belongs to: [n], part after part.
-        values: [n, …].
-        ends: Where each part ends among them; as many as a power of two.
-        table_rows: Rows of the table.
-
-    Returns:
-        The rows of the table, in order, and their sums.
-    """
-    looked_up = torch.zeros(table_rows, dtype=torch.bool).index_fill_(0, index, True)
-    rows = looked_up.nonzero().view(-1)
-    count = len(rows)
-    place = index.new_empty(table_rows).index_copy_(0, rows, torch.arange(count))
-    place = place.index_select(0, index)
-    for part, start in enumerate(ends[:-1], 1):
-        place[start : ends[part]].add_(part * count)
-    sums = values.new_zeros((len(ends) * count, *values.shape[1:])).index_add_(0, place, values)
-    return rows, tree_sum(sums.view(len(ends), count, *values.shape[1:]).unbind())
+            found = torch.stack(
+                [torch.zeros_like(each) if each.grad is None else each.grad for each in proxies]
+            )
+            self.leaves(parameter, lambda span, found=found: found[span.start : span.stop])  # type: ignore[misc]
 
 
 class _Linear(torch.autograd.Function):
@@ -123,16 +98,11 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         (gradient,) = gradients
         (x,) = ctx.saved_tensors
-        weight, bounds, sink = ctx.weight, ctx.mode.bounds, ctx.mode.sink
+        mode, weight = ctx.mode, ctx.weight
         gradient = gradient.contiguous()
-
-        def of_weight(part: int) -> torch.Tensor:
-            start, stop = bounds[part], bounds[part + 1]
-            return gradient[start:stop].t().mm(x[start:stop])
-
-        sink.leaves(weight, of_weight)
+        mode.sink.leaves(weight, lambda span: mode.products(gradient, x, span))
         if ctx.bias is not None:
-            sink.leaves(ctx.bias, lambda part: gradient[bounds[part] : bounds[part + 1]].sum(0))
+            mode.sink.leaves(ctx.bias, lambda span: mode.sums(gradient, span))
         before = gradient.mm(weight) if ctx.needs_input_grad[0] else None
         return before, None, None, None
 
@@ -157,8 +127,7 @@ class _Lookup(torch.autograd.Function):
             bounds = [mode.bounds[part] * each for part in (*span, span.stop)]
             own = slice(bounds[0], bounds[-1])
             ends = [bound - bounds[0] for bound in bounds[1:]]
-            rows, total = tree_of_rows(index[own], gradient[own], ends, len(table))
-            mode.sink.write(table, number, total, rows)
+            add_rows(mode.sink.slot(table, number), index[own], gradient[own], ends)
         return None, None, None
 
 
@@ -169,8 +138,9 @@ class ByParts(TorchFunctionMode):
         bounds: Where each part begins among the rows, and the end: all parts have rows.
         parameters: The trainable ones.
         sink: Takes their gradients.
-        generators: Of each part, for its random numbers.
+        keys: Of each part's random numbers.
         changed: (buffer, place of the part, what the part left in it): running statistics.
+        batched: Whether kernels for batches take what sums over rows; parts are of one size then.
     """
 
     def __init__(
@@ -178,21 +148,30 @@ class ByParts(TorchFunctionMode):
         bounds: Sequence[int],
         parameters: Mapping[int, torch.nn.Parameter],
         sink: Sink,
-        generators: Sequence[torch.Generator],
+        keys: Sequence[int],
         changed: Callable[[torch.Tensor, int, torch.Tensor], None],
+        batched: bool,
     ) -> None:
         super().__init__()
         self.bounds, self.rows, self.sink = list(bounds), bounds[-1], sink
-        self._parameters, self._generators, self._changed = parameters, generators, changed
+        self._sizes = [stop - start for start, stop in itertools.pairwise(bounds)]
+        self._batched = batched
+        self._parameters, self._keys, self._changed = parameters, keys, changed
         self._count = len(bounds) - 1
+
+    @cached_property
+    def _generators(self) -> list[torch.Generator]:
+        """Of each part; most networks draw nothing."""
+        return [torch.Generator().manual_seed(key) for key in self._keys]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs, name = kwargs or {}, func.__name__
+        kwargs = kwargs or {}
         own = OWN.get(func)
         if own is not None:
             return own(self, *args, **kwargs)
+        name = func.__name__
         if name in LOOKS:
             raise NotByParts(f"it looks at values by {name}")
         if name == "__get__":
@@ -210,19 +189,42 @@ class ByParts(TorchFunctionMode):
         return self.each(func, args, kwargs)
 
     def _trained(self, values: Sequence[Any]) -> bool:
-        return any(id(value) in self._parameters for value in values)
+        return not self._parameters.keys().isdisjoint(map(id, values))
 
     def cut(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """A tensor's rows by part. Raises NotByParts if its first dimension is not that of the
         rows."""
         if tensor.dim() == 0 or tensor.shape[0] != self.rows:
             raise NotByParts(f"a tensor of shape {tuple(tensor.shape)}, not of {self.rows} rows")
-        sizes = [stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False)]
         # As the part alone would have it: in memory that begins where torch lets memory begin.
         return [
             each.clone() if each.is_contiguous() and each.data_ptr() % ALIGNED else each
-            for each in tensor.split(sizes)
+            for each in tensor.split(self._sizes)
         ]
+
+    def products(self, left: torch.Tensor, right: torch.Tensor, span: range) -> torch.Tensor:
+        """Of each part in the span, its rows of `left`, transposed, times those of `right`: [n, k]
+        and [n, m] give [parts, k, m]."""
+        if self._batched:
+            return self._apart(left, span).transpose(1, 2).bmm(self._apart(right, span))
+        found = left.new_empty(len(span), left.shape[1], right.shape[1])
+        for part, out in zip(span, found, strict=True):
+            rows = slice(self.bounds[part], self.bounds[part + 1])
+            torch.mm(left[rows].t(), right[rows], out=out)
+        return found
+
+    def sums(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
+        """Of each part in the span, the sum over its rows: [n, ...] gives [parts, ...]."""
+        if self._batched:
+            return self._apart(tensor, span).sum(1)
+        bounds = self.bounds[span.start : span.stop + 1]
+        return torch.stack(
+            [tensor[start:stop].sum(0) for start, stop in itertools.pairwise(bounds)]
+        )
+
+    def _apart(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
+        """The span's parts, which are of one size, as a batch: [parts, n, …]."""
+        return tensor.unflatten(0, (self._count, -1))[span.start : span.stop]
 
     def each(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
         """The function part by part: tensors are cut, and parameters are each part's own."""
@@ -280,8 +282,7 @@ class ByParts(TorchFunctionMode):
         noise = torch.empty_like(x, memory_format=torch.contiguous_format)
         if noise.dim() == 0 or noise.shape[0] != self.rows:
             raise NotByParts("dropout of something that has not a row for each row")
-        sizes = [stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False)]
-        for part, generator in zip(noise.split(sizes), self._generators, strict=True):
+        for part, generator in zip(noise.split(self._sizes), self._generators, strict=True):
             part.bernoulli_(1 - p, generator=generator).div_(1 - p)
         return x.mul_(noise) if inplace else x * noise
 

@@ -4,13 +4,14 @@ one tree.
 A part's rows run through forward and backward pass by themselves, with random numbers of their own,
 so nothing that is computed for a part knows how many parts its rank has. The sums over parts are
 the tree's. What is row by row may run over all of a rank's parts at once if that gives the same
-bits, which is tried for each cut of a batch when it first
-comes: the number of ranks decides how fast it is, and never what comes of it.
+bits, which is tried for each cut of a batch when it first comes: the number of ranks decides how
+fast it is, and never what comes of it.
 """
 
 from __future__ import annotations
 
 import logging
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,6 +37,15 @@ FEWEST_ROWS = 16
 GIVE_UP = 4
 """Cuts of a batch for which all rows at once gave other bits, before it is tried no more."""
 
+
+class Way(Enum):
+    """How a rank's parts go through the network: all with the same bits, the fastest first."""
+
+    BATCHED = "all at once, and kernels for batches take what sums over a part's rows"
+    AT_ONCE = "all at once, but for what sums over a part's rows"
+    ONE_BY_ONE = "one after another"
+
+
 log = logging.getLogger("distcore")
 
 
@@ -51,7 +61,7 @@ class PartGradients:
         seed: Of the run; random numbers of a step are keyed by it, the step and the part.
 
     Attributes:
-        at_once: {rows of each part: whether all of them go at once}, as far as it was tried.
+        ways: {rows of each part: how they go}, of the cuts that were met and may go at once.
 
     Raises:
         UserError: If there are more ranks than parts, or the device is no CPU.
@@ -93,8 +103,7 @@ class PartGradients:
             range(each.start - first, each.start - first + each.size) for each in self._branches
         ]
         self._together = AtOnce(losses, self._groups, spans)
-        self._never = False
-        self.at_once: dict[tuple[int, ...], bool] = {}
+        self.ways: dict[tuple[int, ...], Way] = {}
 
     def backward(
         self, batch: Batch, scale: float, step: int, *, counts: bool = True
@@ -103,12 +112,14 @@ class PartGradients:
         sums = self.sums if counts else torch.zeros_like(self.sums)
         keys = [random_key(self._seed, step, part) for part in self._mine]
         sizes = tuple(batch.part_rows)
-        if self.at_once.get(sizes, False):
-            self._loss = torch.stack(self._together(batch, scale, keys, sums))
-        elif sizes in self.at_once or not self._may_go_at_once(sizes):
+        way = self.ways.get(sizes)
+        if way is None and self._may_go_at_once(sizes):
+            self.ways[sizes] = self._tried(batch, scale, keys, sums)
+        elif way is None or way is Way.ONE_BY_ONE:
             self._one_by_one(batch, scale, keys, sums)
         else:
-            self.at_once[sizes] = self._tried(batch, scale, keys, sums)
+            batched = way is Way.BATCHED
+            self._loss = self._together(batch, scale, keys, sums, batched=batched)
         return self._loss.sum()
 
     def reduce(self, stop: bool) -> bool:
@@ -146,34 +157,42 @@ class PartGradients:
     def _may_go_at_once(self, sizes: tuple[int, ...]) -> bool:
         """Whether it is worth trying."""
         enough = len(sizes) > 1 and min(sizes) >= FEWEST_ROWS and sum(sizes) <= self._micro_rows
-        return enough and not self._never and list(self.at_once.values()).count(False) < GIVE_UP
+        return enough and list(self.ways.values()).count(Way.ONE_BY_ONE) < GIVE_UP
 
-    def _tried(self, batch: Batch, scale: float, keys: list[int], sums: torch.Tensor) -> bool:
-        """Go one by one, which is what counts; whether all rows at once have given the same
-        bits."""
-        found: list[list[torch.Tensor]] = []
-        losses = torch.zeros_like(sums)
-        try:
-            self._together(batch, scale, keys, losses)
-            found = [[slot.clone() for slot in group.exchange.slots()] for group in self._groups]
-        except (NotByParts, RuntimeError, ValueError, TypeError, IndexError) as error:
-            # If it is a fault of the network, its parts will tell it.
-            log.debug("Exact training goes part by part: %s.", error)
-            self._never = True
-        for group in self._groups:
-            group.restore()
+    def _tried(self, batch: Batch, scale: float, keys: list[int], sums: torch.Tensor) -> Way:
+        """Go one by one, which is what counts; the fastest way that has given the same bits."""
         expected = torch.zeros_like(sums)
         self._one_by_one(batch, scale, keys, expected)
         sums += expected
-        return (
-            not self._never
-            and torch.equal(losses, expected)
-            and all(
-                # Counters and the stop flag, at the end, are laid in another way.
-                torch.equal(mine[: group.exactly] + 0.0, other[: group.exactly] + 0.0)
-                for group, slots in zip(self._groups, found, strict=True)
-                for mine, other in zip(slots, group.exchange.slots(), strict=True)
-            )
+        laid = [[slot.clone() for slot in group.exchange.slots()] for group in self._groups]
+        alike = len(set(batch.part_rows)) == 1
+        found = Way.ONE_BY_ONE
+        for way in (Way.BATCHED, Way.AT_ONCE) if alike else (Way.AT_ONCE,):
+            losses = torch.zeros_like(sums)
+            try:
+                self._together(batch, scale, keys, losses, batched=way is Way.BATCHED)
+            except (NotByParts, RuntimeError, ValueError, TypeError, IndexError) as error:
+                # If it is a fault of the network, its parts have told it.
+                log.debug("Exact training goes part by part: %s.", error)
+                break
+            finally:
+                for group in self._groups:
+                    group.restore()
+            if torch.equal(losses, expected) and self._equal(laid):
+                found = way
+                break
+        for group, slots in zip(self._groups, laid, strict=True):
+            for slot, kept in zip(group.exchange.slots(), slots, strict=True):
+                slot.copy_(kept)
+        return found
+
+    def _equal(self, laid: list[list[torch.Tensor]]) -> bool:
+        """Whether the slots hold these numbers."""
+        return all(
+            # Counters and the stop flag, at the end, are laid in another way.
+            torch.equal(mine[: group.exactly] + 0.0, other[: group.exactly] + 0.0)
+            for group, slots in zip(self._groups, laid, strict=True)
+            for mine, other in zip(slots, group.exchange.slots(), strict=True)
         )
 
     def _one_by_one(self, batch: Batch, scale: float, keys: list[int], sums: torch.Tensor) -> None:

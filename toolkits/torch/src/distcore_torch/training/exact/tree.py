@@ -83,6 +83,23 @@ def tree_sum(leaves: Sequence[torch.Tensor]) -> torch.Tensor:
     return level[0]
 
 
+def lay_tree_sum(out: torch.Tensor, leaves: torch.Tensor) -> None:
+    """Lay the sum of a branch down; what `leaves` holds is lost.
+
+    Args:
+        out: [...].
+        leaves: As many as a power of two: [leaves, ...].
+    """
+    count, apart = leaves.shape[0], 1
+    if count == 1:
+        out.copy_(leaves[0])
+        return
+    while 2 * apart < count:
+        leaves[:: 2 * apart] += leaves[apart :: 2 * apart]
+        apart *= 2
+    torch.add(leaves[0], leaves[apart], out=out)
+
+
 class Total:
     """Adds the sums of branches that make up the whole tree; what it is given is left as it is.
 

@@ -1,0 +1,144 @@
+/* The sum, along the tree of exact training, of tables that are zero but for rows that were looked up: what tables.py tries first.
+
+   Lookups are sorted by their row of the table and keep their order within it. Row by row, the lookups of a part are added
+   up one after another into a leaf, and leaves as the tree says; a part that did not look a row up would add zero. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* DEPTH: leaves that may wait for a neighbour, one for each level of a tree and one more. */
+enum { DEPTH = 65, FOUND = 0, NO_MEMORY = -1, OUT_OF_RANGE = -2 };
+
+/* width: numbers of a row. ends: where each part ends among the lookups, the last at their number. */
+typedef struct {
+    const int64_t *index, *ends;
+    const float *values;
+    Py_ssize_t lookups, parts, rows, width;
+} Lookups;
+
+static inline void add(float *to, const float *from, Py_ssize_t width)
+{
+    for (Py_ssize_t at = 0; at < width; at++)
+        to[at] += from[at];
+}
+
+/* Levels above two leaves up to the branch that holds both. */
+static inline int levels(uint64_t one, uint64_t other)
+{
+    return 64 - __builtin_clzll(one ^ other);
+}
+
+/* The sum of the lookups order[0 .. count) of one row. stack: room for DEPTH rows. */
+static void add_row(const Lookups *given, const uint32_t *order, Py_ssize_t count, float *stack, float *out)
+{
+    Py_ssize_t width = given->width, at = 0;
+    uint64_t leaf[DEPTH], part = 0, next = 0;
+    int depth = 0;
+    while (given->ends[next] <= order[0])
+        next++;
+    while (at < count) {
+        float *sum = stack + depth * width;
+        part = leaf[depth++] = next;
+        memset(sum, 0, sizeof(float) * width);
+        for (; at < count && order[at] < given->ends[part]; at++)
+            add(sum, given->values + order[at] * width, width);
+        if (at < count)
+            while (given->ends[next] <= order[at])
+                next++;
+        /* Two that wait are added once no leaf is to come in the branch that holds both. */
+        while (depth > 1) {
+            int above = levels(leaf[depth - 2], leaf[depth - 1]);
+            if (at < count && next >> above == part >> above)
+                break;
+            depth--;
+            add(stack + (depth - 1) * width, stack + depth * width, width);
+        }
+    }
+    memcpy(out, stack, sizeof(float) * width);
+}
+
+static int add_all(const Lookups *given, float *out)
+{
+    Py_ssize_t rows = given->rows, width = given->width;
+    uint32_t *from = calloc(rows + 1, sizeof(uint32_t)), *order = malloc(sizeof(uint32_t) * (given->lookups + 1));
+    float *stack = malloc(sizeof(float) * (DEPTH * width + 1));
+    int found = from && order && stack ? FOUND : NO_MEMORY;
+    for (Py_ssize_t at = 0; found == FOUND && at < given->lookups; at++) {
+        if ((uint64_t)given->index[at] < (uint64_t)rows)
+            from[given->index[at] + 1]++;
+        else
+            found = OUT_OF_RANGE;
+    }
+    if (found == FOUND) {
+        for (Py_ssize_t row = 0; row < rows; row++)
+            from[row + 1] += from[row];
+        for (Py_ssize_t at = 0; at < given->lookups; at++)
+            order[from[given->index[at]]++] = (uint32_t)at;
+        /* from[row] is now where the lookups of the next row begin. */
+        for (Py_ssize_t row = 0, at = 0; row < rows; at = from[row++]) {
+            if (at < from[row])
+                add_row(given, order + at, from[row] - at, stack, out + row * width);
+            else
+                memset(out + row * width, 0, sizeof(float) * width);
+        }
+    }
+    free(from);
+    free(order);
+    free(stack);
+    return found;
+}
+
+/* Whether the buffers are of one shape: lookups that 32 bits count, and ends that rise to their number. */
+static int fits(const Lookups *given, Py_ssize_t values, Py_ssize_t out)
+{
+    if (given->rows < 1 || given->lookups > INT32_MAX || given->parts < 1 || out % given->rows)
+        return 0;
+    if (values != given->lookups * given->width || given->ends[given->parts - 1] != given->lookups)
+        return 0;
+    for (Py_ssize_t part = 0; part < given->parts; part++)
+        if (given->ends[part] < (part ? given->ends[part - 1] : 0))
+            return 0;
+    return 1;
+}
+
+static PyObject *add_rows(PyObject *module, PyObject *args)
+{
+    Py_buffer out, index, values, ends;
+    Py_ssize_t rows;
+    int found = FOUND, fit;
+    if (!PyArg_ParseTuple(args, "w*y*y*y*n", &out, &index, &values, &ends, &rows))
+        return NULL;
+    Lookups given = {index.buf, ends.buf, values.buf, index.len / 8, ends.len / 8, rows, rows > 0 ? out.len / 4 / rows : 0};
+    fit = fits(&given, values.len / 4, out.len / 4);
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        found = add_all(&given, out.buf);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&index);
+    PyBuffer_Release(&values);
+    PyBuffer_Release(&ends);
+    if (found == NO_MEMORY)
+        return PyErr_NoMemory();
+    if (!fit || found == OUT_OF_RANGE) {
+        PyErr_SetString(PyExc_ValueError, "these lookups are not those of such a table");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef METHODS[] = {
+    {"add_rows", add_rows, METH_VARARGS, "add_rows(out, index, values, ends, rows): fill `out`, a table of so many rows."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_tables", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__tables(void)
+{
+    return PyModuleDef_Init(&MODULE);
+}
