@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import distcore
-from distcore.workflow.shown import headline
+from distcore.cli.train import print_scores
+from distcore.workflow.shown import headline, split_scores
 from distcore.workflow.split_scores import MOST_ROWS, stretches
 from distcore_core.contracts import Split
 from distcore_data.cache import open_cache
@@ -58,6 +59,19 @@ def test_the_report_and_a_notebook_show_them(tmp_path):
     assert re.search(
         r"\(training [\d.]+, validation [\d.]+, [\d.]+ without inputs\)", headline(outcome)
     )
+
+
+def test_the_last_table_of_an_experiment_shows_them(tmp_path, capsys):
+    _, outcome, summary = experiment(tmp_path)
+    print_scores(outcome.test_statistics, split_scores(outcome))
+    header, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert header == ["OUTPUT", "METRIC", "TRAINING", "VALIDATION", "TEST"]
+    found = {tuple(row[:2]): row[2:] for row in rows}
+    for metric, splits in summary["scores"]["y"].items():
+        told = [f"{splits[name]:.6g}" for name in ("training", "validation", "test")]
+        assert found["y", metric] == told
+    print_scores(outcome.test_statistics)
+    assert capsys.readouterr().out.split()[:3] == ["OUTPUT", "METRIC", "TEST"]
 
 
 def test_training_alone_has_them_too(tmp_path):

@@ -82,7 +82,9 @@ def _fit(arguments: Namespace, command: str) -> int:
         **run_of(arguments), model_load_path=arguments.model_load_path
     )
     if outcome.test_statistics is not None:
-        print_scores(outcome.test_statistics)
+        from distcore.workflow.shown import split_scores
+
+        print_scores(outcome.test_statistics, split_scores(outcome))
     print(outcome.directory)
     if outcome.report is not None:
         log.info("Report: %s", outcome.report)
@@ -98,14 +100,30 @@ def _model(arguments: Namespace) -> dict[str, Any]:
     return {**given, "dataset": dataset_of(arguments), "view": shown(arguments.logging_level)}
 
 
-def print_scores(statistics: dict[str, Any]) -> None:
-    """One line a metric: output feature, metric, number."""
+def print_scores(statistics: dict[str, Any], splits: dict[str, Any] | None = None) -> None:
+    """One line a metric: output feature, metric, and the numbers.
+
+    Args:
+        statistics: {output feature: {metric: number}} of the test split.
+        splits: {output feature: {metric: {split: number}}} of the others.
+    """
     from distcore.cli.table import table
 
-    rows = [
-        (output, metric, "–" if value is None else f"{value:.6g}")
-        for output, metrics in statistics.items()
-        for metric, value in metrics.items()
-        if value is None or isinstance(value, int | float)
+    known = splits or {}
+    beside = [
+        split
+        for split in ("training", "validation")
+        if any(split in numbers for metrics in known.values() for numbers in metrics.values())
     ]
-    print(table([("OUTPUT", "METRIC", "TEST"), *rows]))
+    rows = []
+    for output, metrics in statistics.items():
+        for metric, value in metrics.items():
+            if value is None or isinstance(value, int | float):
+                others = known.get(output, {}).get(metric, {})
+                numbers = [others.get(split) for split in beside]
+                rows.append((output, metric, *map(_number, [*numbers, value])))
+    print(table([("OUTPUT", "METRIC", *map(str.upper, beside), "TEST"), *rows]))
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.6g}"

@@ -247,6 +247,13 @@ def _points(values: Sequence[Any]) -> list[charts.Point]:
     return [(float(at + 1), float(value)) for at, value in enumerate(values) if value is not None]
 
 
+def split_scores(outcome: Outcome) -> JSON:
+    """{output feature: {metric: {split: number}}} of the model that is kept; {} if the run has no
+    summary."""
+    found: JSON = _summary(outcome).get("scores", {})
+    return found
+
+
 def _summary(outcome: Outcome) -> JSON:
     return _read(outcome, "summary.json")
 
