@@ -290,6 +290,25 @@ def test_batches_grow_with_the_rows(rows: int, size: int) -> None:
     assert config.trainer.validation_metric == "loss"
 
 
+@pytest.mark.parametrize(
+    ("rows", "encoder"),
+    [
+        (300, {"type": "dense", "output_size": 8}),
+        (1000, {"type": "ple", "num_bins": 16, "output_size": 8, "activation": "relu"}),
+        (5000, {"type": "ple", "num_bins": 32, "output_size": 32, "activation": "relu"}),
+    ],
+)
+def test_more_rows_stand_more_bins(rows: int, encoder: dict[str, object]) -> None:
+    """Rows of a training set that is given."""
+    table = pa.table(
+        {"height": [each / 7 for each in range(rows)], "target": [1.5, 2.5] * (rows // 2)}
+    )
+    height, *_ = read(suggest({"training_set": table}, "target")).input_features
+    assert height.options["encoder"] == encoder
+    asked = height.options["preprocessing"].get("quantiles")
+    assert asked == encoder.get("num_bins")
+
+
 def test_the_editor_is_told_the_schema() -> None:
     first, *_ = suggest(
         pa.table({"a": COLUMNS["height"][0], "target": TARGET}), "target"

@@ -121,10 +121,19 @@ def _defaults(types: set[str | None], sizes: Sizes | None) -> Iterator[str]:
         yield "  number:"
         yield "    preprocessing: {missing_value_strategy: fill_with_mean, normalization: zscore}"
         if sizes is not None:
-            why = "each number through a layer of its own: it may bend"
-            yield f"    encoder: {{type: dense, output_size: {sizes.number}}}  # {why}"
+            yield from _number_encoder(sizes)
     if "category" in types and sizes is not None:
         yield f"  category: {{encoder: {{type: dense, embedding_size: {sizes.category}}}}}"
+
+
+def _number_encoder(sizes: Sizes) -> Iterator[str]:
+    if not sizes.bins:
+        why = "each number through a layer of its own: it may bend"
+        yield f"    encoder: {{type: dense, output_size: {sizes.number}}}  # {why}"
+        return
+    shape = f"num_bins: {sizes.bins}, output_size: {sizes.number}"
+    why = "a number may bend from bin to bin; bins have equally many rows"
+    yield f"    encoder: {{type: ple, {shape}, activation: relu}}  # {why}"
 
 
 def _network(trained: int, sizes: Sizes) -> Iterator[str]:
@@ -149,10 +158,11 @@ def _network(trained: int, sizes: Sizes) -> Iterator[str]:
 
 
 class Sizes(NamedTuple):
-    """Of a network. least: rows to train on from which it is taken. number, category: widths of
-    their encoders."""
+    """Of a network. least: rows to train on from which it is taken. bins: of numbers, 0: none.
+    number, category: widths of their encoders."""
 
     least: int
+    bins: int
     number: int
     category: int
     layers: int
@@ -161,7 +171,11 @@ class Sizes(NamedTuple):
     plateau: bool
 
 
-SIZES = (Sizes(2000, 32, 16, 3, 256, 0.002, True), Sizes(0, 8, 8, 2, 128, 0.0005, False))
+SIZES = (
+    Sizes(2000, 32, 32, 16, 3, 256, 0.002, True),
+    Sizes(1000, 16, 8, 8, 2, 128, 0.0005, False),
+    Sizes(0, 0, 8, 8, 2, 128, 0.0005, False),
+)
 """Measured on the datasets of the quality suite (docs/log.md): few rows are learned by heart by
 what many rows need."""
 
