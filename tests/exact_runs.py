@@ -41,7 +41,8 @@ CONFIGS = {
         trainer: {exact: true, epochs: 2, batch_size: 100, early_stop: -1}""",
     "dropout and batch norm": """
         input_features: [{name: num, type: number, encoder: {type: dense, num_layers: 2, dropout: 0.1, norm: layer}},
-          {name: num2, type: number}, {name: cat, type: category, encoder: {type: dense, dropout: 0.2}}]
+          {name: num2, type: number, encoder: {type: ple, num_bins: 8, output_size: 4}},
+          {name: cat, type: category, encoder: {type: dense, dropout: 0.2}}]
         output_features: [{name: c, type: category}, {name: b, type: binary}]
         combiner: {type: concat, num_fc_layers: 2, output_size: 64, dropout: 0.3, norm: batch, activation: gelu}
         trainer: {exact: true, epochs: 2, batch_size: 256, early_stop: -1,
