@@ -182,6 +182,23 @@ def test_waiting_threads_give_way_unless_the_user_says_otherwise() -> None:
     assert "'GOMP_SPINCOUNT': '7'" in output_of(code.format("os.environ['GOMP_SPINCOUNT'] = '7'"))
 
 
+def test_training_and_prediction_keep_what_a_step_frees(tmp_path) -> None:
+    code = preprocess_code(tmp_path).replace(
+        "distcore.preprocess(config, dataset=data)",
+        "from distcore_data import memory\n"
+        "told = []\n"
+        "memory.keep_freed_memory = lambda: told.append(True)\n"
+        "distcore.preprocess(config, dataset=data)\n"
+        "seen = [len(told)]\n"
+        "model = distcore.train(config, dataset=data, output_directory=out).model\n"
+        "seen.append(len(told) > 0)\n"
+        "told.clear()\n"
+        "distcore.predict(model, data, output_directory=out)\n"
+        "print('told', *seen, len(told) > 0)",
+    )
+    assert "told 0 True True" in output_of(code)
+
+
 def output_of(code: str) -> str:
     """What a fresh interpreter prints, without the variables that this one may have set."""
     clean = {

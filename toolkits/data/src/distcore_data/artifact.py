@@ -26,6 +26,7 @@ from distcore_core.io.atomic import DirectoryBuilder, write_new_file
 from distcore_core.io.digest import digest_file
 from distcore_core.registry.manager import Plugins
 from distcore_data.features import Features
+from distcore_data.memory import keep_freed_memory
 from distcore_data.os_errors import explained
 from distcore_data.seals import damaged, read_bounded, sealed, unsealed
 from distcore_data.stores import Credentials
@@ -138,6 +139,7 @@ def open_artifact(
     Raises ArtifactError if a file is missing, cut, swapped or foreign, or names a class that is
     not trusted."""
     patient_threads()
+    keep_freed_memory()
     plugins, place = plugins or Plugins(), model_place(path, credentials)
     with model_here(place) as found:
         directory = find_model(found)

@@ -1,4 +1,4 @@
-"""How much memory this process may still take."""
+"""How much memory this process may still take, and what it does with memory that it freed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,43 @@ from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 
+KEPT_BYTES = 512 << 20
+"""Of freed memory that may stay with the process."""
+
+APART_BYTES = 32 << 20
+"""Of a block that the kernel gives, and is given back, by itself: the most that glibc takes, and
+where its own rule ends that follows the sizes of what was freed."""
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Of malloc.h."""
+
 
 def free_bytes() -> int:
     """What the machine has left, or the limit of this process's control group if that is less; 0
     if unknown."""
     found = [_of_machine(), *_of_cgroups()]
     return min((each for each in found if each is not None), default=0)
+
+
+def keep_freed_memory() -> bool:
+    """Let memory that one step, or one batch, frees stay for the next. glibc gives it back to the
+    kernel as soon as there are some megabytes, and a step then waits for the same pages, zeroed,
+    again: up to a third of it.
+
+    Whatever the user said about malloc in the environment stays. Returns whether it was done:
+    False for a C library without such an option."""
+    said = any(name.startswith("MALLOC_") for name in os.environ)
+    if said or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+        return False
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):  # not glibc
+        return False
+    # One of them ends glibc's own rule for both.
+    both = ((M_MMAP_THRESHOLD, APART_BYTES), (M_TRIM_THRESHOLD, KEPT_BYTES))
+    return all(mallopt(option, value) == 1 for option, value in both)
 
 
 def _of_machine() -> int | None:

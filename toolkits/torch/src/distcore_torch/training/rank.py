@@ -22,6 +22,7 @@ from distcore_core.errors import UserError
 from distcore_data.artifact import write_artifact
 from distcore_data.cache import open_cache
 from distcore_data.features import Features
+from distcore_data.memory import keep_freed_memory
 from distcore_data.stores.run_sync import CHECKPOINTS, MODEL
 from distcore_torch.training.checkpoint import copy_newest_from, list_checkpoints
 from distcore_torch.training.job import checkpoints_of, model_of, output_folder, train_options
@@ -43,6 +44,7 @@ def fit_rank(
     job: TrainJob, strategy: Strategy, plugins: Plugins, progress: Progress
 ) -> TrainResult | None:
     """Train this rank of the job; strategy: set up. The result in rank 0, None in the others."""
+    keep_freed_memory()
     options = train_options(job)
     rank = strategy.rank
     with ExitStack() as stack:
