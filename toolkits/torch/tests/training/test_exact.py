@@ -16,7 +16,7 @@ from distcore_torch.sampler import share
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.determinism import one_thread, weights_digest
 from distcore_torch.training.exact import groups
-from distcore_torch.training.exact.by_parts import ByParts
+from distcore_torch.training.exact.cut import Cut
 from distcore_torch.training.exact.exchange import GatheredTree, Shares, SlicedTree
 from distcore_torch.training.exact.gradients import PartGradients, Way
 from distcore_torch.training.exact.tree import Adder, Total, branches, tree_sum
@@ -352,12 +352,12 @@ def test_all_rows_at_once_have_the_bits_of_one_part_after_another(way, rows, mon
 
 
 def test_what_kernels_for_batches_give_otherwise_goes_product_by_product(monkeypatch):
-    right = ByParts.products
+    right = Cut.products
 
     def wrong(self, left, given, span):
         return right(self, left, given, span) * (1.000001 if self._batched else 1)
 
-    monkeypatch.setattr(ByParts, "products", wrong)
+    monkeypatch.setattr(Cut, "products", wrong)
     made, found = gradients_of(Wide)
     assert set(made.ways.values()) == {Way.AT_ONCE}
     monkeypatch.undo()

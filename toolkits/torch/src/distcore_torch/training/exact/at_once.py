@@ -3,15 +3,16 @@ slots by part."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from distcore_core.contracts import Batch
-from distcore_torch.training.exact.by_parts import ByParts, NotByParts, Sink
+from distcore_torch.training.exact.by_parts import ByParts
+from distcore_torch.training.exact.cut import Cut, NotByParts
 from distcore_torch.training.exact.groups import PartGroup
+from distcore_torch.training.exact.sink import Sink
 from distcore_torch.training.exact.tree import tree_sum
 
 if TYPE_CHECKING:
@@ -57,21 +58,19 @@ class AtOnce:
         Raises:
             NotByParts: If the network does not allow it; slots and buffers are then in no order.
         """
-        sizes = list(batch.part_rows)
         self._slots = [
             {id(group): group.views(slot) for group, slot in zip(self._groups, slots, strict=True)}
             for slots in zip(*(group.exchange.slots() for group in self._groups), strict=True)
         ]
         self._left: dict[int, list[torch.Tensor]] = {}
         sink = Sink(self._view, self._spans)
-        bounds = [0, *itertools.accumulate(sizes)]
-        mode = ByParts(bounds, self._parameters, sink, keys, self._changed, batched=batched)
-        with mode:
+        cut = Cut(batch.part_rows, batched)
+        with ByParts(cut, self._parameters, sink, keys, self._changed):
             rows = self._losses.rows(batch.copy())  # type: ignore[attr-defined]  # see `copy`
         self._losses.backward([each.sum() for each in rows], scale)
         sink.finish()
         self._finish(sink.written)
-        found = [mode.sums(each.detach(), range(len(sizes))) for each in rows]
+        found = [cut.sums(each.detach(), range(len(cut))) for each in rows]
         sums += torch.stack(found, 1)
         return self._losses.total(found, scale)
 

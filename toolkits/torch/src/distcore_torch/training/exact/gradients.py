@@ -20,7 +20,7 @@ from distcore_core.contracts import Batch
 from distcore_core.errors import TrainingError, UserError
 from distcore_torch.sampler import share
 from distcore_torch.training.exact.at_once import AtOnce
-from distcore_torch.training.exact.by_parts import NotByParts
+from distcore_torch.training.exact.cut import NotByParts
 from distcore_torch.training.exact.groups import PartGroup, part_groups
 from distcore_torch.training.exact.tree import branches
 from distcore_torch.training.gradients import slices

@@ -1,0 +1,72 @@
+"""How a rank's rows are cut into parts, and what is computed for each of them apart."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+ALIGNED = 64
+"""Where torch lets memory begin on a CPU: multiples of so many bytes."""
+
+
+class NotByParts(Exception):
+    """The network does something that has to be computed part by part as a whole."""
+
+
+class Cut:
+    """The rows of a rank's parts, one part after another; all parts have rows.
+
+    Args:
+        sizes: Rows of each part.
+        batched: Whether kernels for batches take what sums over rows; parts are of one size then.
+
+    Attributes:
+        rows: Of all parts.
+        bounds: Where each part begins among them, and the end.
+    """
+
+    def __init__(self, sizes: Sequence[int], batched: bool) -> None:
+        self.sizes, self._batched = list(sizes), batched
+        self.bounds = [0, *itertools.accumulate(sizes)]
+        self.rows = self.bounds[-1]
+
+    def __len__(self) -> int:
+        """How many parts there are."""
+        return len(self.sizes)
+
+    def apart(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """A tensor's rows by part. Raises NotByParts if its first dimension is not that of the
+        rows."""
+        if tensor.dim() == 0 or tensor.shape[0] != self.rows:
+            raise NotByParts(f"a tensor of shape {tuple(tensor.shape)}, not of {self.rows} rows")
+        # As the part alone would have it: in memory that begins where torch lets memory begin.
+        return [
+            each.clone() if each.is_contiguous() and each.data_ptr() % ALIGNED else each
+            for each in tensor.split(self.sizes)
+        ]
+
+    def products(self, left: torch.Tensor, right: torch.Tensor, span: range) -> torch.Tensor:
+        """Of each part in the span, its rows of `left`, transposed, times those of `right`: [n, k]
+        and [n, m] give [parts, k, m]."""
+        if self._batched:
+            return self._batch(left, span).transpose(1, 2).bmm(self._batch(right, span))
+        found = left.new_empty(len(span), left.shape[1], right.shape[1])
+        for part, out in zip(span, found, strict=True):
+            rows = slice(self.bounds[part], self.bounds[part + 1])
+            torch.mm(left[rows].t(), right[rows], out=out)
+        return found
+
+    def sums(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
+        """Of each part in the span, the sum over its rows: [n, ...] gives [parts, ...]."""
+        if self._batched:
+            return self._batch(tensor, span).sum(1)
+        bounds = self.bounds[span.start : span.stop + 1]
+        return torch.stack(
+            [tensor[start:stop].sum(0) for start, stop in itertools.pairwise(bounds)]
+        )
+
+    def _batch(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
+        """The span's parts, which are of one size, as a batch: [parts, n, …]."""
+        return tensor.unflatten(0, (len(self), -1))[span.start : span.stop]

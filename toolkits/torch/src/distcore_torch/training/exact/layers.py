@@ -1,0 +1,64 @@
+"""Layers over the rows of all parts whose gradients are added up by part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from distcore_torch.training.exact.cut import Cut
+from distcore_torch.training.exact.sink import Sink
+from distcore_torch.training.exact.tables import add_rows
+
+NARROW = 8
+"""Columns of a layer's output below which kernels for vectors, not for matrices, may be used: other
+bits for other numbers of rows. Its forward pass goes by part."""
+
+
+class Linear(torch.autograd.Function):
+    """A fully connected layer over all rows; the gradients of weight and bias by part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, cut: Cut, sink: Sink) -> Any:
+        ctx.save_for_backward(x)
+        ctx.cut, ctx.sink, ctx.weight, ctx.bias = cut, sink, weight, bias
+        if weight.shape[0] < NARROW:
+            return torch.cat([F.linear(part, weight, bias) for part in cut.apart(x)])
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        (x,) = ctx.saved_tensors
+        cut, sink, weight = ctx.cut, ctx.sink, ctx.weight
+        gradient = gradient.contiguous()
+        sink.leaves(weight, lambda span: cut.products(gradient, x, span))
+        if ctx.bias is not None:
+            sink.leaves(ctx.bias, lambda span: cut.sums(gradient, span))
+        before = gradient.mm(weight) if ctx.needs_input_grad[0] else None
+        return before, None, None, None, None
+
+
+class Lookup(torch.autograd.Function):
+    """Rows of a table; the table's gradient by part."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Any, index: Any, cut: Cut, sink: Sink) -> Any:
+        ctx.save_for_backward(index)
+        ctx.cut, ctx.sink, ctx.table = cut, sink, table
+        return table.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        (index,) = ctx.saved_tensors
+        cut, sink, table = ctx.cut, ctx.sink, ctx.table
+        each = index.shape[0] // cut.rows
+        sink.begin(table)
+        for number, span in enumerate(sink.spans):
+            bounds = [cut.bounds[part] * each for part in (*span, span.stop)]
+            own = slice(bounds[0], bounds[-1])
+            ends = [bound - bounds[0] for bound in bounds[1:]]
+            add_rows(sink.slot(table, number), index[own], gradient[own], ends)
+        return None, None, None, None
