@@ -186,6 +186,20 @@ def test_quantiles_are_numpys_each_once(values, parts) -> None:
         assert np.abs(expected - value).min() <= 1e-9
 
 
+def test_quantiles_of_many_values_hardly_move_and_do_not_depend_on_parts() -> None:
+    values = np.random.default_rng(7).normal(5.0, 2.0, 40_000)
+    array = pa.array(values, mask=np.arange(len(values)) % 9 == 0)
+    made = feature(quantiles=32, missing_value_strategy="fill_with_mean")
+    whole = made.finish(made.partial(array))
+    parts = [made.partial(array[start : start + 7001]) for start in range(0, len(array), 7001)]
+    assert made.finish(reduce(made.merge, reversed(parts))) == whole
+    present = array.drop_null().to_numpy()
+    filled = np.append(present, np.full(array.null_count, present.mean()))
+    exact = np.unique(np.quantile(filled, np.linspace(0, 1, 33)).round(9))
+    assert (whole["quantiles"][0], whole["quantiles"][-1]) == (present.min(), present.max())
+    assert all(np.abs(exact - each).min() < 0.01 for each in whole["quantiles"])
+
+
 def test_quantiles_are_of_the_column_as_it_is_filled() -> None:
     values = [None, None, None, 1.0, 2.0]
     assert fitted(feature(quantiles=2), values)["quantiles"] == [0.0, 2.0]

@@ -69,7 +69,7 @@ class Ple(nn.Module):
 
     A value is one number for each bin: 0 below it, 1 above it, and within it the share of it that
     lies below the value; and the value itself beside them. So a layer over it is a broken line,
-    bent wherever the training rows are dense, and straight beyond the outer edges.
+    bent most where most rows are, and straight beyond the outer edges.
 
     edges: of the bins, ascending, float32 [bins + 1]; a single one, of a constant column, has a bin
         of width 1 above it.

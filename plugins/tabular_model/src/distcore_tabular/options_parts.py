@@ -112,7 +112,7 @@ class DenseOptions(EncoderOptions, FCStackOptions):
 
 
 class PleOptions(EncoderOptions, FCStackOptions):
-    """`encoder: {type: ple}` of a number: its place among the quantiles of the training rows
+    """`encoder: {type: ple}` of a number: its place among the quantiles of its column
     (piecewise linear encoding; Gorishniy et al., 2022) and the value itself, through fully
     connected layers. Quantiles are of at most 16,384 distinct values, rounded if there are more:
     256 KiB a column while statistics are made."""
@@ -122,7 +122,7 @@ class PleOptions(EncoderOptions, FCStackOptions):
         64,
         ge=1,
         le=MOST_BINS,
-        description="So many bins of equally many training rows. A column of few values has a "
+        description="So many bins of equally many rows. A column of few values has a "
         "bin between each two of them.",
     )
     num_layers: int = Field(
