@@ -273,7 +273,7 @@ def test_one_that_is_broken_is_left_out_of_the_schema_with_a_note(run, distribut
             "type: waves",
             "type: fourier",
             4,
-            "unknown type 'fourier'; known: dense, passthrough, waves",
+            "unknown type 'fourier'; known: dense, passthrough, ple, waves",
         ),
         (
             "type: gated",
