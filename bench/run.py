@@ -34,6 +34,7 @@ STAGES = (
     "dask",
     "loader",
     "train",
+    "kept",
     "training_shapes",
     "ddp",
     "horovod",

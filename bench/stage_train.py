@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def fitted(
     stamps: Path,
     batch: int = handmade.BATCH,
     warm: int = 50,
+    skip: Collection[str] = ("skip_save_progress", "skip_save_report"),
 ) -> dict[str, Any]:
     """`figures` of a run of one round, whose config notes its steps in `stamps`."""
     import torch
@@ -66,7 +68,7 @@ def fitted(
         settings,
         dataset=data,
         output_directory=str(scratch),
-        skip={"skip_save_progress", "skip_save_report"},
+        skip=skip,
     )
     weights = load_file(outcome.model / "weights.safetensors")
     losses = outcome.training_statistics["training"]["combined"]["loss"]
