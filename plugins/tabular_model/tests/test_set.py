@@ -137,6 +137,13 @@ def test_members_of_vocabularies_of_any_size_are_sorted_and_distinct(size):
     assert [len(none[0]), *none[1]] == [0, 0, 0]
 
 
+def test_another_vocabulary_is_not_taken_for_the_last_one():
+    made = feature()
+    first, second = fitted(made, "a b", "a"), fitted(made, "c a", "c")
+    for metadata, codes in ((first, [[1, 2]]), (second, [[0, 2]]), (first, [[1, 2]])):
+        assert made.encode(sets("a b"), metadata).to_pylist() == codes
+
+
 def test_the_data_half_of_texts_and_sets_imports_no_torch():
     code = (
         "import sys, distcore_tabular.text, distcore_tabular.set; assert not {'torch', 'pandas'} & "

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular.tokenizers import TOKENIZERS, codes_of, count, merge, most_common, tokenize
 
 
@@ -135,7 +136,6 @@ def test_most_common_first_then_by_value():
 
 def test_codes_are_places_in_the_vocabulary():
     tokens = tokenize(pa.array(["b x", None, "a b"]), TOKENIZERS["space"])
-    assert codes_of(tokens, ["?", "a", "b"], 0).tolist() == [2, 0, 1, 2]
-    assert (
-        codes_of(tokenize(pa.array([], pa.string()), TOKENIZERS["space"]), ["?"], 0).tolist() == []
-    )
+    assert codes_of(tokens, Vocabulary(pa.array(["?", "a", "b"])), 0).tolist() == [2, 0, 1, 2]
+    none = tokenize(pa.array([], pa.string()), TOKENIZERS["space"])
+    assert codes_of(none, Vocabulary(pa.array(["?"])), 0).tolist() == []

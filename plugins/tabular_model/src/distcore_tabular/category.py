@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy, strings
-from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular.columns import null_mask
 from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
@@ -50,10 +49,6 @@ class CategoryFeature(TabularFeature):
 
     kind = "category"
     raw: Literal["category"] = "category"
-
-    def __init__(self, name: str, role: str, options: Any) -> None:
-        super().__init__(name, role, options)
-        self._vocabulary: tuple[JSON, Vocabulary] | None = None
 
     def partial(self, values: pa.Array) -> Counts:
         """How often each value occurs in some rows."""
@@ -103,7 +98,7 @@ class CategoryFeature(TabularFeature):
         if len(values.dictionary) > len(values):  # a slice of a larger block
             values = used_alone(values)
         labels = clean(values.dictionary, self.options.preprocessing.lowercase)
-        table = find(labels, self._labels(metadata), metadata["unknown"])
+        table = find(labels, self.vocabulary(metadata), metadata["unknown"])
         null = null_mask(labels)
         if null is not None:
             table = np.where(null, np.int32(metadata["missing"]), table)
@@ -111,7 +106,7 @@ class CategoryFeature(TabularFeature):
 
     def decode(self, codes: np.ndarray, metadata: JSON) -> pa.Array:
         """The label of each code: utf8 [n]."""
-        return self._labels(metadata).labels.take(from_numpy(np.asarray(codes)))
+        return self.vocabulary(metadata).labels.take(from_numpy(np.asarray(codes)))
 
     def network(self) -> CategoryNetwork:
         return CategoryNetwork(self)
@@ -150,13 +145,6 @@ class CategoryFeature(TabularFeature):
         if self.role == "input" or place >= 0 or most < len(labels):
             return [UNKNOWN, *kept], [unknown + int(counts[most:].sum()), *rows]
         return kept, rows
-
-    def _labels(self, metadata: JSON) -> Vocabulary:
-        """The vocabulary, kept for the next block."""
-        kept = self._vocabulary
-        if kept is None or kept[0] is not metadata:
-            kept = self._vocabulary = (metadata, Vocabulary(strings(metadata["idx2str"])))
-        return kept[1]
 
 
 def _place(labels: pa.Array, label: str) -> int:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from distcore_core.contracts import JSON, FeatureBase, Role
 from distcore_core.registry.manager import environment_plugins
+from distcore_data.arrow import strings
+from distcore_data.encoding.texts import Vocabulary
 from distcore_data.members import make_named
 from distcore_tabular.roles import DECODER, ENCODER, LOSS, METRIC
 
@@ -45,6 +47,7 @@ class TabularFeature(FeatureBase):
         self.role = role
         self.options = options
         self.missing = options.preprocessing.missing_value_strategy
+        self._vocabulary: tuple[JSON, Vocabulary] | None = None
 
     def encoder(self, metadata: JSON) -> Any:
         """The module of the encoder that the options name."""
@@ -89,6 +92,13 @@ class TabularFeature(FeatureBase):
     def default_metric(self) -> str:  # type: ignore[override]  # read-only here
         """`default_validation_metric`."""
         return str(self.options.default_validation_metric) if self.role == "output" else "loss"
+
+    def vocabulary(self, metadata: JSON) -> Vocabulary:
+        """Of `idx2str`, kept for the next rows."""
+        kept = self._vocabulary
+        if kept is None or kept[0] is not metadata:
+            kept = self._vocabulary = (metadata, Vocabulary(strings(metadata["idx2str"])))
+        return kept[1]
 
     def labels(self, metadata: JSON) -> Sequence[str] | None:
         """Of the codes, as text."""

@@ -123,7 +123,7 @@ class TokenizedFeature(TabularFeature):
         """The codes of all tokens of some texts, int32, and how many each text has, int64;
         missing ones filled."""
         tokens = self.tokens(values)
-        codes = tokenizers.codes_of(tokens, metadata["idx2str"], unknown)
+        codes = tokenizers.codes_of(tokens, self.vocabulary(metadata), unknown)
         if values.null_count == 0:
             return codes, tokens.lengths
         missing = flags(values.is_null())

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distcore_core.errors import PluginBroken
-from distcore_data.arrow import flags, from_numpy, strings, to_numpy
+from distcore_data.arrow import flags, from_numpy, to_numpy
 from distcore_data.encoding.texts import (
     Tokens,
     Vocabulary,
@@ -191,7 +191,6 @@ def most_common(counted: Counts, limit: int | None) -> list[str]:
     return counted.tokens.take(from_numpy(order)).to_pylist()
 
 
-def codes_of(tokens: Tokens, vocabulary: list[str], unknown: int) -> np.ndarray:
+def codes_of(tokens: Tokens, vocabulary: Vocabulary, unknown: int) -> np.ndarray:
     """The place of each token in the vocabulary, int32; `unknown` for one that is not in it."""
-    known = Vocabulary(strings(vocabulary))
-    return known.positions(tokens.words, unknown)[tokens.places]
+    return vocabulary.positions(tokens.words, unknown)[tokens.places]
