@@ -13,11 +13,11 @@ from torch.nn import functional as F
 
 from distcore_core.config.issues import validate
 from distcore_core.contracts import Column
-from distcore_core.errors import ConfigError, DataError
+from distcore_core.errors import ConfigError, DataError, UserError
 from distcore_tabular import text_encoders
 from distcore_tabular.options_text import TextInput
 from distcore_tabular.text import TextFeature
-from distcore_tabular.text_encoders import padded, reduce_sequence
+from distcore_tabular.text_encoders import Convolution, padded, reduce_sequence
 from distcore_torch.batch import Ragged
 
 SPECIAL = ["<EOS>", "<SOS>", "<PAD>", "<UNK>"]
@@ -385,3 +385,11 @@ def test_options_objects_need_no_model():
         dropout=0.0,
     )
     assert embed(8, options, 4)(ragged([1, 2])).shape == (1, 2)
+
+
+@pytest.mark.parametrize("layer", [{"num_filters": 10**12}, {"filter_size": 10**12}])
+def test_convolutions_beyond_the_memory_are_refused_before_torch_is_asked(layer):
+    given = {"num_filters": 8, "filter_size": 3, "activation": "relu", "dropout": 0.0}
+    pooling = {"pool_function": "max", "pool_size": None}
+    with pytest.raises(UserError, match=r"num_filters: .* over 5 numbers each take \d+\.\d TB"):
+        Convolution(5, {**given, **pooling, **layer})

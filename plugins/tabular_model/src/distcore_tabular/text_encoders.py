@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from distcore_tabular.encoders import CategoryEmbed
-from distcore_tabular.layers import FCStack, fc_stack, in_place
+from distcore_tabular.layers import FCStack, fc_stack, in_place, require_memory
 from distcore_torch.batch import Ragged
 
 DEFAULT_WIDTHS = (2, 3, 4, 5)
@@ -142,13 +142,19 @@ class Convolution(nn.Module):
 
     def __init__(self, input_size: int, layer: Mapping[str, Any]) -> None:
         super().__init__()
-        width = layer["filter_size"]
-        self.conv = nn.Conv1d(input_size, layer["num_filters"], width)
+        width, filters = layer["filter_size"], layer["num_filters"]
+        require_memory(
+            filters * input_size * width * torch.get_default_dtype().itemsize,
+            f"num_filters: {filters} is too large for this machine: the weights of a convolution "
+            f"of {width} tokens (filter_size) over {input_size} numbers each",
+            "Lower num_filters, filter_size or embedding_size.",
+        )
+        self.conv = nn.Conv1d(input_size, filters, width)
         self.reach = ((width - 1) // 2, width - 1 - (width - 1) // 2)
         self.activation = in_place(layer["activation"])
         self.dropout = nn.Dropout(layer["dropout"])
         self.pool_size, self.average = layer["pool_size"], layer["pool_function"] != "max"
-        self.output_size: int = layer["num_filters"]
+        self.output_size: int = filters
 
     def forward(
         self, hidden: torch.Tensor, is_token: torch.Tensor
