@@ -58,10 +58,7 @@ class AtOnce:
         Raises:
             NotByParts: If the network does not allow it; slots and buffers are then in no order.
         """
-        self._slots = [
-            {id(group): group.views(slot) for group, slot in zip(self._groups, slots, strict=True)}
-            for slots in zip(*(group.exchange.slots() for group in self._groups), strict=True)
-        ]
+        self._slots = {id(group): group.slots() for group in self._groups}
         self._left: dict[int, list[torch.Tensor]] = {}
         sink = Sink(self._view, self._spans)
         cut = Cut(batch.part_rows, batched)
@@ -78,7 +75,7 @@ class AtOnce:
 
     def _view(self, tensor: torch.Tensor, number: int) -> torch.Tensor:
         group = self._home[id(tensor)]
-        return self._slots[number][id(group)][group.place[id(tensor)]]
+        return self._slots[id(group)][number][group.place[id(tensor)]]
 
     def _changed(self, buffer: torch.Tensor, part: int, left: torch.Tensor) -> None:
         """A part has left this in a buffer."""

@@ -140,7 +140,7 @@ class PartGradients:
 
     def close(self) -> None:
         for group in self._groups:
-            group.exchange.close()
+            group.close()
 
     # -------------------------------------------------------------- inside
 
