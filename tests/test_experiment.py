@@ -62,7 +62,7 @@ def frame(place):
 def test_the_folder_of_an_experiment(place):
     done = place.good("experiment")
     assert done.out.splitlines()[-1] == str(place.results)
-    assert re.search(r"^bought +roc_auc +0\.\d+$", done.out, re.MULTILINE)
+    assert re.search(r"^bought +roc_auc( +0\.\d+){3}$", done.out, re.MULTILINE)
     assert names(place.results) == FILES
     assert {"model.json", "weights.safetensors"} <= names(place.results / "model")
     scores = read(place.results, "test_statistics.json")["bought"]
