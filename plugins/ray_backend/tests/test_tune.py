@@ -77,10 +77,11 @@ def test_trials_that_train_on_several_workers_are_those_of_one_machine(tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nodes")
-def test_trials_of_trees_are_one_process_each(tmp_path):
+@pytest.mark.parametrize("trainer", ["lightgbm", "xgboost"])
+def test_trials_of_trees_are_one_process_each(tmp_path, trainer):
     """With the trees, and so the scores, of trials on one machine."""
     written = config(tmp_path, num_samples=3)
-    written["backend"]["trainer"] = {"type": "lightgbm", "num_threads": 1, "num_boost_round": 20}
+    written["backend"]["trainer"] = {"type": trainer, "num_threads": 1, "num_boost_round": 20}
     rates = {"space": "loguniform", "lower": 0.01, "upper": 0.3}
     written["hyperopt"]["parameters"] = {"backend.trainer.learning_rate": rates}
     outcome = distcore.hyperopt(written, data.table(), output_directory=tmp_path / "ray")
