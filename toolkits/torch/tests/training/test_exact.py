@@ -15,11 +15,11 @@ from distcore_torch.batch import Batch
 from distcore_torch.sampler import share
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.determinism import one_thread, weights_digest
-from distcore_torch.training.exact import groups
+from distcore_torch.training.exact import by_parts, groups, tree
 from distcore_torch.training.exact.cut import Cut
 from distcore_torch.training.exact.exchange import GatheredTree, Shares, SlicedTree
 from distcore_torch.training.exact.gradients import PartGradients, Way
-from distcore_torch.training.exact.tree import Adder, Total, branches, tree_sum
+from distcore_torch.training.exact.tree import Adder, Total, branches, lay_tree_sum, tree_sum
 from distcore_torch.training.losses import Losses
 from distcore_torch.training.plan import TrainPlan
 from distcore_torch.training.step import Stepper
@@ -67,6 +67,26 @@ def test_the_sum_has_the_same_bits_however_the_leaves_are_shared(parts, data):
     for _ in range(2):
         assert torch.equal(total(sums), expected)
     assert all(torch.equal(sums[branch], each) for branch, each in kept.items())
+
+
+@pytest.mark.parametrize("by", ["compiled code", "torch"])
+@given(st.sampled_from([1, 2, 4, 8, 32]), st.sampled_from([1, 255, 257, 1000]), st.integers(0, 99))
+def test_a_laid_sum_is_the_trees(by, count, numbers, seed):
+    leaves = torch.randn(count, numbers, generator=torch.Generator().manual_seed(seed))
+    leaves *= torch.tensor([1e-20, -1.0, 1e20, -0.0])[torch.arange(numbers) % 4]
+    expected, out = tree_sum(list(leaves.clone())), torch.full((numbers,), torch.nan)
+    with pytest.MonkeyPatch.context() as patch:
+        if by == "torch":
+            patch.setattr(tree, "sums", None)
+        lay_tree_sum(out, leaves)
+    assert out.numpy().tobytes() == expected.numpy().tobytes()
+
+
+@pytest.mark.skipif(tree.sums is None, reason="built without a C compiler")
+@pytest.mark.parametrize(("leaves", "count"), [(8, 3), (8, 0), (9, 2), (4, 2), (-1, 2)])
+def test_leaves_of_another_size_than_their_sum_are_refused(leaves, count):
+    with pytest.raises(ValueError, match="not as many as a power of two"):
+        tree.sums.add_leaves(bytearray(16), bytes(4 * leaves if leaves > 0 else 31), count)
 
 
 def test_another_order_of_the_leaves_is_another_sum():
@@ -378,6 +398,50 @@ def test_running_statistics_move_alike_both_ways(monkeypatch):
         torch.equal(one, other) for one, other in zip(norm, alone._groups[0].buffers, strict=True)
     )
     assert made._groups[0].counters[0] == alone._groups[0].counters[0] == 1
+
+
+@pytest.mark.parametrize("name", sorted(by_parts.NUMBERS))
+def test_numbers_have_the_same_bits_in_any_company_of_whole_vectors(name):
+    function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+    given = (torch.randn(2, 8 * by_parts.VECTOR).abs() + 0.01).requires_grad_()
+    more = given.detach().roll(1, 1)
+    two = {"reduction": "none"} if "loss" in name or "logits" in name else {}
+
+    def found(columns):
+        each = given[0, columns].clone()
+        result = function(each, more[0, columns], **two) if two else function(each)
+        (gradient,) = torch.autograd.grad(result.sum(), given)
+        return result, gradient[0, columns]
+
+    whole, parts = found(slice(None)), [
+        found(slice(start, start + by_parts.VECTOR)) for start in range(0, 512, by_parts.VECTOR)
+    ]  # fmt: skip
+    for place in range(2):
+        assert torch.equal(whole[place], torch.cat([each[place] for each in parts]))
+
+
+@pytest.mark.parametrize(("rows", "at_once"), [(512, True), (496, False), (500, False)])
+def test_numbers_go_at_once_if_their_parts_fill_whole_vectors(rows, at_once, monkeypatch):
+    cuts, by_part = [], by_parts.ByParts.each
+
+    def each(self, func, *rest):
+        cuts.append(func.__name__)
+        return by_part(self, func, *rest)
+
+    monkeypatch.setattr(by_parts.ByParts, "each", each)
+    gradients_of(
+        lambda: Wide(lambda module, hidden: hidden[:, 0].contiguous().tanh()[:, None] * hidden),
+        rows,
+    )
+    assert ("tanh" in cuts) is not at_once
+
+
+def test_numbers_that_are_summed_over_all_rows_are_refused():
+    def penalised(module, hidden):
+        return hidden + torch.nn.functional.mse_loss(hidden, hidden.detach() + 1)
+
+    made, _ = gradients_of(lambda: Wide(penalised), 512)
+    assert set(made.ways.values()) == {Way.ONE_BY_ONE}
 
 
 NOT_AT_ONCE = {

@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+from distcore_torch.training import fingerprint
 from distcore_torch.training.fingerprint import BLOCK, MASK, Fingerprint, hexadecimal
 
 
@@ -50,8 +51,11 @@ def some(seed=0):
     }
 
 
+@pytest.mark.parametrize("by", ["compiled code", "torch"])
 @pytest.mark.parametrize("name", some())
-def test_a_tensors_fingerprint_is_the_documented_one(name):
+def test_a_tensors_fingerprint_is_the_documented_one(name, by, monkeypatch):
+    if by == "torch":
+        monkeypatch.setattr(fingerprint, "sums", None)
     tensor = some()[name]
     found = Fingerprint([(name, tensor)])
     assert found.total() == found.each()[name] == as_documented(name, tensor)
@@ -133,3 +137,10 @@ def test_it_tells_what_has_changed_since_the_last_time(name, bit):
     assert name in large or found.changed() == [f"{name} (bit {bit} of number {number})"]
     found.total()
     assert found.changed() == []
+
+
+@pytest.mark.skipif(fingerprint.sums is None, reason="built without a C compiler")
+@pytest.mark.parametrize(("words", "keys", "factors"), [(20, 2, 8), (16, 0, 8), (32, 2, 1)])
+def test_words_without_a_factor_are_refused(words, keys, factors):
+    with pytest.raises(ValueError, match="not a factor for each block"):
+        fingerprint.sums.add_words(bytes(words), bytes(8 * keys), bytes(8 * factors))

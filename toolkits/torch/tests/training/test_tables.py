@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from distcore_torch.training.exact import tables
 from distcore_torch.training.exact.tree import tree_sum
 
+needs_compiler = pytest.mark.skipif(tables.sums is None, reason="built without a C compiler")
+
 SHAPES = st.tuples(
     st.integers(1, 40), st.integers(0, 90), st.sampled_from([1, 3, 16]), st.sampled_from([1, 2, 8])
 )
@@ -45,7 +47,7 @@ def test_another_dtype_goes_by_torch():
     assert out.tolist() == [[1, 1], [0, 0], [2, 2]]
 
 
-@pytest.mark.skipif(tables.compiled is None, reason="built without a C compiler")
+@needs_compiler
 @pytest.mark.parametrize(
     ("index", "ends"), [([0, 3], [1, 2]), ([0, -1], [1, 2]), ([0, 1], [2, 1]), ([0, 1], [1, 3])]
 )

@@ -22,6 +22,8 @@ from functools import cache
 import numpy as np
 import torch
 
+from distcore_torch.training.compiled import sums
+
 BLOCK = 1 << 15
 """Words that share a factor M; their factors K, 256 KiB, stay in the processor's cache."""
 
@@ -162,19 +164,23 @@ class _Words:
     def __init__(self, words: torch.Tensor) -> None:
         whole, rest = divmod(words.numel(), BLOCK)
         keys, factors = _in_block(words.device), _of_blocks(whole + 1, words.device)
+        on_cpu = words.device.type == "cpu"
+        self._numpy = tuple(each.numpy() for each in (words, keys, factors)) if on_cpu else None
         self._blocks = words[: whole * BLOCK].view(whole, BLOCK)
         self._rest = words[whole * BLOCK :]
         self._keys, self._rest_keys = keys, keys[:rest]
         self._factors, self._rest_factor = factors[:whole], int(factors[whole])
 
     def total(self) -> int:
+        if sums is not None and self._numpy is not None:
+            return sums.add_words(*self._numpy)
         found = 0
         if len(self._blocks):
             # torch multiplies matrices of integers on CPUs alone.
             on_cpu = self._blocks.device.type == "cpu"
             blocks, keys = self._blocks, self._keys
-            sums = torch.mv(blocks, keys) if on_cpu else (blocks * keys).sum(1)
-            found += int(_dot(sums, self._factors))
+            each = torch.mv(blocks, keys) if on_cpu else (blocks * keys).sum(1)
+            found += int(_dot(each, self._factors))
         if len(self._rest):
             found += int(_dot(self._rest, self._rest_keys)) * self._rest_factor
         return found & MASK

@@ -1,11 +1,12 @@
 """All of a rank's rows at once, with the bits of one part after another.
 
 Matrix products, lookups and exact arithmetic (a rectifier, a sum of two tensors) give a row the
-same bits whatever the rows beside it, so they run over many parts at once. Everything else that a
-network computes runs part by part while `ByParts` is active: what sums over rows (gradients of
-weights, batch norm), and functions such as an exponential, whose kernels treat the last few numbers
-of a tensor otherwise than the others. Whether the bits are those of the parts is not taken on trust
-either: `PartGradients` compares them for every cut of a batch that it meets.
+same bits whatever the rows beside it, so they run over many parts at once. So do functions such as
+an exponential, if each part fills whole vectors: their kernels treat the last few numbers of a
+tensor otherwise than the others. Everything else that a network computes runs part by part while
+`ByParts` is active, as does what sums over rows (gradients of weights, batch norm). Whether the
+bits are those of the parts is not taken on trust either: `PartGradients` compares them for every
+cut of a batch that it meets.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class ByParts(TorchFunctionMode):
         trained = self._trained(given)
         if name in AT_ONCE and not trained:
             return func(*args, **kwargs)
+        if name in NUMBERS and not trained and self._fills(given):
+            return self._of_rows(name, func(*args, **kwargs), self._cut.rows)
         if any(isinstance(each, list | tuple) and _tensors(each) for each in given):
             raise NotByParts(f"{name} of many tensors")
         if not trained and not any(each.is_floating_point() for each in _tensors(given)):
@@ -74,6 +77,15 @@ class ByParts(TorchFunctionMode):
         if name.endswith("_") and not name.endswith("__"):
             raise NotByParts(f"{name} changes a tensor")
         return self.each(func, args, kwargs)
+
+    def _fills(self, values: Sequence[Any]) -> bool:
+        """Whether every part of these tensors fills whole vectors, which no other part shares."""
+        return self._cut.alike and all(
+            each.is_contiguous()
+            and each.shape[:1] == (self._cut.rows,)
+            and each.numel() // len(self._cut) % VECTOR == 0
+            for each in _tensors(values)
+        )
 
     def _trained(self, values: Sequence[Any]) -> bool:
         return not self._parameters.keys().isdisjoint(map(id, values))
@@ -100,10 +112,14 @@ class ByParts(TorchFunctionMode):
             for part in range(len(self._cut))
         ]
         for part, each in enumerate(found):
-            rows = self._cut.bounds[part + 1] - self._cut.bounds[part]
-            if not isinstance(each, torch.Tensor) or each.dim() == 0 or each.shape[0] != rows:
-                raise NotByParts(f"{func.__name__} does not keep the rows apart")
+            self._of_rows(func.__name__, each, self._cut.sizes[part])
         return torch.cat(found)
+
+    def _of_rows(self, name: str, found: Any, rows: int) -> torch.Tensor:
+        """What was found, if it has so many rows; else raise NotByParts."""
+        if not isinstance(found, torch.Tensor) or found.shape[:1] != (rows,):
+            raise NotByParts(f"{name} does not keep the rows apart")
+        return found
 
     # ------------------------------------------------------- functions that have a way of their own
 
@@ -213,6 +229,18 @@ __or__
 AT_ONCE = frozenset(_AT_ONCE.split())
 """Names of functions that only move numbers or round once, so that no row can know its
 neighbours."""
+
+_NUMBERS = """
+binary_cross_entropy_with_logits mse_loss l1_loss smooth_l1_loss huber_loss sigmoid tanh softplus
+logsigmoid gelu silu mish elu selu exp expm1 log log1p sqrt rsqrt
+"""
+NUMBERS = frozenset(_NUMBERS.split())
+"""Names of functions of each number by itself, whose kernels have another way for the last numbers,
+which fill no vector."""
+
+VECTOR = 64
+"""Numbers that the kernels of every processor take at once, or a multiple of them: two registers
+of 512 bits hold 32."""
 
 LOOKS = frozenset(
     (

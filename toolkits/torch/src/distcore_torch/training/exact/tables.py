@@ -1,27 +1,14 @@
-"""Sums of tables that are zero but for rows that were looked up, by compiled code if it was built.
-
-Without a C compiler torch does the same, some five times as slowly. So nothing but speed depends on
-whether one was there when distcore was installed.
-"""
+"""Sums of tables that are zero but for rows that were looked up."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
+from distcore_torch.training.compiled import sums
 from distcore_torch.training.exact.tree import lay_tree_sum
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-compiled: ModuleType | None
-try:
-    from distcore_torch.training.exact import _tables as compiled
-except ImportError:
-    compiled = None
 
 
 def add_rows(
@@ -37,9 +24,9 @@ def add_rows(
         ends: Where each part ends among them; as many as a power of two.
     """
     plain = values.dtype == torch.float32 and index.dtype == torch.int64
-    if compiled is not None and plain:
+    if sums is not None and plain:
         given = (index.contiguous().numpy(), values.contiguous().numpy(), array("q", ends))
-        compiled.add_rows(out.numpy(), *given, len(out))
+        sums.add_rows(out.numpy(), *given, len(out))
     else:
         add_rows_by_torch(out, index, values, ends)
 
@@ -55,8 +42,8 @@ def add_rows_by_torch(
     place = place.index_select(0, index)
     for part, start in enumerate(ends[:-1], 1):
         place[start : ends[part]].add_(part * count)
-    sums = values.new_zeros((len(ends) * count, *values.shape[1:])).index_add_(0, place, values)
-    leaves = sums.view(len(ends), count, *values.shape[1:])
+    leaves = values.new_zeros((len(ends) * count, *values.shape[1:])).index_add_(0, place, values)
+    leaves = leaves.view(len(ends), count, *values.shape[1:])
     total = torch.empty_like(leaves[0])
     lay_tree_sum(total, leaves)
     out.zero_().index_copy_(0, rows, total)

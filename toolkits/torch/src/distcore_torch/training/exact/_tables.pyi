@@ -1,3 +1,0 @@
-from typing import Any
-
-def add_rows(out: Any, index: Any, values: Any, ends: Any, rows: int, /) -> None: ...
