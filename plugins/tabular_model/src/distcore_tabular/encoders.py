@@ -28,15 +28,19 @@ INITIAL_FROZEN = 1.0
 
 def lookup(table: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
     """Rows of a table, [rows, D]: codes of any shape → [*codes.shape, D]. The same bits as torch's
-    embedding.
+    embedding."""
+    if codes.dim() == 1:
+        return lookup_rows(table, codes.long())
+    return lookup_rows(table, codes.long().reshape(-1)).view(*codes.shape, table.shape[1])
+
+
+def lookup_rows(table: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    """Rows of a table, [rows, D]: codes int64 [n] → [n, D].
 
     On a CPU the gradient of index_select is a vectorised index_add, more than twice as fast as
     embedding's; on a GPU it would add in a random order, and embedding does not."""
-    if table.device.type != "cpu":
-        return F.embedding(codes, table)
-    if codes.dim() == 1:
-        return table.index_select(0, codes.long())
-    return table.index_select(0, codes.long().reshape(-1)).view(*codes.shape, table.shape[1])
+    on_cpu = table.device.type == "cpu"
+    return table.index_select(0, codes) if on_cpu else F.embedding(codes, table)
 
 
 class Passthrough(nn.Module):

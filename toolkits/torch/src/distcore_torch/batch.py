@@ -115,7 +115,7 @@ class Batch(contracts.Batch):
         if slot is None:
             return self.ragged[name]
         words = slot.start if slot.width == 1 else slice(slot.start, slot.start + slot.width)
-        return self.packed[:, words].view(slot.dtype)
+        return _seen_as(self.packed[:, words], slot.dtype)
 
     def __iter__(self) -> Iterator[str]:
         yield from self.layout.slots
@@ -129,10 +129,10 @@ class Batch(contracts.Batch):
         do not."""
         block = self.layout._block(names)
         if block is not None:
-            return self.packed[:, block.start : block.start + block.width].view(block.dtype)
+            return _seen_as(self.packed[:, block.start : block.start + block.width], block.dtype)
         slots = [self.layout.slots[name] for name in names]
         parts = [self.packed[:, each.start : each.start + each.width] for each in slots]
-        return torch.cat(parts, 1).view(slots[0].dtype)
+        return _seen_as(torch.cat(parts, 1), slots[0].dtype)
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
         ragged = {
@@ -170,3 +170,8 @@ class Batch(contracts.Batch):
         for rows in self.part_rows:
             yield self.part(start, start + rows).copy()
             start += rows
+
+
+def _seen_as(words: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The int32 words as they are, or as another dtype."""
+    return words if dtype is torch.int32 else words.view(dtype)

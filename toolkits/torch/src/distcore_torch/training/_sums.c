@@ -18,7 +18,8 @@ static inline void add(float *to, const float *from, Py_ssize_t width)
 
 /* ------------------------------------------------------------------ leaves of exact training's tree
 
-   Neighbours are added, then neighbours of these, and so on. */
+   Neighbours are added, then neighbours of these, and so on. A zero's sign would tell whether a part had no gradient or
+   zeros, so at last 0.0 is added, which takes it away. */
 
 /* One chunk of `width` numbers; leaves lie `apart` numbers from one another. */
 static void add_chunk(float *out, const float *leaves, Py_ssize_t count, Py_ssize_t apart, Py_ssize_t width)
@@ -26,7 +27,8 @@ static void add_chunk(float *out, const float *leaves, Py_ssize_t count, Py_ssiz
     float waiting[DEPTH][CHUNK];
     int depth = 0;
     if (count == 1) {
-        memcpy(out, leaves, sizeof(float) * width);
+        for (Py_ssize_t at = 0; at < width; at++)
+            out[at] = leaves[at] + 0.0f;
         return;
     }
     for (Py_ssize_t pair = 0; pair < count / 2; pair++) {
@@ -37,7 +39,8 @@ static void add_chunk(float *out, const float *leaves, Py_ssize_t count, Py_ssiz
         for (Py_ssize_t left_over = pair; left_over & 1; left_over >>= 1, depth--)
             add(waiting[depth - 2], waiting[depth - 1], width);
     }
-    memcpy(out, waiting[0], sizeof(float) * width);
+    for (Py_ssize_t at = 0; at < width; at++)
+        out[at] = waiting[0][at] + 0.0f;
 }
 
 static PyObject *add_leaves(PyObject *module, PyObject *args)

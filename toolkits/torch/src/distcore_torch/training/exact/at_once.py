@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from distcore_core.contracts import Batch
-from distcore_torch.training.exact.by_parts import ByParts
+from distcore_torch.training.exact.by_parts import ByParts, Keys
 from distcore_torch.training.exact.cut import Cut, NotByParts
 from distcore_torch.training.exact.groups import PartGroup
 from distcore_torch.training.exact.sink import Sink
@@ -37,7 +37,7 @@ class AtOnce:
         self,
         batch: Batch,
         scale: float,
-        keys: Sequence[int],
+        keys: Keys,
         sums: torch.Tensor,
         *,
         batched: bool,
@@ -62,8 +62,9 @@ class AtOnce:
         self._left: dict[int, list[torch.Tensor]] = {}
         sink = Sink(self._view, self._spans)
         cut = Cut(batch.part_rows, batched)
+        own = batch.copy()  # type: ignore[attr-defined]  # distcore_torch's batches have it
         with ByParts(cut, self._parameters, sink, keys, self._changed):
-            rows = self._losses.rows(batch.copy())  # type: ignore[attr-defined]  # see `copy`
+            rows = self._losses.rows(own)
         self._losses.backward([each.sum() for each in rows], scale)
         sink.finish()
         self._finish(sink.written)
@@ -103,7 +104,7 @@ class AtOnce:
                     if changes is None:
                         view.zero_()
                     else:
-                        view.copy_(tree_sum([changes[part] for part in span]))
+                        torch.add(tree_sum([changes[part] for part in span]), 0.0, out=view)
                 for counter in group.counters:
                     # Counted once for all parts; what counts is whether it was counted at all.
                     change = counter - group.agreed(counter)

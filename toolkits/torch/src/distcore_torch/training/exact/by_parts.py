@@ -23,6 +23,9 @@ from distcore_torch.training.exact.cut import Cut, NotByParts
 from distcore_torch.training.exact.layers import Linear, Lookup
 from distcore_torch.training.exact.sink import Sink
 
+Keys = Callable[[], Sequence[int]]
+"""Of each part's random numbers, once they are needed: most networks draw none."""
+
 
 class ByParts(TorchFunctionMode):
     """Within it, what the parts have in common is computed once and what sums over rows by part.
@@ -40,7 +43,7 @@ class ByParts(TorchFunctionMode):
         cut: Cut,
         parameters: Mapping[int, torch.nn.Parameter],
         sink: Sink,
-        keys: Sequence[int],
+        keys: Keys,
         changed: Callable[[torch.Tensor, int, torch.Tensor], None],
     ) -> None:
         super().__init__()
@@ -49,8 +52,8 @@ class ByParts(TorchFunctionMode):
 
     @cached_property
     def _generators(self) -> list[torch.Generator]:
-        """Of each part; most networks draw nothing."""
-        return [torch.Generator().manual_seed(key) for key in self._keys]
+        """Of each part."""
+        return [torch.Generator().manual_seed(key) for key in self._keys()]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -79,11 +82,16 @@ class ByParts(TorchFunctionMode):
         return self.each(func, args, kwargs)
 
     def _fills(self, values: Sequence[Any]) -> bool:
-        """Whether every part of these tensors fills whole vectors, which no other part shares."""
-        return self._cut.alike and all(
-            each.is_contiguous()
-            and each.shape[:1] == (self._cut.rows,)
-            and each.numel() // len(self._cut) % VECTOR == 0
+        """Whether every part of these tensors fills whole vectors, which no other part shares.
+
+        A kernel's vectors lie along the rows, along the columns, whose number is that of a part, or
+        along all numbers of tensors in one piece."""
+        if not self._cut.alike:
+            return False
+        filled = self._cut.sizes[0] % VECTOR == 0
+        return all(
+            each.shape[:1] == (self._cut.rows,)
+            and (filled or (each.is_contiguous() and each.numel() // len(self._cut) % VECTOR == 0))
             for each in _tensors(values)
         )
 

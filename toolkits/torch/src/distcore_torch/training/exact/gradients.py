@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +21,7 @@ from distcore_core.contracts import Batch
 from distcore_core.errors import TrainingError, UserError
 from distcore_torch.sampler import share
 from distcore_torch.training.exact.at_once import AtOnce
+from distcore_torch.training.exact.by_parts import Keys
 from distcore_torch.training.exact.cut import NotByParts
 from distcore_torch.training.exact.groups import PartGroup, part_groups
 from distcore_torch.training.exact.tree import branches
@@ -110,7 +112,7 @@ class PartGradients:
     ) -> torch.Tensor | float:
         self._check(batch)
         sums = self.sums if counts else torch.zeros_like(self.sums)
-        keys = [random_key(self._seed, step, part) for part in self._mine]
+        keys = partial(self._keys, step)
         sizes = tuple(batch.part_rows)
         way = self.ways.get(sizes)
         if way is None and self._may_go_at_once(sizes):
@@ -123,11 +125,12 @@ class PartGradients:
         return self._loss.sum()
 
     def reduce(self, stop: bool) -> bool:
-        asked = False
+        asked, several = stop, self._strategy.rank.world > 1
         for group in self._groups:
-            for slot in group.exchange.slots():
+            for slot in group.exchange.slots() if several else ():
                 slot[-1] = float(stop)
-            asked |= group.spread(self._parts)
+            total = group.spread(self._parts)
+            asked |= several and total[-1].item() > 0
         return asked
 
     def global_loss(self) -> torch.Tensor:
@@ -144,6 +147,10 @@ class PartGradients:
 
     # -------------------------------------------------------------- inside
 
+    def _keys(self, step: int) -> list[int]:
+        """Of the parts' random numbers."""
+        return [random_key(self._seed, step, part) for part in self._mine]
+
     def _check(self, batch: Batch) -> None:
         """Raise TrainingError if the batch is not cut into this rank's parts."""
         sizes = list(batch.part_rows)
@@ -159,7 +166,7 @@ class PartGradients:
         enough = len(sizes) > 1 and min(sizes) >= FEWEST_ROWS and sum(sizes) <= self._micro_rows
         return enough and list(self.ways.values()).count(Way.ONE_BY_ONE) < GIVE_UP
 
-    def _tried(self, batch: Batch, scale: float, keys: list[int], sums: torch.Tensor) -> Way:
+    def _tried(self, batch: Batch, scale: float, keys: Keys, sums: torch.Tensor) -> Way:
         """Go one by one, which is what counts; the fastest way that has given the same bits."""
         expected = torch.zeros_like(sums)
         self._one_by_one(batch, scale, keys, expected)
@@ -190,26 +197,28 @@ class PartGradients:
         """Whether the slots hold these numbers."""
         return all(
             # Counters and the stop flag, at the end, are laid in another way.
-            torch.equal(mine[: group.exactly] + 0.0, other[: group.exactly] + 0.0)
+            torch.equal(mine[: group.exactly], other[: group.exactly])
             for group, slots in zip(self._groups, laid, strict=True)
             for mine, other in zip(slots, group.exchange.slots(), strict=True)
         )
 
-    def _one_by_one(self, batch: Batch, scale: float, keys: list[int], sums: torch.Tensor) -> None:
+    def _one_by_one(self, batch: Batch, scale: float, keys: Keys, sums: torch.Tensor) -> None:
         """Lay the sums of the branches into the slots, one part after another."""
+        drawn = keys()
         parts = iter(batch.parts())  # type: ignore[attr-defined]  # distcore_torch's batches have them
         loss, place = torch.zeros_like(self._loss), 0
         for number, branch in enumerate(self._branches):
             slots = [group.exchange.slots()[number] for group in self._groups]
             for index in range(branch.size):
                 part = next(parts)
-                torch.default_generator.manual_seed(keys[place])
+                torch.default_generator.manual_seed(drawn[place])
                 loss[place] = self._part(part, scale, sums[place])
                 self._lay(slots, branch.size, index, part.rows > 0)
                 place += 1
-            if branch.size > 1:
-                for group, slot in zip(self._groups, slots, strict=True):
+            for group, slot in zip(self._groups, slots, strict=True):
+                if branch.size > 1:
                     group.adder.take(slot)
+                slot.add_(0.0)  # as `lay_tree_sum` does
         self._loss = loss
 
     def _part(self, part: Batch, scale: float, sums: torch.Tensor) -> torch.Tensor | float:

@@ -116,12 +116,10 @@ class PartGroup:
         """Lay what a part without rows has: zeros."""
         leaf.zero_()
 
-    def spread(self, parts: int) -> bool:
-        """Give parameters the sum as their gradients and buffers the mean change; whether some
-        rank wants to stop."""
+    def spread(self, parts: int) -> torch.Tensor:
+        """Give parameters the sum as their gradients and buffers the mean change; returns the sum
+        of all parts."""
         total = self.exchange.sum()
-        # A zero's sign would tell whether a part had no gradient or zeros.
-        total.add_(0.0)
         views = self._of_slots.get(total.data_ptr()) or self.views(total)
         for parameter, view in zip(self.parameters, views, strict=False):
             parameter.grad = view
@@ -130,7 +128,7 @@ class PartGroup:
             change, agreed = views[count + place] / parts, self._agreed[place]
             agreed.add_(change if place < len(self.buffers) else change.ceil().to(agreed.dtype))
             buffer.copy_(agreed)
-        return total[-1].item() > 0
+        return total
 
 
 def part_groups(module: torch.nn.Module) -> list[PartGroup]:

@@ -86,24 +86,24 @@ def tree_sum(leaves: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def lay_tree_sum(out: torch.Tensor, leaves: torch.Tensor) -> None:
-    """Lay the sum of a branch down; what `leaves` holds is lost.
+    """Lay the sum of a branch down, zeros without a sign; what `leaves` holds is lost.
+
+    A zero's sign would tell whether a part had no gradient or zeros. No sum of numbers without
+    such zeros is one.
 
     Args:
         out: [...].
         leaves: As many as a power of two: [leaves, ...].
     """
     count, apart = leaves.shape[0], 1
-    if count == 1:
-        out.copy_(leaves[0])
-        return
     plain = leaves.dtype == torch.float32 and leaves.is_contiguous() and out.is_contiguous()
     if sums is not None and plain:
         sums.add_leaves(out.numpy(), leaves.numpy(), count)
         return
-    while 2 * apart < count:
+    while apart < count:
         leaves[:: 2 * apart] += leaves[apart :: 2 * apart]
         apart *= 2
-    torch.add(leaves[0], leaves[apart], out=out)
+    torch.add(leaves[0], 0.0, out=out)
 
 
 class Total:
