@@ -257,6 +257,16 @@ def test_a_run_that_is_as_it_was_is_equal_and_stays_so(run, capsys):
     assert digests(run.first) == before
 
 
+def test_a_run_that_was_ended_before_it_had_a_model_is_replayed(run):
+    """Its receipt lists no files yet."""
+    folder = run.copy()
+    receipt = unsealed((folder / "receipt.json").read_bytes())
+    del receipt["files"]
+    (folder / "receipt.json").write_bytes(sealed(receipt))
+    shutil.rmtree(folder / "model")
+    assert verify(folder).equal
+
+
 def test_steps_are_replayed_from_a_checkpoint(run, capsys):
     first = min(int(each.name[-8:]) for each in (run.first / "checkpoints").iterdir())
     assert main(["verify", str(run.first), "--steps", f"{first}:{first + 4}", "--json"]) == 0

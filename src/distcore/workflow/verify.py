@@ -135,7 +135,8 @@ def verify(
                 raise UserError(
                     f"The replay has no step in common with {run}/{LEDGER}. Give other --steps."
                 )
-            if step is None and steps is None and _best(folder) != _best(replayed):
+            # A run that ended by an error has no model.
+            if step is None and steps is None and _best(folder) not in ("", _best(replayed)):
                 step, equal = max(compared), max(compared)
             causes = () if step is None else tuple(causes_of(receipt, theirs))
             return Verified((), compared, step, equal, causes)
