@@ -1,13 +1,13 @@
 """Preprocessing of other shapes than make_data's table in csv.
 
 Narrow and wide tables, categories of a million values, text, many small files, and csv as it comes:
-quoted, packed, or as JSON lines. Ours is the whole command `distcore preprocess`, the peer a whole
-script of polars doing the same, from the start of the process to its end.
+quoted, packed, or as JSON lines. Ours is the whole command `distcore preprocess`, the peers whole
+scripts of polars, DuckDB and chDB doing the same, from the start of the process to its end.
 
     python bench/stage_shapes.py WHO KIND DATASET OUT_DIR
 
 Ours also digests the source, splits, writes a manifest with sha256 of every file and forces
-everything to disk.
+everything to disk. chDB's rows are in no order.
 """
 
 from __future__ import annotations
@@ -16,17 +16,22 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import make_shapes
+import peer_sql
+from conditions import version
 from measure import emit
 from results import Row, Target, at_most, row
 from setting import Bench
 
 TITLE = "Preprocessing, shape by shape"
 MEMORY = at_most(0.4)
+SQL = {"duckdb": "DuckDB", "chdb": "chDB"}
 MOST_COMMON = 10_000
 
 
@@ -162,6 +167,13 @@ def _tokens(frame: Any) -> Any:
     return lists.agg("code")["code"].alias("text")
 
 
+PEERS: dict[str, Callable[[str, Path, Path], None]] = {
+    "polars": polars_,
+    "duckdb": partial(peer_sql.duckdb_, most_common=MOST_COMMON),
+    "chdb": partial(peer_sql.chdb_, most_common=MOST_COMMON),
+}
+
+
 def main() -> None:
     who, kind, dataset, out = sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
     folder = out / f"{who}-{os.getpid()}"
@@ -172,7 +184,7 @@ def main() -> None:
             os.chdir(folder)
             distcore_(dataset, folder)
         else:
-            polars_(kind, dataset, folder)
+            PEERS[who](kind, dataset, folder)
         emit(seconds=time.time() - float(os.environ.get("BENCH_STARTED", "nan")))
     finally:
         os.chdir("/")
@@ -196,11 +208,11 @@ def command(bench: Bench, who: str, kind: str, dataset: Path) -> list[str]:
 
 
 def measure(bench: Bench) -> list[Row]:
-    """Each shape against polars, in turn."""
+    """Each shape against polars and the databases, in turn."""
     lines = []
     for shape in shapes(bench):
         found = bench.compare(
-            {who: command(bench, who, shape.kind, shape.data) for who in ("distcore", "polars")},
+            {who: command(bench, who, shape.kind, shape.data) for who in ("distcore", *PEERS)},
             (3, 1),
             "seconds",
         )
@@ -208,7 +220,11 @@ def measure(bench: Bench) -> list[Row]:
         lines += [
             row(found, f"{shape.name}, time", *pair, "seconds", "s", shape.target),
             row(found, f"{shape.name}, peak anonymous memory", *pair, "peak_mb", "MB", memory),
-        ]
+            *(
+                row(found, f"{shape.name}, time", "distcore", who, "seconds", "s", at_most(1), peer_is=f"{name} {version(who)}")
+                for who, name in SQL.items()
+            ),
+        ]  # fmt: skip
     return lines
 
 
