@@ -33,6 +33,7 @@ STAGES = (
     "store",
     "dask",
     "loader",
+    "loading_shapes",
     "train",
     "kept",
     "training_shapes",
