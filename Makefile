@@ -108,7 +108,7 @@ bench: $(VENV)/.bench  ## every stage beside its peers and floors; writes bench/
 quality: $(VENV)/.quality  ## untuned configs on real datasets beside LightGBM and scikit-learn; writes docs/quality.md
 	$(BIN)/python -m bench.quality.run $(QUALITY_ARGS)
 
-bench-ludwig: constraints.txt  ## environments of their own for Ludwig 0.17.8 (about 140 packages) and distcore, for bench
+bench-ludwig: constraints.txt  ## environments of their own for Ludwig 0.17.10 (about 140 packages) and distcore, for bench
 	bench/ludwig.sh .venv-ludwig $(PYTHON)
 	@test -x .venv-plain/bin/python || $(PYTHON) -m venv .venv-plain
 	.venv-plain/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt $(PLAIN:%=--editable %)

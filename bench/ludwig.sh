@@ -1,13 +1,13 @@
 #!/bin/sh
 # Set up Ludwig, the peer of whole experiments, in an environment of its own: ludwig.sh FOLDER [PYTHON]
-# 0.17.8 says it needs Python 3.12, but runs on 3.11; its dependencies are then resolved as they are for 3.11, with those
+# 0.17.10 says it needs Python 3.12, but runs on 3.11; its dependencies are then resolved as they are for 3.11, with those
 # of its backend `ray`: the same Ray and Dask as ours, and without the command line of AWS.
 set -eu
 folder=$1
 python=${2:-python3}
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
 pip() { "$folder/bin/python" -m pip --disable-pip-version-check install --quiet "$@"; }
-pip --no-deps --ignore-requires-python ludwig==0.17.8
+pip --no-deps --ignore-requires-python ludwig==0.17.10
 "$folder/bin/python" - > "$folder/requirements.txt" <<'PYTHON'
 from importlib.metadata import requires
 

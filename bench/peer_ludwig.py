@@ -106,6 +106,7 @@ def main() -> None:
 
     imported = time.perf_counter()
     import yaml
+    from ludwig.globals import LUDWIG_VERSION
 
     backend = on_ray(*map(int, cluster)) if cluster else "local"
     model = LudwigModel(yaml.safe_load(Path(config).read_text()), logging_level=30, backend=backend)
@@ -117,6 +118,7 @@ def main() -> None:
         )
         done = time.perf_counter()
     figures: dict[str, Any] = {"imports": imported - started, "seconds": done - imported}
+    figures["version"] = LUDWIG_VERSION
     validation = (
         statistics.validation if hasattr(statistics, "validation") else statistics["validation"]
     )

@@ -84,11 +84,12 @@ def line(found: Comparison, key: str, target: Target | None, beside: bool) -> Ro
     note = "seed by seed: ours " + ", ".join(f"{each:.4f}" for each in ours)
     if beside:
         note += "; Ludwig " + ", ".join(f"{each[key]:.4f}" for each in found.runs["ludwig"])
+    version = found.runs["ludwig"][0]["version"] if beside else "0.17.8"
     if key.startswith("validation"):
         best = [each["best_validation_roc_auc"] for each in found.runs["distcore"]]
         note += "; our best epochs " + ", ".join(f"{each:.4f}" for each in best)
     return Row(
-        key.removesuffix("_roc_auc"), "ROC AUC", value, "Ludwig 0.17.8" + ("" if beside else " on another machine, one seed"),
+        key.removesuffix("_roc_auc"), "ROC AUC", value, f"Ludwig {version}" + ("" if beside else " on another machine, one seed"),
         theirs, value, min(ours), max(ours), "mean", str(target or ""), target.met(value) if target else None, len(ours),
         found.others("distcore"), note,
     )  # fmt: skip

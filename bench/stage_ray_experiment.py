@@ -72,7 +72,7 @@ def measure(bench: Bench) -> list[Row]:
     found = bench.compare(
         {**commands, "ludwig": [str(each) for each in peer]}, (1, 1), "wall", ONE_THREAD
     )
-    is_ludwig = "Ludwig 0.17.8, backend ray"
+    is_ludwig = f"Ludwig {found.runs['ludwig'][0]['version']}, backend ray"
     line = row(
         found,
         "wall time",
