@@ -95,6 +95,24 @@ def test_ranks_of_this_machine(place: Place, brake: Brake) -> None:
         assert any("TrainLoop.run" in stack for stack in stacks[rank])
 
 
+def test_trials_of_a_search(place: Place, brake: Brake) -> None:
+    section = (
+        "hyperopt={metric: roc_auc, output_feature: bought, goal: maximize, parameters: "
+        "{trainer.learning_rate: {space: choice, categories: [0.001, 0.01]}}, "
+        "executor: {type: local, num_samples: 2, max_concurrent_trials: 1}}"
+    )
+    brake.apply(after=0)
+    words = ("--config", str(place.folder / place.config), "--set", section, "--profile")
+    done = place.process("hyperopt", *words, **brake.environment)
+    assert done.code == 0, done.err
+    stacks = stacks_of(place.folder / "results" / "hyperopt_run" / "hyperopt.speedscope.json")
+    for trial in ("trial 0000, MainThread", "trial 0001, MainThread"):
+        assert all(stack[0] == "stage: trials" for stack in stacks[trial])
+        assert any("TrainLoop.run" in stack for stack in stacks[trial])
+    assert "\ntrials " in done.err
+    assert "Not in it" not in done.err
+
+
 def test_without_it_and_for_what_never_began_nothing_is_written(place: Place) -> None:
     place.good("preprocess")
     assert place.run("train", "--set", "trainer.epochs=none", "--profile").code == 2

@@ -47,6 +47,7 @@ class HyperoptCommand:
         flags.flag(
             group, "gpus", "-g", metavar="LIST", help="GPUs to use, such as 0 or 0,1; -1 for none"
         )
+        flags.profile(parser)
         skips = [name for name in flags.SKIPS if name != "skip_save_predictions"]
         flags.skip(parser, ["skip_save_hyperopt_statistics", *skips])
 
@@ -61,9 +62,11 @@ class HyperoptCommand:
         from distcore.cli.table import table
         from distcore.search import run
         from distcore.search.outcome import rows
+        from distcore.workflow.profile import profiled
 
         set_up_logging(arguments.logging_level)
-        outcome = run.hyperopt(**run_of(arguments), resume=arguments.resume)
+        with profiled("hyperopt", arguments.profile):
+            outcome = run.hyperopt(**run_of(arguments), resume=arguments.resume)
         print(table(rows(outcome.trials, outcome.metric)))
         print(outcome.model if outcome.model is not None else outcome.directory)
         return 0

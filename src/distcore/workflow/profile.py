@@ -1,7 +1,8 @@
 """`--profile`: where the time of a command went, as a table and as a file for speedscope.
 
-The processes of a worker group on this machine are in it (`distcore_data.profiling`); what runs on
-a cluster or was started by a launcher is not, and the table says so.
+The processes of a worker group and of a search's trials on this machine are in it
+(`distcore_data.profiling`); what runs on a cluster or was started by a launcher is not, and the
+table says so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 ENDING = ".speedscope.json"
+SEARCH = "hyperopt"
+"""The command whose work other processes do."""
 
 START, OTHER = "start", "between stages, and the end"
 """What the time outside of stages goes to: before the first, and after it."""
@@ -53,6 +56,8 @@ class Profile:
     def __init__(self, command: str) -> None:
         self.command = command
         self.session: Profiled | None = None
+        self.others = False
+        """Whether other processes are in it."""
 
     def stage(self) -> str:
         """What the command is at."""
@@ -79,6 +84,8 @@ class Profile:
         name = self.session.backend_name if self.session is not None else DEFAULTS["backends"]
         if name != DEFAULTS["backends"]:
             return f"what the backend {name} ran in processes of its own"
+        if self.command == SEARCH and not self.others:
+            return "the trials, which the executor ran in processes that are not of this machine"
         if "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ:
             return "the other processes that the launcher started"
         return ""
@@ -125,6 +132,7 @@ def profiled(command: str, wanted: bool = True) -> Iterator[None]:
             left = refused or isinstance(ended, OtherRank | SystemExit)
             if profile.session is not None and not left:
                 others, theirs = profiling.of_processes(folder)
+                profile.others = bool(others)
                 for stage, seconds in theirs.items():
                     processor[stage] += seconds
                 _tell(profile, [*parts, *others], processor)

@@ -15,6 +15,7 @@ import sys
 import threading
 from typing import Any, BinaryIO
 
+from distcore_data.profiling import profiled_process
 from distcore_torch.signals import own_process
 
 
@@ -34,7 +35,8 @@ def main(answers: int) -> None:
         try:
             function, work_of_trial, name, raw, log = work.get()
             _log_to(log)
-            function(work_of_trial, name, raw)
+            with profiled_process(f"trial {name}", "trials"):
+                function(work_of_trial, name, raw)
         except KeyboardInterrupt:
             sys.stderr.flush()
             os._exit(128 + signal.SIGINT)  # the thread that reads would make an ordinary end fail

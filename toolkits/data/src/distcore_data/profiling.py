@@ -175,7 +175,8 @@ def profiled_process(process: str, stage: str) -> Iterator[None]:
     finally:
         parts = sampler.stop()
         lines = [[stage, sum(sampler.processor.values())], *parts]
-        Path(folder, f"{os.getpid()}.json").write_text(json.dumps(lines))
+        # Both: ranks of several trials have one name, and trials one process.
+        Path(folder, f"{os.getpid()} {process}.json").write_text(json.dumps(lines))
 
 
 def of_processes(folder: Path) -> tuple[list[Part], dict[str, float]]:
