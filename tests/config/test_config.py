@@ -782,3 +782,16 @@ def test_a_wide_config_is_read_in_reasonable_work() -> None:
     )
     assert len(config.input_features) == 1000
     assert config.input_features[999].options == {"preprocessing": {"normalization": "minmax"}}
+
+
+def test_features_that_say_the_same_are_told_each_and_share_nothing() -> None:
+    more = "  - {name: u, type: number, preprocessing: {normalization: minmax}}\n"
+    more += more.replace("name: u", "name: v")
+    config = read(SMALL + more)
+    u, v = config.output_features[-2:]
+    assert u.options == v.options == {"preprocessing": {"normalization": "minmax"}}
+    u.options["preprocessing"]["normalization"] = "zscore"
+    assert v.options == {"preprocessing": {"normalization": "minmax"}}
+    wrong = told(SMALL + more.replace("normalization", "normalisation"))
+    assert [line.split(":")[0] for line in wrong] == ["line 7", "line 8"]
+    assert all("did you mean 'normalization'?" in line for line in wrong)

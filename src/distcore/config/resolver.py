@@ -3,13 +3,15 @@ find their section."""
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from distcore.config.run_config import BACKEND_OPTIONS, FeatureConfig, Ref, RunConfig
+from distcore.config.run_config import BACKEND_OPTIONS, JSON, FeatureConfig, Ref, RunConfig
 from distcore_core.config.document import KeyPath, SourceMap
 from distcore_core.config.issues import fields_at, nearest, problems_of, unknown_option
 from distcore_core.contracts import SECTION
@@ -57,6 +59,7 @@ class Resolver:
         self.issues: list[ConfigIssue] = []
         self.notes: dict[str, None] = dict.fromkeys(config.notes)
         self._models: dict[tuple[str, str, str], Any] = {}
+        self._known: dict[tuple[str, str, str], JSON] = {}
 
     def config(self) -> RunConfig:
         """The config with every plugin's options as its own model has them."""
@@ -182,11 +185,18 @@ class Resolver:
     # -------------------------------------------------------------- features
 
     def _feature(self, feature: FeatureConfig) -> FeatureConfig:
+        """Of a thousand features most say the same of themselves, and are validated once."""
+        key = (feature.type, feature.role, json.dumps(feature.options))
+        known = self._known.get(key)
+        if known is not None:
+            return replace(feature, options=copy.deepcopy(known))
+        told, moved = len(self.issues), len(self.source_map)
         path: KeyPath = (f"{feature.role}_features", feature.index)
-        return replace(
-            feature,
-            options=self._validated("features", feature.type, feature.role, feature.options, path),
-        )
+        options = self._validated("features", feature.type, feature.role, feature.options, path)
+        # What is wrong, or moves to another place in the config, is told for each feature.
+        if (told, moved) == (len(self.issues), len(self.source_map)):
+            self._known[key] = options
+        return replace(feature, options=options)
 
     def _nested(
         self, model: Any, role: str, options: dict[str, Any], path: KeyPath

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import pluggy
 
@@ -47,6 +48,7 @@ class Plugins(Installed):
         self._modules: dict[tuple[str, str], types.ModuleType] = {}
         self.named_members: set[tuple[str, str]] = set()
         self.made: dict[type, Offer] = {}
+        self._valid: WeakKeyDictionary[type, set[tuple[str, str, str]]] = WeakKeyDictionary()
 
     # -------------------------------------------------------------- one by name
 
@@ -83,11 +85,8 @@ class Plugins(Installed):
             context["plugins"] = self
         # Several plugins may be registered; the one that the entry point names is asked alone, with
         # every extension.
-        others = [
-            each
-            for each in self.manager.get_plugins()
-            if each is not module and _is_factory_only(each)
-        ]
+        modules = (each for each in self.manager.get_plugins() if each is not module)
+        others = [each for each in modules if isinstance(each, types.ModuleType)]
         with _answering(offer, role.hook):
             made: R | None = self.manager.subset_hook_caller(role.hook, others)(
                 name=name, **context
@@ -97,7 +96,7 @@ class Plugins(Installed):
                 f"{offer.who} offers {role.singular} {name!r}, "
                 f"but its {role.hook} answered None. Report this to its authors."
             )
-        lacks = role.lacks(made)
+        lacks = role.lacks(made) if self.made.get(type(made)) is not offer else ()
         if lacks:
             raise PluginBroken(
                 f"{offer.who} offers {role.singular} {name!r}, but what its {role.hook} made has "
@@ -143,6 +142,8 @@ class Plugins(Installed):
     def validate(self, kind: str, name: str, options: Any, role: str = "") -> Any:
         """The options as an instance of the plugin's model; mistakes raise ConfigError with
         their paths."""
+        if (kind, name, role) in self._valid.get(type(options), ()):  # what it gave before
+            return options
         model = self.options_model(
             kind, name, role, options if isinstance(options, Mapping) else {}
         )
@@ -160,7 +161,9 @@ class Plugins(Installed):
             return options
         from distcore_core.config.issues import validate
 
-        return validate(model, dict(options or {}), where=f"{singular(kind)} {name}")
+        valid = validate(model, dict(options or {}), where=f"{singular(kind)} {name}")
+        self._valid.setdefault(type(valid), set()).add((kind, name, role))
+        return valid
 
     def check(self, kind: str, name: str, options: Any) -> None:
         """Let the plugin look, before any work, whether what the config names can work here.
@@ -293,8 +296,3 @@ def environment_plugins(block: Collection[str] | None = None) -> Plugins:
 @functools.lru_cache(maxsize=2)
 def _environment_plugins(block: frozenset[str], path: tuple[str, ...], blocked: str) -> Plugins:
     return Plugins(block)
-
-
-def _is_factory_only(plugin: object) -> bool:
-    """A registered plugin module, as opposed to an extension object that listens or wraps."""
-    return isinstance(plugin, types.ModuleType)

@@ -159,7 +159,8 @@ class _Ludwig(Upgrade):
                     (*path, "type"), "the feature type `numerical` is an older spelling of `number`"
                 )
             for name in ("encoder", "decoder", "loss"):
-                self.wrap((*path, name))
+                if name in feature:  # most features say none, and there may be ten thousand
+                    self.wrap((*path, name))
             if feature.get("type") in ("text", "sequence"):
                 self._text((*path, "preprocessing"))
             # Ludwig passes over both since its 0.6.
@@ -170,13 +171,16 @@ class _Ludwig(Upgrade):
                 )
             if feature.get("type") == "category":
                 self.drop((*path, "representation"), "encoder.type says it")
-            weights = self.section((*path, "loss")).get("class_weights")
-            if isinstance(weights, int | float):
-                self.drop((*path, "loss", "class_weights"), "one number weighs all classes alike")
+            if "loss" in feature:
+                weights = self.section((*path, "loss")).get("class_weights")
+                if isinstance(weights, int | float):
+                    why = "one number weighs all classes alike"
+                    self.drop((*path, "loss", "class_weights"), why)
             if "weight_regularization" in feature and feature["weight_regularization"] is None:
                 self.drop((*path, "weight_regularization"), "it is null")
             self._rename(feature, path)
-            self._decoder((*path, "decoder"))
+            if "decoder" in feature:
+                self._decoder((*path, "decoder"))
 
     def defaults(self) -> None:
         """Sections of single types, wherever they stand, end in `defaults.<type>`."""
@@ -249,7 +253,8 @@ class _Ludwig(Upgrade):
         """The words of `_ANYWHERE` in a section, its encoder and decoder, and their lists of
         layers."""
         for old, new in _ANYWHERE.items():
-            self.move((*path, old), (*path, new))
+            if old in section:
+                self.move((*path, old), (*path, new))
         for name in ("encoder", "decoder"):
             if isinstance(section.get(name), dict):
                 self._rename(section[name], (*path, name))

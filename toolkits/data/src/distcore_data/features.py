@@ -3,6 +3,7 @@ artifacts as JSON."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -134,15 +135,19 @@ class Features:
     @classmethod
     def _make(cls, specifications: Sequence[JSON], plugins: Plugins) -> Features:
         made: dict[str, list[Feature]] = {"input": [], "output": []}
+        known: dict[tuple[str, str, str], Any] = {}
         for each in specifications:
-            feature = plugins.make(
-                FEATURE, each["type"], each["options"], column=each["name"], role=each["role"]
-            )
-            made[each["role"]].append(feature)
+            kind, role, options = each["type"], each["role"], each["options"]
+            key = (kind, role, json.dumps(options))
+            if key not in known:
+                valid = plugins.validate(FEATURE.kind, kind, options, role)
+                # Only what cannot change is one object of many features.
+                known[key] = valid if _frozen(valid) else options
+            feature = plugins.make(FEATURE, kind, known[key], column=each["name"], role=role)
+            made[role].append(feature)
         sources = {each["name"]: each["column"] for each in specifications}
-        encoders = {
-            each["type"]: plugins.encoder("features", each["type"]) for each in specifications
-        }
+        types = dict.fromkeys(each["type"] for each in specifications)
+        encoders = {name: plugins.encoder("features", name) for name in types}
         own = {(each.distribution, each.data) for each in encoders.values()}
         features = [*made["input"], *made["output"]]
         for kind, name in sorted({pair for each in features for pair in each.encoded_by}):
@@ -156,6 +161,10 @@ class Features:
             list(specifications),
             encoders=encoders,
         )
+
+
+def _frozen(options: Any) -> bool:
+    return bool(getattr(options, "model_config", {}).get("frozen"))
 
 
 def _check_encoders(saved: Mapping[str, Mapping[str, str]], plugins: Plugins) -> None:
