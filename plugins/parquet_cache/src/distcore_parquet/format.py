@@ -11,7 +11,7 @@ memory speed. Every page has a CRC for other readers; ours is given files whose 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -24,6 +24,9 @@ from distcore_parquet.options import ParquetOptions
 
 WRITE_BATCH = 1 << 16
 """Values handed to the encoder at once; pyarrow's 1024 costs a tenth more."""
+
+BUFFER = 1 << 16
+"""Bytes that are gathered before Python is asked to write them."""
 
 PAGE_BYTES = 1 << 20
 PAGE_ROWS = "max_rows_per_page" in inspect.signature(pq.write_table).parameters
@@ -38,6 +41,7 @@ class ParquetFormat:
 
     def __init__(self, options: ParquetOptions | None = None) -> None:
         self.options = options or ParquetOptions()
+        self._last: tuple[pa.Schema, _Layout] | None = None
 
     def write(self, target: BinaryIO, table: pa.Table) -> None:
         """Write a table of float32, int32, int8, FixedSizeList or List<int32> columns without
@@ -45,32 +49,64 @@ class ParquetFormat:
 
         The bytes depend on the values and the options alone: not on chunks, slices, metadata or
         threads."""
-        table = _normal(table)
+        layout = self._layout(table.schema)
+        table = layout.normal(table)
         start = target.tell()
-        self._write(target, table, self.options.compression)
-        if table.nbytes > claims.limit(target.tell() - start) // 2:
+        self._write(target, table, self.options.compression, layout)
+        if layout.bytes_of(table) > claims.limit(target.tell() - start) // 2:
             target.seek(start)
             target.truncate()
-            self._write(target, table, "none")
+            self._write(target, table, "none", layout)
 
     def open(self, source: BinaryIO) -> ParquetShard:
         return ParquetShard(source)
 
-    def _write(self, target: BinaryIO, table: pa.Table, compression: str) -> None:
-        pq.write_table(
-            table,
-            target,
-            row_group_size=self.options.row_group_rows,
-            use_dictionary=False,
-            write_statistics=False,
-            write_page_checksum=True,
-            data_page_size=PAGE_BYTES,
-            write_batch_size=WRITE_BATCH,
-            **({"max_rows_per_page": WRITE_BATCH} if PAGE_ROWS else {}),
-            # Only a FixedSizeList needs Arrow's own schema to come back as it was.
-            store_schema=any(pa.types.is_fixed_size_list(field.type) for field in table.schema),
-            **_encodings(table.schema, compression),
-        )
+    def _layout(self, schema: pa.Schema) -> _Layout:
+        """Of the schema, which is mostly that of the shard before."""
+        last = self._last
+        if last is None or not last[0].equals(schema, check_metadata=True):
+            last = self._last = (schema, _Layout(schema))
+        return last[1]
+
+    def _write(self, target: BinaryIO, table: pa.Table, compression: str, layout: _Layout) -> None:
+        # Arrow writes the header of each page by itself: of ten thousand columns a call of Python
+        # each.
+        sink = _Sink(target)
+        gathered = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), BUFFER)
+        try:
+            pq.write_table(
+                table,
+                gathered,
+                row_group_size=self.options.row_group_rows,
+                use_dictionary=False,
+                write_statistics=False,
+                write_page_checksum=True,
+                data_page_size=PAGE_BYTES,
+                write_batch_size=WRITE_BATCH,
+                **({"max_rows_per_page": WRITE_BATCH} if PAGE_ROWS else {}),
+                # Only a FixedSizeList needs Arrow's own schema to come back as it was.
+                store_schema=layout.fixed,
+                **layout.encodings(compression),
+            )
+            gathered.flush()
+        finally:
+            sink.write = len
+
+
+class _Sink:
+    """The target as Arrow sees it. Arrow's own buffer writes what it still holds when it is
+    forgotten, also after an error, and then closes: by that time `write` leads nowhere."""
+
+    closed = False
+
+    def __init__(self, target: BinaryIO) -> None:
+        self.write: Callable[[bytes], int] = target.write
+
+    def flush(self) -> None:
+        """What comes here is written at once."""
+
+    def close(self) -> None:
+        """The target is its owner's."""
 
 
 class ParquetShard:
@@ -140,32 +176,56 @@ class ParquetShard:
         return table if names is None else table.select(names)
 
 
-def _encodings(schema: pa.Schema, codec: str) -> dict[str, Any]:
-    """Compression and byte splitting of each column, by its path in the file."""
-    integers = [_leaf(field) for field in schema if not _is_float(field.type)]
-    floats = [_leaf(field) for field in schema if _is_float(field.type)]
-    if codec == "none":
-        return {"compression": "none"}
-    if codec == "zstd":
-        return {"compression": "zstd", "use_byte_stream_split": integers + floats}
-    return {
-        "compression": {**dict.fromkeys(integers, codec), **dict.fromkeys(floats, "none")},
-        "use_byte_stream_split": integers or False,
-    }
+class _Layout:
+    """What is the same for every table of a schema. fixed: it has a FixedSizeList."""
 
+    def __init__(self, given: pa.Schema) -> None:
+        fields = list(given)
+        lists = [field for field in fields if not pa.types.is_primitive(field.type)]
+        self.fixed = any(pa.types.is_fixed_size_list(field.type) for field in lists)
+        self._integers = [_leaf(field) for field in fields if not _is_float(field.type)]
+        self._floats = [_leaf(field) for field in fields if _is_float(field.type)]
+        self._plain: pa.Schema | None = None
+        if not lists:
+            self._plain = pa.schema([pa.field(each.name, each.type, False) for each in fields])
+            self._row_bytes = sum(each.type.bit_width for each in fields) // 8
 
-def _normal(table: pa.Table) -> pa.Table:
-    """The same values as one chunk a column, required fields, no metadata: one input for equal
-    tables."""
-    arrays = [
-        _required(name, column)
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    ]
-    fields = [
-        pa.field(name, array.type, nullable=False)
-        for name, array in zip(table.column_names, arrays, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    def encodings(self, codec: str) -> dict[str, Any]:
+        """Compression and byte splitting of each column, by its path in the file."""
+        if codec == "none":
+            return {"compression": "none"}
+        if codec == "zstd":
+            return {"compression": "zstd", "use_byte_stream_split": self._integers + self._floats}
+        return {
+            "compression": {
+                **dict.fromkeys(self._integers, codec),
+                **dict.fromkeys(self._floats, "none"),
+            },
+            "use_byte_stream_split": self._integers or False,
+        }
+
+    def normal(self, table: pa.Table) -> pa.Table:
+        """The same values as one chunk a column, required fields, no metadata: one input for equal
+        tables."""
+        batches = table.to_batches() if self._plain is not None else ()
+        if len(batches) == 1:
+            arrays = batches[0].columns
+            for name, array in zip(table.column_names, arrays, strict=True):
+                _refuse_missing(name, array.null_count)
+            return pa.Table.from_arrays(arrays, schema=self._plain)
+        arrays = [
+            _required(name, column)
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        ]
+        fields = [
+            pa.field(name, array.type, nullable=False)
+            for name, array in zip(table.column_names, arrays, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+    def bytes_of(self, table: pa.Table) -> int:
+        """What the columns of a normal table hold."""
+        return table.nbytes if self._plain is None else table.num_rows * self._row_bytes
 
 
 def _required(name: str, column: pa.ChunkedArray) -> pa.Array:
@@ -190,12 +250,16 @@ def _required(name: str, column: pa.ChunkedArray) -> pa.Array:
         )
     else:
         made = array
+    _refuse_missing(name, missing)
+    return made
+
+
+def _refuse_missing(name: str, missing: int) -> None:
     if missing:
         raise CacheError(
             f"Encoded column {name!r} has {missing} missing values in a shard. "
             "Features must fill them; report this to the feature's authors."
         )
-    return made
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
