@@ -161,7 +161,7 @@ class Plugins(Installed):
             return options
         from distcore_core.config.issues import validate
 
-        valid = validate(model, dict(options or {}), where=f"{singular(kind)} {name}")
+        valid: Any = validate(model, dict(options or {}), where=f"{singular(kind)} {name}")
         self._valid.setdefault(type(valid), set()).add((kind, name, role))
         return valid
 

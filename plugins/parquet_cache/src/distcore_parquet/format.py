@@ -207,7 +207,7 @@ class _Layout:
     def normal(self, table: pa.Table) -> pa.Table:
         """The same values as one chunk a column, required fields, no metadata: one input for equal
         tables."""
-        batches = table.to_batches() if self._plain is not None else ()
+        batches = table.to_batches() if self._plain is not None else []
         if len(batches) == 1:
             arrays = batches[0].columns
             for name, array in zip(table.column_names, arrays, strict=True):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
@@ -82,8 +83,7 @@ class ParquetPartition:
             if found is None:
                 raise pa.ArrowInvalid(f"rows {self.start} to {self.stop} are not in it")
             return found
-        file = open_file(self.file.path, self.file.shown, self.dictionaries)
-        table = file.read_row_group(
+        table = _opened(self).read_row_group(
             self.group, columns=[name for name, _ in self.raw], use_threads=False
         )
         table.validate(full=True)
@@ -165,6 +165,19 @@ class _Cursor:
             if self._position == self._rows:
                 self._batches = iter(())  # the decoder's buffers are needed no more
             return pa.Table.from_batches(pieces)
+
+
+_kept = threading.local()
+
+
+def _opened(part: ParquetPartition) -> pq.ParquetFile:
+    """The partition's file. Each thread keeps the one that it read last: a row group of a thousand
+    columns is read some columns at a time, and whoever opens a file reads what it says of all."""
+    key = (part.file, part.dictionaries)
+    if getattr(_kept, "key", None) != key:
+        _kept.file = open_file(part.file.path, part.file.shown, part.dictionaries)
+        _kept.key = key
+    return _kept.file
 
 
 _cursors: OrderedDict[tuple[object, ...], _Cursor] = OrderedDict()
