@@ -16,7 +16,7 @@ import pyarrow.types as pt
 from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile, FileSource
-from distcore_data.sources.digests import combined, file_digest
+from distcore_data.sources.digests import combined, file_digests
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.parquet_files import (
     checked_batches,
@@ -85,7 +85,12 @@ class ParquetSource(FileSource):
             if schema is None or not file.schema_arrow.equals(schema):
                 schema = file.schema_arrow
                 types, numbers = self._check(each, schema), self._numbers(file)
-            self._layouts.append(self._layout(file.metadata, types, numbers))
+                texts = {
+                    name: numbers[name]
+                    for name, raw in self._raw.items()
+                    if raw == "category" and name in numbers and is_text(self._types[name])
+                }
+            self._layouts.append(self._layout(file.metadata, types, numbers, texts))
         self._fixed_bytes = sum(ROW_BYTES[kind] for kind in self._raw.values())
         self._rows = sum(group.rows for layout in self._layouts for group in layout.groups)
         if not self._rows:
@@ -115,13 +120,10 @@ class ParquetSource(FileSource):
         metadata: pq.FileMetaData,
         types: Mapping[str, pa.DataType],
         numbers: Mapping[str, int],
+        texts: Mapping[str, int],
     ) -> _Layout:
+        """texts: the numbers of the categories that are stored as text."""
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        texts = {
-            name: numbers[name]
-            for name, raw in self._raw.items()
-            if raw == "category" and name in numbers and is_text(self._types[name])
-        }
         dictionaries = sorted(set(texts) - plain_columns(groups, texts))
         strings = {
             name: numbers[name]
@@ -147,7 +149,7 @@ class ParquetSource(FileSource):
 
     @functools.cached_property
     def _contents(self) -> list[str]:
-        return [file_digest(each.path) for each in self.files]
+        return file_digests([each.path for each in self.files])
 
     def rows(self) -> int:
         """How many rows there are, from the files' metadata."""

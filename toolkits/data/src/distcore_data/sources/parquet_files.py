@@ -34,13 +34,14 @@ def parquet_files(path: Path, shown: str) -> list[Path]:
         return found
     if existing(path).is_file():
         return [path]
+    depth = len(path.parts)
     found = sorted(
         (
             each
             for each in path.rglob("*")
-            if each.suffix in SUFFIXES and each.is_file() and not _hidden(each, path)
+            if each.suffix in SUFFIXES and each.is_file() and not _hidden(each.parts[depth:])
         ),
-        key=lambda each: each.relative_to(path).parts,
+        key=lambda each: each.parts[depth:],
     )
     if not found:
         raise DataError(
@@ -49,8 +50,8 @@ def parquet_files(path: Path, shown: str) -> list[Path]:
     return found
 
 
-def _hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts)
+def _hidden(parts: Sequence[str]) -> bool:
+    return any(part.startswith(("_", ".")) for part in parts)
 
 
 def open_file(
@@ -71,7 +72,8 @@ def open_file(
 def column_paths(file: pq.ParquetFile) -> list[str]:
     """Path of each leaf column by its number, from the schema: a column chunk's own is not
     checked to be UTF-8."""
-    return [file.schema.column(number).path for number in range(len(file.schema))]
+    schema = file.schema  # made anew whenever it is asked for
+    return [schema.column(number).path for number in range(len(schema))]
 
 
 def file_name(shown: str, path: str | Path) -> str:
