@@ -39,6 +39,7 @@ STAGES = (
     "training_shapes",
     "ddp",
     "horovod",
+    "network",
     "ray",
     "ray_experiment",
     "predict",
