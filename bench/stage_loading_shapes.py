@@ -528,7 +528,7 @@ def measure(bench: Bench) -> list[Row]:
         if not (folder / "rows.lance").exists():
             say(f"  writing {name} for Lance")
             run(bench.script("stage_loading_shapes.py", "--lance", folder))
-        found = compared(bench, str(folder), {}, bench.pick(8, 2))
+        found = compared(bench, str(folder), {}, bench.pick(8, 1))
         lines += against(found, SHAPES[name].title)
     return lines + bucket(bench)
 
@@ -538,7 +538,7 @@ def bucket(bench: Bench) -> list[Row]:
         stage_store.build(endpoint, bench.pick(8, 1))
         environment = {"BUCKET_SHARDS": ",".join(stage_store.objects(endpoint))}
         run(bench.script("stage_loading_shapes.py", "--lance-bucket", endpoint), environment)
-        found = compared(bench, endpoint, environment, bench.pick(30, 5))
+        found = compared(bench, endpoint, environment, bench.pick(30, 2))
     return against(found, "10 numbers, 6 categories, from a bucket")
 
 
