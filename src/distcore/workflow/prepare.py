@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from distcore_core.contracts import JSON, PROCESSOR, PluginRef, Source
+from distcore_core.contracts import JSON, PROCESSOR, PluginRef, Source, Split
 from distcore_core.errors import CacheError
 from distcore_data.dataset import Data, JoinedSource
 from distcore_data.encoding.splits import GivenSplitter, make_splitter
@@ -52,8 +52,8 @@ def prepare(session: Session, data: Data) -> Cache:
             tell_other_versions(
                 cache, {name: each.who for name, each in encoders_of(session, data).items()}
             )
-            fill(session, data, source, chosen, builder)
-            built.append(time.monotonic() - started)
+            rows = fill(session, data, source, chosen, builder)
+            built.append((time.monotonic() - started, rows))
 
         def make(builder: CacheBuilder, manifest: Manifest, shards: Collection[int]) -> None:
             try:
@@ -62,7 +62,7 @@ def prepare(session: Session, data: Data) -> Cache:
                 source.check_unchanged()
                 raise
 
-        built: list[float] = []
+        built: list[tuple[float, dict[Split, int]]] = []
         repair(cache, make, plugins)
         use = None
         while use is None:  # removed by somebody between the two
@@ -79,7 +79,7 @@ def prepare(session: Session, data: Data) -> Cache:
         session.closing.callback(use.close)
     if built:
         session.built_cache = True
-        announce(session, cache, built[0])
+        announce(session, cache, *built[0])
     return cache
 
 
@@ -104,8 +104,8 @@ def check_storage(
 
 def fill(
     session: Session, data: Data, source: Source, splitter: Splitter, builder: CacheBuilder
-) -> None:
-    """Fit, encode and write everything through the builder."""
+) -> dict[Split, int]:
+    """Fit, encode and write everything through the builder; returns the rows of each split."""
     from distcore_data.encoding.fit import fit_and_encode
 
     config = session.config
@@ -126,6 +126,7 @@ def fill(
     made_by = {name: each.as_json() for name, each in encoders_of(session, data).items()}
     builder.finish(fitted.columns.values(), fitted.metadata, origin, fitted.rows, made_by)
     session.progress.end()
+    return fitted.rows
 
 
 def fill_again(
@@ -158,13 +159,8 @@ def fill_again(
     session.progress.end()
 
 
-def announce(session: Session, cache: Cache, seconds: float) -> None:
-    """Tell who listens that a cache was built."""
-    from distcore_core.contracts import SPLITS
-    from distcore_data.cache import manifest_of
-
-    manifest = manifest_of(cache)
-    rows = {split: manifest.rows(split) for split in SPLITS}
+def announce(session: Session, cache: Cache, seconds: float, rows: dict[Split, int]) -> None:
+    """Tell who listens that a cache was built. rows: of each split."""
     session.plugins.manager.hook.cache_written(
         key=cache.key, directory=cache.directory, rows=rows, seconds=seconds
     )

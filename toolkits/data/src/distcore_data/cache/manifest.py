@@ -135,7 +135,9 @@ def encode_manifest(
         "version": CACHE_VERSION,
         "key": key,
         "format": {"name": format.name, "options": dict(format.options)},
-        "columns": [asdict(column) for column in columns],
+        "columns": [
+            {"name": each.name, "dtype": each.dtype, "width": each.width} for each in columns
+        ],
         "metadata": dict(metadata),
         "source": source,
         "shard_rows": SHARD_ROWS,
