@@ -1,8 +1,8 @@
 """What one more column, one more file and one more distinct value cost.
 
 Of the whole command `distcore preprocess`: processor seconds and peak memory between neighbouring
-sizes, by the number of columns (files, values) between them. A cost that grows by itself would
-show as a value above 1.
+sizes, by the number of columns (files, values) between them, beside the seconds between the
+smallest and the last but one. A cost that grows by itself would show as a value above 1.
 
     python bench/stage_shapes.py distcore KIND DATASET OUT_DIR
 """
@@ -43,24 +43,22 @@ def measure(bench: Bench) -> list[Row]:
 
 
 def curve(bench: Bench, what: str, kind: str, sizes: dict[int, Path]) -> list[Row]:
-    """The cost of one more between neighbouring sizes, and that of the largest step over that of
-    the first."""
+    """The cost of one more between neighbouring sizes, beside that between the smallest and the
+    last but one: so many of them cost more than two runs of a command differ by."""
     variants = {f"{size}": command(bench, "distcore", kind, data) for size, data in sizes.items()}
     found = bench.compare(variants, (3, 1), "cpu")
-    steps = list(pairwise(sizes))
-    costs = [cost(found, low, high, "cpu") * 1e6 for low, high in steps]
-    memory = [cost(found, low, high, "peak_mb") * 1e3 for low, high in steps]
+    first, *_, middle, _ = sizes
+    base = cost(found, first, middle, "cpu") * 1e6
     lines = []
-    for number, (low, high) in enumerate(steps):
-        flat = number > 0
-        value = costs[number] / costs[0] if flat else None
+    for low, high in pairwise(sizes):
+        one_more, judged = cost(found, low, high, "cpu") * 1e6, low == middle
+        memory = cost(found, low, high, "peak_mb") * 1e3
         lines.append(
-            Row(f"{what}, {low:,} to {high:,}", "µs of processor", costs[number],
-                f"{what}, {steps[0][0]:,} to {steps[0][1]:,}" if flat else "", costs[0] if flat else None,
-                value, target=str(FLAT) if flat else "",
-                met=FLAT.met(value) if value is not None else None,
+            Row(f"{what}, {low:,} to {high:,}", "µs of processor", one_more,
+                f"{what}, {first:,} to {middle:,}", base, one_more / base,
+                target=str(FLAT) if judged else "", met=FLAT.met(one_more / base) if judged else None,
                 rounds=len(found.runs[f"{low}"]), others=found.others(f"{low}", f"{high}"),
-                note=f"{memory[number]:.3g} kB of peak memory each")
+                note=f"{memory:.3g} kB of peak memory each")
         )  # fmt: skip
     return lines
 
