@@ -90,23 +90,13 @@ def rank(index: int, world: int, size: int, repeats: int, folder: str) -> None:
 def sliced(index: int, world: int, numel: int) -> Callable[[], Any]:
     """The exchange of exact training, as ranks of several machines have it."""
     import torch
-    import torch.distributed as dist
 
     from distcore_core.contracts import Rank
+    from distcore_local.data_parallel import all_gather, all_to_all
     from distcore_torch.training.exact.exchange import Shares, SlicedTree
 
-    def to_all(values: Any, sent: Any, received: Any) -> Any:
-        came = values.new_empty(sum(received))
-        dist.all_to_all_single(came, values, list(received), list(sent))
-        return came
-
-    def from_all(values: Any) -> Any:
-        came = values.new_empty(world * values.numel())
-        dist.all_gather_into_tensor(came, values)
-        return came
-
     shares = Shares(Rank(index=index, world=world), PARTS)
-    tree = SlicedTree(shares, numel, torch.float32, torch.device("cpu"), to_all, from_all)
+    tree = SlicedTree(shares, numel, torch.float32, torch.device("cpu"), all_to_all, all_gather)
     return tree.sum
 
 

@@ -3,6 +3,7 @@ its type."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -103,7 +104,7 @@ class Role(Generic[R]):
 
     def lacks(self, made: object) -> list[str]:
         """Names of the members of the role that an object has not."""
-        return sorted(each for each in _members(self.type) if not hasattr(made, each))
+        return sorted(each for each in _members(self.type) if not hasattr(made, each))  # type: ignore[arg-type]
 
 
 def singular(kind: str) -> str:
@@ -116,6 +117,7 @@ def since(kind: str) -> tuple[int, int]:
     return _declared[kind].since if kind in _declared else Role.since
 
 
+@functools.cache
 def _members(protocol: type) -> set[str]:
     """What a Protocol asks for; of any other type nothing."""
     if not getattr(protocol, "_is_protocol", False):

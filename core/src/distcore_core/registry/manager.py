@@ -96,8 +96,7 @@ class Plugins(Installed):
                 f"{offer.who} offers {role.singular} {name!r}, "
                 f"but its {role.hook} answered None. Report this to its authors."
             )
-        lacks = role.lacks(made) if self.made.get(type(made)) is not offer else ()
-        if lacks:
+        if lacks := role.lacks(made):
             raise PluginBroken(
                 f"{offer.who} offers {role.singular} {name!r}, but what its {role.hook} made has "
                 f"no {', '.join(lacks)}. Compare it with "

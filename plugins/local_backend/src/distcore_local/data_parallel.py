@@ -103,12 +103,7 @@ class DataParallel(FlatStrategy):
         shared = self._shared(numel, dtype, shares)
         if shared is not None:
             return shared
-        return SlicedTree(shares, numel, dtype, self.device, _all_to_all, self._all_gather)
-
-    def _all_gather(self, values: torch.Tensor) -> torch.Tensor:
-        found = values.new_empty(self.rank.world * values.numel())
-        dist.all_gather_into_tensor(found, values)
-        return found
+        return SlicedTree(shares, numel, dtype, self.device, all_to_all, all_gather)
 
     def _shared(self, numel: int, dtype: torch.dtype, shares: Shares | None) -> SharedSum | None:
         """The exchange in shared memory; None if there can be none. shares: of exact training."""
@@ -141,9 +136,26 @@ class DataParallel(FlatStrategy):
             self._owns = False
 
 
-def _all_to_all(values: torch.Tensor, sent: Sequence[int], received: Sequence[int]) -> torch.Tensor:
+def all_to_all(values: torch.Tensor, sent: Sequence[int], received: Sequence[int]) -> torch.Tensor:
+    """Give each rank its part of the values, and get theirs.
+
+    Args:
+        values: One after another what each rank gets: [sum(sent)].
+        sent: How many go to each rank.
+        received: How many come from each.
+
+    Returns:
+        What came, in the order of the ranks: [sum(received)].
+    """
     found = values.new_empty(sum(received))
     dist.all_to_all_single(found, values, list(received), list(sent))
+    return found
+
+
+def all_gather(values: torch.Tensor) -> torch.Tensor:
+    """The values of every rank, [numbers] from each, in the order of the ranks."""
+    found = values.new_empty(dist.get_world_size() * values.numel())
+    dist.all_gather_into_tensor(found, values)
     return found
 
 

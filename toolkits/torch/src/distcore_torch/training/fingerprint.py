@@ -177,8 +177,8 @@ class _Words:
         found = 0
         if len(self._blocks):
             # torch multiplies matrices of integers on CPUs alone.
-            on_cpu = self._blocks.device.type == "cpu"
             blocks, keys = self._blocks, self._keys
+            on_cpu = self._numpy is not None
             each = torch.mv(blocks, keys) if on_cpu else (blocks * keys).sum(1)
             found += int(_dot(each, self._factors))
         if len(self._rest):

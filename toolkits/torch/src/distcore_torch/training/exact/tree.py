@@ -88,8 +88,8 @@ def tree_sum(leaves: Sequence[torch.Tensor]) -> torch.Tensor:
 def lay_tree_sum(out: torch.Tensor, leaves: torch.Tensor) -> None:
     """Lay the sum of a branch down, zeros without a sign; what `leaves` holds is lost.
 
-    A zero's sign would tell whether a part had no gradient or zeros. No sum of numbers without
-    such zeros is one.
+    A zero's sign would tell whether a part had no gradient or zeros. Taking it from the
+    sum is enough: of all sums only -0.0 + -0.0 is -0.0.
 
     Args:
         out: [...].
