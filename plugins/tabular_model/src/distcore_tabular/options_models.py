@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args
 
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, create_model
@@ -11,7 +12,7 @@ from distcore_core.contracts import Role
 from distcore_core.registry.manager import Plugins
 from distcore_data.base_options import Options
 from distcore_data.members import with_members
-from distcore_tabular import options, options_date, options_network, options_text
+from distcore_tabular import options, options_network
 from distcore_tabular import options_parts as parts
 from distcore_tabular.feature import METRICS, metric_name
 from distcore_tabular.roles import COMBINER, DECODER, ENCODER, LOSS, METRIC, TOKENIZER
@@ -50,11 +51,6 @@ CATEGORY_LOSSES: Table = {
     "focal": parts.FocalOptions,
     "poly": parts.PolyOptions,
 }
-TEXT_ENCODERS: Table = {"embed": options_text.TextEmbed, "parallel_cnn": options_text.ParallelCNN}
-DATE_ENCODERS: Table = {
-    "embed": options_date.DateEmbedOptions,
-    "wave": options_date.DateWaveOptions,
-}
 COMBINERS: Table = {"concat": options_network.ConcatOptions}
 
 
@@ -72,13 +68,28 @@ SECTIONS: Mapping[tuple[str, str], tuple[Section, ...]] = {
     ("number", "input"): _encoder({**DENSE, "ple": parts.PleOptions}),
     ("binary", "input"): _encoder(DENSE),
     ("category", "input"): _encoder(CATEGORY_ENCODERS),
-    ("text", "input"): _encoder(TEXT_ENCODERS),
-    ("set", "input"): _encoder({"embed": options_text.SetEmbed}),
-    ("date", "input"): _encoder(DATE_ENCODERS),
     ("number", "output"): _output({"regressor": parts.RegressorOptions}, NUMBER_LOSSES),
     ("binary", "output"): _output({"regressor": parts.RegressorOptions}, BINARY_LOSSES),
     ("category", "output"): _output({"classifier": parts.ClassifierOptions}, CATEGORY_LOSSES),
 }
+"""Those of tables; `sections_of` has all."""
+
+
+def sections_of(name: str, role: str) -> tuple[Section, ...]:
+    """The parts of a feature's options, or of the model's (role ""), that name a member.
+
+    The options of texts, sets and dates are imported when such a feature is asked for: making
+    their models takes a sixth of what all models take."""
+    if name in ("text", "set") and role == "input":
+        from distcore_tabular.options_text import ParallelCNN, SetEmbed, TextEmbed
+
+        text: Table = {"embed": TextEmbed, "parallel_cnn": ParallelCNN}
+        return _encoder(text if name == "text" else {"embed": SetEmbed})
+    if name == "date" and role == "input":
+        from distcore_tabular.options_date import DateEmbedOptions, DateWaveOptions
+
+        return _encoder({"embed": DateEmbedOptions, "wave": DateWaveOptions})
+    return SECTIONS.get((name, role), ())
 
 
 def prefix_of(name: str, role: str) -> str:
@@ -87,23 +98,27 @@ def prefix_of(name: str, role: str) -> str:
     return f"{name}." if role else ""
 
 
-MODELS: dict[tuple[str, str, str], type[BaseModel]] = {
-    **options.MODELS,
-    **options_network.MODELS,
-    **options_text.MODELS,
-    **options_date.MODELS,
-    **{
-        (section.role.kind, prefix_of(feature, role) + name, ""): model
-        for (feature, role), sections in SECTIONS.items()
-        for section in sections
-        for name, model in section.builtin.items()
-    },
-}
+@cache
+def _models_of(name: str) -> Mapping[tuple[str, str, str], type[BaseModel]]:
+    """The models of a feature type and its members; of the models and theirs by any other name."""
+    if name in ("text", "set"):
+        from distcore_tabular.options_text import MODELS
+    elif name == "date":
+        from distcore_tabular.options_date import MODELS
+    else:
+        MODELS = {**options.MODELS, **options_network.MODELS}
+    members = {
+        (section.role.kind, prefix_of(each, role) + member, ""): model
+        for each, role in ((name, "input"), (name, "output"), ("tabular", ""))
+        for section in sections_of(each, role)
+        for member, model in section.builtin.items()
+    }
+    return {**MODELS, **members}
 
 
 def model_of(kind: str, name: str, role: str = "") -> type[BaseModel] | None:
     """The options model of what this plugin offers; role "input" or "output" for features."""
-    return MODELS.get((kind, name, role))
+    return _models_of(name.partition(".")[0]).get((kind, name, role))
 
 
 def with_members_of(
@@ -111,7 +126,7 @@ def with_members_of(
 ) -> type[BaseModel]:
     """The options of a feature, whose encoder, decoder and loss may be of other plugins; or of the
     model `tabular`, whose combiner may be."""
-    for each in SECTIONS.get((name, role), ()):
+    for each in sections_of(name, role):
         known, prefix = each.builtin, prefix_of(name, role)
         model = with_members(
             model,
@@ -132,6 +147,8 @@ def with_members_of(
 
 def _with_tokenizers(model: type[BaseModel], given: Any, plugins: Plugins) -> type[BaseModel]:
     """The options, whose `preprocessing.tokenizer` may be of another plugin."""
+    from distcore_tabular.options_text import TokenizerName
+
     inside = (
         None
         if given is None
@@ -147,7 +164,7 @@ def _with_tokenizers(model: type[BaseModel], given: Any, plugins: Plugins) -> ty
         inside if given is None or inside is not None else {},
         TOKENIZER,
         plugins,
-        builtin=get_args(options_text.TokenizerName),
+        builtin=get_args(TokenizerName),
         shared=Options,
     )
     if changed is known:
