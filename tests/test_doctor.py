@@ -149,3 +149,19 @@ def test_json(capsys):
     found = json.loads(capsys.readouterr().out)
     assert code == (0 if all(check["well"] for check in found) else 1)
     assert set(found[0]) == {"part", "what", "well", "found"}
+
+
+def test_it_says_what_was_not_compiled_and_what_is_done_without_it(monkeypatch):
+    def told():
+        return {each.what: each for each in doctor._libraries() if each.what.startswith("compiled")}
+
+    assert {each.found for each in told().values()} == {"built"}
+    for module, _ in doctor.COMPILED.values():
+        monkeypatch.setitem(sys.modules, module, None)
+    found = told()
+    assert len(found) == len(doctor.COMPILED)
+    for what, (_, without) in doctor.COMPILED.items():
+        check = found[f"compiled {what}"]
+        assert check.well
+        assert "no C compiler was there" in check.found
+        assert check.found.endswith(without)

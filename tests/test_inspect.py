@@ -171,3 +171,8 @@ def test_report_of_a_folder_that_is_none(folder, capsys):
 
 def test_tables_are_aligned():
     assert table([("A", "LONGER"), ("wide cell", 1)]) == "A          LONGER\nwide cell  1"
+    names = ", ".join(["exponential"] * 6)  # more than a line of a column
+    lines = table([("A", "B"), (names, 1), ("b", names)]).split("\n")
+    begun, rest = "exponential, " * 3 + "exponential,", "exponential, exponential"
+    pad = " " * len(begun)
+    assert lines == [f"A{pad[1:]}  B", f"{begun}  1", rest, f"b{pad[1:]}  {names}"]
