@@ -53,7 +53,7 @@ Batches = Iterator[tuple[Any, ...]]
 
 
 class Ours:
-    """The packed loader on the cache."""
+    """The packed loader on the cache, in a process that keeps freed memory, as ranks do."""
 
     def __init__(self, folder: Path) -> None:
         import handmade
@@ -69,7 +69,9 @@ class Ours:
     ) -> None:
         from distcore_core.contracts import LOADER, LoadRequest
         from distcore_core.registry.manager import Plugins
+        from distcore_data.memory import keep_freed_memory
 
+        keep_freed_memory()
         self.names, self.targets = names, targets
         self.rows = reader.rows("train")
         columns = [*names["numbers"], *names["categories"], *names["ragged"], *targets]

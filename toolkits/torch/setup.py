@@ -1,17 +1,20 @@
-"""The optional C part: sums of exact training and of fingerprints; everything else about the
-package is in pyproject.toml.
+"""The optional C parts: sums of exact training and of fingerprints, and rows of batches; everything
+else about the package is in pyproject.toml.
 
-Where no C compiler is, the package is built without it, and torch does the same.
+Where no C compiler is, the package is built without them, and torch and numpy do the same.
 """
 
 from setuptools import Extension, setup
 
-SUMS = Extension(
-    "distcore_torch.training._sums",
-    sources=["src/distcore_torch/training/_sums.c"],
-    define_macros=[("Py_LIMITED_API", "0x030B0000")],
-    py_limited_api=True,
-    optional=True,
-)
+EXTENSIONS = [
+    Extension(
+        f"distcore_torch.{name}",
+        sources=[f"src/distcore_torch/{name.replace('.', '/')}.c"],
+        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+        py_limited_api=True,
+        optional=True,
+    )
+    for name in ("_gather", "training._sums")
+]
 
-setup(ext_modules=[SUMS], options={"bdist_wheel": {"py_limited_api": "cp311"}})
+setup(ext_modules=EXTENSIONS, options={"bdist_wheel": {"py_limited_api": "cp311"}})

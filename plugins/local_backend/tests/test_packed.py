@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from distcore_core.contracts import Column
 from distcore_core.errors import CacheError
-from distcore_local.packed import FileStore, Lists, MemoryStore, runs
+from distcore_local.packed import FileStore, Lists, MemoryStore
 from distcore_torch.batch import Layout
 
 prove = settings(max_examples=40, deadline=None)
@@ -75,18 +75,21 @@ def store(request, tmp_path):
 
 def test_ranges_are_laid_down_one_after_the_other(store):
     ranges = [(19_000, 19_500), (98, 103), (7, 7), (0, 1)]
-    out = np.full((600, 3), -7, np.int32)
-    found = store.read(ranges, out)
+    out = np.full((600, store.width), -7, store.dtype)
+    beside = store.read(ranges, out)
+    assert set(beside) == set(store.beside)
     rows = np.concatenate([np.arange(*each) for each in ranges])
-    assert out[: len(rows), 0].copy().view(np.float32).tolist() == (rows / 4).tolist()
-    assert out[: len(rows), 1:].tolist() == np.stack([rows, -rows], 1).tolist()
     assert (out[len(rows) :] == -7).all()
+    matrix, found = store.whole(out[: len(rows)], beside)
+    assert matrix[:, 0].copy().view(np.float32).tolist() == (rows / 4).tolist()
+    assert matrix[:, 1:].tolist() == np.stack([rows, -rows], 1).tolist()
     assert rows_of(found["words"]) == [list(range(row, row + row % 4)) for row in rows.tolist()]
     assert rows_of(found["tags"]) == [[row] * (row % 3) for row in rows.tolist()]
 
 
 def test_no_ranges(store):
-    found = store.read([], np.empty((0, 3), np.int32))
+    nothing = np.empty((0, store.width), store.dtype)
+    _, found = store.whole(nothing, store.read([], nothing))
     assert rows_of(found["words"]) == []
 
 
@@ -128,15 +131,6 @@ def test_a_scratch_file_that_was_cut(tmp_path):
     with pytest.raises(CacheError, match="ended early"):
         store.read([(50, 150)], np.empty((100, 3), np.int32))
     store.close()
-
-
-@prove
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=20))
-def test_runs(pairs):
-    begins, lengths = np.array(pairs, np.int64).reshape(-1, 2).T
-    assert runs(begins, lengths).tolist() == [
-        begin + i for begin, length in pairs for i in range(length)
-    ]
 
 
 @prove

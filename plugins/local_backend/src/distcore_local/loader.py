@@ -18,11 +18,12 @@ import torch
 from distcore_core.contracts import LoadRequest
 from distcore_core.errors import CacheError
 from distcore_data.memory import free_bytes
-from distcore_local.packed import FileStore, Lists, MemoryStore, Store, runs
+from distcore_local.packed import FileStore, Lists, MemoryStore, Store
 from distcore_local.prefetch import Prefetch
 from distcore_local.transfer import Transfer
 from distcore_local.windows import Buffers, Deal, Piece, shuffled
 from distcore_torch.batch import Batch, Layout, Ragged
+from distcore_torch.gather import runs, take_rows
 from distcore_torch.sampler import Lanes, Window, owned
 from distcore_torch.sampler import share as share_of
 
@@ -105,13 +106,11 @@ class PackedLoader:
             self._batch_size,
             request.seed,
             window,
-            self._layout.words,
-            self._layout.ragged,
             self._steps_in_piece(share),
             len(share_of(request.rank, request.parts)),
         )
         store = self._store = self._store or self._packed(deal)
-        buffers, self._buffers = self._buffers or Buffers(deal), None
+        buffers, self._buffers = self._buffers or Buffers(deal, store), None
         return self._returning(buffers, shuffled(store, deal, epoch, start, buffers))
 
     def _returning(self, buffers: Buffers, pieces: Iterator[Piece]) -> Generator[Piece, None, None]:
@@ -184,7 +183,7 @@ class PackedLoader:
         if rank.world > 1:
             own = runs(starts - begin, sizes)
             matrix, lists = (
-                matrix.take(own, axis=0),
+                take_rows(matrix, own),
                 {name: column.take(own) for name, column in lists.items()},
             )
         return Piece(

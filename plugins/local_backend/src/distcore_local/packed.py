@@ -7,17 +7,18 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from distcore_core.errors import CacheError
 from distcore_data.temporaries import unnamed_file
+from distcore_torch.gather import take_lists, take_rows
 from distcore_torch.packing import pack_into, ragged_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
     from distcore_torch.batch import Layout
 
@@ -41,10 +42,7 @@ class Lists(NamedTuple):
 
     def take(self, rows: NDArray[np.int64]) -> Lists:
         """These rows, in this order."""
-        begins = self.offsets[rows]
-        lengths = self.offsets[rows + 1] - begins
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return Lists(self.values.take(runs(begins, lengths)), offsets)
+        return Lists(*take_lists(self.values, self.offsets, rows))
 
     @staticmethod
     def join(parts: Iterable[Lists]) -> Lists:
@@ -59,18 +57,15 @@ class Lists(NamedTuple):
         )
 
 
-def runs(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """begins[0], begins[0] + 1, …, `lengths[0]` of them, then as many from begins[1] as
-    lengths[1] says, …"""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    index = np.repeat(begins - (ends - lengths), lengths)
-    index += np.arange(total)
-    return index
-
-
 class Store(Protocol):
-    """A rank's rows, appended in order once, then read by ranges, from any thread."""
+    """A rank's rows, appended in order once, then read by ranges, from any thread.
+
+    What goes through the windows for a row is the store's choice, the row itself or where it lies:
+    `width` numbers of `dtype`, and beside them the ragged columns `beside`."""
+
+    width: int
+    dtype: DTypeLike
+    beside: tuple[str, ...]
 
     def append(self, encoded: pa.RecordBatch) -> None: ...
 
@@ -78,9 +73,16 @@ class Store(Protocol):
         """Nothing more will be appended."""
         ...
 
-    def read(self, ranges: Ranges, out: NDArray[np.int32]) -> Mapping[str, Lists]:
-        """Lay the ranges' rows one after the other into `out` [their sum or more, W]; returns
-        the ragged columns."""
+    def read(self, ranges: Ranges, out: NDArray[Any]) -> Mapping[str, Lists]:
+        """Lay what goes through the windows for the ranges' rows, one after the other, into `out`
+        [their sum or more, width]; returns the ragged columns beside it."""
+        ...
+
+    def whole(
+        self, found: NDArray[Any], lists: dict[str, Lists]
+    ) -> tuple[NDArray[np.int32], dict[str, Lists]]:
+        """Rows, int32 [n, W] and their ragged columns, of what came through the windows, [n, width]
+        and the ragged columns beside it."""
         ...
 
     def expect(self, ranges: Ranges) -> None:
@@ -91,7 +93,13 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """Rows held in memory. matrix: int32 [rows, W]; lists: the ragged columns, once finished."""
+    """Rows held in memory. matrix: int32 [rows, W]; lists: the ragged columns, once finished.
+
+    Where rows lie goes through the windows, so each row is copied once, into its piece."""
+
+    width: int = 1
+    dtype: DTypeLike = np.int64
+    beside: tuple[str, ...] = ()
 
     def __init__(self, rows: int, layout: Layout) -> None:
         self.matrix = np.empty((rows, layout.words), np.int32)
@@ -111,15 +119,19 @@ class MemoryStore:
         self.lists = {name: Lists.join(parts) for name, parts in self._parts.items()}
         self._parts.clear()
 
-    def read(self, ranges: Ranges, out: NDArray[np.int32]) -> Mapping[str, Lists]:
+    def read(self, ranges: Ranges, out: NDArray[np.int64]) -> Mapping[str, Lists]:
         filled = 0
         for start, stop in ranges:
-            out[filled : filled + stop - start] = self.matrix[start:stop]
+            out[filled : filled + stop - start, 0] = np.arange(start, stop)
             filled += stop - start
-        return {
-            name: Lists.join(lists.slice(start, stop) for start, stop in ranges)
-            for name, lists in self.lists.items()
-        }
+        return {}
+
+    def whole(
+        self, found: NDArray[np.int64], lists: dict[str, Lists]
+    ) -> tuple[NDArray[np.int32], dict[str, Lists]]:
+        rows = found[:, 0]
+        lists = {name: column.take(rows) for name, column in self.lists.items()}
+        return take_rows(self.matrix, rows), lists
 
     def expect(self, ranges: Ranges) -> None:
         """Nothing to do: the rows are here."""
@@ -136,8 +148,10 @@ class FileStore:
     [rows + 1]).
     """
 
+    dtype: DTypeLike = np.int32
+
     def __init__(self, layout: Layout, directory: str | None) -> None:
-        self._layout = layout
+        self._layout, self.width, self.beside = layout, layout.words, layout.ragged
         self._directory = directory or tempfile.gettempdir()
         self._matrix = self._new()
         self._lists = {name: (self._new(), self._new()) for name in layout.ragged}
@@ -170,6 +184,11 @@ class FileStore:
             name: Lists.join(self._read_lists(name, *each) for each in ranges)
             for name in self._lists
         }
+
+    def whole(
+        self, found: NDArray[np.int32], lists: dict[str, Lists]
+    ) -> tuple[NDArray[np.int32], dict[str, Lists]]:
+        return found, lists
 
     def expect(self, ranges: Ranges) -> None:
         """Ask the kernel to read ahead: the disk works while the windows before are gathered

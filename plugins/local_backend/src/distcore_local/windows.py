@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distcore_local.packed import Lists, Store, runs
+from distcore_local.packed import Lists, Store
+from distcore_torch.gather import runs
 from distcore_torch.sampler import LaneOrder, Lanes, Window
 
 if TYPE_CHECKING:
@@ -56,10 +57,8 @@ class Piece:
 class Deal:
     """What a rank's shuffled epochs have in common.
 
-    mine: the rank's lanes; the store holds their rows and no others. words: W. ragged: names of the
-        ragged columns.
-    steps_in_piece: batches of a piece. parts: how many the rank's lanes make up; 0: batches are not
-        cut into parts.
+    mine: the rank's lanes; the store holds their rows and no others. steps_in_piece: batches of a
+        piece. parts: how many the rank's lanes make up; 0: batches are not cut into parts.
     """
 
     lanes: Lanes
@@ -67,8 +66,6 @@ class Deal:
     batch_size: int
     seed: int
     window: Window
-    words: int
-    ragged: tuple[str, ...]
     steps_in_piece: int
     parts: int = 0
 
@@ -95,25 +92,25 @@ class Deal:
 
 
 class Buffers:
-    """Memory of an epoch, used again by the next. lanes: int32 [own lanes, lane_rows, W]; laid:
-    one window as read."""
+    """Memory of an epoch, used again by the next. lanes: [own lanes, lane_rows, width], of the
+    store's dtype; laid: one window as read."""
 
-    def __init__(self, deal: Deal) -> None:
-        self.lanes = np.empty((len(deal.mine), deal.lane_rows, deal.words), np.int32)
-        self.laid = np.empty((deal.window_rows, deal.words), np.int32)
+    def __init__(self, deal: Deal, store: Store) -> None:
+        self.lanes = np.empty((len(deal.mine), deal.lane_rows, store.width), store.dtype)
+        self.laid = np.empty((deal.window_rows, store.width), store.dtype)
 
 
 class LaneRows:
-    """A lane's rows in the order of the epoch. buffer[at:filled] is what comes next, as far as
-    it was read."""
+    """A lane's rows, or where they lie, in the order of the epoch. buffer[at:filled] is what comes
+    next, as far as it was read."""
 
     def __init__(
         self,
         store: Store,
         first: int,
         order: LaneOrder,
-        buffer: NDArray[np.int32],
-        laid: NDArray[np.int32],
+        buffer: NDArray[Any],
+        laid: NDArray[Any],
         at: int,
     ) -> None:
         self._store, self._first, self._order = store, first, order
@@ -169,7 +166,7 @@ def shuffled(store: Store, deal: Deal, epoch: int, start: int, buffers: Buffers)
     """The rank's parts of global batches start, start + 1, … of the epoch."""
     steps = deal.lanes.steps(deal.batch_size)
     streams = _streams(store, deal, epoch, start, buffers)
-    flat = buffers.lanes.reshape(-1, deal.words)
+    flat = buffers.lanes.reshape(-1, store.width)
     bases = np.arange(len(deal.mine)) * deal.lane_rows
     for first in range(start, steps, deal.steps_in_piece):
         last = min(first + deal.steps_in_piece, steps)
@@ -180,11 +177,11 @@ def shuffled(store: Store, deal: Deal, epoch: int, start: int, buffers: Buffers)
             [stream.provide(count) for stream, count in zip(streams, totals, strict=True)]
         )
         # Row after row of the piece: for each batch, from each lane, the run of rows that it takes.
-        matrix = flat.take(
+        found = flat.take(
             runs((taken[:-1] - taken[0] + at + bases).ravel(), counts.ravel()), axis=0
         )
         parts = [stream.advance(count) for stream, count in zip(streams, totals, strict=True)]
-        lists = _interleaved(deal.ragged, parts, taken, counts)
+        matrix, lists = store.whole(found, _interleaved(store.beside, parts, taken, counts))
         rows = counts.reshape(len(counts), deal.parts, -1).sum(2).tolist() if deal.parts else []
         yield Piece(matrix, lists, counts.sum(1).tolist(), part_rows=rows)
 
@@ -209,12 +206,10 @@ def _interleaved(
 ) -> dict[str, Lists]:
     """The ragged columns of a piece, from each lane's part of it. taken, counts: [steps (+ 1),
     own lanes]."""
+    if not names:
+        return {}
     totals = taken[-1] - taken[0]
-    rows = (
-        runs((taken[:-1] - taken[0] + np.cumsum(totals) - totals).ravel(), counts.ravel())
-        if names
-        else totals
-    )
+    rows = runs((taken[:-1] - taken[0] + np.cumsum(totals) - totals).ravel(), counts.ravel())
     return {
         name: Lists.join(part[name] for part in parts if name in part).take(rows) for name in names
     }

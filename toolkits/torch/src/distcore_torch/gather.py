@@ -1,0 +1,72 @@
+"""Rows of a packed matrix and of ragged columns, in another order: one copy of what was asked for.
+
+Compiled code does it; where it was not built, numpy gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+compiled: ModuleType | None
+try:
+    from distcore_torch import _gather as compiled
+except ImportError:
+    compiled = None
+
+
+def take_rows(matrix: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Rows of a matrix.
+
+    Args:
+        matrix: int32 [m, W], contiguous.
+        rows: int64 [n], each in range(m).
+
+    Returns:
+        int32 [n, W], memory of its own.
+    """
+    if compiled is None or not matrix.size:
+        return matrix.take(rows, axis=0)
+    out = np.empty((len(rows), matrix.shape[1]), np.int32)
+    compiled.take_rows(out, matrix, rows, matrix.shape[1])
+    return out
+
+
+def take_lists(
+    values: NDArray[np.int32], offsets: NDArray[np.int64], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Rows of a ragged column, whose row i is values[offsets[i]:offsets[i + 1]].
+
+    Args:
+        values: int32 [total], contiguous.
+        offsets: int64 [m + 1], contiguous.
+        rows: int64 [n], each in range(m).
+
+    Returns:
+        Their values, and their offsets from 0: int64 [n + 1].
+    """
+    if compiled is None:
+        begins = offsets[rows]
+        lengths = offsets[rows + 1] - begins
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return values.take(runs(begins, lengths)), ends
+    ends = np.empty(len(rows) + 1, np.int64)
+    out = np.empty(compiled.list_ends(ends, offsets, rows), np.int32)
+    compiled.take_lists(out, values, offsets, rows)
+    return out, ends
+
+
+def runs(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """begins[0], begins[0] + 1, …, `lengths[0]` of them, then as many from begins[1] as
+    lengths[1] says, …"""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    index = np.repeat(begins - (ends - lengths), lengths)
+    index += np.arange(total)
+    return index

@@ -1,0 +1,91 @@
+"""Rows in another order: compiled and by numpy the same bytes, and never rows that are not there."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distcore_torch import gather
+from distcore_torch.gather import runs, take_lists, take_rows
+
+prove = settings(max_examples=60, deadline=None)
+
+
+@pytest.fixture(params=["compiled code", "numpy"], autouse=True)
+def by(request, monkeypatch):
+    if request.param == "numpy":
+        monkeypatch.setattr(gather, "compiled", None)
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 255, 256, 257, 272, 1001])
+@pytest.mark.parametrize("many", [0, 1, 40])
+def test_rows_of_a_matrix(width, many):
+    matrix = np.arange(30 * width, dtype=np.int32).reshape(30, width)
+    rows = np.random.default_rng(width).integers(0, 30, many)
+    found = take_rows(matrix, rows)
+    assert found.dtype == np.int32
+    assert found.shape == (many, width)
+    assert found.tolist() == [matrix[row].tolist() for row in rows]
+    assert not np.shares_memory(found, matrix)
+
+
+def test_a_matrix_without_words_or_rows():
+    assert take_rows(np.empty((5, 0), np.int32), np.array([4, 0])).shape == (2, 0)
+    assert take_rows(np.empty((0, 3), np.int32), np.zeros(0, np.int64)).shape == (0, 3)
+
+
+@prove
+@given(
+    st.lists(st.lists(st.integers(-9, 9), max_size=6), min_size=1, max_size=60),
+    st.lists(st.integers(0, 10_000), max_size=60),
+)
+def test_rows_of_a_ragged_column(lists, places):
+    values = np.array([each for row in lists for each in row], np.int32)
+    offsets = np.cumsum([0, *map(len, lists)])
+    rows = np.array(places, np.int64) % len(lists)
+    found, ends = take_lists(values, offsets, rows)
+    assert (found.dtype, ends.dtype) == (np.int32, np.int64)
+    pairs = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    assert [found[a:b].tolist() for a, b in pairs] == [lists[row] for row in rows]
+    assert len(found) == ends[-1]
+
+
+@prove
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=20))
+def test_runs(pairs):
+    begins, lengths = np.array(pairs, np.int64).reshape(-1, 2).T
+    assert runs(begins, lengths).tolist() == [
+        begin + i for begin, length in pairs for i in range(length)
+    ]
+
+
+def compiled():
+    return pytest.importorskip("distcore_torch._gather")
+
+
+@pytest.mark.parametrize("row", [-1, 3, 1 << 62])
+def test_compiled_code_refuses_rows_that_are_not_there(row):
+    rows, offsets = np.array([0, row]), np.array([0, 1, 2, 3])
+    with pytest.raises(ValueError, match="such a matrix"):
+        compiled().take_rows(np.empty((2, 4), np.int32), np.zeros((3, 4), np.int32), rows, 4)
+    with pytest.raises(ValueError, match="such a column"):
+        compiled().list_ends(np.empty(3, np.int64), offsets, rows)
+    with pytest.raises(ValueError, match="such a column"):
+        compiled().take_lists(np.empty(2, np.int32), np.zeros(3, np.int32), offsets, rows)
+
+
+@pytest.mark.parametrize("offsets", [[0, 9], [-2, 1], [2, 0], [0, 1]])
+def test_compiled_code_refuses_offsets_that_are_not_those_of_the_values(offsets):
+    with pytest.raises(ValueError, match="such a column"):
+        compiled().take_lists(
+            np.empty(2, np.int32), np.zeros(3, np.int32), np.array(offsets), np.array([0])
+        )
+
+
+def test_compiled_code_refuses_room_of_another_size():
+    matrix, rows = np.zeros((3, 4), np.int32), np.array([0, 1])
+    for out, width in ((np.empty(7, np.int32), 4), (np.empty(8, np.int32), 0)):
+        with pytest.raises(ValueError, match="such a matrix"):
+            compiled().take_rows(out, matrix, rows, width)
+    with pytest.raises(ValueError, match="such a column"):
+        compiled().list_ends(np.empty(2, np.int64), np.array([0, 1, 2, 3]), rows)
