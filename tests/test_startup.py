@@ -182,6 +182,19 @@ def test_waiting_threads_give_way_unless_the_user_says_otherwise() -> None:
     assert "'GOMP_SPINCOUNT': '7'" in output_of(code.format("os.environ['GOMP_SPINCOUNT'] = '7'"))
 
 
+def test_numpys_idle_threads_sleep_unless_the_user_says_otherwise() -> None:
+    code = (
+        "import os\n"
+        "from distcore.cli.main import main\n"
+        "{}\n"
+        "main(['plugins'])\n"
+        "print(os.environ['OPENBLAS_THREAD_TIMEOUT'])"
+    )
+    name = "OPENBLAS_THREAD_TIMEOUT"
+    assert output_of(code.format(f"os.environ.pop({name!r}, 0)")).endswith("\n16\n")
+    assert output_of(code.format(f"os.environ[{name!r}] = '26'")).endswith("\n26\n")
+
+
 def test_training_and_prediction_keep_what_a_step_frees(tmp_path) -> None:
     code = preprocess_code(tmp_path).replace(
         "distcore.preprocess(config, dataset=data)",

@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None, to_the_end: bool = False) -> in
     """Run one command; returns the exit code. to_the_end: nothing but the end of this process
     follows."""
     _collect_seldom()
+    _sleep_soon()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if is_own(words):
         parsed = parse(build_parser(listed=asks_for_all(words)), words)
@@ -52,6 +53,13 @@ def _collect_seldom() -> None:
     0.3 s with torch. What `preprocess` imports are some 100,000 objects."""
     gc.set_threshold(200_000, 20, 50)
     atexit.register(gc.freeze)
+
+
+def _sleep_soon() -> None:
+    """Let idle threads of OpenBLAS, which numpy brings, wait in a loop for 2**16 ticks and not for
+    0.1 s, which they do once numpy is imported; what they compute is the same. What the user has
+    set stays."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "16")
 
 
 def _guard(run: Callable[[Any], int], parsed: argparse.Namespace, to_the_end: bool = False) -> int:
