@@ -69,15 +69,17 @@ horovod: $(VENV)/.horovod  ## build Horovod (or take the wheel that was built), 
 # and two at once on two cores only wait for each other.
 CLUSTERS := $(shell grep -lr "mark.cluster" --include="test_*.py" tests toolkits plugins)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# A test that hangs says where each of its threads stands, and is ended. Not by a signal: loading a plugin uses that one.
+BOUNDED := -o faulthandler_timeout=300 --timeout 600 --timeout-method thread
 
 clusters: $(VENV)/.developer $(VENV)/.horovod  ## set up, then run the tests on real Dask, Horovod and Ray clusters
-	@set -e; for each in $(CLUSTERS); do $(PYTEST) -q -m "cluster and not slow" $$each || [ $$? = 5 ]; done
+	@set -e; for each in $(CLUSTERS); do $(PYTEST) $(BOUNDED) -q -m "cluster and not slow" $$each || [ $$? = 5 ]; done
 
 test: build/contrib/.installed  ## set up, then run the tests of some minutes, which need no cluster
-	$(PYTEST) -m "not (slow or cluster or system or hostile)" $(PYTEST_ARGS)
+	$(PYTEST) $(BOUNDED) -m "not (slow or cluster or system or hostile)" $(PYTEST_ARGS)
 
 system: build/contrib/.installed  ## kills, trainings of several processes, what documents show, a few of each attack and fault
-	$(PYTEST) -m "(system or hostile) and not (slow or cluster)" $(PYTEST_ARGS)
+	$(PYTEST) $(BOUNDED) -m "(system or hostile) and not (slow or cluster)" $(PYTEST_ARGS)
 
 mutants: $(VENV)/.developer  ## every fault that was seeded into a plugin, and its sound twin, before the conformance suites
 	$(PYTEST) -q tests/test_mutants.py $(MUTANTS_ARGS)

@@ -14,7 +14,8 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ LONG_INTEGER = re.compile(rb"[0-9]{%d}" % LONGEST_INTEGER)
 
 PLAIN = frozenset({str, int, float, bool, type(None)})
 """Types of values that hold no others."""
+
+ENCODED_AT_ONCE = 1 << 14
+"""Values of a list that are encoded by one call."""
 
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 BLOCK, LINE = '{\n "digest": "%s",', '{"digest": "%s",'
@@ -111,11 +115,12 @@ def sealed(
     """
     if not document:
         raise ValueError("there is nothing to seal")
-    first, *others = [_in_line(document, sort_keys)] if line else _indented(document, sort_keys)
-    rest = "".join([" " if line else "", first.removeprefix("{"), *others, "\n"])
+    pieces = iter([_in_line(document, sort_keys)] if line else _indented(document, sort_keys))
     # A lone surrogate, as in a file name that is not UTF-8, becomes the escape that JSON has for
-    # it.
-    content = _with_digest(LINE if line else BLOCK, rest.encode("utf-8", "backslashreplace"))
+    # it. The metadata of tall columns are large: as bytes they are a fraction of their pieces.
+    first = (" " if line else "") + next(pieces).removeprefix("{")
+    rest = [each.encode("utf-8", "backslashreplace") for each in chain([first], pieces, ["\n"])]
+    content = _with_digest(LINE if line else BLOCK, rest)
     if len(content) > most_bytes:
         raise ValueError(f"it would have {len(content)} bytes, and {most_bytes} are read back")
     return content
@@ -130,7 +135,7 @@ def unsealed(content: bytes, *, most_bytes: int = MOST_BYTES) -> JSON:
     if len(content) > most_bytes:
         raise ValueError(_too_large(len(content), most_bytes))
     seal = BLOCK if content.startswith(b"{\n") else LINE
-    if content != _with_digest(seal, content[len(seal) + 62 :]):
+    if content != _with_digest(seal, [content[len(seal) + 62 :]]):
         raise ValueError("its content does not match its own digest")
     document: JSON = parse_json(content, most_bytes=most_bytes)
     del document["digest"]
@@ -236,7 +241,12 @@ def _indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     start = opening + between[1:]
     if PLAIN.issuperset(map(type, value.values() if isinstance(value, dict) else value)):
-        yield f"{start}{_in_line(value, sort_keys, (between, ': '))[1:-1]}"
+        # The encoder makes two texts of each value before it joins them.
+        step = len(value) if isinstance(value, dict) else ENCODED_AT_ONCE
+        for at in range(0, len(value), step):
+            some = value if isinstance(value, dict) else value[at : at + step]
+            yield f"{start}{_in_line(some, sort_keys, (between, ': '))[1:-1]}"
+            start = between
     elif isinstance(value, dict):
         for key, each in sorted(value.items()) if sort_keys else value.items():
             yield f"{start}{_in_line({key: 0}, False)[1:-4]}: "
@@ -250,8 +260,11 @@ def _indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
     yield between[1:-1] + closing
 
 
-def _with_digest(seal: str, rest: bytes) -> bytes:
-    return (seal % hashlib.sha256(rest).hexdigest()).encode() + rest
+def _with_digest(seal: str, rest: Sequence[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for each in rest:
+        digest.update(each)
+    return b"".join([(seal % digest.hexdigest()).encode(), *rest])
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> JSON:

@@ -30,6 +30,7 @@ from distcore_data.encoding.shards import (
 )
 from distcore_data.encoding.splits import describe
 from distcore_data.encoding.splitter import Splitter
+from distcore_data.threads import processors, run_all
 
 if TYPE_CHECKING:
     from distcore_core.progress import Progress
@@ -97,8 +98,11 @@ def fit_and_encode(
         if late:
             parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
             states = {**states, **_reduced(merge_states(late), parts)}
+        found = run_all(
+            lambda each: _finish(each, states[each.feature.name], dataset), bound, processors()
+        )
         metadata = {
-            each.feature.name: _finish(each, states[each.feature.name], dataset) for each in bound
+            each.feature.name: finished for each, finished in zip(bound, found, strict=True)
         }
         _tell(progress, "encode", total)
         writer = ShardWriter(recipe, metadata, splitter, tuple(carries), around, builder, progress)

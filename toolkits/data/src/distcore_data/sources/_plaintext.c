@@ -1,8 +1,10 @@
-/* Rows of plain delimited text as doubles and dictionary codes, in one pass: what the reader of delimited.py tries first.
+/* Rows of plain text as doubles and dictionary codes, in one pass: what the readers of delimited.py and jsonlines.py try
+   first.
 
-   Plain means: no quote, every row as many fields as the header, numbers such as -12.5e3 of at most 19 digits. Whatever
-   else comes up, `rows` gives None at once, and Arrow's reader takes the range: it alone decides what a text means and
-   what is an error. So this file has no opinion on bad input, only the duty to give the same bits where it answers.
+   Plain means: no quote, every row as many fields as the header, numbers such as -12.5e3 of at most 19 digits; of JSON,
+   an object of scalars in each line, no key twice, and no backslash. Whatever else comes up, `rows`, `keys` and `objects`
+   give None at once, and Arrow's reader takes the range: it alone decides what a text means and what is an error. So this
+   file has no opinion on bad input, only the duty to give the same bits where it answers.
 
    Numbers are rounded correctly: Lemire, "Number parsing at a gigabyte per second", 2021 (the method of Eisel). */
 
@@ -19,7 +21,7 @@ enum { LOWEST = -307, HIGHEST = 288, DIGITS = 19 };
 
 /* Bytes of a text: what dictionaries count in 32 bits stays far from overflowing. */
 enum { LONGEST = 1 << 28 };
-enum { SKIP = 0, NUMBER = 1, CATEGORY = 2 };
+enum { SKIP = 0, NUMBER = 1, CATEGORY = 2, WHOLE = 3 }; /* WHOLE: a category of whole numbers, as their texts */
 
 typedef struct {
     uint64_t head; /* the first eight bytes, zeros behind a shorter text */
@@ -274,6 +276,239 @@ static Py_ssize_t read_rows(Job *job)
     return row;
 }
 
+/* ------------------------------------------------------------------ JSON lines */
+
+/* What a column's values are; null is nothing. */
+enum { BOOLEAN = 1, INTEGER = 2, FLOAT = 4, STRING = 8 };
+
+/* Integers of so many digits are doubles; texts of floats of so many are neither infinite nor subnormal. */
+enum { EXACT_DIGITS = 15, FLOAT_DIGITS = 200, MOST_KEYS = 1 << 14 };
+
+typedef struct {
+    const char *name;
+    Py_ssize_t size, row; /* row: the last one that had the key, counted from 1 */
+    int types;
+} Key;
+
+/* keys: those of job's fields; or, to learn them, those that were met, of which there is room for `room`. */
+typedef struct {
+    Job *job;
+    Key *keys;
+    Py_ssize_t count, room;
+    int learning;
+} Objects;
+
+static const char *blanks_end(const char *p, const char *end)
+{
+    while (p < end && (*p == ' ' || *p == '\t' || *p == '\r'))
+        p++;
+    return p;
+}
+
+/* The quote that closes the string at p; NULL where something else than plain text comes first. */
+static const char *string_end(const char *p, const char *end)
+{
+    for (; end - p >= 8; p += 8) {
+        uint64_t word = word_at(p);
+        uint64_t control = (word - 0x20 * ONES) & ~word & HIGH; /* the lowest mark is right, as in `bytes_of` */
+        uint64_t found = bytes_of(word, '"') | bytes_of(word, '\\') | control;
+        if (found) {
+            p += __builtin_ctzll(found) >> 3;
+            return *p == '"' ? p : NULL;
+        }
+    }
+    for (; p < end && (unsigned char)*p >= 0x20 && *p != '\\'; p++)
+        if (*p == '"')
+            return p;
+    return NULL;
+}
+
+/* Behind the number at p, and whether it is an INTEGER or a FLOAT; NULL where there is none that is plain. */
+static const char *json_number_end(const char *p, const char *end, int *type)
+{
+    uint64_t ignored = 0;
+    int negative = *p == '-';
+    const char *start = p += negative, *part;
+    p = digits_at(p, end, &ignored);
+    Py_ssize_t count = p - start;
+    if (count == 0 || (*start == '0' && count > 1))
+        return NULL;
+    *type = INTEGER;
+    if (p < end && *p == '.') {
+        part = ++p;
+        p = digits_at(p, end, &ignored);
+        count += p - part;
+        if (p == part)
+            return NULL;
+        *type = FLOAT;
+    }
+    if (p < end && (*p | 0x20) == 'e') {
+        p++;
+        p += p < end && (*p == '-' || *p == '+');
+        part = p;
+        p = digits_at(p, end, &ignored);
+        if (p == part || p - part > 2)
+            return NULL;
+        *type = FLOAT;
+    }
+    if (*type == INTEGER ? count > EXACT_DIGITS || (negative && *start == '0') : count > FLOAT_DIGITS)
+        return NULL;
+    return p;
+}
+
+/* Behind the scalar at p, and what it is; NULL where there is none that is plain. */
+static const char *scalar_end(const char *p, const char *end, int *type)
+{
+    static const struct {
+        const char *text;
+        int size, type;
+    } words[] = {{"null", 4, 0}, {"true", 4, BOOLEAN}, {"false", 5, BOOLEAN}};
+    if (p == end)
+        return NULL;
+    if (*p == '"') {
+        *type = STRING;
+        return (p = string_end(p + 1, end)) ? p + 1 : NULL;
+    }
+    if (*p == '-' || (unsigned char)(*p - '0') < 10)
+        return json_number_end(p, end, type);
+    for (int at = 0; at < 3; at++)
+        if (end - p >= words[at].size && memcmp(p, words[at].text, (size_t)words[at].size) == 0) {
+            *type = words[at].type;
+            return p + words[at].size;
+        }
+    return NULL;
+}
+
+/* Behind the value at p, which goes into the field; NULL with the reason in *why. */
+static const char *field_value(const char *p, Job *job, Field *field, Py_ssize_t row, int *why)
+{
+    const char *start = p;
+    int type = 0;
+    if (!(p = scalar_end(p, job->end, &type)) || type == 0)
+        return p;
+    if (field->kind == NUMBER) {
+        if (!(type & (INTEGER | FLOAT)) || number_at(start, job, &field->numbers[row]) != p)
+            return NULL;
+    } else {
+        int quote = field->kind == CATEGORY;
+        if (type != (quote ? STRING : INTEGER))
+            return NULL;
+        int32_t code = code_of(&field->texts, job, start + quote, (uint32_t)(p - start - 2 * quote));
+        if (code < 0) {
+            *why = NO_MEMORY;
+            return NULL;
+        }
+        field->codes[row] = code;
+    }
+    field->valid[row >> 3] |= (uint8_t)(1 << (row & 7));
+    return p;
+}
+
+/* The place of a key, most likely `next`; that of a new one where keys are learnt; -1 where it is not wanted. */
+static Py_ssize_t place_of(Objects *all, const char *name, Py_ssize_t size, Py_ssize_t next, int *why)
+{
+    for (Py_ssize_t seen = 0; seen < all->count; seen++, next++) {
+        if (next >= all->count)
+            next = 0;
+        if (all->keys[next].size == size && memcmp(all->keys[next].name, name, (size_t)size) == 0)
+            return next;
+    }
+    if (!all->learning)
+        return -1;
+    if (all->count == all->room) {
+        Py_ssize_t room = 2 * all->room + 64;
+        Key *keys = room > MOST_KEYS ? NULL : realloc(all->keys, sizeof(Key) * (size_t)room);
+        if (!keys) {
+            *why = room > MOST_KEYS ? NOT_PLAIN : NO_MEMORY;
+            return -2;
+        }
+        all->keys = keys;
+        all->room = room;
+    }
+    all->keys[all->count] = (Key){name, size, 0, 0};
+    return all->count++;
+}
+
+/* Reads the object at p; where it ends, or NULL with the reason in *why. */
+static const char *object_at(const char *p, Objects *all, Py_ssize_t row, int *why)
+{
+    const char *end = all->job->end;
+    Py_ssize_t next = 0;
+    *why = NOT_PLAIN;
+    p = blanks_end(p + 1, end);
+    if (p < end && *p == '}')
+        return p + 1;
+    for (;;) {
+        if (p == end || *p != '"')
+            return NULL;
+        const char *name = p + 1;
+        if (!(p = string_end(name, end)))
+            return NULL;
+        Py_ssize_t at = place_of(all, name, p - name, next, why);
+        if (at < -1)
+            return NULL;
+        p = blanks_end(p + 1, end);
+        if (p == end || *p != ':')
+            return NULL;
+        p = blanks_end(p + 1, end);
+        if (at >= 0) {
+            Key *key = &all->keys[at];
+            if (key->row == row + 1)
+                return NULL; /* twice */
+            key->row = row + 1;
+            next = at + 1;
+        }
+        int type = 0;
+        if (at < 0 || all->learning)
+            p = scalar_end(p, end, &type);
+        else
+            p = field_value(p, all->job, &all->job->fields[at], row, why);
+        if (!p)
+            return NULL;
+        if (all->learning)
+            all->keys[at].types |= type;
+        p = blanks_end(p, end);
+        if (p == end || (*p != ',' && *p != '}'))
+            return NULL;
+        if (*p == '}')
+            return p + 1;
+        p = blanks_end(p + 1, end);
+    }
+}
+
+/* Reads all rows; how many there are, NOT_PLAIN or NO_MEMORY. */
+static Py_ssize_t read_objects(Objects *all)
+{
+    Job *job = all->job;
+    const char *p = job->text;
+    Py_ssize_t row = 0;
+    int why;
+    while ((p = blanks_end(p, job->end)) < job->end) {
+        if (*p != '\n') {
+            if (*p != '{' || row == job->room)
+                return NOT_PLAIN;
+            if (!(p = object_at(p, all, row, &why)))
+                return why;
+            for (Py_ssize_t at = 0; at < job->count; at++) {
+                Field *field = &job->fields[at];
+                if (field->valid[row >> 3] >> (row & 7) & 1)
+                    continue;
+                field->missing++;
+                if (field->kind == NUMBER)
+                    field->numbers[row] = 0.0;
+                else
+                    field->codes[row] = 0;
+            }
+            row++;
+            p = blanks_end(p, job->end);
+            if (p < job->end && *p != '\n')
+                return NOT_PLAIN;
+        }
+        p += p < job->end;
+    }
+    return row;
+}
+
 /* ------------------------------------------------------------------ Python */
 
 static PyObject *lines(PyObject *module, PyObject *argument)
@@ -365,41 +600,111 @@ static int take_buffers(Job *job, const char *kinds, PyObject *values, PyObject 
     return 1;
 }
 
-static PyObject *rows(PyObject *module, PyObject *arguments)
+/* The rows that `read` finds. names: None, or a list of those of JSON's keys. */
+static PyObject *read_all(const Py_buffer *text, int delimiter, const Py_buffer *kinds, const Py_buffer *powers, Py_ssize_t room,
+                          PyObject *values, PyObject *valid, PyObject *names)
 {
-    Py_buffer text, kinds, powers;
-    PyObject *values, *valid, *answer = NULL;
-    int delimiter;
-    Py_ssize_t room;
-    if (!PyArg_ParseTuple(arguments, "y*iy*y*nO!O!", &text, &delimiter, &kinds, &powers, &room, &PyList_Type, &values,
-                          &PyList_Type, &valid))
-        return NULL;
-    Job job = {text.buf, (const char *)text.buf + text.len, (char)delimiter, kinds.len, room, NULL, powers.buf};
-    job.fields = calloc((size_t)kinds.len + 1, sizeof(Field));
-    Py_buffer *views = calloc(2 * (size_t)kinds.len + 1, sizeof(Py_buffer));
-    if (!job.fields || !views)
+    PyObject *answer = NULL;
+    Job job = {text->buf, (const char *)text->buf + text->len, (char)delimiter, kinds->len, room, NULL, powers->buf};
+    Objects all = {&job, NULL, kinds->len, kinds->len, 0};
+    job.fields = calloc((size_t)kinds->len + 1, sizeof(Field));
+    all.keys = calloc((size_t)kinds->len + 1, sizeof(Key));
+    Py_buffer *views = calloc(2 * (size_t)kinds->len + 1, sizeof(Py_buffer));
+    int ready = 0;
+    if (!job.fields || !views || !all.keys)
         PyErr_NoMemory();
-    else if (text.len > LONGEST || powers.len != 16 * (HIGHEST - LOWEST + 1))
+    else if (text->len > LONGEST || powers->len != 16 * (HIGHEST - LOWEST + 1))
         PyErr_SetString(PyExc_ValueError, "the text is too long, or the powers are not those that are needed");
-    else if (take_buffers(&job, kinds.buf, values, valid, room, views)) {
+    else
+        ready = take_buffers(&job, kinds->buf, values, valid, room, views);
+    for (Py_ssize_t at = 0; ready && names && at < kinds->len; at++) {
+        PyObject *name = PyList_GetItem(names, at);
+        char *bytes;
+        ready = name && PyBytes_AsStringAndSize(name, &bytes, &all.keys[at].size) == 0;
+        if (ready)
+            all.keys[at].name = bytes;
+        if (ready && !job.fields[at].kind) {
+            PyErr_SetString(PyExc_ValueError, "a key that is not wanted has a name");
+            ready = 0;
+        }
+    }
+    if (ready) {
         Py_ssize_t found;
         Py_BEGIN_ALLOW_THREADS
-        found = read_rows(&job);
+        found = names ? read_objects(&all) : read_rows(&job);
         Py_END_ALLOW_THREADS
         answer = results(&job, found);
     }
-    for (Py_ssize_t at = 0; at < kinds.len && job.fields && views; at++) {
+    for (Py_ssize_t at = 0; at < kinds->len && job.fields && views; at++) {
         free(job.fields[at].texts.entries);
         free(job.fields[at].texts.slots);
         PyBuffer_Release(&views[2 * at]);
         PyBuffer_Release(&views[2 * at + 1]);
     }
     free(job.fields);
+    free(all.keys);
     free(views);
+    return answer;
+}
+
+static PyObject *rows(PyObject *module, PyObject *arguments)
+{
+    Py_buffer text, kinds, powers;
+    PyObject *values, *valid;
+    int delimiter;
+    Py_ssize_t room;
+    if (!PyArg_ParseTuple(arguments, "y*iy*y*nO!O!", &text, &delimiter, &kinds, &powers, &room, &PyList_Type, &values,
+                          &PyList_Type, &valid))
+        return NULL;
+    PyObject *answer = read_all(&text, delimiter, &kinds, &powers, room, values, valid, NULL);
     PyBuffer_Release(&text);
     PyBuffer_Release(&kinds);
     PyBuffer_Release(&powers);
     return answer;
+}
+
+static PyObject *objects(PyObject *module, PyObject *arguments)
+{
+    Py_buffer text, kinds, powers;
+    PyObject *names, *values, *valid;
+    Py_ssize_t room;
+    if (!PyArg_ParseTuple(arguments, "y*O!y*y*nO!O!", &text, &PyList_Type, &names, &kinds, &powers, &room, &PyList_Type,
+                          &values, &PyList_Type, &valid))
+        return NULL;
+    PyObject *answer = read_all(&text, 0, &kinds, &powers, room, values, valid, names);
+    PyBuffer_Release(&text);
+    PyBuffer_Release(&kinds);
+    PyBuffer_Release(&powers);
+    return answer;
+}
+
+static PyObject *keys(PyObject *module, PyObject *argument)
+{
+    Py_buffer text;
+    if (PyObject_GetBuffer(argument, &text, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Job job = {text.buf, (const char *)text.buf + text.len, 0, 0, PY_SSIZE_T_MAX - 1, NULL, NULL};
+    Objects all = {&job, NULL, 0, 0, 1};
+    Py_ssize_t found;
+    Py_BEGIN_ALLOW_THREADS
+    found = read_objects(&all);
+    Py_END_ALLOW_THREADS
+    PyObject *list = NULL;
+    if (found == NO_MEMORY)
+        PyErr_NoMemory();
+    else if (found == NOT_PLAIN)
+        list = Py_NewRef(Py_None);
+    else
+        list = PyList_New(0);
+    for (Py_ssize_t at = 0; found >= 0 && list && at < all.count; at++) {
+        PyObject *each = Py_BuildValue("(y#i)", all.keys[at].name, all.keys[at].size, all.keys[at].types);
+        if (!each || PyList_Append(list, each) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(each);
+    }
+    free(all.keys);
+    PyBuffer_Release(&text);
+    return list;
 }
 
 static PyObject *hash(PyObject *module, PyObject *argument)
@@ -445,7 +750,10 @@ static PyObject *deepest(PyObject *module, PyObject *argument)
 static PyMethodDef METHODS[] = {
     {"deepest", deepest, METH_O, "deepest(text): how many lists and objects of a JSON text are open at once, at most."},
     {"hash", hash, METH_O, "hash(text): by which this process finds a text among those seen before."},
+    {"keys", keys, METH_O, "keys(text): JSON's (key, 1 boolean + 2 integer + 4 float + 8 string), by first appearance; or None."},
     {"lines", lines, METH_O, "lines(text): an upper bound of its rows."},
+    {"objects", objects, METH_VARARGS,
+     "objects(text, names, kinds, powers, room, values, valid): as `rows`, of JSON lines and the keys of these names."},
     {"rows", rows, METH_VARARGS,
      "rows(text, delimiter, kinds, powers, room, values, valid): fill the buffers; (rows, what each column is), or None."},
     {NULL, NULL, 0, NULL},

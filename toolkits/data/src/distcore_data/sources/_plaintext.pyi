@@ -3,7 +3,18 @@ from typing import Any
 
 def deepest(text: Any, /) -> int: ...
 def hash(text: Any, /) -> int: ...
+def keys(text: Any, /) -> list[tuple[bytes, int]] | None: ...
 def lines(text: Any, /) -> int: ...
+def objects(
+    text: Any,
+    names: Sequence[bytes],
+    kinds: bytes,
+    powers: bytes,
+    room: int,
+    values: Sequence[Any],
+    valid: Sequence[Any],
+    /,
+) -> tuple[int, list[tuple[int] | tuple[int, bytes, bytes]]] | None: ...
 def rows(
     text: Any,
     delimiter: int,

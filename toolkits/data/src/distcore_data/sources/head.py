@@ -54,7 +54,8 @@ def json_head(
         return document_table(text, shown).slice(0, rows)
     start = text_start(text, shown)
     stop = ranges.cuts(text, start, limit, b"\n", None, "")[1]
-    return parse(DataFile.at(text, shown), start, stop, None).slice(0, rows)
+    file = DataFile.at(text, shown)
+    return parse(file, start, stop, None, file.read(start, stop)).slice(0, rows)
 
 
 def delimited_head(

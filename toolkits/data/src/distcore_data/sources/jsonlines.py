@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ import pyarrow.json as pajson
 import pyarrow.types as pt
 
 from distcore_core.errors import DataError
-from distcore_data.sources import ranges
+from distcore_data.arrow import strings
+from distcore_data.sources import plaintext, ranges
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.memory import as_table
-from distcore_data.sources.plaintext import deepest
 from distcore_data.sources.tables import require_columns, require_readable, typed_batch
+from distcore_data.threads import processors
 
 DEEPEST = 256
 """Lists and objects inside of each other."""
@@ -38,13 +40,15 @@ TYPING_BYTES = 1 << 24
 """Size of the ranges that are parsed for their types."""
 
 
-def parse(file: DataFile, start: int, stop: int, schema: pa.Schema | None) -> pa.Table:
-    """The objects in the bytes [start, stop); schema: the columns to read (None: all, types
+def parse(
+    file: DataFile, start: int, stop: int, schema: pa.Schema | None, text: pa.Buffer
+) -> pa.Table:
+    """The objects in `text`, the bytes [start, stop); schema: the columns to read (None: all, types
     inferred).
 
     Raises DataError naming the first line that is not a JSON object, or the column whose values
     do not agree."""
-    path, shown, text = file.path, file.shown, file.read(start, stop)
+    path, shown = file.path, file.shown
     refuse_deep(text, shown)
     options = pajson.ParseOptions(
         explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
@@ -66,7 +70,7 @@ def parse(file: DataFile, start: int, stop: int, schema: pa.Schema | None) -> pa
 def refuse_deep(text: pa.Buffer | bytes, shown: str) -> None:
     """Raise DataError for JSON nested so deeply that parsers, which call themselves for each
     level, would crash."""
-    found = deepest(text)
+    found = plaintext.deepest(text)
     if found > DEEPEST:
         raise DataError(
             f"{shown}: its values are nested {found} levels deep, and at most {DEEPEST} are read. "
@@ -105,21 +109,39 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def column_types(file: DataFile, start: int) -> dict[str, pa.DataType]:
-    """Name → type over the whole file, one bounded range after another."""
+    """Name → type over the whole file, one bounded range after another; threads take them."""
     found: dict[str, pa.DataType] = {}
     path, shown = file.path, file.shown
-    offsets = ranges.cuts(path, start, TYPING_BYTES, b"\n", None, "")
-    for begin, end in itertools.pairwise(offsets):
-        for field in parse(file, begin, end, None).schema:
-            type_ = common_type(found.get(field.name, pa.null()), field.type)
-            if type_ is None:
-                raise DataError(
-                    f"{shown}: column {field.name!r} holds {found[field.name]} and, between lines "
-                    f"{ranges.line_number(path, begin)} and {ranges.line_number(path, end)}, "
-                    f"{field.type}. Give a column values of one type."
-                )
-            found[field.name] = type_
+    parts = list(itertools.pairwise(ranges.cuts(path, start, TYPING_BYTES, b"\n", None, "")))
+    threads = min(processors(), len(parts))
+    with ThreadPoolExecutor(threads, thread_name_prefix="distcore-types") as pool:
+        try:
+            for (begin, end), types in zip(
+                parts, pool.map(lambda part: _types(file, *part), parts), strict=True
+            ):
+                for name, each in types.items():
+                    type_ = common_type(found.get(name, pa.null()), each)
+                    if type_ is None:
+                        raise DataError(
+                            f"{shown}: column {name!r} holds {found[name]} and, between lines "
+                            f"{ranges.line_number(path, begin)} and "
+                            f"{ranges.line_number(path, end)}, {each}. Give a column values of "
+                            "one type."
+                        )
+                    found[name] = type_
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     return found
+
+
+def _types(file: DataFile, start: int, stop: int) -> dict[str, pa.DataType]:
+    """Name → type in the bytes [start, stop)."""
+    text = file.read(start, stop)
+    plain = plaintext.json_types(text)
+    if plain is not None:
+        return plain
+    return {each.name: each.type for each in parse(file, start, stop, None, text).schema}
 
 
 @dataclass(frozen=True)
@@ -135,11 +157,22 @@ class JsonPartition:
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, line and column."""
-        table = parse(self.file, self.start, self.stop, pa.schema(list(self.types)))
+        text = self.file.read(self.start, self.stop)
+        batch = plaintext.read_json(text, dict(self.types), self.raw)
+        if batch is not None:
+            if not any(map(self._has_null_spelling, batch.columns)):
+                return batch
+            return typed_batch(batch, self.raw, self.null_values, self._place, {})
+        table = parse(self.file, self.start, self.stop, pa.schema(list(self.types)), text)
         for name, kind in self.raw:
             if kind != "number":
                 self._refuse_rounded(name, table.column(name))
         return typed_batch(table, self.raw, self.null_values, self._place, {})
+
+    def _has_null_spelling(self, column: pa.Array) -> bool:
+        if not pt.is_dictionary(column.type):
+            return False
+        return bool(pc.any(pc.is_in(column.dictionary, strings(list(self.null_values)))).as_py())
 
     def _refuse_rounded(self, name: str, values: pa.ChunkedArray) -> None:
         """Raise DataError for a float that may stand for several whole numbers: as categories

@@ -1,0 +1,209 @@
+"""The compiled reader of JSON lines gives what Arrow's gives, to the bit, and the same errors."""
+
+import json
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from distcore_core.errors import DataError
+from distcore_data.sources import jsonlines, plaintext
+from distcore_data.sources.datafile import DataFile
+from distcore_data.sources.jsonlines import JsonPartition, column_types
+from distcore_data.sources.options import NULL_VALUES
+from distcore_data.sources.registry import open_source
+
+compiled = pytest.mark.skipif(
+    plaintext.compiled is None, reason="distcore was installed without a C compiler"
+)
+NUMBERS = ["0", "7", "-1", "-0", "12.50", "-0.0", "1e5", "1E-5", "0.1234567890123456789", "9" * 15]
+NUMBERS += [
+    "9" * 17,
+    "9" * 30,
+    "1e999",
+    "01",
+    "1.",
+    ".5",
+    "+1",
+    "5.e3",
+    "NaN",
+    "-",
+    "1e400",
+    "-7e-9",
+]
+TEXTS = [
+    '"a"',
+    '""',
+    '"NA"',
+    '"é ☃"',
+    '"a\\n"',
+    '"\\u00e9"',
+    '"12"',
+    '"2020-01-01"',
+    '"' + "x" * 40,
+]
+WORDS = ["null", "true", "false", "nul", "[1]", '{"a": 1}', "{}", "", "1 2"]
+KEYS = ["x", "c", "other", "é", ""]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("lines")
+
+
+def outcome(path, raw, compile_, target=1 << 24):
+    """Types and rows as they are read with or without the compiled reader, or the error."""
+    before = plaintext.compiled
+    plaintext.compiled = before if compile_ else None
+    try:
+        file = DataFile.at(path, "data.jsonl")
+        types = column_types(file, 0)
+        source = open_source(str(path), raw, format="jsonl")
+        rows = [
+            {name: list(map(repr, batch.column(name).to_pylist())) for name in raw}
+            for batch in (part.read() for part in source.partitions(target))
+        ]
+        source.close()
+        return list(types.items()), rows
+    except DataError as error:
+        return str(error)
+    finally:
+        plaintext.compiled = before
+
+
+def same(folder, text, raw, target=1 << 24):
+    path = folder / "data.jsonl"
+    path.write_bytes(text)
+    assert outcome(path, raw, True, target) == outcome(path, raw, False, target)
+
+
+usual = st.sampled_from(["1", "2.5", "null", '"a"', '"b"'])
+odd = st.sampled_from([*NUMBERS, *TEXTS, '"broken', *WORDS])
+blank = st.sampled_from(["", " ", "  ", "\t", " \r"])
+
+
+@st.composite
+def objects(draw, values):
+    pairs = draw(st.lists(st.tuples(st.sampled_from(KEYS), values), max_size=4))
+    space = draw(blank)
+    inside = f"{space},{space}".join(f'"{key}"{space}:{space}{value}' for key, value in pairs)
+    return f"{{{space}{inside}{space}}}"
+
+
+columns = st.sampled_from([{"x": "number"}, {"x": "category"}, {"c": "category", "x": "string"}])
+
+
+@compiled
+@settings(max_examples=600, deadline=None)
+@given(
+    lines=st.lists(st.one_of(objects(usual), objects(odd), blank), min_size=1, max_size=5),
+    end=st.sampled_from(["\n", "\r\n", "\n\n"]),
+    raw=columns,
+)
+@example(lines=['{"x": 1}{"x": 2}'], end="\n", raw={"x": "number"})
+@example(lines=['{"x": 1, "x": 2}'], end="\n", raw={"x": "number"})
+@example(lines=['{"x": 1,}'], end="\n", raw={"x": "number"})
+@example(lines=['{"x": 1', "}"], end="\n", raw={"x": "number"})
+@example(lines=['{"x": 1} x'], end="\n", raw={"x": "number"})
+def test_any_lines(folder, lines, end, raw):
+    same(folder, end.join(lines).encode(), raw)
+
+
+@compiled
+@settings(max_examples=200, deadline=None)
+@given(number=st.sampled_from(NUMBERS), before=st.sampled_from(["1", "1.5", "null", '"a"']))
+def test_any_number_in_any_column(folder, number, before):
+    for raw in ("number", "category"):
+        same(folder, f'{{"x": {before}}}\n{{"x": {number}}}\n'.encode(), {"x": raw})
+
+
+@compiled
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=40), st.booleans())
+def test_any_bytes(folder, inside, quoted):
+    value = b'"' + inside + b'"' if quoted else inside
+    same(folder, b'{"x": 1, "c": ' + value + b'}\n{"x": 2}\n', {"x": "number"})
+    same(folder, b'{"x": 1, "c": ' + value + b'}\n{"x": 2}\n', {"c": "category"})
+    same(folder, b'{"x": 1, "' + inside + b'": 3}\n', {"x": "number"})
+
+
+@compiled
+def test_types_that_differ_between_ranges(folder, monkeypatch):
+    monkeypatch.setattr(jsonlines, "TYPING_BYTES", 100)
+    one, two = '{"x": 1, "c": "a"}\n' * 20, '{"c": "b", "x": 2.5, "new": true}\n' * 20
+    same(folder, (one + two).encode(), {"x": "number", "c": "category"}, 100)
+    same(folder, (two + one).encode(), {"x": "category", "new": "category"}, 100)
+    three = '{"x": "text", "c": "a"}\n' * 20
+    same(folder, (one + three + "{broken\n").encode(), {"c": "category"}, 100)
+    same(folder, (one + "{broken\n" + three).encode(), {"c": "category"}, 100)
+
+
+@compiled
+def test_many_rows_of_many_keys_in_any_order(folder, monkeypatch):
+    dice = random.Random(3)
+    names = [f"k{place}" for place in range(40)]
+    lines = []
+    for row in range(3000):
+        dice.shuffle(names)
+        values = {
+            name: dice.choice([dice.gauss(0, 1e6), None, f"v{row % 700}", row])
+            if name in ("k1", "k2")
+            else dice.gauss(0, 1) * 10.0 ** dice.randrange(-30, 30)
+            for name in names[: dice.randrange(30, 41)]
+        }
+        values |= {name: f"{name} {dice.randrange(900)}" for name in ("k1", "k2") if name in values}
+        lines.append(json.dumps(values))
+    raw = {name: "category" if name in ("k1", "k2") else "number" for name in names}
+    same(folder, "\n".join(lines).encode(), raw, 1 << 18)
+
+
+@compiled
+def test_usual_lines_are_taken_and_others_left(folder):
+    raw = (("x", "number"), ("c", "category"), ("n", "category"))
+    types = {"x": pa.float64(), "c": pa.string(), "n": pa.int64()}
+
+    def taken(line, raw=raw):
+        return plaintext.read_json(pa.py_buffer(line), types, raw) is not None
+
+    assert taken(b'{"x": 1.5, "c": "\xc3\xa9", "n": -7, "other": false}\n\n {"c": null}\r\n')
+    assert taken(b"{}\n")
+    assert not taken(b"\n")
+    for line in (b'{"c": "\\n"}', b'{"c": "\xff"}', b'{"n": 1.5}', b'{"x": "1"}', b'{"y": [1]}'):
+        assert not taken(line), line
+    assert not taken(b'{"x": 1.5}', (("x", "string"),))
+    assert plaintext.json_types(pa.py_buffer(b'{"x": 1, "c": "a"}\n{"x": 1.5, "b": null}\n')) == {
+        "x": pa.float64(),
+        "c": pa.string(),
+        "b": pa.null(),
+    }
+    for line in (b'{"c": "\xff"}', b'{"x": 1}\n{"x": "1"}', b'{"x": 1}\n{"x": true}', b"[1]"):
+        assert plaintext.json_types(pa.py_buffer(line)) is None
+
+
+@compiled
+def test_a_partition_is_read_by_it(folder, monkeypatch):
+    path = folder / "data.jsonl"
+    path.write_text('{"x": 1, "c": "NA"}\n{"x": 2.5, "c": "a"}\n')
+    monkeypatch.setattr(jsonlines, "parse", None)
+    types = (("x", pa.float64()), ("c", pa.string()))
+    raw = (("x", "number"), ("c", "category"))
+    file = DataFile.at(path, "data.jsonl")
+    batch = JsonPartition(file, 0, path.stat().st_size, types, raw, NULL_VALUES).read()
+    assert batch.to_pydict() == {"x": [1.0, 2.5], "c": [None, "a"]}
+
+
+@compiled
+def test_names_that_do_not_fit_are_refused():
+    text, powers = b'{"a": 1}\n', plaintext.powers()
+    with pytest.raises(IndexError):
+        plaintext.compiled.objects(text, [], b"\1", powers, 2, [bytearray(16)], [bytearray(1)])
+    with pytest.raises(TypeError):
+        plaintext.compiled.objects(text, ["a"], b"\1", powers, 2, [bytearray(16)], [bytearray(1)])
+    with pytest.raises(ValueError, match="not wanted"):
+        plaintext.compiled.objects(text, [b"a"], b"\0", powers, 2, [None], [None])
+
+    # Room for fewer rows than there are: the file was written to meanwhile.
+    room = [bytearray(8)], [bytearray(1)]
+    assert plaintext.compiled.objects(text * 2, [b"a"], b"\1", powers, 1, *room) is None
