@@ -35,6 +35,10 @@ COMPILED = {
         "distcore_data.encoding._texts",
         "Arrow and Python count them, more slowly",
     ),
+    "rows of batches": (
+        "distcore_torch._gather",
+        "numpy gathers them, more slowly",
+    ),
     "sums of exact training": (
         "distcore_torch.training._sums",
         "torch adds them up, more slowly",
