@@ -37,7 +37,7 @@ COMPILED = {
     ),
     "rows of batches": (
         "distcore_torch._gather",
-        "numpy gathers them, more slowly",
+        "Arrow and numpy pack and gather them, more slowly",
     ),
     "sums of exact training": (
         "distcore_torch.training._sums",

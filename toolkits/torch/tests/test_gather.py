@@ -1,12 +1,17 @@
-"""Rows in another order: compiled and by numpy the same bytes, and never rows that are not there."""
+"""Rows packed and in another order: compiled, by Arrow and by numpy the same bytes, and never rows
+that are not there."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distcore_core.contracts import Column
 from distcore_torch import gather
+from distcore_torch.batch import Layout
 from distcore_torch.gather import runs, take_lists, take_rows
+from distcore_torch.packing import pack
 
 prove = settings(max_examples=60, deadline=None)
 
@@ -89,3 +94,53 @@ def test_compiled_code_refuses_room_of_another_size():
             compiled().take_rows(out, matrix, rows, width)
     with pytest.raises(ValueError, match="such a column"):
         compiled().list_ends(np.empty(2, np.int64), np.array([0, 1, 2, 3]), rows)
+
+
+@prove
+@given(st.data())
+def test_columns_are_packed_as_they_lie(data):
+    """Slices, columns in another order than the layout's, more columns than are asked for, a
+    column that is wider than a word."""
+    rows, skip = data.draw(st.sampled_from([0, 1, 63, 64, 65, 200])), data.draw(st.integers(0, 9))
+    count = data.draw(st.integers(1, 20))
+    dtypes = data.draw(
+        st.lists(st.sampled_from(["float32", "int32"]), min_size=count, max_size=count)
+    )
+    random = np.random.default_rng(rows + count)
+    names = [f"c{place}" for place in range(count)]
+    given = {
+        name: pa.array(random.integers(0, 1 << 30, rows + skip).astype(np.int32).view(dtype))
+        for name, dtype in zip(names, dtypes, strict=True)
+    }
+    pairs = pa.array(random.integers(0, 99, 2 * (rows + skip)).astype(np.int32))
+    given["pair"] = pa.FixedSizeListArray.from_arrays(pairs, 2)
+    encoded = pa.record_batch(given).slice(skip)
+    layout = Layout.of(
+        [
+            *(Column(name=name, dtype=dtype) for name, dtype in zip(names, dtypes, strict=True)),
+            Column(name="pair", dtype="int32", width=2),
+        ][data.draw(st.integers(0, count)) :]
+    )
+    found = pack(encoded, layout)
+    for name, (start, width, _) in layout.slots.items():
+        column = encoded.column(name)
+        values = (column.flatten() if width == 2 else column).to_numpy(zero_copy_only=False)
+        words = found.packed.numpy()[:, start : start + width]
+        assert words.tolist() == values.view(np.int32).reshape(-1, width).tolist()
+
+
+def test_compiled_code_leaves_alone_what_is_not_a_word_wide():
+    def done(*columns, places=(0, 1), out=None):
+        batch = pa.record_batch(dict(zip("ab", map(pa.array, columns), strict=True)))
+        out = np.zeros((2, 2), np.int32) if out is None else out
+        places = np.array(places, np.int64)
+        return compiled().pack_columns(out, 2, places, *batch.__arrow_c_array__())
+
+    plain = np.array([1, 2], np.int32)
+    assert done(plain, plain)
+    assert not done(plain, np.array([1, 2], np.int64))
+    assert not done(plain, pa.array([1, None], pa.int32()))
+    assert not done(plain, plain, places=(0, 2))
+    assert not done(plain, plain, places=(-1, 0))
+    assert not done(plain, plain, places=(0,))
+    assert not done(plain, plain, out=np.zeros((3, 2), np.int32))

@@ -1,4 +1,5 @@
-/* Rows of a packed matrix and of ragged columns, in another order; where there is no C compiler, numpy makes them. */
+/* Rows of batches: packed from columns, and gathered in another order; where there is no C compiler, Arrow and numpy make
+   them. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -6,8 +7,26 @@
 #include <string.h>
 
 /* AHEAD: rows that are asked for in advance. Which row comes next only `rows` tells, so the processor cannot guess it.
-   SMALL: most words of a row that is asked for at once. LINE: words that the processor fetches at once. */
-enum { AHEAD = 16, SMALL = 256, LINE = 16 };
+   SMALL: most words of a row that is asked for at once. LINE: words that the processor fetches at once. TALL, GROUP: rows and
+   columns that are packed at once. */
+enum { AHEAD = 16, SMALL = 256, LINE = 16, TALL = 64, GROUP = 8 };
+
+/* Arrow's C data interface, as https://arrow.apache.org/docs/format/CDataInterface.html has it. */
+struct ArrowSchema {
+    const char *format, *name, *metadata;
+    int64_t flags, n_children;
+    struct ArrowSchema **children, *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+
+struct ArrowArray {
+    int64_t length, null_count, offset, n_buffers, n_children;
+    const void **buffers;
+    struct ArrowArray **children, *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
 
 /* Whether every row is one of `count`. */
 static int within(const int64_t *rows, Py_ssize_t many, Py_ssize_t count)
@@ -149,10 +168,69 @@ static PyObject *take_lists(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* ------------------------------------------------------------------ columns into a matrix */
+
+/* Whether a column has `rows` numbers of 32 bits, none of them missing. */
+static int plain(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t rows)
+{
+    int wide = !strcmp(schema->format, "f") || !strcmp(schema->format, "i");
+    return wide && array->n_buffers == 2 && array->length >= rows && (!array->buffers[0] || !array->null_count);
+}
+
+/* Tiles of TALL rows and GROUP columns: so few columns are read beside one another that the processor sees what comes next
+   of each, also if they lie a power of two apart. */
+static void lay(int32_t *out, Py_ssize_t rows, Py_ssize_t width, const struct ArrowArray *batch, const int64_t *places)
+{
+    for (Py_ssize_t first = 0; first < rows; first += TALL)
+        for (int64_t left = 0; left < batch->n_children; left += GROUP) {
+            const int32_t *from[GROUP];
+            int64_t at[GROUP];
+            for (int64_t each = 0; each < GROUP; each++) {
+                /* The last group may want columns: its last one is laid again and again. */
+                int64_t number = Py_MIN(left + each, batch->n_children - 1);
+                const struct ArrowArray *column = batch->children[number];
+                from[each] = (const int32_t *)column->buffers[1] + column->offset + batch->offset;
+                at[each] = places[number];
+            }
+            for (Py_ssize_t row = first; row < Py_MIN(first + TALL, rows); row++)
+                for (int64_t each = 0; each < GROUP; each++)
+                    out[row * width + at[each]] = from[each][row];
+        }
+}
+
+static PyObject *pack_columns(PyObject *module, PyObject *args)
+{
+    Py_buffer out, places;
+    PyObject *schema_capsule, *array_capsule;
+    Py_ssize_t width;
+    if (!PyArg_ParseTuple(args, "w*ny*OO", &out, &width, &places, &schema_capsule, &array_capsule))
+        return NULL;
+    const struct ArrowSchema *schema = PyCapsule_GetPointer(schema_capsule, "arrow_schema");
+    const struct ArrowArray *batch = schema ? PyCapsule_GetPointer(array_capsule, "arrow_array") : NULL;
+    int fit = 0;
+    if (batch) {
+        int64_t rows = batch->length, columns = batch->n_children;
+        fit = width > 0 && out.len == rows * width * 4 && places.len == columns * 8 && schema->n_children == columns &&
+              within(places.buf, columns, width) && (batch->n_buffers < 1 || !batch->buffers[0] || !batch->null_count);
+        for (int64_t each = 0; fit && each < columns; each++)
+            fit = plain(schema->children[each], batch->children[each], rows + batch->offset);
+        if (fit) {
+            Py_BEGIN_ALLOW_THREADS
+            lay(out.buf, rows, width, batch, places.buf);
+            Py_END_ALLOW_THREADS
+        }
+    }
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&places);
+    return batch ? PyBool_FromLong(fit) : NULL;
+}
+
 static PyMethodDef METHODS[] = {
     {"take_rows", take_rows, METH_VARARGS, "take_rows(out, matrix, rows, width): lay these rows into `out`."},
     {"list_ends", list_ends, METH_VARARGS, "list_ends(out, offsets, rows): lay the taken rows' offsets into `out`; their last."},
     {"take_lists", take_lists, METH_VARARGS, "take_lists(out, values, offsets, rows): lay the values of these rows into `out`."},
+    {"pack_columns", pack_columns, METH_VARARGS,
+     "pack_columns(out, width, places, schema, array): lay Arrow's columns, each a word wide, into rows; whether they are such."},
     {NULL, NULL, 0, NULL},
 };
 

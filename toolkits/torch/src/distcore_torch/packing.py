@@ -9,6 +9,7 @@ import pyarrow as pa
 import torch
 
 from distcore_data.arrow import to_numpy
+from distcore_torch import gather
 from distcore_torch.batch import Batch, Layout, Ragged
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def pack(encoded: pa.RecordBatch, layout: Layout, start: int = 0) -> Batch:
 
 def pack_into(matrix: NDArray[np.int32], encoded: pa.RecordBatch, layout: Layout) -> None:
     """Fill matrix [n, W] with the fixed-width columns, bit-cast to int32."""
-    together = {name for dtype in TYPES for name in _in_one_call(matrix, encoded, layout, dtype)}
+    together = set(_compiled(matrix, encoded, layout)) or {
+        name for dtype in TYPES for name in _in_one_call(matrix, encoded, layout, dtype)
+    }
     for name, slot in layout.slots.items():
         if name in together:
             continue
@@ -42,6 +45,18 @@ def pack_into(matrix: NDArray[np.int32], encoded: pa.RecordBatch, layout: Layout
         else:
             values = to_numpy(column.flatten()).view(np.int32)
             matrix[:, slot.start : slot.start + slot.width] = values.reshape(-1, slot.width)
+
+
+def _compiled(matrix: NDArray[np.int32], encoded: pa.RecordBatch, layout: Layout) -> list[str]:
+    """Fill in all columns that are a word wide by compiled code. Gives their names; none if it
+    cannot be done so."""
+    names = [name for name, slot in layout.slots.items() if slot.width == 1]
+    if gather.compiled is None or not names:
+        return []
+    columns = encoded if encoded.schema.names == names else encoded.select(names)
+    places = np.array([layout.slots[name].start for name in names], np.int64)
+    done = gather.compiled.pack_columns(matrix, layout.words, places, *columns.__arrow_c_array__())
+    return names if done else []
 
 
 def _in_one_call(
