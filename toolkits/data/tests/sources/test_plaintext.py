@@ -31,9 +31,9 @@ def read(text, raw=RAW, names=NAMES, delimiter=","):
     return plaintext.read(pa.py_buffer(text.encode()), delimiter, names, raw)
 
 
-def by_arrow(text, raw=RAW, names=NAMES, delimiter=","):
+def by_arrow(text, raw=RAW, names=NAMES, delimiter=",", quote=""):
     """The columns as Arrow reads them, empty fields alone being null. Raises ArrowInvalid."""
-    dialect = Dialect(delimiter, "", names, 0, 0, b"\n")
+    dialect = Dialect(delimiter, quote, names, 0, 0, b"\n")
     part = DelimitedPartition(NOWHERE, 0, len(text), BLOCK, dialect, raw, ("",))
     return part.parse(
         pa.py_buffer(text.encode()), {name: TYPES[kind] for name, kind in raw}, plain=True
@@ -241,6 +241,38 @@ def test_any_text_is_read_as_by_arrow_or_not_at_all(text):
         same(batch, by_arrow(text))
 
 
+fields = st.text(alphabet="a\"',;\né\r ", max_size=5)
+written = st.one_of(
+    fields.map(lambda text: '"' + text.replace('"', '""') + '"'),
+    st.sampled_from(["", "a", "ab", " a", "é"]),
+    fields,
+)
+
+
+@compiled
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.tuples(written, st.sampled_from(["1", "-2.5", "", '"1"']), written), max_size=4),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_any_quotes(rows, newline):
+    text = newline.join(",".join(row) for row in rows) + newline
+    batch = plaintext.read(pa.py_buffer(text.encode()), ",", NAMES, RAW, '"')
+    if batch is not None and batch.num_rows:
+        same(batch, by_arrow(text, quote='"'))
+
+
+@compiled
+def test_texts_in_quotes():
+    text = '"x,y",1,"a""b"\n,2,a\n"",,"a"\n3,"a\r\nb\n"\n'.replace("3,", ",3,")
+    batch = plaintext.read(pa.py_buffer(text.encode()), ",", NAMES, RAW, '"')
+    assert batch.column("c").to_pylist() == ['a"b', "a", "a", "a\r\nb\n"]
+    assert batch.column("x").to_pylist() == [1.0, 2.0, None, 3.0]
+    same(batch, by_arrow(text, quote='"'))
+    for other in ('"a,1,b\n', 'a"b,1,c\n', '"a"b,1,c\n', 'a,"1",c\n', 'a,1,"c\n'):
+        assert plaintext.read(pa.py_buffer(other.encode()), ",", NAMES, RAW, '"') is None
+
+
 @compiled
 def test_many_and_long_texts(tmp_path):
     dice = random.Random(2)
@@ -308,6 +340,14 @@ HEAD = b"x,c\n" + b"".join(b"%d.5,value %d\n" % (row, row % 9) for row in range(
         (b"nan,a", False),
         (b"True,a", False),
         (b" 1,a", False),
+        (b'1,"a"', True),
+        (b'1,"a,b\n""c"""', True),
+        (b'1,"NA"', True),
+        (b'1,""', True),
+        (b'1,""""', True),
+        (b'"1",a', False),
+        (b'1,"a" ', False),
+        (b'1,a"b', False),
     ],
 )
 def test_a_source_gives_the_same_with_and_without(tmp_path, reads, monkeypatch, row, taken):
@@ -320,7 +360,6 @@ def test_a_source_gives_the_same_with_and_without(tmp_path, reads, monkeypatch, 
 
 
 @compiled
-def test_quotes_and_texts_are_left_to_arrow(tmp_path, reads):
-    partition(tmp_path, HEAD + b'1,"a"\n').read()
+def test_texts_are_left_to_arrow(tmp_path, reads):
     partition(tmp_path, HEAD, {"x": "number", "c": "string"}).read()
     assert not reads

@@ -1,9 +1,9 @@
 /* Rows of plain text as doubles and dictionary codes, in one pass: what the readers of delimited.py and jsonlines.py try
    first.
 
-   Plain means: no quote, every row as many fields as the header, numbers such as -12.5e3 of at most 19 digits; of JSON,
-   an object of scalars in each line, no key twice, and no backslash. Whatever else comes up, `rows`, `keys` and `objects`
-   give None at once, and Arrow's reader takes the range: it alone decides what a text means and what is an error. So this
+   Plain means: quotes around whole texts alone, every row as many fields as the header, numbers such as -12.5e3 of at most
+   19 digits; of JSON,
+   an object of scalars in each line, no key twice, and no backslash. Whatever else comes up, the functions give None at once, and Arrow's reader takes the range: it alone decides what a text means and what is an error. So this
    file has no opinion on bad input, only the duty to give the same bits where it answers.
 
    Numbers are rounded correctly: Lemire, "Number parsing at a gigabyte per second", 2021 (the method of Eisel). */
@@ -46,7 +46,7 @@ typedef struct {
 
 typedef struct {
     const char *text, *end;
-    char delimiter;
+    char delimiter, quote; /* quote: 0 where there is none in the text */
     Py_ssize_t count, room;
     Field *fields;
     const uint64_t (*powers)[2]; /* 10**q for q from LOWEST: the top 128 bits of 5**q, high word first */
@@ -171,6 +171,41 @@ static const char *field_end(const char *p, const Job *job)
     return p;
 }
 
+/* The same in a text with quotes, for a field that begins without one; NULL where one comes all the same. */
+static const char *unquoted_end(const char *p, const Job *job)
+{
+    const char *end = field_end(p, job);
+    return memchr(p, job->quote, (size_t)(end - p)) ? NULL : end;
+}
+
+/* The quote that closes the field whose text begins at p; two quotes are one of the text. NULL where none does. */
+static const char *closing_quote(const char *p, const Job *job)
+{
+    while ((p = memchr(p, job->quote, (size_t)(job->end - p)))) {
+        if (p + 1 == job->end || p[1] != job->quote)
+            return p;
+        p += 2;
+    }
+    return NULL;
+}
+
+/* Bytes of a text with one quote for two, copied to `to` unless that is NULL. */
+static Py_ssize_t unquoted(char *to, const char *text, Py_ssize_t size, char quote)
+{
+    if (!quote) {
+        if (to)
+            memcpy(to, text, (size_t)size);
+        return size;
+    }
+    Py_ssize_t count = 0;
+    for (Py_ssize_t at = 0; at < size; at++, count++) {
+        if (to)
+            to[count] = text[at];
+        at += text[at] == quote;
+    }
+    return count;
+}
+
 static int grow(Dictionary *texts, const char *text)
 {
     uint32_t slots = texts->mask ? 4 * (texts->mask + 1) : 64;
@@ -222,7 +257,7 @@ static const char *row_at(const char *p, Job *job, Py_ssize_t row, int *why)
     *why = NOT_PLAIN;
     for (Py_ssize_t at = 0; at < job->count; at++) {
         Field *field = &job->fields[at];
-        const char *start = p;
+        const char *start = p, *stop;
         if (at) {
             if (p == job->end || *p != job->delimiter)
                 return NULL;
@@ -234,11 +269,18 @@ static const char *row_at(const char *p, Job *job, Py_ssize_t row, int *why)
                     return NULL;
             } else
                 field->numbers[row] = 0.0;
+            stop = p;
         } else {
-            p = field_end(p, job);
+            if (job->quote && p < job->end && *p == job->quote) {
+                start = p + 1;
+                if (!(stop = closing_quote(start, job)))
+                    return NULL;
+                p = stop + 1;
+            } else if (!(p = stop = job->quote ? unquoted_end(p, job) : field_end(p, job)))
+                return NULL;
             if (field->kind == CATEGORY) {
                 int32_t code = 0;
-                if (p > start && (code = code_of(&field->texts, job, start, (uint32_t)(p - start))) < 0) {
+                if (stop > start && (code = code_of(&field->texts, job, start, (uint32_t)(stop - start))) < 0) {
                     *why = NO_MEMORY;
                     return NULL;
                 }
@@ -246,7 +288,7 @@ static const char *row_at(const char *p, Job *job, Py_ssize_t row, int *why)
             }
         }
         if (field->kind) {
-            if (p > start)
+            if (stop > start)
                 field->valid[row >> 3] |= bit;
             else
                 field->missing++;
@@ -532,13 +574,13 @@ static PyObject *lines(PyObject *module, PyObject *argument)
 }
 
 /* (missing, offsets, texts) of a category, (missing,) of a number. */
-static PyObject *described(const Field *field, const char *text)
+static PyObject *described(const Field *field, const char *text, char quote)
 {
     if (field->kind == NUMBER)
         return Py_BuildValue("(n)", field->missing);
     Py_ssize_t count = field->texts.count, total = 0;
     for (Py_ssize_t index = 0; index < count; index++)
-        total += field->texts.entries[index].size;
+        total += unquoted(NULL, text + field->texts.entries[index].start, field->texts.entries[index].size, quote);
     PyObject *offsets = PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(int32_t));
     PyObject *texts = PyBytes_FromStringAndSize(NULL, total);
     if (!offsets || !texts) {
@@ -552,8 +594,7 @@ static PyObject *described(const Field *field, const char *text)
         memcpy(ends + index * (Py_ssize_t)sizeof at, &at, sizeof at);
         if (index < count) {
             const Entry *each = &field->texts.entries[index];
-            memcpy(bytes + at, text + each->start, each->size);
-            at += (int32_t)each->size;
+            at += (int32_t)unquoted(bytes + at, text + each->start, each->size, quote);
         }
     }
     return Py_BuildValue("(nNN)", field->missing, offsets, texts);
@@ -567,7 +608,7 @@ static PyObject *results(const Job *job, Py_ssize_t found)
         Py_RETURN_NONE;
     PyObject *list = PyList_New(0);
     for (Py_ssize_t at = 0; list && at < job->count; at++) {
-        PyObject *each = job->fields[at].kind ? described(&job->fields[at], job->text) : Py_NewRef(Py_None);
+        PyObject *each = job->fields[at].kind ? described(&job->fields[at], job->text, job->quote) : Py_NewRef(Py_None);
         if (!each || PyList_Append(list, each) < 0)
             Py_CLEAR(list);
         Py_XDECREF(each);
@@ -601,11 +642,12 @@ static int take_buffers(Job *job, const char *kinds, PyObject *values, PyObject 
 }
 
 /* The rows that `read` finds. names: None, or a list of those of JSON's keys. */
-static PyObject *read_all(const Py_buffer *text, int delimiter, const Py_buffer *kinds, const Py_buffer *powers, Py_ssize_t room,
+static PyObject *read_all(const Py_buffer *text, int delimiter, int quote, const Py_buffer *kinds, const Py_buffer *powers, Py_ssize_t room,
                           PyObject *values, PyObject *valid, PyObject *names)
 {
     PyObject *answer = NULL;
-    Job job = {text->buf, (const char *)text->buf + text->len, (char)delimiter, kinds->len, room, NULL, powers->buf};
+    Job job = {text->buf, (const char *)text->buf + text->len, (char)delimiter, (char)quote, kinds->len, room, NULL,
+               powers->buf};
     Objects all = {&job, NULL, kinds->len, kinds->len, 0};
     job.fields = calloc((size_t)kinds->len + 1, sizeof(Field));
     all.keys = calloc((size_t)kinds->len + 1, sizeof(Key));
@@ -656,7 +698,23 @@ static PyObject *rows(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "y*iy*y*nO!O!", &text, &delimiter, &kinds, &powers, &room, &PyList_Type, &values,
                           &PyList_Type, &valid))
         return NULL;
-    PyObject *answer = read_all(&text, delimiter, &kinds, &powers, room, values, valid, NULL);
+    PyObject *answer = read_all(&text, delimiter, 0, &kinds, &powers, room, values, valid, NULL);
+    PyBuffer_Release(&text);
+    PyBuffer_Release(&kinds);
+    PyBuffer_Release(&powers);
+    return answer;
+}
+
+static PyObject *quoted(PyObject *module, PyObject *arguments)
+{
+    Py_buffer text, kinds, powers;
+    PyObject *values, *valid;
+    int delimiter, quote;
+    Py_ssize_t room;
+    if (!PyArg_ParseTuple(arguments, "y*iiy*y*nO!O!", &text, &delimiter, &quote, &kinds, &powers, &room, &PyList_Type,
+                          &values, &PyList_Type, &valid))
+        return NULL;
+    PyObject *answer = read_all(&text, delimiter, quote, &kinds, &powers, room, values, valid, NULL);
     PyBuffer_Release(&text);
     PyBuffer_Release(&kinds);
     PyBuffer_Release(&powers);
@@ -671,7 +729,7 @@ static PyObject *objects(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "y*O!y*y*nO!O!", &text, &PyList_Type, &names, &kinds, &powers, &room, &PyList_Type,
                           &values, &PyList_Type, &valid))
         return NULL;
-    PyObject *answer = read_all(&text, 0, &kinds, &powers, room, values, valid, names);
+    PyObject *answer = read_all(&text, 0, 0, &kinds, &powers, room, values, valid, names);
     PyBuffer_Release(&text);
     PyBuffer_Release(&kinds);
     PyBuffer_Release(&powers);
@@ -683,7 +741,7 @@ static PyObject *keys(PyObject *module, PyObject *argument)
     Py_buffer text;
     if (PyObject_GetBuffer(argument, &text, PyBUF_SIMPLE) < 0)
         return NULL;
-    Job job = {text.buf, (const char *)text.buf + text.len, 0, 0, PY_SSIZE_T_MAX - 1, NULL, NULL};
+    Job job = {text.buf, (const char *)text.buf + text.len, 0, 0, 0, PY_SSIZE_T_MAX - 1, NULL, NULL};
     Objects all = {&job, NULL, 0, 0, 1};
     Py_ssize_t found;
     Py_BEGIN_ALLOW_THREADS
@@ -754,6 +812,8 @@ static PyMethodDef METHODS[] = {
     {"lines", lines, METH_O, "lines(text): an upper bound of its rows."},
     {"objects", objects, METH_VARARGS,
      "objects(text, names, kinds, powers, room, values, valid): as `rows`, of JSON lines and the keys of these names."},
+    {"quoted", quoted, METH_VARARGS,
+     "quoted(text, delimiter, quote, kinds, powers, room, values, valid): as `rows`, of a text with quotes."},
     {"rows", rows, METH_VARARGS,
      "rows(text, delimiter, kinds, powers, room, values, valid): fill the buffers; (rows, what each column is), or None."},
     {NULL, NULL, 0, NULL},

@@ -15,6 +15,17 @@ def objects(
     valid: Sequence[Any],
     /,
 ) -> tuple[int, list[tuple[int] | tuple[int, bytes, bytes]]] | None: ...
+def quoted(
+    text: Any,
+    delimiter: int,
+    quote: int,
+    kinds: bytes,
+    powers: bytes,
+    room: int,
+    values: Sequence[Any],
+    valid: Sequence[Any],
+    /,
+) -> tuple[int, list[tuple[int] | tuple[int, bytes, bytes] | None]] | None: ...
 def rows(
     text: Any,
     delimiter: int,

@@ -43,8 +43,11 @@ class DelimitedPartition(DelimitedRange):
         """The rows, typed. Raises DataError naming file, line and column of what cannot be read."""
         text = self.text()
         types = {name: TYPES[raw] for name, raw in self.raw}
-        if self.plain and not self.quotes and plaintext.readable(self.dialect.delimiter, self.raw):
-            batch = plaintext.read(text, self.dialect.delimiter, self.dialect.names, self.raw)
+        if self.plain and plaintext.readable(self.dialect.delimiter, self.raw):
+            quote = self.dialect.quote if self.quotes else ""
+            batch = plaintext.read(
+                text, self.dialect.delimiter, self.dialect.names, self.raw, quote
+            )
             if batch is not None and self._texts_are_plain(batch):
                 return batch
         try:
