@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from distcore_core.contracts import Column
 from distcore_torch import gather
 from distcore_torch.batch import Layout
-from distcore_torch.gather import runs, take_lists, take_rows
+from distcore_torch.gather import places_by, runs, take_lists, take_rows
 from distcore_torch.packing import pack
 
 prove = settings(max_examples=60, deadline=None)
@@ -64,6 +64,16 @@ def test_runs(pairs):
     ]
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 1000, 20_001, 50_000])
+def test_places_in_the_order_of_bits(size):
+    bits = np.random.default_rng(size).integers(0, 1 << 32, size, np.uint32)
+    bits[size // 2 :] = bits[: size - size // 2]  # many are equal
+    bits[size // 3 :] &= 0xFFFF
+    places = places_by(bits)
+    assert places.dtype == np.int64
+    assert np.array_equal(places, np.argsort(bits, kind="stable"))
+
+
 def compiled():
     return pytest.importorskip("distcore_torch._gather")
 
@@ -94,6 +104,8 @@ def test_compiled_code_refuses_room_of_another_size():
             compiled().take_rows(out, matrix, rows, width)
     with pytest.raises(ValueError, match="such a column"):
         compiled().list_ends(np.empty(2, np.int64), np.array([0, 1, 2, 3]), rows)
+    with pytest.raises(ValueError, match="a place for each"):
+        compiled().places_by(np.empty(2, np.int64), np.zeros(3, np.uint32))
 
 
 @prove

@@ -16,8 +16,6 @@ from distcore_torch.sampler import (
     LaneOrder,
     Lanes,
     Window,
-    _by_halves,
-    _by_words,
     boundaries,
     epoch_order,
     global_batch,
@@ -131,17 +129,6 @@ def test_windows_of_a_lane_are_shuffled_differently():
         len({tuple(order.rows(window).tolist()) for window in range(order.windows)})
         == order.windows
     )
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 1000, 20_001, 50_000])
-def test_both_ways_to_sort_give_the_same_order(size):
-    bits = np.random.default_rng(size).integers(0, 1 << 32, size, np.uint32)
-    bits[size // 2 :] = bits[: size - size // 2]  # many are equal
-    bits[size // 3 :] &= 0xFFFF
-    expected = np.argsort(bits, kind="stable")
-    assert np.array_equal(_by_words(bits), expected)
-    assert np.array_equal(_by_halves(bits), expected)
-    assert _by_words(bits).dtype == _by_halves(bits).dtype == np.int64
 
 
 def test_permutations_are_uniform():

@@ -4,6 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* AHEAD: rows that are asked for in advance. Which row comes next only `rows` tells, so the processor cannot guess it.
@@ -225,10 +226,68 @@ static PyObject *pack_columns(PyObject *module, PyObject *args)
     return batch ? PyBool_FromLong(fit) : NULL;
 }
 
+/* ------------------------------------------------------------------ orders */
+
+enum { DIGIT = 11, DIGITS = 3, BUCKETS = 1 << DIGIT };
+
+/* Places in the order of their bits, equal ones in their own: by counting, the lowest digit first. 0: no memory. */
+static int sort_places(int64_t *out, const uint32_t *bits, Py_ssize_t count)
+{
+    uint32_t (*starts)[BUCKETS] = calloc(DIGITS, sizeof *starts), *one = malloc(8 * count + 1), *other = one + count;
+    if (!starts || !one) {
+        free(starts);
+        free(one);
+        return 0;
+    }
+    for (Py_ssize_t at = 0; at < count; at++)
+        for (int digit = 0; digit < DIGITS; digit++)
+            starts[digit][bits[at] >> digit * DIGIT & (BUCKETS - 1)]++;
+    for (int digit = 0; digit < DIGITS; digit++)
+        for (uint32_t bucket = 0, start = 0; bucket < BUCKETS; bucket++) {
+            uint32_t many = starts[digit][bucket];
+            starts[digit][bucket] = start;
+            start += many;
+        }
+    for (Py_ssize_t at = 0; at < count; at++)
+        one[starts[0][bits[at] & (BUCKETS - 1)]++] = (uint32_t)at;
+    for (Py_ssize_t at = 0; at < count; at++)
+        other[starts[1][bits[one[at]] >> DIGIT & (BUCKETS - 1)]++] = one[at];
+    for (Py_ssize_t at = 0; at < count; at++)
+        out[starts[2][bits[other[at]] >> 2 * DIGIT]++] = other[at];
+    free(starts);
+    free(one);
+    return 1;
+}
+
+static PyObject *places_by(PyObject *module, PyObject *args)
+{
+    Py_buffer out, bits;
+    int fit, found = 1;
+    if (!PyArg_ParseTuple(args, "w*y*", &out, &bits))
+        return NULL;
+    Py_ssize_t count = bits.len / 4;
+    fit = bits.len % 4 == 0 && out.len == 8 * count && count <= UINT32_MAX;
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        found = sort_places(out.buf, bits.buf, count);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&bits);
+    if (!found)
+        return PyErr_NoMemory();
+    if (!fit) {
+        PyErr_SetString(PyExc_ValueError, "there is not a place for each of the bits");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef METHODS[] = {
     {"take_rows", take_rows, METH_VARARGS, "take_rows(out, matrix, rows, width): lay these rows into `out`."},
     {"list_ends", list_ends, METH_VARARGS, "list_ends(out, offsets, rows): lay the taken rows' offsets into `out`; their last."},
     {"take_lists", take_lists, METH_VARARGS, "take_lists(out, values, offsets, rows): lay the values of these rows into `out`."},
+    {"places_by", places_by, METH_VARARGS, "places_by(out, bits): lay the places into `out`, in the order of their bits."},
     {"pack_columns", pack_columns, METH_VARARGS,
      "pack_columns(out, width, places, schema, array): lay Arrow's columns, each a word wide, into rows; whether they are such."},
     {NULL, NULL, 0, NULL},

@@ -1,4 +1,5 @@
-"""Rows of a packed matrix and of ragged columns, in another order: one copy of what was asked for.
+"""Rows of a packed matrix and of ragged columns in another order, one copy of what was asked for;
+and orders.
 
 Compiled code does it; where it was not built, numpy gives the same bytes.
 """
@@ -60,6 +61,21 @@ def take_lists(
     out = np.empty(compiled.list_ends(ends, offsets, rows), np.int32)
     compiled.take_lists(out, values, offsets, rows)
     return out, ends
+
+
+def places_by(bits: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The places [n] in the order of their bits, equal ones in their own.
+
+    Args:
+        bits: uint32 [n], n < 2**32.
+    """
+    if compiled is None:  # two stable sorts of 16 bits, which numpy does by counting
+        halves = bits.astype("<u4", copy=False).view("<u2").reshape(-1, 2)
+        order = halves[:, 0].argsort(kind="stable")
+        return order.take(halves[:, 1].take(order).argsort(kind="stable"))
+    places = np.empty(len(bits), np.int64)
+    compiled.places_by(places, bits.astype(np.uint32, copy=False))
+    return places
 
 
 def runs(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:

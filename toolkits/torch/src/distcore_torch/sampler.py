@@ -1,4 +1,4 @@
-"""Which row is in which global batch, for any number of workers; numpy alone, and the same bits
+"""Which row is in which global batch, for any number of workers; no torch, and the same bits
 everywhere.
 
 The rows of a split are dealt to L lanes (a power of two), contiguously and evenly. A global batch
@@ -14,15 +14,13 @@ difference between m = k·G and m = (k + 1)·G, has exactly G rows, and all lane
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from distcore_core.errors import ConfigError, ConfigIssue
+from distcore_torch.gather import places_by
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,10 +35,6 @@ BLOCKS_IN_WINDOW = 8
 """Fewest blocks of a window; a small window gets smaller blocks."""
 
 _BLOCKS, _ROWS = 1, 2  # what a stream of random bits is for
-
-_TRIED = 16_384
-"""Elements by which the two ways to sort are compared, once a process; fewer are not worth the
-choice."""
 
 
 def boundaries(things: int, parts: int) -> NDArray[np.int64]:
@@ -57,9 +51,9 @@ def permutation(
 ) -> NDArray[np.int64]:
     """A permutation of range(size), size < 2**32, from a random stream of its own.
 
-    Sorts 64-bit words of 32 random bits above the index, so every correct sort gives the same
-    answer. The bits are those of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
-    easy as 1, 2, 3"): a published function of key (seed, epoch) and counter (n, window, lane,
+    Sorts the indices by 32 random bits, equal ones by themselves, so every correct sort gives the
+    same answer. The bits are those of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers:
+    as easy as 1, 2, 3"): a published function of key (seed, epoch) and counter (n, window, lane,
     purpose). numpy may change `Generator.permutation`; not this.
     """
     mask = (1 << 64) - 1
@@ -67,43 +61,7 @@ def permutation(
         key=np.array([seed & mask, epoch], np.uint64), counter=[0, window, lane, purpose]
     )
     bits = stream.random_raw((size + 1) // 2).astype("<u8", copy=False).view("<u4")[:size]
-    return _fastest(size)(bits)
-
-
-def _by_words(bits: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The indices in the order of their bits, equal ones in their own: one sort of bits and
-    index together."""
-    keys = bits.astype(np.uint64)
-    keys <<= np.uint64(32)
-    keys |= np.arange(len(bits), dtype=np.uint64)
-    keys.sort()
-    keys &= np.uint64(0xFFFFFFFF)
-    return keys.view(np.int64)
-
-
-def _by_halves(bits: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The same by two stable sorts of 16 bits, which numpy does by counting."""
-    halves = bits.view("<u2").reshape(-1, 2)
-    order = halves[:, 0].argsort(kind="stable")
-    return order.take(halves[:, 1].take(order).argsort(kind="stable"))
-
-
-def _fastest(size: int) -> Callable[[NDArray[np.uint32]], NDArray[np.int64]]:
-    """Whichever takes less time here: numpy's vectorised sort has 8 to 40 ns an element, by
-    processor."""
-    return _by_words if size < _TRIED else _measured()
-
-
-@cache
-def _measured() -> Callable[[NDArray[np.uint32]], NDArray[np.int64]]:
-    bits = np.random.Philox(key=0).random_raw(_TRIED // 2).astype("<u8", copy=False).view("<u4")
-    seconds = {}
-    for sort in (_by_words, _by_halves):
-        sort(bits)
-        started = time.thread_time()
-        sort(bits)
-        seconds[sort] = time.thread_time() - started
-    return min(seconds, key=seconds.__getitem__)
+    return places_by(bits)
 
 
 @dataclass(frozen=True)
