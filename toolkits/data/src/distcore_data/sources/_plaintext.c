@@ -398,6 +398,19 @@ static const char *json_number_end(const char *p, const char *end, int *type)
     return p;
 }
 
+/* Whether what `number_at` has read is a number of JSON, too; -0 is not plain: as an integer it has no sign. */
+static int is_json_number(const char *p, const char *end)
+{
+    int negative = *p == '-';
+    p += negative;
+    const char *dot = memchr(p, '.', (size_t)(end - p));
+    if (*p == '0' && end - p > 1 && (unsigned char)(p[1] - '0') < 10)
+        return 0;
+    if (*p == '.' || (dot && (dot + 1 == end || (unsigned char)(dot[1] - '0') >= 10)))
+        return 0;
+    return !(negative && *p == '0' && end - p == 1);
+}
+
 /* Behind the scalar at p, and what it is; NULL where there is none that is plain. */
 static const char *scalar_end(const char *p, const char *end, int *type)
 {
@@ -426,12 +439,14 @@ static const char *field_value(const char *p, Job *job, Field *field, Py_ssize_t
 {
     const char *start = p;
     int type = 0;
-    if (!(p = scalar_end(p, job->end, &type)) || type == 0)
-        return p;
-    if (field->kind == NUMBER) {
-        if (!(type & (INTEGER | FLOAT)) || number_at(start, job, &field->numbers[row]) != p)
+    if (field->kind == NUMBER && p < job->end && (*p == '-' || (unsigned char)(*p - '0') < 10)) {
+        if (!(p = number_at(p, job, &field->numbers[row])) || !is_json_number(start, p))
             return NULL;
-    } else {
+    } else if (!(p = scalar_end(p, job->end, &type)) || type == 0)
+        return p;
+    else if (field->kind == NUMBER)
+        return NULL;
+    else {
         int quote = field->kind == CATEGORY;
         if (type != (quote ? STRING : INTEGER))
             return NULL;
