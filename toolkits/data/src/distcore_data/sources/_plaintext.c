@@ -1,10 +1,10 @@
 /* Rows of plain text as doubles and dictionary codes, in one pass: what the readers of delimited.py and jsonlines.py try
    first.
 
-   Plain means: quotes around whole texts alone, every row as many fields as the header, numbers such as -12.5e3 of at most
-   19 digits; of JSON,
-   an object of scalars in each line, no key twice, and no backslash. Whatever else comes up, the functions give None at once, and Arrow's reader takes the range: it alone decides what a text means and what is an error. So this
-   file has no opinion on bad input, only the duty to give the same bits where it answers.
+   Plain means: quotes around whole texts alone, every row as many fields as the header, numbers such as -12.5e3 of at
+   most 19 digits; of JSON, an object of scalars in each line, no key twice, and no backslash. Whatever else comes up, the
+   functions give None at once, and Arrow's reader takes the range: it alone decides what a text means and what is an
+   error. So this file has no opinion on bad input, only the duty to give the same bits where it answers.
 
    Numbers are rounded correctly: Lemire, "Number parsing at a gigabyte per second", 2021 (the method of Eisel). */
 
