@@ -657,8 +657,8 @@ static int take_buffers(Job *job, const char *kinds, PyObject *values, PyObject 
 }
 
 /* The rows that `read` finds. names: None, or a list of those of JSON's keys. */
-static PyObject *read_all(const Py_buffer *text, int delimiter, int quote, const Py_buffer *kinds, const Py_buffer *powers, Py_ssize_t room,
-                          PyObject *values, PyObject *valid, PyObject *names)
+static PyObject *read_all(const Py_buffer *text, int delimiter, int quote, const Py_buffer *kinds, const Py_buffer *powers,
+                          Py_ssize_t room, PyObject *values, PyObject *valid, PyObject *names)
 {
     PyObject *answer = NULL;
     Job job = {text->buf, (const char *)text->buf + text->len, (char)delimiter, (char)quote, kinds->len, room, NULL,
