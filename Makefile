@@ -65,15 +65,16 @@ $(VENV)/.horovod: $(VENV)/.developer plugins/horovod_backend/src/distcore_horovo
 
 horovod: $(VENV)/.horovod  ## build Horovod (or take the wheel that was built), and install it
 
-# A process for each file that starts a cluster, one after another: Ray does not forget the clusters that a process knew,
-# and two at once on two cores only wait for each other.
+# A process for each file that starts a cluster: Ray does not forget the clusters that a process knew. They spend more time
+# waiting than computing, so two at once (`make --jobs 2 --output-sync clusters`) take little more of each.
 CLUSTERS := $(shell grep -lr "mark.cluster" --include="test_*.py" tests toolkits plugins)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # A test that hangs says where each of its threads stands, and is ended. Not by a signal: loading a plugin uses that one.
 BOUNDED := -o faulthandler_timeout=300 --timeout 600 --timeout-method thread
 
-clusters: $(VENV)/.developer $(VENV)/.horovod  ## set up, then run the tests on real Dask, Horovod and Ray clusters
-	@set -e; for each in $(CLUSTERS); do $(PYTEST) $(BOUNDED) -q -m "cluster and not slow" $$each || [ $$? = 5 ]; done
+clusters: $(CLUSTERS:%=cluster/%)  ## set up, then run the tests on real Dask, Horovod and Ray clusters
+$(CLUSTERS:%=cluster/%): cluster/%: $(VENV)/.developer $(VENV)/.horovod
+	$(PYTEST) $(BOUNDED) -q -m "cluster and not slow" $* || [ $$? = 5 ]
 
 test: build/contrib/.installed  ## set up, then run the tests of some minutes, which need no cluster
 	$(PYTEST) $(BOUNDED) -m "not (slow or cluster or system or hostile)" $(PYTEST_ARGS)
