@@ -23,6 +23,7 @@ from distcore_data.sources.parquet_files import (
     column_paths,
     open_file,
     plain_columns,
+    schema_of,
 )
 from distcore_data.sources.parquet_groups import JoinedGroups, ParquetPartition
 from distcore_data.sources.tables import (
@@ -82,8 +83,9 @@ class ParquetSource(FileSource):
         schema: pa.Schema | None = None
         for each in files:
             file = open_file(each.path, each.shown)
-            if schema is None or not file.schema_arrow.equals(schema):
-                schema = file.schema_arrow
+            found = schema_of(file, each.path, each.shown, schema)
+            if found is not schema:
+                schema = found
                 types, numbers = self._check(each, schema), self._numbers(file)
                 texts = {
                     name: numbers[name]

@@ -60,11 +60,24 @@ def open_file(
     """The open file. buffer: bytes of a column chunk that are read at once; 0: all. Raises
     DataError when it is not Parquet or is cut short."""
     try:
-        file = pq.ParquetFile(
+        return pq.ParquetFile(
             pa.OSFile(os.fsencode(path)), read_dictionary=list(dictionaries), buffer_size=buffer
         )
-        _ = file.schema_arrow.names, column_paths(file)
-        return file
+    except (pa.ArrowException, OSError) as error:
+        refuse_foreign(path, shown, "Parquet", error)
+
+
+def schema_of(
+    file: pq.ParquetFile, path: str | Path, shown: str, known: pa.Schema | None = None
+) -> pa.Schema:
+    """The schema, whose names are text; `known` itself if it is equal to that one, whose names were
+    read before. Raises DataError for a file whose schema cannot be read."""
+    try:
+        schema = file.schema_arrow  # made anew whenever it is asked for
+        if known is not None and schema.equals(known):
+            return known
+        _ = schema.names, column_paths(file)
+        return schema
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         refuse_foreign(path, shown, "Parquet", error)
 
@@ -86,10 +99,10 @@ def checked_batches(
     file: DataFile, columns: Sequence[str] | None = None, rows: int = 1 << 16
 ) -> Iterator[pa.RecordBatch]:
     """Batches of some columns (None: all) of a whole file, each validated. Raises DataError."""
+    opened = open_file(file.path, file.shown)
+    schema_of(opened, file.path, file.shown)
     try:
-        for batch in open_file(file.path, file.shown).iter_batches(
-            rows, columns=columns, use_threads=False
-        ):
+        for batch in opened.iter_batches(rows, columns=columns, use_threads=False):
             batch.validate(full=True)
             yield batch
     except (pa.ArrowException, OSError) as error:
