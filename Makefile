@@ -65,8 +65,8 @@ $(VENV)/.horovod: $(VENV)/.developer plugins/horovod_backend/src/distcore_horovo
 
 horovod: $(VENV)/.horovod  ## build Horovod (or take the wheel that was built), and install it
 
-# A process for each file that starts a cluster: Ray does not forget the clusters that a process knew. They spend more time
-# waiting than computing, so two at once (`make --jobs 2 --output-sync clusters`) take little more of each.
+# A process for each file that starts a cluster, one after another: Ray does not forget the clusters that a process knew,
+# and two at once on two cores only wait for each other.
 CLUSTERS := $(shell grep -lr "mark.cluster" --include="test_*.py" tests toolkits plugins)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # A test that hangs says where each of its threads stands, and is ended. Not by a signal: loading a plugin uses that one.
