@@ -97,6 +97,15 @@ def test_compiled_code_refuses_offsets_that_are_not_those_of_the_values(offsets)
         )
 
 
+@pytest.mark.parametrize("offsets", [[], [0, 1 << 62, 5], [-(1 << 63), 2], [0, (1 << 63) - 1]])
+def test_compiled_code_refuses_offsets_of_no_column(offsets):
+    offsets, rows = np.array(offsets, np.int64), np.array([0, 1, 0])
+    with pytest.raises(ValueError, match="such a column"):
+        compiled().list_ends(np.empty(4, np.int64), offsets, rows)
+    with pytest.raises(ValueError, match="such a column"):
+        compiled().take_lists(np.empty(2, np.int32), np.zeros(3, np.int32), offsets, rows)
+
+
 def test_compiled_code_refuses_room_of_another_size():
     matrix, rows = np.zeros((3, 4), np.int32), np.array([0, 1])
     for out, width in ((np.empty(7, np.int32), 4), (np.empty(8, np.int32), 0)):
@@ -152,6 +161,7 @@ def test_compiled_code_leaves_alone_what_is_not_a_word_wide():
     assert done(plain, plain)
     assert not done(plain, np.array([1, 2], np.int64))
     assert not done(plain, pa.array([1, None], pa.int32()))
+    assert not done(plain, pa.array(["a", "b"]).dictionary_encode())
     assert not done(plain, plain, places=(0, 2))
     assert not done(plain, plain, places=(-1, 0))
     assert not done(plain, plain, places=(0,))

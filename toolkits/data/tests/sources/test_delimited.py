@@ -15,7 +15,8 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distcore_data.sources import ranges, records
+from distcore_core.errors import DataError
+from distcore_data.sources import plaintext, ranges, records
 from distcore_data.sources.options import NULL_VALUES
 from distcore_data.sources.registry import DelimitedOptions, open_source
 
@@ -104,6 +105,29 @@ def test_given_delimiter_and_quote_win(read, tmp_path):
     assert read(path, {"a,b": "string"}, options=options) == {"a,b": ["1,'2"]}
     inches = write(tmp_path, 'a,b\n1,"5\n2,6"\n')
     assert read(inches, AB, 1, options=DelimitedOptions(quote=""))["b"] == ['"5', '6"']
+
+
+def test_a_delimiter_is_no_quote(read, tmp_path):
+    path = write(tmp_path, "a,b\n1,2\n,d\n")
+    with pytest.raises(DataError, match="',' is both"):
+        read(path, AB, options=DelimitedOptions(delimiter=",", quote=","))
+
+
+@pytest.mark.parametrize("target", SIZES)
+def test_a_mark_in_the_middle_belongs_to_its_text(read, tmp_path, monkeypatch, target):
+    """As it is there after `cat a.csv b.csv`. Arrow drops one where a range begins."""
+    path = write(tmp_path, "a,b\n1,\ufeffx\n2,x\n", "1.csv")
+    assert read(path, AB, target)["b"] == ["\ufeffx", "x"]
+    first = write(tmp_path, 'b,a\nx,1\n\ufeffx,2\n\ufeff"y",3\n', "2.csv")
+    expected = ["x", "\ufeffx", '\ufeff"y"']
+    assert read(first, AB, target)["b"] == expected
+    number = write(tmp_path, "a,b\n1,x\n\ufeff2,x\n", "3.csv")
+    with pytest.raises(DataError, match="line 3"):
+        read(number, AB, target)
+    monkeypatch.setattr(plaintext, "compiled", None)
+    assert read(first, AB, target)["b"] == expected
+    with pytest.raises(DataError, match="line 3"):
+        read(number, AB, target)
 
 
 def test_null_values_can_be_chosen(read, tmp_path):

@@ -194,6 +194,35 @@ def test_a_partition_is_read_by_it(folder, monkeypatch):
     assert batch.to_pydict() == {"x": [1.0, 2.5], "c": [None, "a"]}
 
 
+@pytest.mark.parametrize("target", [12, 1 << 24])
+@pytest.mark.parametrize("text", ["null\n", "\n\t null\n%s", "%s%snull\n%s", "%s null \r\n%s"])
+def test_a_line_of_null_is_refused_wherever_a_range_begins(folder, text, target, monkeypatch):
+    """Arrow's reader ends the process with a signal where it comes first."""
+    monkeypatch.setattr(jsonlines, "TYPING_BYTES", target)
+    path = folder / "data.jsonl"
+    path.write_text(text.replace("%s", '{"x": 1}\n'))
+    number = path.read_text().partition("null")[0].count("\n") + 1
+    expected = (
+        f"data.jsonl, line {number}: not a JSON object (it is not an object). Give one object a "
+        "line."
+    )
+    assert outcome(path, {"x": "number"}, True, target).endswith(expected)
+    assert outcome(path, {"x": "number"}, False, target).endswith(expected)
+
+
+@compiled
+def test_many_keys_in_another_order_are_left_to_arrow(folder):
+    """Looking for each of them among all would take longer."""
+    names = [f"k{place}" for place in range(2000)]
+    raw = tuple((name, "number") for name in names)
+    types = dict.fromkeys(names, pa.int64())
+    for order, taken in ((names, True), (names[::-1], False)):
+        text = (json.dumps(dict.fromkeys(order, 1)) + "\n") * 3
+        found = plaintext.read_json(pa.py_buffer(text.encode()), types, raw)
+        assert (found is not None) is taken
+        same(folder, text.encode(), {"k7": "number", "k1999": "category"})
+
+
 @compiled
 def test_names_that_do_not_fit_are_refused():
     text, powers = b'{"a": 1}\n', plaintext.powers()

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from distcore_core.errors import DataError
 from distcore_data.sources import plaintext
 from distcore_data.sources.datafile import DataFile, State
 from distcore_data.sources.delimited import BLOCK, DelimitedPartition
 from distcore_data.sources.dialect import Dialect
-from distcore_data.sources.registry import open_source
+from distcore_data.sources.registry import DelimitedOptions, open_source
 from distcore_data.sources.values import TYPES
 
 compiled = pytest.mark.skipif(
@@ -357,6 +358,29 @@ def test_a_source_gives_the_same_with_and_without(tmp_path, reads, monkeypatch, 
     assert found.equals(dataclasses.replace(part, plain=False).read())
     monkeypatch.setattr(plaintext, "compiled", None)
     assert found.equals(part.read())
+
+
+@pytest.mark.parametrize("quote", list("5-.e|'"))
+def test_any_quote_means_the_same_with_and_without(tmp_path, monkeypatch, quote):
+    """Also one that could begin a number."""
+    rows = ["55,b", "1,d", "-5,a", ".5,e", "2,'a,b'", "2,5a5", "2,|a,b|", "7,-a-"]
+    for row in rows:
+        (tmp_path / "data.csv").write_text(f"x,c\n1,a\n{row}\n3,c\n")
+
+        def outcome():
+            options = DelimitedOptions(delimiter=",", quote=quote)
+            try:
+                [part] = open_source(
+                    str(tmp_path / "data.csv"), dict(RAW), options=options
+                ).partitions(1 << 30)
+                return part.read().to_pydict()
+            except DataError as error:
+                return str(error)
+
+        found = outcome()
+        with monkeypatch.context() as without:
+            without.setattr(plaintext, "compiled", None)
+            assert outcome() == found
 
 
 @compiled

@@ -93,17 +93,19 @@ static PyObject *take_rows(PyObject *module, PyObject *args)
 
 /* ------------------------------------------------------------------ ragged columns: row i has values[offsets[i]] … */
 
-/* Where each taken row ends, behind a 0; -1 if a row is not there. */
+/* Where each taken row ends, behind a 0; -1 if a row is not there, or if there are offsets that no column has. */
 static int64_t ends_of(int64_t *out, const int64_t *offsets, Py_ssize_t count, const int64_t *rows, Py_ssize_t many)
 {
     int64_t end = out[0] = 0;
-    if (!within(rows, many, count))
+    if (count < 0 || !within(rows, many, count))
         return -1;
     for (Py_ssize_t at = 0; at < many; at++) {
         if (at + AHEAD < many)
             __builtin_prefetch(offsets + rows[at + AHEAD]);
-        end += offsets[rows[at] + 1] - offsets[rows[at]];
-        out[at + 1] = end;
+        int64_t begin = offsets[rows[at]], stop = offsets[rows[at] + 1];
+        if (begin < 0 || stop < begin || stop - begin > INT64_MAX - end)
+            return -1;
+        out[at + 1] = end += stop - begin;
     }
     return end;
 }
@@ -138,8 +140,8 @@ static int gather_lists(int32_t *out, Py_ssize_t room, const int32_t *values, Py
             __builtin_prefetch(offsets + rows[at + AHEAD]);
         if (at + AHEAD / 2 < many)
             __builtin_prefetch(values + offsets[rows[at + AHEAD / 2]]);
-        int64_t begin = offsets[rows[at]], length = offsets[rows[at] + 1] - begin;
-        if (begin < 0 || length < 0 || length > count - begin || length > room)
+        int64_t begin = offsets[rows[at]], stop = offsets[rows[at] + 1], length;
+        if (begin < 0 || stop < begin || stop > count || (length = stop - begin) > room)
             return 0;
         memcpy(out, values + begin, sizeof(int32_t) * length);
         out += length;
@@ -155,7 +157,7 @@ static PyObject *take_lists(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "w*y*y*y*", &out, &values, &offsets, &rows))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    fit = within(rows.buf, rows.len / 8, offsets.len / 8 - 1) &&
+    fit = offsets.len >= 8 && within(rows.buf, rows.len / 8, offsets.len / 8 - 1) &&
           gather_lists(out.buf, out.len / 4, values.buf, values.len / 4, offsets.buf, rows.buf, rows.len / 8);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&out);
@@ -175,7 +177,7 @@ static PyObject *take_lists(PyObject *module, PyObject *args)
 static int plain(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t rows)
 {
     int wide = !strcmp(schema->format, "f") || !strcmp(schema->format, "i");
-    return wide && array->n_buffers == 2 && array->length >= rows && (!array->buffers[0] || !array->null_count);
+    return wide && !schema->dictionary && array->n_buffers == 2 && array->length >= rows && (!array->buffers[0] || !array->null_count);
 }
 
 /* Tiles of TALL rows and GROUP columns: so few columns are read beside one another that the processor sees what comes next

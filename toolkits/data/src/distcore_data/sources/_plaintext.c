@@ -324,7 +324,7 @@ static Py_ssize_t read_rows(Job *job)
 enum { BOOLEAN = 1, INTEGER = 2, FLOAT = 4, STRING = 8 };
 
 /* Integers of so many digits are doubles; texts of floats of so many are neither infinite nor subnormal. */
-enum { EXACT_DIGITS = 15, FLOAT_DIGITS = 200, MOST_KEYS = 1 << 14 };
+enum { EXACT_DIGITS = 15, FLOAT_DIGITS = 200, MOST_KEYS = 1 << 14, FEW_STEPS = 1 << 16, MOST_STEPS = 32 };
 
 typedef struct {
     const char *name;
@@ -332,11 +332,12 @@ typedef struct {
     int types;
 } Key;
 
-/* keys: those of job's fields; or, to learn them, those that were met, of which there is room for `room`. */
+/* keys: those of job's fields; or, to learn them, those that were met, of which there is room for `room`. steps: keys that
+   were compared in vain to find `looked` known ones. */
 typedef struct {
     Job *job;
     Key *keys;
-    Py_ssize_t count, room;
+    Py_ssize_t count, room, looked, steps;
     int learning;
 } Objects;
 
@@ -461,17 +462,29 @@ static const char *field_value(const char *p, Job *job, Field *field, Py_ssize_t
     return p;
 }
 
-/* The place of a key, most likely `next`; that of a new one where keys are learnt; -1 where it is not wanted. */
+/* Whether keys come in another order, or many are not wanted, so that a reader which hashes their names is faster. */
+static int is_searching(const Objects *all)
+{
+    return all->steps > FEW_STEPS && all->steps / MOST_STEPS > all->looked;
+}
+
+/* The place of a key, most likely `next`; that of a new one where keys are learnt; -1 where it is not wanted, -2 with the
+   reason in *why. */
 static Py_ssize_t place_of(Objects *all, const char *name, Py_ssize_t size, Py_ssize_t next, int *why)
 {
+    all->looked++;
     for (Py_ssize_t seen = 0; seen < all->count; seen++, next++) {
         if (next >= all->count)
             next = 0;
-        if (all->keys[next].size == size && memcmp(all->keys[next].name, name, (size_t)size) == 0)
-            return next;
+        if (all->keys[next].size == size && memcmp(all->keys[next].name, name, (size_t)size) == 0) {
+            all->steps += seen;
+            return is_searching(all) ? -2 : next;
+        }
     }
-    if (!all->learning)
-        return -1;
+    if (!all->learning) {
+        all->steps += all->count;
+        return is_searching(all) ? -2 : -1;
+    }
     if (all->count == all->room) {
         Py_ssize_t room = 2 * all->room + 64;
         Key *keys = room > MOST_KEYS ? NULL : realloc(all->keys, sizeof(Key) * (size_t)room);
@@ -663,7 +676,7 @@ static PyObject *read_all(const Py_buffer *text, int delimiter, int quote, const
     PyObject *answer = NULL;
     Job job = {text->buf, (const char *)text->buf + text->len, (char)delimiter, (char)quote, kinds->len, room, NULL,
                powers->buf};
-    Objects all = {&job, NULL, kinds->len, kinds->len, 0};
+    Objects all = {.job = &job, .count = kinds->len, .room = kinds->len};
     job.fields = calloc((size_t)kinds->len + 1, sizeof(Field));
     all.keys = calloc((size_t)kinds->len + 1, sizeof(Key));
     Py_buffer *views = calloc(2 * (size_t)kinds->len + 1, sizeof(Py_buffer));
@@ -757,7 +770,7 @@ static PyObject *keys(PyObject *module, PyObject *argument)
     if (PyObject_GetBuffer(argument, &text, PyBUF_SIMPLE) < 0)
         return NULL;
     Job job = {text.buf, (const char *)text.buf + text.len, 0, 0, 0, PY_SSIZE_T_MAX - 1, NULL, NULL};
-    Objects all = {&job, NULL, 0, 0, 1};
+    Objects all = {.job = &job, .learning = 1};
     Py_ssize_t found;
     Py_BEGIN_ALLOW_THREADS
     found = read_objects(&all);

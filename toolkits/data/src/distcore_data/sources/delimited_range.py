@@ -12,6 +12,7 @@ import pyarrow.csv as pacsv
 from distcore_data.sources import ranges, records
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.dialect import Dialect
+from distcore_data.sources.encoding import behind_mark
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class DelimitedRange:
     ) -> pa.Table:
         """The columns in `types` (none: all, as bytes). Raises ArrowInvalid as the Arrow reader
         does."""
+        text = behind_mark(text)
         read = pacsv.ReadOptions(
             use_threads=False,
             column_names=self.dialect.names,

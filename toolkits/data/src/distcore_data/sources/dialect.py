@@ -94,6 +94,11 @@ def _dialect(
     while head[start : start + 1] in (b"\r", b"\n"):
         start += 1
     delimiter, quote = _choose(head[start:], whole, options, prefer)
+    if delimiter == quote:
+        raise DataError(
+            f"{shown}: {delimiter!r} is both preprocessing.csv.delimiter and "
+            "preprocessing.csv.quote. Give one of them as another character."
+        )
     first, end = next(records(head, start, delimiter, quote))
     if end == len(head) and not whole:
         return None

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import NoReturn
 
+import pyarrow as pa
+
 from distcore_core.errors import DataError
 from distcore_data.os_errors import FULL
 from distcore_data.sources.fetch import Workplace, no_room
@@ -47,6 +49,14 @@ def refuse_binary(path: Path, shown: str) -> None:
             "text. If it is UTF-16 text, set preprocessing.csv.encoding to utf-16-le or utf-16-be; "
             "otherwise write it as csv or parquet."
         )
+
+
+def behind_mark(text: pa.Buffer) -> pa.Buffer:
+    """A text from within a file, for Arrow's readers of csv, which drop a byte order mark at the
+    beginning: one that is there is the first value's, as it would be further on."""
+    if bytes(text[: len(UTF8_MARK)]) != UTF8_MARK:
+        return text
+    return pa.py_buffer(UTF8_MARK + bytes(memoryview(text)))
 
 
 def refuse_foreign(path: str | Path, shown: str, what: str, error: Exception) -> NoReturn:

@@ -10,6 +10,7 @@ import pyarrow.csv as pacsv
 from distcore_core.errors import DataError
 from distcore_data.sources import ranges, records
 from distcore_data.sources.datafile import DataFile
+from distcore_data.sources.encoding import behind_mark
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.options import DelimitedOptions
 from distcore_data.sources.unpacking import unpacked
@@ -83,11 +84,14 @@ def delimited_head(
         stop, count = end, count + 1
         if count == rows:
             break
-    read = pacsv.ReadOptions(use_threads=False, column_names=dialect.names, block_size=stop + 1)
+    shown_rows = behind_mark(pa.py_buffer(text[:stop]))
+    read = pacsv.ReadOptions(
+        use_threads=False, column_names=dialect.names, block_size=len(shown_rows) + 1
+    )
     parse = pacsv.ParseOptions(delimiter=dialect.delimiter, quote_char=dialect.quote or False)
     convert = pacsv.ConvertOptions(strings_can_be_null=True, null_values=list(options.null_values))
     try:
-        return pacsv.read_csv(pa.BufferReader(text[:stop]), read, parse, convert)
+        return pacsv.read_csv(pa.BufferReader(shown_rows), read, parse, convert)
     except pa.ArrowInvalid as error:
         line = ranges.line_number(prepared.path, dialect.data_start, dialect.newline)
         raise DataError(

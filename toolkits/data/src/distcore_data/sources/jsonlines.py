@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,6 +37,10 @@ DEEPEST = 256
 EXACT = 2.0**53
 """From here on floats are further apart than whole numbers."""
 
+FIRST_NULL, NULL_LINE = re.compile(rb"\s*null"), re.compile(rb"\n[ \t\r]*null")
+"""A line that begins with `null`. Arrow 26 takes one for a row without values, and ends the process
+with a segmentation fault where it is the first of a range."""
+
 TYPING_BYTES = 1 << 24
 """Size of the ranges that are parsed for their types."""
 
@@ -50,6 +55,8 @@ def parse(
     do not agree."""
     path, shown = file.path, file.shown
     refuse_deep(text, shown)
+    if FIRST_NULL.match(text) or NULL_LINE.search(text):
+        _refuse_line(path, shown, start, memoryview(text).tobytes())
     options = pajson.ParseOptions(
         explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
     )

@@ -30,6 +30,9 @@ except ImportError:
 DELIMITERS = frozenset(",;\t|")
 """Those that cannot be part of a number."""
 
+QUOTES = frozenset("\"'")
+"""The same of quotes."""
+
 KINDS = {"number": 1, "category": 2}
 WHOLE = 3
 """The kind of a category of whole numbers, in JSON."""
@@ -81,7 +84,7 @@ def read(
     room, values, valid = _buffers(text, kinds)
     if not quote:
         found = compiled.rows(text, ord(delimiter), kinds, powers(), room, values, valid)
-    elif hasattr(compiled, "quoted") and len(quote.encode()) == 1:
+    elif hasattr(compiled, "quoted") and quote in QUOTES:
         found = compiled.quoted(
             text, ord(delimiter), ord(quote), kinds, powers(), room, values, valid
         )
