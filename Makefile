@@ -173,5 +173,5 @@ core-alone: wheels  ## core's wheel in an environment of its own: its tests, the
 	$(ABSENT) torch distcore distcore_data distcore_torch distcore_search
 	$(ALONE) -m pytest -q $(KIT_ALONE)
 
-clean:  ## remove everything that was built here
+clean:  ## remove the environment, and what was built and measured with it
 	rm -rf $(VENV) build dist results .pytest_cache .mypy_cache .ruff_cache

@@ -45,4 +45,6 @@ def test_a_run_of_two_workers_is_equal_to_its_replay_elsewhere(place, backend):
     words = [str(exact.bin / "distcore"), "verify", str(exact.folder(NAME)), "--backend", backend]
     told = place.finish(place.program(*words, TMPDIR="/tmp"))  # Ray's sockets' paths must be short
     assert told.code == 0, told.err
-    assert told.out.startswith("Equal: every file is as it was written, and a replay came to")
+    assert told.out.startswith(
+        "Equal: every sealed file is as it was written, and a replay came to"
+    )

@@ -252,7 +252,7 @@ def test_a_run_that_is_as_it_was_is_equal_and_stays_so(run, capsys):
     before = digests(run.first)
     assert main(["verify", str(run.first)]) == 0
     assert capsys.readouterr().out.startswith(
-        "Equal: every file is as it was written, and a replay came to the same"
+        "Equal: every sealed file is as it was written, and a replay came to the same"
     )
     assert digests(run.first) == before
 

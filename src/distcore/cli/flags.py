@@ -19,8 +19,10 @@ def flag(parser: Any, name: str, *short: str, **options: Any) -> None:
 
 
 def examples(parser: argparse.ArgumentParser, *lines: str) -> None:
-    """End the help with commands to copy."""
-    parser.epilog = "\n".join(["examples:", *(f"  distcore {line}" for line in lines)])
+    """End the help with commands to copy; each begins with what comes behind `distcore`, or is
+    piped into it."""
+    commands = (line if " | distcore " in line else f"distcore {line}" for line in lines)
+    parser.epilog = "\n".join(["examples:", *(f"  {each}" for each in commands)])
 
 
 def config(parser: argparse.ArgumentParser) -> None:

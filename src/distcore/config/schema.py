@@ -191,7 +191,8 @@ class _Builder:
             },
             "cache_dir": {
                 "type": ["string", "null"],
-                "description": "Folder, or address of a store; default: beside the dataset.",
+                "description": "Folder, or address of a store; default: `.distcore_cache` beside "
+                "the dataset.",
             },
             "cache_credentials": {
                 "type": ["object", "string", "null"],

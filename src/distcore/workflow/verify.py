@@ -69,15 +69,15 @@ class Verified:
             return
         if self.first_step is None:
             yield (
-                "Equal: every file is as it was written, and a replay came to the same weights "
-                f"after each of {len(self.compared)} recorded steps, {self.compared[0]} to "
+                "Equal: every sealed file is as it was written, and a replay came to the same "
+                f"weights after each of {len(self.compared)} recorded steps, {self.compared[0]} to "
                 f"{self.compared[-1]}."
             )
             return
         since = (
             "" if self.last_equal is None else f"; it came to the same after step {self.last_equal}"
         )
-        yield "Every file is as it was written."
+        yield "Every sealed file is as it was written."
         yield f"A replay came to other weights after step {self.first_step}{since}."
         if self.causes:
             yield "What was different here, the most likely cause first (the run, then the replay):"

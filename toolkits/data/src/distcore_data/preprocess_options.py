@@ -82,11 +82,24 @@ class Delimited(Options):
     """`preprocessing.csv`: how delimited text is read; what is not given is found by looking at
     the data."""
 
-    delimiter: str | None = Field(None, min_length=1, max_length=1, description="One character.")
-    quote: str | None = Field(
-        None, max_length=1, description='One character; "": quotes are ordinary characters.'
+    delimiter: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1,
+        description="One ASCII character; null: the one of , ; | and tab that fits the first "
+        "lines.",
     )
-    encoding: str | None = Field(None, description="A codec of Python's, such as latin-1.")
+    quote: str | None = Field(
+        None,
+        max_length=1,
+        description='One ASCII character; "": quotes are ordinary characters; null: " or \', '
+        "whichever the first lines have.",
+    )
+    encoding: str | None = Field(
+        None,
+        description="A codec of Python's, such as latin-1; null: UTF-8, or UTF-16 where a mark "
+        "says so.",
+    )
     null_values: tuple[str, ...] | None = Field(
         None,
         description='Texts that mean "missing", whatever the format; default: those of '

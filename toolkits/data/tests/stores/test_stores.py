@@ -1,4 +1,4 @@
-"""Stores: the same six verbs over a folder, the memory of a process and a real HTTP S3, and what
+"""Stores: the same seven verbs over a folder, the memory of a process and a real HTTP S3, and what
 faults do to them."""
 
 import os

@@ -1,4 +1,4 @@
-"""What a store is: six verbs over objects by name, what a listing shows of one, and what a store
+"""What a store is: seven verbs over objects by name, what a listing shows of one, and what a store
 is opened with."""
 
 from __future__ import annotations
