@@ -350,12 +350,13 @@ def gradients_of(make, rows=320, parts=8, seed=1):
 
 
 @pytest.mark.parametrize(
-    ("way", "rows"), [(Way.BATCHED, 320), (Way.AT_ONCE, 320), (Way.AT_ONCE, 331)]
+    ("way", "rows"),
+    [(Way.BATCHED, 320), (Way.BATCHED, 512), (Way.AT_ONCE, 320), (Way.AT_ONCE, 331)],
 )
 def test_all_rows_at_once_have_the_bits_of_one_part_after_another(way, rows, monkeypatch):
     """In the first pass the ways are compared; in the second only one of them runs."""
     made, first = gradients_of(Wide, rows)
-    assert set(made.ways.values()) == {Way.BATCHED if rows == 320 else Way.AT_ONCE}
+    assert set(made.ways.values()) == {Way.AT_ONCE if rows == 331 else Way.BATCHED}
     alone = []
     monkeypatch.setattr(PartGradients, "_one_by_one", lambda *given: alone.append(given))
 
@@ -428,6 +429,29 @@ def test_numbers_have_the_same_bits_in_any_company_of_whole_vectors(name, layout
     parts = [found(slice(start, start + size)) for start in range(0, shape[0], size)]
     for place in range(2):
         assert torch.equal(whole[place], torch.cat([each[place] for each in parts]))
+
+
+@pytest.mark.parametrize("width", range(1, 9))
+@pytest.mark.parametrize("columns", [1, 31, 64, 101, 256])
+def test_narrow_layers_have_the_same_bits_in_any_company_of_whole_vectors(columns, width):
+    torch.manual_seed(0)
+    weight, bias = torch.randn(width, columns), torch.randn(width)
+    for size in (by_parts.VECTOR, 3 * by_parts.VECTOR):
+        rows = torch.randn(8 * size, columns)
+        parts = [torch.nn.functional.linear(part, weight, bias) for part in rows.split(size)]
+        assert torch.equal(torch.nn.functional.linear(rows, weight, bias), torch.cat(parts))
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize(("left", "right"), [(256, 101), (32, 33), (64, 64)])
+def test_products_of_parts_have_one_sum_however_they_are_laid(left, right, batched):
+    """Turned or not, by a kernel for batches or one by one."""
+    torch.manual_seed(0)
+    one, other = torch.randn(8 * 64, left), torch.randn(8 * 64, right)
+    expected = tree_sum([a.t().mm(b) for a, b in zip(one.split(64), other.split(64), strict=True)])
+    found = torch.empty(left, right)
+    lay_tree_sum(found, Cut([64] * 8, batched).products(one, other, range(8)))
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize(("rows", "at_once"), [(512, True), (496, False), (500, False)])

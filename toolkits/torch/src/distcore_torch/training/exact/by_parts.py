@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from distcore_torch.training.exact.cut import Cut, NotByParts
+from distcore_torch.training.exact.cut import VECTOR, Cut, NotByParts
 from distcore_torch.training.exact.layers import Linear, Lookup
 from distcore_torch.training.exact.sink import Sink
 
@@ -88,10 +88,12 @@ class ByParts(TorchFunctionMode):
         along all numbers of tensors in one piece."""
         if not self._cut.alike:
             return False
-        filled = self._cut.sizes[0] % VECTOR == 0
         return all(
             each.shape[:1] == (self._cut.rows,)
-            and (filled or (each.is_contiguous() and each.numel() // len(self._cut) % VECTOR == 0))
+            and (
+                self._cut.fills
+                or (each.is_contiguous() and each.numel() // len(self._cut) % VECTOR == 0)
+            )
             for each in _tensors(values)
         )
 
@@ -245,10 +247,6 @@ logsigmoid gelu silu mish elu selu exp expm1 log log1p sqrt rsqrt
 NUMBERS = frozenset(_NUMBERS.split())
 """Names of functions of each number by itself, whose kernels have another way for the last numbers,
 which fill no vector."""
-
-VECTOR = 64
-"""Numbers that the kernels of every processor take at once, or a multiple of them: two registers
-of 512 bits hold 32."""
 
 LOOKS = frozenset(
     (

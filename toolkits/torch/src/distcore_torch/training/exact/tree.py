@@ -96,10 +96,15 @@ def lay_tree_sum(out: torch.Tensor, leaves: torch.Tensor) -> None:
         leaves: As many as a power of two: [leaves, ...].
     """
     count, apart = leaves.shape[0], 1
-    plain = leaves.dtype == torch.float32 and leaves.is_contiguous() and out.is_contiguous()
-    if sums is not None and plain:
-        sums.add_leaves(out.numpy(), leaves.numpy(), count)
-        return
+    if sums is not None and leaves.dtype == torch.float32 and out.is_contiguous():
+        if leaves.is_contiguous():
+            sums.add_leaves(out.numpy(), leaves.numpy(), count)
+            return
+        if leaves.dim() > 2 and leaves.mT.is_contiguous():
+            turned = torch.empty_like(leaves.mT[0])
+            sums.add_leaves(turned.numpy(), leaves.mT.numpy(), count)
+            out.copy_(turned.mT)
+            return
     while apart < count:
         leaves[:: 2 * apart] += leaves[apart :: 2 * apart]
         apart *= 2
