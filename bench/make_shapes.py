@@ -136,6 +136,18 @@ def files(folder: Path, count: int, rows: int) -> Path:
     return folder
 
 
+def repeated(folder: Path, source: Path, times: int) -> Path:
+    """A folder in which the same file stands so often, on the disk once."""
+    if not folder.exists():
+        part = folder.with_name(f"{folder.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        for number in range(times):
+            (part / f"{number:06d}{source.suffix}").hardlink_to(source)
+        os.replace(part, folder)
+    return folder
+
+
 def quoted(path: Path, rows: int) -> Path:
     """make_data's table with every text in quotes; a category has newlines, one commas, one
     quotes."""

@@ -1,8 +1,11 @@
-"""What one more column, one more file and one more distinct value cost.
+"""What one more row, one more column, one more file and one more distinct value cost.
 
 Of the whole command `distcore preprocess`: processor seconds and peak memory between neighbouring
-sizes, by the number of columns (files, values) between them, beside the seconds between the
-smallest and the last but one. A cost that grows by itself would show as a value above 1.
+sizes, by the number of rows (columns, files, values) between them, beside the seconds between the
+smallest and the last but one. A cost that grows by itself would show as a value above 1. Rows are
+those of one Parquet file of 2 M, which lies in a folder once or up to 50 times.
+
+![What one more costs, and the memory of the whole](growth.svg)
 
     python bench/stage_shapes.py distcore KIND DATASET OUT_DIR
 """
@@ -18,7 +21,7 @@ from results import Row, at_most
 from setting import Bench
 from stage_shapes import command
 
-TITLE = "Cost of a column, a file and a distinct value"
+TITLE = "Cost of a row, a column, a file and a distinct value"
 FLAT = at_most(1.5)
 ROWS_OF_COLUMNS = 1000
 ROWS_OF_FILES = 100
@@ -26,10 +29,15 @@ ROWS_OF_FILES = 100
 
 def measure(bench: Bench) -> list[Row]:
     folder = bench.data / "shapes"
+    rows, times = bench.pick((2_000_000, (1, 5, 15, 50)), (2000, (1, 2, 4)))
     columns = bench.pick((17, 100, 1000, 10_000), (17, 100, 300))
     files = bench.pick((20, 200, 2000, 20_000), (20, 100, 300))
     values = bench.pick((10_000, 100_000, 1_000_000, 10_000_000), (1000, 10_000, 50_000))
+    source = bench.parquet(rows)
     return [
+        *curve(bench, "a row", "narrow", {
+            rows * each: make_shapes.repeated(folder / f"growth_rows_{rows * each}", source, each)
+            for each in times}),
         *curve(bench, "a column", "wide", {
             size: make_shapes.wide(folder / f"growth_columns_{size}.parquet", ROWS_OF_COLUMNS, size)
             for size in columns}),
@@ -58,9 +66,14 @@ def curve(bench: Bench, what: str, kind: str, sizes: dict[int, Path]) -> list[Ro
                 f"{what}, {first:,} to {middle:,}", base, one_more / base,
                 target=str(FLAT) if judged else "", met=FLAT.met(one_more / base) if judged else None,
                 rounds=len(found.runs[f"{low}"]), others=found.others(f"{low}", f"{high}"),
-                note=f"{memory:.3g} kB of peak memory each")
+                note=f"{memory:.3g} kB of peak memory each",
+                more={"sizes": [low, high], "peak_mb": [peak(found, size) for size in (low, high)]})
         )  # fmt: skip
     return lines
+
+
+def peak(found: Comparison, size: int) -> float:
+    return found.median(f"{size}", "peak_mb")
 
 
 def cost(found: Comparison, low: int, high: int, key: str) -> float:
