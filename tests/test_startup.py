@@ -108,6 +108,23 @@ def test_preprocessing_loads_neither_torch_nor_pandas(tmp_path) -> None:
     assert not modules_after(code) & ({"torch", "pandas"} | ENGINES)
 
 
+def test_preprocessing_builds_validators_of_what_its_config_names(tmp_path) -> None:
+    """pydantic builds one when it is first used; a default made by `model_validate` uses it."""
+    code = (
+        f"{preprocess_code(tmp_path)}\n"
+        "import distcore_tabular.options as features, distcore_tabular.options_parts as parts\n"
+        "from pydantic import BaseModel\n"
+        "for module in (features, parts):\n"
+        "    for each in vars(module).values():\n"
+        "        if isinstance(each, type) and issubclass(each, BaseModel):\n"
+        "            if each is not BaseModel and each.__pydantic_complete__:\n"
+        "                sys.modules['built:' + each.__name__] = None"
+    )
+    built = {name for name in all_modules_after(code) if name.startswith("built:")}
+    named = ("NumberInputOptions", "CategoryInputOptions", "BinaryOutputOptions")
+    assert built == {f"built:{each}" for each in named}
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "feather"])
 def test_preprocessing_of_typed_formats_loads_no_pandas_either(tmp_path, kind) -> None:
     """Numbers with gaps, NaN among them; a category with a label once; texts, one of them
