@@ -125,6 +125,21 @@ def test_preprocessing_builds_validators_of_what_its_config_names(tmp_path) -> N
     assert built == {f"built:{each}" for each in named}
 
 
+def test_what_is_installed_is_looked_up_once_for_a_command(tmp_path) -> None:
+    """Its plugins are made twice, since its config says which of them to block."""
+    code = (
+        "import distcore_core.registry.index as index\n"
+        "read, found = index.metadata.entry_points, []\n"
+        "def entry_points(**group):\n"
+        "    found.extend([] if group else [1])  # pydantic asks for a group of its own\n"
+        "    return read(**group)\n"
+        "index.metadata.entry_points = entry_points\n"
+        f"{preprocess_code(tmp_path)}\n"
+        "assert len(found) == 1, found"
+    )
+    all_modules_after(code)
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "feather"])
 def test_preprocessing_of_typed_formats_loads_no_pandas_either(tmp_path, kind) -> None:
     """Numbers with gaps, NaN among them; a category with a label once; texts, one of them
