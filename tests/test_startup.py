@@ -108,6 +108,38 @@ def test_preprocessing_loads_neither_torch_nor_pandas(tmp_path) -> None:
     assert not modules_after(code) & ({"torch", "pandas"} | ENGINES)
 
 
+def test_preprocessing_builds_validators_of_what_its_config_names(tmp_path) -> None:
+    """pydantic builds one when it is first used; a default made by `model_validate` uses it."""
+    code = (
+        f"{preprocess_code(tmp_path)}\n"
+        "import distcore_tabular.options as features, distcore_tabular.options_parts as parts\n"
+        "from pydantic import BaseModel\n"
+        "for module in (features, parts):\n"
+        "    for each in vars(module).values():\n"
+        "        if isinstance(each, type) and issubclass(each, BaseModel):\n"
+        "            if each is not BaseModel and each.__pydantic_complete__:\n"
+        "                sys.modules['built:' + each.__name__] = None"
+    )
+    built = {name for name in all_modules_after(code) if name.startswith("built:")}
+    named = ("NumberInputOptions", "CategoryInputOptions", "BinaryOutputOptions")
+    assert built == {f"built:{each}" for each in named}
+
+
+def test_what_is_installed_is_looked_up_once_for_a_command(tmp_path) -> None:
+    """Its plugins are made twice, since its config says which of them to block."""
+    code = (
+        "import distcore_core.registry.index as index\n"
+        "read, found = index.metadata.entry_points, []\n"
+        "def entry_points(**group):\n"
+        "    found.extend([] if group else [1])  # pydantic asks for a group of its own\n"
+        "    return read(**group)\n"
+        "index.metadata.entry_points = entry_points\n"
+        f"{preprocess_code(tmp_path)}\n"
+        "assert len(found) == 1, found"
+    )
+    all_modules_after(code)
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "feather"])
 def test_preprocessing_of_typed_formats_loads_no_pandas_either(tmp_path, kind) -> None:
     """Numbers with gaps, NaN among them; a category with a label once; texts, one of them

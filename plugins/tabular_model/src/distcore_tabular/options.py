@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from distcore_data.base_options import Deferred
 from distcore_tabular.options_network import COMPUTED, Options, refuse
 from distcore_tabular.options_parts import (
     MOST_BINS,
@@ -216,7 +217,7 @@ class InputOptions(Options):
     active: Annotated[bool, only(True)] = Field(True, description="Not carried out: only true.")
 
 
-class NoOutput(BaseModel):
+class NoOutput(Deferred):
     """An output of a type that has none: refused.
 
     why: in words."""
@@ -253,8 +254,8 @@ class OutputOptions(Options):
 class NumberInputOptions(InputOptions):
     """`{type: number}` among the input features."""
 
-    preprocessing: NumberPreprocessing = NumberPreprocessing.model_validate({})
-    encoder: NumberEncoder = PassthroughOptions.model_validate({})
+    preprocessing: NumberPreprocessing = NumberPreprocessing.model_construct()
+    encoder: NumberEncoder = PassthroughOptions.model_construct()
 
     @model_validator(mode="after")
     def _quantiles_of_the_encoder(self) -> NumberInputOptions:
@@ -269,9 +270,9 @@ class NumberInputOptions(InputOptions):
 class NumberOutputOptions(OutputOptions):
     """`{type: number}` among the output features."""
 
-    preprocessing: NumberOutputPreprocessing = NumberOutputPreprocessing.model_validate({})
-    decoder: Regressor = RegressorOptions.model_validate({})
-    loss: NumberLoss = NumberLossOptions.model_validate({})
+    preprocessing: NumberOutputPreprocessing = NumberOutputPreprocessing.model_construct()
+    decoder: Regressor = RegressorOptions.model_construct()
+    loss: NumberLoss = NumberLossOptions.model_construct()
     clip: tuple[Finite, Finite] | None = Field(
         None, description="Predictions are clipped to [low, high]."
     )
@@ -287,16 +288,16 @@ class NumberOutputOptions(OutputOptions):
 class BinaryInputOptions(InputOptions):
     """`{type: binary}` among the input features."""
 
-    preprocessing: BinaryPreprocessing = BinaryPreprocessing.model_validate({})
-    encoder: BinaryEncoder = PassthroughOptions.model_validate({})
+    preprocessing: BinaryPreprocessing = BinaryPreprocessing.model_construct()
+    encoder: BinaryEncoder = PassthroughOptions.model_construct()
 
 
 class BinaryOutputOptions(OutputOptions):
     """`{type: binary}` among the output features."""
 
-    preprocessing: BinaryOutputPreprocessing = BinaryOutputPreprocessing.model_validate({})
-    decoder: BinaryRegressor = RegressorOptions.model_validate({})
-    loss: BinaryLoss = BinaryLossOptions.model_validate({})
+    preprocessing: BinaryOutputPreprocessing = BinaryOutputPreprocessing.model_construct()
+    decoder: BinaryRegressor = RegressorOptions.model_construct()
+    loss: BinaryLoss = BinaryLossOptions.model_construct()
     threshold: float = Field(
         0.5, ge=0, le=1, description="Probabilities of at least this are predicted as true."
     )
@@ -309,16 +310,16 @@ class BinaryOutputOptions(OutputOptions):
 class CategoryInputOptions(InputOptions):
     """`{type: category}` among the input features."""
 
-    preprocessing: CategoryPreprocessing = CategoryPreprocessing.model_validate({})
-    encoder: CategoryEncoder = CategoryDenseOptions.model_validate({})
+    preprocessing: CategoryPreprocessing = CategoryPreprocessing.model_construct()
+    encoder: CategoryEncoder = CategoryDenseOptions.model_construct()
 
 
 class CategoryOutputOptions(OutputOptions):
     """`{type: category}` among the output features."""
 
-    preprocessing: CategoryOutputPreprocessing = CategoryOutputPreprocessing.model_validate({})
-    decoder: Classifier = ClassifierOptions.model_validate({})
-    loss: CategoryLoss = CategoryLossOptions.model_validate({})
+    preprocessing: CategoryOutputPreprocessing = CategoryOutputPreprocessing.model_construct()
+    decoder: Classifier = ClassifierOptions.model_construct()
+    loss: CategoryLoss = CategoryLossOptions.model_construct()
     top_k: int = Field(
         3, ge=1, description="hits_at_k counts a row whose class is among the k likeliest."
     )

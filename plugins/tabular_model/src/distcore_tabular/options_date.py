@@ -98,8 +98,8 @@ DateEncoder = Annotated[
 class DateInput(InputOptions):
     """`{type: date}` among the input features."""
 
-    preprocessing: DatePreprocessing = DatePreprocessing.model_validate({})
-    encoder: DateEncoder = DateEmbedOptions.model_validate({})
+    preprocessing: DatePreprocessing = DatePreprocessing.model_construct()
+    encoder: DateEncoder = DateEmbedOptions.model_construct()
 
 
 class NoDateOutput(NoOutput):

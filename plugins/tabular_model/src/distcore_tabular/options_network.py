@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from distcore_data.base_options import Deferred
+
 COMPUTED = "Found from the data; what is given is not read."
 
 COMBINERS = (
@@ -155,7 +157,7 @@ Initializer = Annotated[str | dict[str, Any], BeforeValidator(_check_initializer
 Dropout = Annotated[float, Field(ge=0, le=1)]
 
 
-class Options(BaseModel):
+class Options(Deferred):
     """Base: an unknown option is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -239,7 +241,7 @@ class TabularOptions(Options):
     """`model: {type: tabular}`: the network that the features declare."""
 
     combiner: ConcatOptions = Field(
-        ConcatOptions.model_validate({"type": "concat", "num_fc_layers": 2, "output_size": 256}),
+        ConcatOptions.model_construct(type="concat", num_fc_layers=2, output_size=256),
         description="Default: two layers of 256. `{type: concat}` alone has none, as in Ludwig: a "
         "linear model.",
     )

@@ -388,15 +388,15 @@ SetEncoder = Annotated[SetEmbed, _of_type("embed", ("embed",))]
 class TextInput(InputOptions):
     """A text input."""
 
-    preprocessing: TextPreprocessing = TextPreprocessing.model_validate({})
-    encoder: TextEncoder = ParallelCNN.model_validate({})
+    preprocessing: TextPreprocessing = TextPreprocessing.model_construct()
+    encoder: TextEncoder = ParallelCNN.model_construct()
 
 
 class SetInput(InputOptions):
     """A set input."""
 
-    preprocessing: SetPreprocessing = SetPreprocessing.model_validate({})
-    encoder: SetEncoder = SetEmbed.model_validate({})
+    preprocessing: SetPreprocessing = SetPreprocessing.model_construct()
+    encoder: SetEncoder = SetEmbed.model_construct()
 
 
 class NoTextOutput(NoOutput):

@@ -8,13 +8,31 @@ is an error.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+_building = threading.RLock()
 
-class Options(BaseModel):
+
+class Deferred(BaseModel):
+    """Base of the bases: a validator is built when it is first used, since most types' options are
+    in no config. So a default that is itself a model is made by `model_construct()`:
+    `model_validate({})` would build one for it."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    @classmethod
+    def model_rebuild(cls, **arguments: Any) -> bool | None:
+        """As pydantic's, and no two threads at once: before 2.14 the second could meet a model half
+        built, and validate by the rules of its base."""
+        with _building:
+            return super().model_rebuild(**arguments)
+
+
+class Options(Deferred):
     """Base: an unknown option is an error, and so are NaN, infinity, and a boolean where a number
     belongs.
 

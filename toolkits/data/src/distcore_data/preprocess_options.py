@@ -133,7 +133,7 @@ class Preprocessing(Options):
     }
 
     split: Split = Field(
-        Split.model_validate({}), description="Which rows train, validate and test."
+        Split.model_construct(), description="Which rows train, validate and test."
     )
     sample_ratio: Annotated[float, Field(gt=0, le=1), NotBoolean] = Field(
         1.0, description="Share of the rows that is used, by (seed, row number)."
@@ -141,7 +141,7 @@ class Preprocessing(Options):
     sample_size: Count | None = Field(
         None, description="About how many rows are used, by (seed, row number)."
     )
-    csv: Delimited = Field(Delimited.model_validate({}), description="How delimited text is read.")
+    csv: Delimited = Field(Delimited.model_construct(), description="How delimited text is read.")
 
     @field_validator("split", "csv", mode="before")
     @classmethod

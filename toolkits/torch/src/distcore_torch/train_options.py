@@ -151,19 +151,19 @@ class TrainerOptions(Options):
         None, description="Rows of an evaluation batch; default: batch_size."
     )
     optimizer: Optimizer = Field(
-        Adam.model_validate({}), description="Type and options of the optimizer."
+        Adam.model_construct(), description="Type and options of the optimizer."
     )
     learning_rate: NonNegative | Literal["auto"] = Field(
         0.001, description=f"Step size; auto: {AUTO_LEARNING_RATE}, never searched for."
     )
     learning_rate_scheduler: LearningRateScheduler = Field(
-        LearningRateScheduler.model_validate({}), description="Warm-up, decay and plateau."
+        LearningRateScheduler.model_construct(), description="Warm-up, decay and plateau."
     )
     learning_rate_scaling: Literal["constant", "sqrt", "linear"] = Field(
         "linear", description="How the learning rate grows with the number of workers."
     )
     gradient_clipping: GradientClipping | None = Field(
-        GradientClipping.model_validate({}), description="Bounds on the gradients."
+        GradientClipping.model_construct(), description="Bounds on the gradients."
     )
     use_mixed_precision: bool | Literal["bf16", "fp16"] = Field(
         False,
