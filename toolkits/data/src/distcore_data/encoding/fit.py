@@ -98,8 +98,8 @@ def fit_and_encode(
         if late:
             parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
             states = {**states, **_reduced(merge_states(late), parts)}
-        found = run_all(
-            lambda each: _finish(each, states[each.feature.name], dataset), bound, processors()
+        found = run_all(  # popped: of millions of labels a state is as large as what is made of it
+            lambda each: _finish(each, states.pop(each.feature.name), dataset), bound, processors()
         )
         metadata = {
             each.feature.name: finished for each, finished in zip(bound, found, strict=True)
