@@ -15,7 +15,6 @@ import math
 import os
 import re
 import stat
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
