@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,10 @@ def fit_and_encode(
         }
         _tell(progress, "encode", total)
         writer = ShardWriter(recipe, metadata, splitter, tuple(carries), around, builder, progress)
-        rows = _write(processor, plans, writer)
+        with ThreadPoolExecutor(1, thread_name_prefix="distcore-metadata") as beside:
+            # What it cannot write, the builder's `finish` cannot either, and says so in its turn.
+            beside.submit(builder.keep_metadata, metadata)
+            rows = _write(processor, plans, writer)
     finally:
         processor.close()
     _check_rows(rows, total, sample is not None, dataset)
