@@ -38,14 +38,15 @@ def indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
     start = opening + between[1:]
     kinds = set(map(type, value.values() if isinstance(value, dict) else value))
     if PLAIN.issuperset(kinds):
-        # The encoder makes two texts of each value before it joins them.
-        step = len(value) if isinstance(value, dict) else ENCODED_AT_ONCE
-        for at in range(0, len(value), step):
-            some = value if isinstance(value, dict) else value[at : at + step]
-            text = None if isinstance(value, dict) else _joined(some, kinds, between)
-            yield start
-            yield text or in_line(some, sort_keys, (between, ": "))[1:-1]
-            start = between
+        if isinstance(value, dict):
+            yield start + in_line(value, sort_keys, (between, ": "))[1:-1]
+        else:
+            # The encoder makes two texts of each value before it joins them.
+            for at in range(0, len(value), ENCODED_AT_ONCE):
+                some = value[at : at + ENCODED_AT_ONCE]
+                yield start
+                yield _joined(some, kinds, between) or in_line(some, False, (between, ""))[1:-1]
+                start = between
     elif isinstance(value, dict):
         for key, each in sorted(value.items()) if sort_keys else value.items():
             yield f"{start}{in_line({key: 0}, False)[1:-4]}: "
