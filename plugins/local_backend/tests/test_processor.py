@@ -163,6 +163,23 @@ def test_of_tiles_that_fail_the_first_in_rows_and_then_in_columns_is_told(tmp_pa
     made.close()
 
 
+def test_columns_of_different_tiles_are_merged_once_at_the_end():
+    seen = []
+
+    def merge(left, right):
+        seen.append((left[0], right[0]))
+        return left[0] | right[0], left[1] + right[1]
+
+    made = processor(threads=1)
+    made.scan(Tiles([5] * 8))
+    columns, rows = made.fold(
+        lambda block: (frozenset(block.table.schema.names), block.table.num_rows), merge
+    )[0]
+    made.close()
+    assert (columns, rows) == ({"row", "name"}, 2 * 5 * 8)
+    assert [left == right for left, right in seen] == [True] * 14 + [False]
+
+
 def test_a_source_without_partitions_is_refused():
     made = processor()
     made.scan(Rows([]))

@@ -110,6 +110,16 @@ def test_codes_go_by_count_then_value_and_unknown_is_first() -> None:
     assert codes.to_pylist() == [1, 0, 0, 3]
 
 
+def test_who_fitted_a_vocabulary_encodes_without_making_it_of_the_list_again(monkeypatch) -> None:
+    made = feature()
+    metadata = fitted(made, ["b", "a", "c", "c", None])
+    monkeypatch.delattr("distcore_tabular.feature.strings")
+    assert made.vocabulary(metadata).labels.to_pylist() == metadata["idx2str"]
+    assert made.encode(column(["c", "b"]), metadata).to_pylist() == [1, 3]
+    with pytest.raises(NameError):  # of other metadata it is made
+        made.encode(column(["c"]), dict(metadata))
+
+
 @given(
     st.lists(st.none() | st.sampled_from(["a", "b", "ä", "<UNK>", "c", "é", "𝄞"]), min_size=2),
     st.sampled_from(["input", "output"]),

@@ -53,6 +53,17 @@ def test_each_tokenizer_has_a_reference():
     assert sorted(REFERENCE) == sorted(TOKENIZERS)
 
 
+def test_words_without_marks_are_not_looked_at_one_by_one(monkeypatch):
+    texts = ["a1 B_2  a1", "", " zz", "_"]
+    for name in ("replace_substring_regex", "split_pattern_regex"):
+        monkeypatch.delattr(f"pyarrow.compute.{name}")
+    found = tokenize(pa.array(["not these", *texts]).slice(1), TOKENIZERS["space_punct"])
+    assert lists(found) == [_words_and_marks(text) for text in texts]
+    for mark in ("a b,", "é", "\t", "½"):
+        with pytest.raises(AttributeError):
+            tokenize(pa.array([mark]), TOKENIZERS["space_punct"])
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=60, deadline=None)
 @given(

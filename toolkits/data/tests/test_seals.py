@@ -121,6 +121,16 @@ def test_an_empty_hole_of_ten_gigabytes_takes_no_memory(tmp_path):
     tracemalloc.stop()
 
 
+def test_a_large_document_is_sealed_in_little_more_memory_than_it_has_bytes():
+    document = {"labels": [f"label {number}" for number in range(200_000)]}
+    tracemalloc.start()
+    size = len(sealed(document))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size > 3 << 20
+    assert peak < 1.6 * size + (1 << 20)
+
+
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
     path = tmp_path / "description.json"
     path.write_bytes(sealed(DOCUMENT).replace(b"-2.5", b"-2.6"))
@@ -138,8 +148,9 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
 def some_json(dice, depth=0):
     """Any JSON, with keys and texts that need escapes."""
     texts = ["", "a", 'say "no"', "line\nline", "\\", "Ærø", "\u2028", "\x00", "{[", "caf\udce9"]
+    texts += ["\x7f", "\xa0", "a, b", "𝄞"]
     plain = [None, True, False, 0, -7, 10**30, 0.1, -1e-300, 1e22, *texts]
-    kind = dice.randrange(6) if depth < 6 else 5
+    kind = dice.randrange(8) if depth < 6 else 5
     size = dice.choice([0, 1, 2, 5])
     if kind == 0:
         return {dice.choice(texts): some_json(dice, depth + 1) for _ in range(size)}
@@ -147,6 +158,11 @@ def some_json(dice, depth=0):
         return [some_json(dice, depth + 1) for _ in range(size)]
     if kind == 2:
         return tuple(dice.choice(plain) for _ in range(size))
+    if kind == 6:  # of one type, as a vocabulary
+        some = dice.sample(texts, 3)
+        return [dice.choice(some) for _ in range(size)]
+    if kind == 7:
+        return [dice.choice([0, 1, -7, 10**30]) for _ in range(size)]
     return dice.choice(plain) if kind > 3 else [dice.choice(plain) for _ in range(size)]
 
 

@@ -15,6 +15,7 @@ import tempfile
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,12 +67,13 @@ class LocalProcessor:
     ) -> tuple[T, list[int]]:
         """Read every tile once. Raises what the first of them that failed, in the order of rows
         and then of columns, raised."""
-        state = _Merged(merge)
+        # Of the tiles with the same columns: two threads merge what two large columns have.
+        states = [_Merged(merge) for _ in range(max(map(len, self._tiles), default=0))]
 
         def one(place: tuple[int, int]) -> int:
             index, number = place
             table = self._tiles[index][number].read()
-            state.add(partial(Block(index=index, start=None, table=table)))
+            states[number].add(partial(Block(index=index, start=None, table=table)))
             self._keep(self._path(index, number), table)
             return table.num_rows
 
@@ -81,7 +83,7 @@ class LocalProcessor:
         self._starts = [0, *accumulate(rows)]
         # parsing leaves more behind than encoding will need
         pa.default_memory_pool().release_unused()
-        return state.value(), rows
+        return _whole(merge, states), rows
 
     def write_shards(
         self, plans: Sequence[ShardPlan], write: Callable[[ShardPlan, list[Block]], R]
@@ -139,6 +141,12 @@ class LocalProcessor:
         return found
 
 
+def _whole(merge: Callable[[T, T], T], states: Sequence[_Merged]) -> T:
+    if not states:
+        raise ValueError("nothing was folded: the source has no partitions")
+    return reduce(merge, [state.value() for state in states])
+
+
 class _Merged:
     """A running merge that threads add to: each merges what it made with what lies there,
     outside the lock."""
@@ -158,6 +166,4 @@ class _Merged:
             value = self._merge(other, value)
 
     def value(self) -> Any:
-        if not self._waiting:
-            raise ValueError("nothing was folded: the source has no partitions")
         return self._waiting[0]

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy, strings
+from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular.columns import null_mask
 from distcore_tabular.feature import METRICS, TabularFeature
 from distcore_tabular.member_network import MemberNetwork
@@ -67,7 +68,8 @@ class CategoryFeature(TabularFeature):
                 "Fill the column, or remove the feature."
             )
         found, counts, missing = self._filled(found, counts, state.missing)
-        labels, rows = self._select(found, counts)
+        vocabulary, rows = self._select(found, counts)
+        labels = vocabulary.to_pylist()
         if self.role == "output" and len(labels) < 2:
             raise DataError(
                 f"Column {self.name!r} has one class only, {labels[0]!r}, and an output needs two. "
@@ -87,6 +89,8 @@ class CategoryFeature(TabularFeature):
         if self.role == "output":
             given = getattr(self.options.loss, "class_weights", None)
             metadata["class_weights"] = class_weights(self.name, given, labels, rows)
+        # Of a million labels the threads that encode would all make it anew, of the list.
+        self._vocabulary = (metadata, Vocabulary(vocabulary))
         return metadata
 
     def column(self, metadata: JSON) -> Column:
@@ -131,7 +135,7 @@ class CategoryFeature(TabularFeature):
             labels, counts = ranked(labels, counts)
         return labels, counts, label
 
-    def _select(self, labels: pa.Array, counts: np.ndarray) -> tuple[list[str], list[int]]:
+    def _select(self, labels: pa.Array, counts: np.ndarray) -> tuple[pa.Array, list[int]]:
         """Labels by code and their counts: at most `most_common` of the ranked ones, and `<UNK>`
         before them if there is to be one."""
         place, unknown = _place(labels, UNKNOWN), 0
@@ -141,9 +145,10 @@ class CategoryFeature(TabularFeature):
             labels, counts = labels.take(from_numpy(others)), counts[others]
         limit = self.options.preprocessing.most_common
         most = len(labels) if limit is None else min(limit, len(labels))
-        kept, rows = labels[:most].to_pylist(), counts[:most].tolist()
+        kept, rows = labels[:most], counts[:most].tolist()
         if self.role == "input" or place >= 0 or most < len(labels):
-            return [UNKNOWN, *kept], [unknown + int(counts[most:].sum()), *rows]
+            unseen = unknown + int(counts[most:].sum())
+            return pa.concat_arrays([strings([UNKNOWN]), kept]), [unseen, *rows]
         return kept, rows
 
 

@@ -8,29 +8,25 @@ follows it. `parse_json` is the only way in core from text of outside to JSON va
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from distcore_core.contracts.values import JSON
 from distcore_core.errors import DistcoreError, UserError
+from distcore_data.json_text import MOST_DEPTH, PLAIN, TOO_DEEP, in_line, indented
 
 log = logging.getLogger("distcore")
 
 MOST_BYTES = 64 << 20
 """Bytes of a document that are read, unless whoever reads it says otherwise."""
-
-MOST_DEPTH = 64
-"""Lists and mappings inside of each other."""
-
-TOO_DEEP = f"it is nested deeper than {MOST_DEPTH} levels"
 
 MOST_CONTAINERS = 1 << 20
 """Lists and mappings of a document: an empty one takes 64 bytes of memory for two of text."""
@@ -41,12 +37,6 @@ with its square."""
 
 LONG_INTEGER = re.compile(rb"[0-9]{%d}" % LONGEST_INTEGER)
 """What may be one; a sign is a character of it too."""
-
-PLAIN = frozenset({str, int, float, bool, type(None)})
-"""Types of values that hold no others."""
-
-ENCODED_AT_ONCE = 1 << 14
-"""Values of a list that are encoded by one call."""
 
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 BLOCK, LINE = '{\n "digest": "%s",', '{"digest": "%s",'
@@ -115,12 +105,19 @@ def sealed(
     """
     if not document:
         raise ValueError("there is nothing to seal")
-    pieces = iter([_in_line(document, sort_keys)] if line else _indented(document, sort_keys))
+    pieces = iter([in_line(document, sort_keys)] if line else indented(document, sort_keys))
     # A lone surrogate, as in a file name that is not UTF-8, becomes the escape that JSON has for
-    # it. The metadata of tall columns are large: as bytes they are a fraction of their pieces.
+    # it. The metadata of tall columns are large: no piece is kept beside the whole.
     first = (" " if line else "") + next(pieces).removeprefix("{")
-    rest = [each.encode("utf-8", "backslashreplace") for each in chain([first], pieces, ["\n"])]
-    content = _with_digest(LINE if line else BLOCK, rest)
+    seal, digest, file = LINE if line else BLOCK, hashlib.sha256(), io.BytesIO()
+    file.write((seal % digest.hexdigest()).encode())  # of the same size as the one to come
+    for each in chain([first], pieces, ["\n"]):
+        piece = each.encode("utf-8", "backslashreplace")
+        digest.update(piece)
+        file.write(piece)
+    file.seek(0)
+    file.write((seal % digest.hexdigest()).encode())
+    content = file.getvalue()
     if len(content) > most_bytes:
         raise ValueError(f"it would have {len(content)} bytes, and {most_bytes} are read back")
     return content
@@ -135,7 +132,8 @@ def unsealed(content: bytes, *, most_bytes: int = MOST_BYTES) -> JSON:
     if len(content) > most_bytes:
         raise ValueError(_too_large(len(content), most_bytes))
     seal = BLOCK if content.startswith(b"{\n") else LINE
-    if content != _with_digest(seal, [content[len(seal) + 62 :]]):
+    rest = memoryview(content)[len(seal) + 62 :]
+    if not content.startswith((seal % hashlib.sha256(rest).hexdigest()).encode()):
         raise ValueError("its content does not match its own digest")
     document: JSON = parse_json(content, most_bytes=most_bytes)
     del document["digest"]
@@ -221,50 +219,6 @@ def damaged(where: object, error: Exception, advice: str) -> str:
 
 
 # ------------------------------------------------------------------ inside
-
-
-def _in_line(value: Any, sort_keys: bool, separators: tuple[str, str] | None = None) -> str:
-    return json.dumps(
-        value, sort_keys=sort_keys, separators=separators, ensure_ascii=False, allow_nan=False
-    )
-
-
-def _indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
-    """What `json.dumps(value, indent=1)` gives, in pieces. Its own way calls Python for every
-    value; here a list or mapping of plain values is one call of the compiled encoder."""
-    if not value or not isinstance(value, dict | list | tuple):
-        yield _in_line(value, sort_keys)
-        return
-    if level > MOST_DEPTH:
-        raise ValueError(TOO_DEEP)
-    between = ",\n" + " " * level
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    start = opening + between[1:]
-    if PLAIN.issuperset(map(type, value.values() if isinstance(value, dict) else value)):
-        # The encoder makes two texts of each value before it joins them.
-        step = len(value) if isinstance(value, dict) else ENCODED_AT_ONCE
-        for at in range(0, len(value), step):
-            some = value if isinstance(value, dict) else value[at : at + step]
-            yield f"{start}{_in_line(some, sort_keys, (between, ': '))[1:-1]}"
-            start = between
-    elif isinstance(value, dict):
-        for key, each in sorted(value.items()) if sort_keys else value.items():
-            yield f"{start}{_in_line({key: 0}, False)[1:-4]}: "
-            yield from _indented(each, sort_keys, level + 1)
-            start = between
-    else:
-        for each in value:
-            yield start
-            yield from _indented(each, sort_keys, level + 1)
-            start = between
-    yield between[1:-1] + closing
-
-
-def _with_digest(seal: str, rest: Sequence[bytes]) -> bytes:
-    digest = hashlib.sha256()
-    for each in rest:
-        digest.update(each)
-    return b"".join([(seal % digest.hexdigest()).encode(), *rest])
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> JSON:

@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distcore_core.contracts import CACHE_FORMAT, PROCESSOR, SPLITS, PluginRef, SourceBase
-from distcore_core.errors import DataError, UserError
+from distcore_core.errors import CacheError, DataError, UserError
 from distcore_core.progress import Progress
 from distcore_core.registry.manager import Plugins
 from distcore_data.cache import CacheBuilder, CacheReader, manifest
 from distcore_data.cache.files import CacheFiles
+from distcore_data.cache.manifest import encode_metadata, parse_metadata
 from distcore_data.dataset import JoinedSource
 from distcore_data.encoding import shards
 from distcore_data.encoding.fit import fit_and_encode, plan_shards
@@ -319,6 +321,36 @@ def test_a_dataset_where_every_row_is_dropped_says_so(tmp_path):
         build(tmp_path / "cache", rows, spec, dataset="people.csv")
 
 
+@pytest.mark.parametrize("inline_bytes", [0, 1 << 20])
+def test_metadata_are_kept_once_while_shards_are_written(
+    table, tmp_path, monkeypatch, inline_bytes
+):
+    threads = []
+
+    def encode(metadata):
+        threads.append(threading.current_thread())
+        return encode_metadata(metadata)
+
+    monkeypatch.setattr("distcore_data.cache.builder.encode_metadata", encode)
+    monkeypatch.setattr("distcore_data.cache.builder.INLINE_BYTES", inline_bytes)
+    fitted, cache = build(tmp_path / "cache", table)
+    large = tmp_path / "cache" / "metadata" / "00000.json"
+    assert large.exists() == (not inline_bytes)
+    kept = cache.metadata if inline_bytes else parse_metadata(large.read_bytes())
+    assert kept == fitted.metadata
+    assert [each is threading.current_thread() for each in threads] == [False]
+    assert not threads[0].is_alive()
+
+
+def test_metadata_that_cannot_be_kept_are_told_of_when_the_rest_is_written(
+    table, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("distcore_data.cache.manifest.MOST_METADATA", 100)
+    with pytest.raises(CacheError, match="cannot be kept"):
+        build(tmp_path / "cache", table)
+    assert list((tmp_path / "cache").glob("train/*"))
+
+
 def test_a_split_that_leaves_nothing_to_train_on_says_so(table, tmp_path):
     with pytest.raises(
         UserError, match=r"no row of the dataset for training \(0 train, \d+ validation, \d+ test\)"
@@ -421,6 +453,7 @@ def test_reading_fitting_and_writing_import_neither_pandas_nor_torch(tmp_path):
     (tmp_path / "data.csv").write_text("x,c,t\n" + "1.5,a,yes\n,b,no\nNA,,yes\n" * 50)
     code = f"""
 import sys
+import threading
 from pathlib import Path
 from distcore_data.cache import CacheBuilder
 from distcore_core.contracts import PROCESSOR, PluginRef

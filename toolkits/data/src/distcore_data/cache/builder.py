@@ -72,6 +72,7 @@ class CacheBuilder:
         self._maker: CacheFormat | None = None
         self._entries: dict[str, FileEntry] = {}
         self._split_rows: dict[int, dict[str, int]] = {}
+        self._kept: tuple[Mapping[str, JSON], Mapping[str, JSON]] | None = None
         self._lock = threading.Lock()
         self._syncer: Syncer | None = Syncer()
 
@@ -82,6 +83,7 @@ class CacheBuilder:
             "_maker": None,
             "_entries": {},
             "_split_rows": {},
+            "_kept": None,
             "_syncer": None,
         }
         return {
@@ -137,6 +139,19 @@ class CacheBuilder:
         with self._lock:
             self._entries.update((entry.file, entry) for entry in entries if entry is not None)
 
+    def keep_metadata(self, metadata: Mapping[str, JSON]) -> None:
+        """Write the metadata of each feature, if they are too large for the manifest. `finish`
+        does it too, but those of large vocabularies are better written beside the shards."""
+        content, inline = encode_metadata(metadata), metadata
+        if len(content) > INLINE_BYTES:
+            name = file_name("metadata", 0, ".json")
+            digest = self._store(name, lambda file: cast(None, file.write(content)))
+            self.record(
+                [FileEntry("metadata", 0, name, 0, digest.bytes, digest.xxh3, digest.sha256)]
+            )
+            inline = {}
+        self._kept = metadata, inline
+
     def finish(
         self,
         columns: Iterable[Column],
@@ -152,16 +167,18 @@ class CacheBuilder:
         rows: rows of each split, compared with what was written.
         made_by: who encoded what. Raises CacheError if something is missing."""
         self._check(self._files(), source, rows)
-        content = encode_metadata(metadata)
-        if len(content) > INLINE_BYTES:
-            name = file_name("metadata", 0, ".json")
-            digest = self._store(name, lambda file: cast(None, file.write(content)))
-            self.record(
-                [FileEntry("metadata", 0, name, 0, digest.bytes, digest.xxh3, digest.sha256)]
-            )
-            metadata = {}
+        if self._kept is None or self._kept[0] is not metadata:
+            self.keep_metadata(metadata)
+        assert self._kept is not None
         found = encode_manifest(
-            self.key, self.format, columns, metadata, source, self._files(), self.version, made_by
+            self.key,
+            self.format,
+            columns,
+            self._kept[1],
+            source,
+            self._files(),
+            self.version,
+            made_by,
         )
         self._seal(found)
         self.finished = True

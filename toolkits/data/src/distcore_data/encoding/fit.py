@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -98,15 +99,18 @@ def fit_and_encode(
         if late:
             parts = processor.write_shards(plans, ShardStatistics(recipe, tuple(late), around))
             states = {**states, **_reduced(merge_states(late), parts)}
-        found = run_all(
-            lambda each: _finish(each, states[each.feature.name], dataset), bound, processors()
+        found = run_all(  # popped: of millions of labels a state is as large as what is made of it
+            lambda each: _finish(each, states.pop(each.feature.name), dataset), bound, processors()
         )
         metadata = {
             each.feature.name: finished for each, finished in zip(bound, found, strict=True)
         }
         _tell(progress, "encode", total)
         writer = ShardWriter(recipe, metadata, splitter, tuple(carries), around, builder, progress)
-        rows = _write(processor, plans, writer)
+        with ThreadPoolExecutor(1, thread_name_prefix="distcore-metadata") as beside:
+            # What it cannot write, the builder's `finish` cannot either, and says so in its turn.
+            beside.submit(builder.keep_metadata, metadata)
+            rows = _write(processor, plans, writer)
     finally:
         processor.close()
     _check_rows(rows, total, sample is not None, dataset)
