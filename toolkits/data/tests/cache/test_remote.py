@@ -315,7 +315,7 @@ def test_a_token_that_expires_is_told_and_the_next_run_builds(s3, ensure):
 
     with pytest.raises(
         StoreError,
-        match=r"train/00000\.parquet could not be written \(ExpiredToken.*cache_credentials",
+        match=r"train/00000\.parquet could not be written( within \d+ seconds)? \(ExpiredToken.*cache_credentials",
     ):
         ensure(expire)
     assert "manifest.json" not in objects(client)
@@ -417,7 +417,8 @@ def test_an_error_while_fetching_ahead_is_told_to_who_reads(s3, ensure):
         proxy.expect(Fault("denied", "GET", "train/00000", times=9))
         reader.expect("train", 0, reader.rows("train"))
         with pytest.raises(
-            StoreError, match=r"train/00000\.parquet could not be read \(AccessDenied"
+            StoreError,
+            match=r"train/00000\.parquet could not be read( within \d+ seconds)? \(AccessDenied",
         ):
             reader.read("train", 0, 1)
 
