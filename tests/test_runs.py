@@ -194,19 +194,24 @@ def test_states(folder: Path, tmp_path: Path) -> None:
     assert not (run / "ended.json").exists()
 
 
-def test_a_run_that_failed_says_why(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [DistcoreError, RecursionError])
+def test_a_run_that_failed_says_why(folder: Path, tmp_path: Path, kind: type[Exception]) -> None:
+    """And where, if nobody expected it."""
+
     def fail(*_: object) -> None:
-        raise DistcoreError("the disk went away")
+        raise kind("the disk went away")
 
     with pytest.MonkeyPatch.context() as patch:
         # What cannot be had here on demand: an error between two checkpoints.
         patch.setattr("distcore.workflow.results.refuse_without_scores", fail)
-        with pytest.raises(DistcoreError):
+        with pytest.raises(kind):
             distcore.train(
                 folder / "config.yaml", folder / "penguins.csv", output_directory=tmp_path
             )
     (run,) = find_runs(tmp_path)
     assert (run.state, run.error) == ("failed", "the disk went away")
+    frames = json.loads((Path(run.place) / "ended.json").read_text()).get("frames", [])
+    assert any("in fail" in each for each in frames) is (kind is RecursionError)
 
 
 def state_of(run: Path) -> str:

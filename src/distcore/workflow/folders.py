@@ -4,6 +4,7 @@ in a bucket."""
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
@@ -17,6 +18,7 @@ from distcore.workflow.remote_folders import (
     fresh_there,
     put_at_the_end,
 )
+from distcore_core.contracts import JSON
 from distcore_core.errors import CheckpointError, DistcoreError, Stopped, StoreError, UserError
 from distcore_core.io.atomic import remove_directory, write_file
 from distcore_data.locks import folder_if_free
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
 
 
 ENDED = "ended.json"
-"""How a run ended that did not end well: {"state": "stopped" or "failed", "error"}."""
+"""How a run ended that did not end well: {"state": "stopped" or "failed", "error"}, and the
+innermost "frames" of an error that nobody expected: such a run may take days to fail again."""
+
+FRAMES = 40
+"""Of them at most."""
 
 log = logging.getLogger("distcore")
 
@@ -274,7 +280,9 @@ def noting_the_end(session: Session, resuming: bool) -> Iterator[None]:
         if resuming and isinstance(error, UserError | CheckpointError):
             raise
         stopped = isinstance(error, KeyboardInterrupt | SystemExit)
-        said = {"state": "stopped" if stopped else "failed", "error": str(error)}
+        said: JSON = {"state": "stopped" if stopped else "failed", "error": str(error)}
+        if not stopped and not isinstance(error, DistcoreError):
+            said["frames"] = traceback.format_tb(error.__traceback__, -FRAMES)
         with suppress(OSError):  # a full disk, of which the error tells
             write_file(path, sealed(said))
         raise
