@@ -14,9 +14,14 @@ settings.register_profile("new-examples", NEW_EXAMPLES)
 settings.register_profile("distcore", NEW_EXAMPLES, derandomize=True, database=None)
 settings.load_profile("distcore")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # What a shell starts in the background ignores ctrl-C, and so does whatever that starts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What a shell starts in the background ignores ctrl-C, what `nohup` starts SIGHUP; and so does
+# whatever that starts.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 LOGGER = logging.getLogger("distcore")

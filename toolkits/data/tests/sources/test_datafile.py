@@ -42,3 +42,28 @@ def test_a_write_that_its_times_do_not_tell_of_is_found_by_content(tmp_path, mon
     file.check()
     with pytest.raises(DataError, match=r"data\.csv: the file changed while it was being read"):
         file.check(content=True)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_file_that_is_removed_while_it_is_read_is_told_of(tmp_path, fails):
+    path = tmp_path / "data.csv"
+    path.write_bytes(b"x\n1\n")
+    file = DataFile.given(path, "data.csv")
+
+    def read():
+        with file.unchanged():
+            path.unlink()
+            if fails:
+                path.read_bytes()
+
+    with pytest.raises(DataError, match=r"data\.csv: the file was removed, or got another name"):
+        read()
+
+
+def test_a_file_that_is_removed_before_a_change_would_show_is_told_of(tmp_path, monkeypatch):
+    path = tmp_path / "data.csv"
+    path.write_bytes(b"x\n1\n")
+    monkeypatch.setattr("distcore_data.sources.datafile.TICK", 1e9)
+    monkeypatch.setattr("time.sleep", lambda seconds: path.unlink())
+    with pytest.raises(DataError, match=r"data\.csv: the file was removed, or got another name"):
+        DataFile.given(path, "data.csv")

@@ -72,7 +72,7 @@ class DataFile:
         found = cls.at(path, shown)
         while 0 <= (age := time.time() - found.state.changed / 1e9) < TICK:
             time.sleep(TICK - age)
-            found = cls.at(path, shown)
+            found = replace(found, state=found._still_there())
         if age >= RECENT:
             return found
         with found.unchanged():
@@ -82,13 +82,7 @@ class DataFile:
         """Raises DataError if the file is not as it was, or gone.
 
         content: digest it, if it had changed shortly before it was opened."""
-        try:
-            self._compare(_state(self.path))
-        except FileNotFoundError as error:
-            raise DataError(
-                f"{self.shown}: the file was removed, or got another name, while it was being "
-                "read. Nothing that was read of it is kept. Put it back, and run again."
-            ) from error
+        self._compare(self._still_there())
         if content and self.content is not None:
             with self.unchanged():
                 found = file_digest(self.path)
@@ -97,8 +91,9 @@ class DataFile:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """The block reads the file. Raises DataError if the file is another one before or after,
-        FileNotFoundError if it is not there: this may be a machine that does not see it.
+        """The block reads the file. Raises DataError if the file is another one before or after, or
+        gone after, FileNotFoundError if it is not there before: this may be a machine that does not
+        see it.
 
         A file that is another by then is also told of if the block fails, for that is why."""
         before = _state(self.path)
@@ -107,15 +102,25 @@ class DataFile:
             with readable(self.shown):
                 yield
         except Exception:
-            self._compare(_state(self.path), before)
+            self._compare(self._still_there(), before)
             raise
-        self._compare(_state(self.path), before)
+        self._compare(self._still_there(), before)
 
     def read(self, start: int, stop: int) -> pa.Buffer:
         """The bytes [start, stop), in memory of their own. Raises as `check` if they are not
         those of the file."""
         with self.unchanged():
             return read_range(self.path, start, stop)
+
+    def _still_there(self) -> State:
+        """Its state of now. Raises DataError if it is gone."""
+        try:
+            return _state(self.path)
+        except FileNotFoundError as error:
+            raise DataError(
+                f"{self.shown}: the file was removed, or got another name, while it was being "
+                "read. Nothing that was read of it is kept. Put it back, and run again."
+            ) from error
 
     def _compare(self, now: State, before: State | None = None) -> None:
         if now.bytes != self.state.bytes or now != (
