@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import curves
 from measure import Comparison
 
 
@@ -135,10 +134,8 @@ def merge(folder: Path, stages: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_table(folder: Path, stages: dict[str, Any], order: Sequence[str]) -> Path:
-    """Write results.md, and the picture that it shows."""
+    """Write results.md."""
     path = folder / "results.md"
-    if "growth" in stages:
-        curves.draw(folder, stages["growth"]["rows"])
     _write(path, "\n".join(_lines(stages, [name for name in order if name in stages])) + "\n")
     return path
 

@@ -20,6 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import curves
 import results
 from conditions import conditions, load
 from measure import keep_ahead, say
@@ -76,6 +77,8 @@ def main() -> int:
             failed.append(name)
             continue
         path = results.write_table(folder, known, STAGES)
+        if name == "growth":
+            curves.draw(folder, known[name]["rows"])
     if known:
         print(path.read_text())
     if failed:
