@@ -1,5 +1,5 @@
-"""The optional C parts: sums of exact training and of fingerprints, and rows of batches; everything
-else about the package is in pyproject.toml.
+"""The optional C parts: products and sums of exact training, fingerprints, and rows of batches;
+everything else about the package is in pyproject.toml.
 
 Where no C compiler is, the package is built without them, and torch and numpy do the same.
 """
@@ -14,7 +14,7 @@ EXTENSIONS = [
         py_limited_api=True,
         optional=True,
     )
-    for name in ("_gather", "training._sums")
+    for name in ("_gather", "_products", "training._sums")
 ]
 
 setup(ext_modules=EXTENSIONS, options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from distcore_tabular.layers import fc_stack, initialize
+from distcore_tabular.layers import Linear, fc_stack, initialize
 from distcore_tabular.options_network import FCStackOptions
 
 
@@ -25,7 +25,7 @@ class Decoder(nn.Module):
         defaults = {name: getattr(options, f"fc_{name}") for name in names}
         stack = FCStackOptions.model_construct(fc_layers=options.fc_layers, **defaults)
         self.fc_stack = fc_stack(input_size, stack, options.num_fc_layers)
-        self.linear = nn.Linear(self.fc_stack.output_size, outputs, bias=options.use_bias)
+        self.linear = Linear(self.fc_stack.output_size, outputs, bias=options.use_bias)
         self.squeeze = squeeze
         initialize(self.linear.weight.data, options.weights_initializer)
         if options.use_bias:

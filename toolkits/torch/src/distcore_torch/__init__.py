@@ -14,6 +14,7 @@ from distcore_core.lazy import on_first_use
 if TYPE_CHECKING:
     from distcore_torch.batch import Batch, Layout, Ragged
     from distcore_torch.packing import pack
+    from distcore_torch.products import linear
     from distcore_torch.train_options import TrainerOptions
     from distcore_torch.training.callbacks import Callback
     from distcore_torch.training.meeting import fresh_store, stay_on_loopback
@@ -34,6 +35,7 @@ __all__ = [
     "TorchTrainer",
     "TrainerOptions",
     "fresh_store",
+    "linear",
     "pack",
     "packed",
     "stay_on_loopback",
@@ -54,6 +56,7 @@ __getattr__ = on_first_use(
         "TorchTrainer": "training.trainer",
         "TrainerOptions": "train_options",
         "fresh_store": "training.meeting",
+        "linear": "products",
         "pack": "packing",
         "packed": "training.plain",
         "stay_on_loopback": "training.meeting",

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError, UserError
 from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, tiny_loop
+from distcore_torch import products
 from distcore_torch.batch import Batch
+from distcore_torch.products import linear
 from distcore_torch.sampler import share
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.determinism import one_thread, weights_digest
@@ -336,6 +338,15 @@ class Wide(torch.nn.Module):
         return {"y": found[:, 0], "z": found[:, 1]}
 
 
+class Broad(Wide):
+    """With a layer that goes by oneDNN, if the processor has vectors of 512 bits."""
+
+    def __init__(self):
+        super().__init__(lambda module, hidden: linear(hidden, module.weight, module.bias))
+        self.weight = torch.nn.Parameter(torch.randn(64, 64))
+        self.bias = torch.nn.Parameter(torch.randn(64))
+
+
 def gradients_of(make, rows=320, parts=8, seed=1):
     """The gradients object after one backward pass, and what its slots hold."""
     torch.manual_seed(0)
@@ -353,9 +364,14 @@ def gradients_of(make, rows=320, parts=8, seed=1):
     ("way", "rows"),
     [(Way.BATCHED, 320), (Way.BATCHED, 512), (Way.AT_ONCE, 320), (Way.AT_ONCE, 331)],
 )
-def test_all_rows_at_once_have_the_bits_of_one_part_after_another(way, rows, monkeypatch):
+@pytest.mark.parametrize(("make", "built"), [(Wide, True), (Broad, True), (Broad, False)], ids=str)
+def test_all_rows_at_once_have_the_bits_of_one_part_after_another(
+    make, built, way, rows, monkeypatch
+):
     """In the first pass the ways are compared; in the second only one of them runs."""
-    made, first = gradients_of(Wide, rows)
+    if not built:
+        monkeypatch.setattr(products, "compiled", None)
+    made, first = gradients_of(make, rows)
     assert set(made.ways.values()) == {Way.AT_ONCE if rows == 331 else Way.BATCHED}
     alone = []
     monkeypatch.setattr(PartGradients, "_one_by_one", lambda *given: alone.append(given))
@@ -365,7 +381,7 @@ def test_all_rows_at_once_have_the_bits_of_one_part_after_another(way, rows, mon
         return way
 
     monkeypatch.setattr(PartGradients, "_tried", only)
-    _, second = gradients_of(Wide, rows)
+    _, second = gradients_of(make, rows)
     assert not alone
     exactly = made._groups[0].exactly
     assert torch.equal(first[0][:exactly] + 0.0, second[0][:exactly] + 0.0)
@@ -496,10 +512,17 @@ def test_what_cannot_go_at_once_goes_part_by_part(extra):
     assert set(made.ways.values()) == {Way.ONE_BY_ONE}
 
 
+@pytest.mark.parametrize("make", [Wide, Broad])
 @pytest.mark.parametrize("world", [2, 3, 4])
-def test_ranks_may_go_either_way(world):
+def test_ranks_may_go_either_way(world, make):
     """With more ranks fewer parts go at once, with as many as parts none."""
-    assert run(world, module=Wide, rows=400) == run(1, module=Wide, rows=400)
+    assert run(world, module=make, rows=400) == run(1, module=make, rows=400)
+
+
+def test_compiled_code_changes_nothing_but_speed(monkeypatch):
+    found = run(2, module=Broad, rows=1200, micro_rows=2000)
+    monkeypatch.setattr(products, "compiled", None)
+    assert run(2, module=Broad, rows=1200, micro_rows=2000) == found
 
 
 # ------------------------------------------------------------- mutants: each of these would be seen

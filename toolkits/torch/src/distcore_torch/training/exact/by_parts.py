@@ -19,8 +19,9 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from distcore_torch import products
 from distcore_torch.training.exact.cut import VECTOR, Cut, NotByParts
-from distcore_torch.training.exact.layers import Linear, Lookup
+from distcore_torch.training.exact.layers import Linear, Lookup, Product
 from distcore_torch.training.exact.sink import Sink
 
 Keys = Callable[[], Sequence[int]]
@@ -134,13 +135,29 @@ class ByParts(TorchFunctionMode):
     # ------------------------------------------------------- functions that have a way of their own
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
+        return self._layer(F.linear, Linear, x, weight, bias)
+
+    def product(self, x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
+        layer = Product if products.by_onednn(weight) else Linear
+        return self._layer(products.linear, layer, x, weight, bias)
+
+    def _layer(
+        self,
+        func: Callable[..., torch.Tensor],
+        layer: type[torch.autograd.Function],
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: Any,
+    ) -> torch.Tensor:
+        """func: the layer of rows that go by themselves; layer: of all rows."""
         if not self._trained((weight, bias)):
-            return F.linear(x, weight, bias)
+            return func(x, weight, bias)
         both = id(weight) in self._parameters and (bias is None or id(bias) in self._parameters)
         plain = x.dim() == 2 and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
         if not both or not plain or x.shape[0] != self._cut.rows:
-            return self.each(F.linear, (x, weight, bias), {})
-        return Linear.apply(x, weight, bias, self._cut, self._sink)
+            return self.each(func, (x, weight, bias), {})
+        found: torch.Tensor = layer.apply(x, weight, bias, self._cut, self._sink)
+        return found
 
     def index_select(self, table: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
         if id(table) not in self._parameters:
@@ -220,6 +237,7 @@ def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
 
 OWN: Mapping[Any, Callable[..., Any]] = {
     F.linear: ByParts.linear,
+    products.linear: ByParts.product,
     torch.Tensor.index_select: ByParts.index_select,
     torch.index_select: ByParts.index_select,
     F.dropout: ByParts.dropout,

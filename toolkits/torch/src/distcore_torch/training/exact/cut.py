@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
+from distcore_torch import products
+from distcore_torch.training.exact.tree import lay_sum_of_each
+
 ALIGNED = 64
 """Where torch lets memory begin on a CPU: multiples of so many bytes."""
 
@@ -73,6 +76,19 @@ class Cut:
             rows = slice(self.bounds[part], self.bounds[part + 1])
             torch.mm(left[rows].t(), right[rows], out=out)
         return found
+
+    def lay_weight_gradient(
+        self, out: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, span: range
+    ) -> None:
+        """Lay the sum of the span's parts of a layer's weight's gradient: [outputs, inputs]."""
+        bounds = self.bounds[span.start : span.stop + 1]
+        if products.has_kernel():
+            rows = slice(bounds[0], bounds[-1])
+            ends = [bound - bounds[0] for bound in bounds[1:]]
+            products.lay_weight_gradients(out, gradient[rows], x[rows], ends)
+            return
+        parts = (slice(start, stop) for start, stop in itertools.pairwise(bounds))
+        lay_sum_of_each(out, (products.weight_gradient(gradient[rows], x[rows]) for rows in parts))
 
     def sums(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
         """Of each part in the span, the sum over its rows: [n, ...] gives [parts, ...]."""

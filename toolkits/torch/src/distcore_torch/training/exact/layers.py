@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from distcore_torch import products
 from distcore_torch.training.exact.cut import Cut
 from distcore_torch.training.exact.sink import Sink
 from distcore_torch.training.exact.tables import add_rows
@@ -37,6 +38,31 @@ class Linear(torch.autograd.Function):
         if ctx.bias is not None:
             sink.leaves(ctx.bias, lambda span: cut.sums(gradient, span))
         before = gradient.mm(weight) if ctx.needs_input_grad[0] else None
+        return before, None, None, None, None
+
+
+class Product(torch.autograd.Function):
+    """A fully connected layer over all rows by oneDNN (`products`); the gradients of weight and
+    bias by part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, cut: Cut, sink: Sink) -> Any:
+        ctx.save_for_backward(x)
+        ctx.cut, ctx.sink, ctx.weight, ctx.bias = cut, sink, weight, bias
+        return products.forward(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        (x,) = ctx.saved_tensors
+        cut, sink, weight = ctx.cut, ctx.sink, ctx.weight
+        gradient = gradient.contiguous()
+        sink.begin(weight)
+        for number, span in enumerate(sink.spans):
+            cut.lay_weight_gradient(sink.slot(weight, number), gradient, x, span)
+        if ctx.bias is not None:
+            sink.leaves(ctx.bias, lambda span: cut.sums(gradient, span))
+        before = products.input_gradient(gradient, weight) if ctx.needs_input_grad[0] else None
         return before, None, None, None, None
 
 

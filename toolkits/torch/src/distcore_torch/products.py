@@ -1,0 +1,144 @@
+"""Fully connected layers in float32 on a CPU, by the fastest of what is there.
+
+torch's own `linear` multiplies by MKL, which takes vectors of 256 bits on a processor that is not
+Intel's. oneDNN, which is in torch as well, makes its kernels for the instruction set alone. So
+where there are vectors of 512 bits (AVX-512), layers go by oneDNN on every processor: twice as fast
+on an AMD EPYC, and one kernel whoever made the processor.
+
+On one thread, as in exact training, the gradient of a weight takes rows `CHUNK` at a time and adds
+what chunks give in their order. Compiled code does it without copies of its factors turned round;
+where it was not built, oneDNN gives the same bits, for both make the same chain of fused
+multiply-adds of so few rows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+from torch.overrides import handle_torch_function, has_torch_function
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+compiled: ModuleType | None
+try:  # by name: import-linter takes a compiled module for its package, which would be a circle
+    compiled = import_module("distcore_torch._products")
+except ImportError:
+    compiled = None
+
+CHUNK = 128
+"""Rows of one chain, as in _products.c."""
+
+FEWEST_WEIGHTS, NARROWEST = 4096, 8
+"""Smaller layers, or those with fewer inputs or outputs, gain less than a call from Python
+costs."""
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """As `torch.nn.functional.linear`: x [B, inputs], weight [outputs, inputs], bias [outputs] give
+    [B, outputs], and as exact."""
+    if torch.compiler.is_compiling():  # which has kernels of its own
+        return F.linear(x, weight, bias)
+    if has_torch_function((x, weight)):
+        return handle_torch_function(linear, (x, weight), x, weight, bias)
+    if not (x.dim() == 2 and x.dtype == torch.float32 and by_onednn(weight)):
+        return F.linear(x, weight, bias)
+    if torch.is_grad_enabled():
+        return _Linear.apply(x, weight, bias)
+    return forward(x, weight, bias)
+
+
+def by_onednn(weight: torch.Tensor) -> bool:
+    """Whether a layer of this weight goes by oneDNN. It is a matter of the weight and the machine,
+    and not of the number of rows, which may depend on the number of workers."""
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and weight.numel() >= FEWEST_WEIGHTS
+        and min(weight.shape) >= NARROWEST
+        and _there()
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+@cache
+def _there() -> bool:
+    built = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return built and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """x times the weight's transpose, plus the bias: [B, outputs]."""
+    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(
+        x, weight, bias, "none", [], ""
+    )
+    return found
+
+
+def input_gradient(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Of the layer's input, from that of its output, [B, outputs]: [B, inputs]."""
+    return forward(gradient, weight.t(), None)
+
+
+def weight_gradient(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Of the weight, from that of the layer's output, [B, outputs], and its input, [B, inputs]:
+    [outputs, inputs]."""
+    rows = len(x)
+    if not rows:  # oneDNN has no product of nothing
+        return gradient.t().mm(x)
+    if torch.get_num_threads() > 1:
+        return forward(gradient.t(), x.t(), None)
+    if has_kernel():
+        found = x.new_empty(gradient.shape[1], x.shape[1])
+        lay_weight_gradients(found, gradient, x, [rows])
+        return found
+    found = forward(gradient[:CHUNK].t(), x[:CHUNK].t(), None)
+    for start in range(CHUNK, rows, CHUNK):
+        chunk = slice(start, start + CHUNK)
+        found += forward(gradient[chunk].t(), x[chunk].t(), None)
+    return found.add_(0.0)
+
+
+def has_kernel() -> bool:
+    """Whether compiled code can make gradients of weights."""
+    return compiled is not None and bool(compiled.there())
+
+
+def lay_weight_gradients(
+    out: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, ends: Sequence[int]
+) -> None:
+    """Lay the tree's sum of the parts' `weight_gradient` on one thread, zeros without a sign.
+
+    Args:
+        out: [outputs, inputs], contiguous, not cleared.
+        gradient, x: [B, outputs] and [B, inputs], part after part; at least one row.
+        ends: Where each part ends among the rows, the last at B; as many as a power of two.
+    """
+    assert compiled is not None
+    given = (gradient.detach().contiguous().numpy(), x.detach().contiguous().numpy())
+    compiled.weight_gradient(out.numpy(), *given, array("q", ends), len(x))
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any) -> Any:
+        ctx.save_for_backward(x, weight)
+        return forward(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        return (
+            input_gradient(gradient, weight) if of_x else None,
+            weight_gradient(gradient, x) if of_weight else None,
+            gradient.sum(0) if of_bias else None,
+        )

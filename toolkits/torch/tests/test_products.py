@@ -1,0 +1,154 @@
+"""Fully connected layers by oneDNN, and gradients of their weights part by part."""
+
+from array import array
+from itertools import pairwise
+
+import pytest
+import torch
+
+from distcore_torch import products
+from distcore_torch.training.determinism import one_thread
+from distcore_torch.training.exact.tree import tree_sum
+
+SHAPES = [(64, 64), (106, 256), (256, 8), (8, 513), (301, 77)]
+"""(inputs, outputs)"""
+
+vectors = pytest.mark.skipif(not products._there(), reason="there are no vectors of 512 bits")
+kernel = pytest.mark.skipif(not products.has_kernel(), reason="built without, or no such vectors")
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def layer(rows, inputs, outputs, bias=True):
+    """x, weight and bias, each with a gradient to come, and that of what they give."""
+    given = [numbers(rows, inputs), numbers(outputs, inputs, seed=1), numbers(outputs, seed=2)]
+    leaves = [each.requires_grad_() for each in given]
+    return [*leaves[:2], leaves[2] if bias else None], numbers(rows, outputs, seed=3)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+@pytest.mark.parametrize("rows", [0, 1, 37, 128, 300])
+def test_a_layer_and_its_gradients_are_those_of_float64(rows, inputs, outputs, bias, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        leaves, gradient = layer(rows, inputs, outputs, bias)
+        found = products.linear(*leaves)
+        found.backward(gradient)
+        with torch.no_grad():
+            alone = products.linear(*leaves)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found, alone)
+    exact = [None if each is None else each.detach().double().requires_grad_() for each in leaves]
+    expected = torch.nn.functional.linear(*exact)
+    expected.backward(gradient.double())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    for mine, other in zip(leaves, exact, strict=True):
+        if mine is not None:
+            torch.testing.assert_close(mine.grad.double(), other.grad, rtol=1e-4, atol=1e-3)
+
+
+@vectors
+def test_a_gradient_is_made_for_what_needs_one():
+    leaves, gradient = layer(20, 64, 64)
+    leaves[0].requires_grad_(False)
+    leaves[2].requires_grad_(False)
+    products.linear(*leaves).backward(gradient)
+    assert leaves[0].grad is leaves[2].grad is None
+    assert leaves[1].grad.count_nonzero()
+
+
+LEFT_TO_TORCH = {
+    "few weights": {"inputs": 63},
+    "a narrow layer": {"inputs": 2000, "outputs": 7},
+    "float64": {"dtype": torch.float64},
+    "rows of rows": {"shape": (5, 4)},
+}
+
+
+@pytest.mark.parametrize("case", LEFT_TO_TORCH)
+def test_what_would_gain_nothing_is_left_to_torch(case, monkeypatch):
+    given = {"inputs": 64, "outputs": 64, "dtype": torch.float32, "shape": (20,)}
+    given |= LEFT_TO_TORCH[case]
+    monkeypatch.setattr(products, "forward", None)
+    x = numbers(*given["shape"], given["inputs"]).to(given["dtype"])
+    weight = numbers(given["outputs"], given["inputs"]).to(given["dtype"])
+    assert torch.equal(products.linear(x, weight), torch.nn.functional.linear(x, weight))
+
+
+@vectors
+def test_mixed_precision_is_left_to_torch(monkeypatch):
+    monkeypatch.setattr(products, "forward", None)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert products.linear(numbers(20, 64), numbers(64, 64)).dtype == torch.bfloat16
+
+
+# ------------------------------------------------------------------ gradients of weights
+
+ROWS = [1, 2, 17, 127, 128, 129, 256, 300, 1000]
+
+
+@kernel
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+@pytest.mark.parametrize("rows", ROWS)
+def test_compiled_code_and_onednn_have_the_same_bits(rows, inputs, outputs, monkeypatch):
+    gradient, x = numbers(rows, outputs), numbers(rows, inputs, seed=1)
+    with one_thread():
+        found = products.weight_gradient(gradient, x)
+        monkeypatch.setattr(products, "compiled", None)
+        assert torch.equal(products.weight_gradient(gradient, x), found)
+
+
+@kernel
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+@pytest.mark.parametrize(
+    "sizes",
+    [[5], [128, 128], [0, 3, 200, 0], [114] * 3 + [115] * 5, [130] * 16, [0, 0, 0, 1]],
+)
+def test_parts_are_added_as_the_tree_says(sizes, inputs, outputs):
+    ends = torch.tensor(sizes).cumsum(0).tolist()
+    gradient, x = numbers(ends[-1], outputs), numbers(ends[-1], inputs, seed=1)
+    found = torch.full((outputs, inputs), torch.nan)
+    with one_thread():
+        products.lay_weight_gradients(found, gradient, x, ends)
+        parts = [
+            products.weight_gradient(gradient[start:stop], x[start:stop])
+            for start, stop in pairwise([0, *ends])
+        ]
+    assert torch.equal(found, tree_sum(parts) + 0.0)
+
+
+@kernel
+def test_a_zero_has_no_sign():
+    gradient, x = torch.full((4, 64), -1.0), torch.zeros(4, 64)
+    found = torch.empty(64, 64)
+    products.lay_weight_gradients(found, gradient, x, [2, 4])
+    assert not found.signbit().any()
+    with one_thread():
+        assert not products.weight_gradient(gradient, x).signbit().any()
+
+
+@kernel
+@pytest.mark.parametrize(
+    ("ends", "rows", "out"),
+    [
+        ([2, 3], 4, 6),
+        ([5], 4, 6),
+        ([3, 2, 4, 4], 4, 6),
+        ([1, 2, 4], 4, 6),
+        ([], 4, 6),
+        ([-1, 4], 4, 6),
+        ([4], 4, 5),
+        ([0], 0, 0),
+        ([3], 3, 6),
+    ],
+)
+def test_what_is_no_gradient_is_refused(ends, rows, out):
+    gradient, x = numbers(4, 2).numpy(), numbers(4, 3).numpy()
+    with pytest.raises(ValueError, match="not the factors of such a gradient"):
+        products.compiled.weight_gradient(bytearray(4 * out), gradient, x, array("q", ends), rows)
