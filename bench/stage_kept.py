@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def measure(bench: Bench) -> list[Row]:
-    rows, steps, large = bench.pick((2_000_000, 600, 121), (200_000, 150, 41))
+    rows, steps, large = bench.pick((2_000_000, 1200, 241), (200_000, 150, 41))
     data, cache, _ = prepared(bench, rows)
     scratch = bench.data / "kept"
     scratch.mkdir(exist_ok=True)

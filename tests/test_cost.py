@@ -23,6 +23,7 @@ from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_
 from distcore_core.contracts import Rank
 from distcore_core.errors import UserError
 from distcore_testing import data
+from distcore_torch.training.determinism import one_thread
 from distcore_torch.training.exact.exchange import Shares, SlicedTree
 
 SOME = Constants(
@@ -147,19 +148,25 @@ def test_a_cache_that_is_there_costs_nothing(calibrated: Path, tmp_path: Path) -
     )
 
 
-def test_the_work_of_a_step_is_that_of_its_layers(calibrated: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [8, 128])
+def test_the_work_of_a_step_is_that_of_its_layers(
+    width: int, calibrated: Path, tmp_path: Path
+) -> None:
+    """Also of layers that torch does not multiply by its usual operators."""
     from distcore.cost.sample import sample_of, trial_of
     from distcore.workflow.planning import job_of
     from distcore.workflow.session import resolved_session
     from distcore_data.cache import Cache
 
     table = data.table()
-    session = resolved_session("plan", data.config(str(tmp_path / "cache")))
+    combiner = {"type": "concat", "num_fc_layers": 2, "output_size": width}
+    session = resolved_session("plan", data.config(str(tmp_path / "cache"), combiner=combiner))
     sample = sample_of(session.features, table.combine_chunks().to_batches()[:1], table.num_rows)
     job = job_of(session, Cache.at(str(tmp_path), "0", None), None)
     trial = trial_of(job, sample, 1000, session.plugins)
     assert trial is not None
-    work = trial.work()
+    with one_thread():
+        work = trial.work()
     layers = [each for each in trial.module.modules() if isinstance(each, torch.nn.Linear)]
     assert work.rows == 1000
     assert work.parameters == sum(each.numel() for each in trial.module.parameters())

@@ -93,7 +93,8 @@ def weight_gradient(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     rows = len(x)
     if not rows:  # oneDNN has no product of nothing
         return gradient.t().mm(x)
-    if torch.get_num_threads() > 1:
+    counted = torch._C._len_torch_dispatch_stack() > 0  # who counts operators sees no others
+    if torch.get_num_threads() > 1 or counted:
         return forward(gradient.t(), x.t(), None)
     if has_kernel():
         found = x.new_empty(gradient.shape[1], x.shape[1])

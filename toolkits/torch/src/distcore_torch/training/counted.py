@@ -40,6 +40,15 @@ FAR_BYTES = 16 << 20
 """Bytes of one operator from which on they are far."""
 
 
+def _layer_flops(x: torch.Tensor, weight: torch.Tensor, *rest: Any, out_val: Any) -> int:
+    """x [B, inputs], weight [outputs, inputs]."""
+    return 2 * x.numel() * weight.shape[0]
+
+
+FLOPS = {getattr(torch.ops.mkldnn, "_linear_pointwise", None): _layer_flops}
+"""Of operators that torch's own registry does not know."""
+
+
 @dataclass(frozen=True)
 class Work:
     """calls: of operators. flops: multiplications and additions of matrix products. bytes: of
@@ -161,7 +170,7 @@ class _Counting(TorchDispatchMode):
             read = given[1:] if name in TABLE_READERS else given
             moved = sum(map(_bytes, (*read, *fresh)))
         self.made += sum(map(_bytes, fresh))
-        count = flop_registry.get(func._overloadpacket)
+        count = FLOPS.get(func._overloadpacket) or flop_registry.get(func._overloadpacket)
         flops = count(*args, **(kwargs or {}), out_val=out) if count is not None else 0
         work, near = self.work, moved if moved < FAR_BYTES else 0
         self.work = Work(

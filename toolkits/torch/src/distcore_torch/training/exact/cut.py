@@ -83,9 +83,10 @@ class Cut:
         """Lay the sum of the span's parts of a layer's weight's gradient: [outputs, inputs]."""
         bounds = self.bounds[span.start : span.stop + 1]
         if products.has_kernel():
-            rows = slice(bounds[0], bounds[-1])
+            if len(span) < len(self):
+                gradient, x = gradient[bounds[0] : bounds[-1]], x[bounds[0] : bounds[-1]]
             ends = [bound - bounds[0] for bound in bounds[1:]]
-            products.lay_weight_gradients(out, gradient[rows], x[rows], ends)
+            products.lay_weight_gradients(out, gradient, x, ends)
             return
         parts = (slice(start, stop) for start, stop in itertools.pairwise(bounds))
         lay_sum_of_each(out, (products.weight_gradient(gradient[rows], x[rows]) for rows in parts))

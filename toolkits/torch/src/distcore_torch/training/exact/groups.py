@@ -7,6 +7,7 @@ of the parts' changes.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -48,6 +49,7 @@ class PartGroup:
         """Take the way to the other ranks; nothing is sent yet."""
         self.exchange = exchange
         self._of_slots: dict[int, list[torch.Tensor]] = {}
+        self._summed: weakref.ref[torch.Tensor] | None = None
         self.adder = Adder(self.numel, exchange.slots()[0])
 
     def close(self) -> None:
@@ -87,6 +89,16 @@ class PartGroup:
             found.append(self._of_slots[place])
         return found
 
+    def _views_of(self, total: torch.Tensor) -> list[torch.Tensor]:
+        """As `views`, made once if the exchange lays every sum into the same tensor."""
+        known = self._of_slots.get(total.data_ptr())
+        if known is None:
+            known = self.views(total)
+            if self._summed is not None and self._summed() is total:
+                self._of_slots[total.data_ptr()] = known
+            self._summed = weakref.ref(total)
+        return known
+
     def collect(self, leaf: torch.Tensor) -> None:
         """Lay what a part's backward pass left into the leaf, and make parameters and buffers
         ready for the next."""
@@ -120,7 +132,7 @@ class PartGroup:
         """Give parameters the sum as their gradients and buffers the mean change; returns the sum
         of all parts."""
         total = self.exchange.sum()
-        views = self._of_slots.get(total.data_ptr()) or self.views(total)
+        views = self._views_of(total)
         for parameter, view in zip(self.parameters, views, strict=False):
             parameter.grad = view
         count = len(self.parameters)

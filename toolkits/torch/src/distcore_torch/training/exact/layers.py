@@ -71,15 +71,13 @@ class Lookup(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, table: Any, index: Any, cut: Cut, sink: Sink) -> Any:
-        ctx.save_for_backward(index)
-        ctx.cut, ctx.sink, ctx.table = cut, sink, table
+        ctx.index, ctx.cut, ctx.sink, ctx.table = index, cut, sink, table
         return table.index_select(0, index)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (gradient,) = gradients
-        (index,) = ctx.saved_tensors
-        cut, sink, table = ctx.cut, ctx.sink, ctx.table
+        index, cut, sink, table = ctx.index, ctx.cut, ctx.sink, ctx.table
         each = index.shape[0] // cut.rows
         sink.begin(table)
         for number, span in enumerate(sink.spans):
