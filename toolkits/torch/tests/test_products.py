@@ -68,16 +68,18 @@ LEFT_TO_TORCH = {
     "a narrow layer": {"inputs": 2000, "outputs": 7},
     "float64": {"dtype": torch.float64},
     "rows of rows": {"shape": (5, 4)},
+    "a weight whose rows lie apart": {"apart": 3},
 }
 
 
 @pytest.mark.parametrize("case", LEFT_TO_TORCH)
 def test_what_would_gain_nothing_is_left_to_torch(case, monkeypatch):
-    given = {"inputs": 64, "outputs": 64, "dtype": torch.float32, "shape": (20,)}
+    given = {"inputs": 64, "outputs": 64, "dtype": torch.float32, "shape": (20,), "apart": 0}
     given |= LEFT_TO_TORCH[case]
     monkeypatch.setattr(products, "forward", None)
     x = numbers(*given["shape"], given["inputs"]).to(given["dtype"])
-    weight = numbers(given["outputs"], given["inputs"]).to(given["dtype"])
+    weight = numbers(given["outputs"], given["inputs"] + given["apart"]).to(given["dtype"])
+    weight = weight[:, : given["inputs"]]
     assert torch.equal(products.linear(x, weight), torch.nn.functional.linear(x, weight))
 
 
@@ -86,6 +88,32 @@ def test_mixed_precision_is_left_to_torch(monkeypatch):
     monkeypatch.setattr(products, "forward", None)
     with torch.autocast("cpu", torch.bfloat16):
         assert products.linear(numbers(20, 64), numbers(64, 64)).dtype == torch.bfloat16
+
+
+@vectors
+@pytest.mark.parametrize("built", [True, False])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_factor_lies_in_one_piece(threads, built, monkeypatch):
+    """Inputs are views of a batch, whose rows lie apart; with such factors oneDNN takes seconds."""
+    forward, seen = products.forward, []
+
+    def watched(x, weight, bias):
+        seen.append(weight.is_contiguous() or weight.t().is_contiguous())
+        return forward(x, weight, bias)
+
+    monkeypatch.setattr(products, "forward", watched)
+    if not built:
+        monkeypatch.setattr(products, "compiled", None)
+    x = numbers(200, 70)[:, :64].requires_grad_()
+    weight = numbers(64, 64).requires_grad_()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        products.linear(x, weight).backward(numbers(200, 80)[:, 5:69])
+    finally:
+        torch.set_num_threads(before)
+    assert len(seen) >= 2
+    assert all(seen)
 
 
 # ------------------------------------------------------------------ gradients of weights

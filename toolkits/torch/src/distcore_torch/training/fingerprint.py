@@ -43,8 +43,7 @@ class Fingerprint:
 
     Args:
         tensors: (name, tensor) in any order. They may change in place; one whose memory is another
-        one's from now on
-            (`stands` tells) needs a new object.
+            one's from now on (`stands` tells) needs a new object.
     """
 
     def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:

@@ -1,10 +1,12 @@
 """The run ledger: what the weights were, step by step, in a file that outlives the run.
 
 <results>/ledger.jsonl, a line of JSON each, sealed with a digest of itself:
-  {"step": 0, "run": {…}}                       the run began here, or went on, and with what
-  (`facts.py`) {"step": 20, "weights": "1f…"}                fingerprint of all weights and buffers
-  after 20 steps {"step": 20, "weights": "1f…", "optimizer": "ab…"}   at a checkpoint also that of
-  the optimizer's state
+  {"step": 0, "run": {…}}
+      the run began here, or went on, and with what (`facts.py`)
+  {"step": 20, "weights": "1f…"}
+      fingerprint of all weights and buffers after 20 steps
+  {"step": 20, "weights": "1f…", "optimizer": "ab…"}
+      at a checkpoint also that of the optimizer's state
 
 Rank 0 writes it, and forces it to disk before a checkpoint of the same step counts. A run that goes
 on from a checkpoint drops the lines of later steps and writes them again.
@@ -135,8 +137,8 @@ def read_ledger(path: Path) -> tuple[list[Entry], list[Flaw]]:
     """The entries of a ledger in the order of the file, and the lines that are not as they were
     written.
 
-        A step that has two entries, because a checkpoint came later, is one, with both
-        fingerprints. Raises FileNotFoundError if there is none, OSError as the system gave it."""
+    A step that has two entries, because a checkpoint came later, is one, with both fingerprints.
+    Raises FileNotFoundError if there is none, OSError as the system gave it."""
     entries: list[Entry] = []
     flaws: list[Flaw] = []
     content = path.read_bytes()

@@ -197,10 +197,8 @@ def accusation(step: int, ranks: list[JSON]) -> str:
 
     Args:
         step: Of the last look.
-        ranks: Of each rank: `changed`, whether it has other bits than it left behind; `where`, the
-        bit that flipped,
-            as `Fingerprint.locate` tells it, or None, in a list; `each`, the fingerprints of its
-            tensors.
+        ranks: Of each rank: `changed`, whether it has other bits than it left behind; `where`, what
+            flipped, as `Fingerprint.changed` tells it; `each`, the fingerprints of its tensors.
     """
     for rank, found in enumerate(ranks):
         if found["changed"]:

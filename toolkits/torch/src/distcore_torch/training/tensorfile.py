@@ -31,9 +31,9 @@ def tensor_writer(
     """A function that writes the tensors to a file, for `durable.write_new_file` and
     `artifact.write_artifact`.
 
-        Equal tensors give equal bytes; one tensor at a time is in memory a second time. Raises
-        TypeError for a type of tensor that the format does not know, and what `going_on` raises,
-        which is called before each tensor."""
+    Equal tensors give equal bytes; one tensor at a time is in memory a second time. Raises
+    TypeError for a type of tensor that the format does not know, and what `going_on` raises, which
+    is called before each tensor."""
 
     def write(file: BinaryIO) -> None:
         # Wide types first keep every tensor aligned, as the format's own writer does.
