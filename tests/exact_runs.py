@@ -44,7 +44,7 @@ CONFIGS = {
           {name: num2, type: number, encoder: {type: ple, num_bins: 8, output_size: 4}},
           {name: cat, type: category, encoder: {type: dense, dropout: 0.2}}]
         output_features: [{name: c, type: category}, {name: b, type: binary}]
-        combiner: {type: concat, num_fc_layers: 2, output_size: 64, dropout: 0.3, norm: batch, activation: gelu}
+        combiner: {type: concat, num_fc_layers: 2, output_size: 128, dropout: 0.3, norm: batch, activation: gelu}
         trainer: {exact: true, epochs: 2, batch_size: 256, early_stop: -1,
           learning_rate_scheduler: {reduce_on_plateau: 2}}""",
     "text, accumulation and clipping": """

@@ -10,7 +10,7 @@ from distcore_torch import products
 from distcore_torch.training.determinism import one_thread
 from distcore_torch.training.exact.tree import tree_sum
 
-SHAPES = [(64, 64), (106, 256), (256, 8), (8, 513), (301, 77)]
+SHAPES = [(128, 128), (106, 256), (2048, 8), (8, 2050), (301, 77)]
 """(inputs, outputs)"""
 
 vectors = pytest.mark.skipif(not products._there(), reason="there are no vectors of 512 bits")
@@ -55,7 +55,7 @@ def test_a_layer_and_its_gradients_are_those_of_float64(rows, inputs, outputs, b
 
 @vectors
 def test_a_gradient_is_made_for_what_needs_one():
-    leaves, gradient = layer(20, 64, 64)
+    leaves, gradient = layer(20, 128, 128)
     leaves[0].requires_grad_(False)
     leaves[2].requires_grad_(False)
     products.linear(*leaves).backward(gradient)
@@ -64,8 +64,8 @@ def test_a_gradient_is_made_for_what_needs_one():
 
 
 LEFT_TO_TORCH = {
-    "few weights": {"inputs": 63},
-    "a narrow layer": {"inputs": 2000, "outputs": 7},
+    "few weights": {"inputs": 127},
+    "a narrow layer": {"inputs": 4000, "outputs": 7},
     "float64": {"dtype": torch.float64},
     "rows of rows": {"shape": (5, 4)},
     "a weight whose rows lie apart": {"apart": 3},
@@ -74,7 +74,7 @@ LEFT_TO_TORCH = {
 
 @pytest.mark.parametrize("case", LEFT_TO_TORCH)
 def test_what_would_gain_nothing_is_left_to_torch(case, monkeypatch):
-    given = {"inputs": 64, "outputs": 64, "dtype": torch.float32, "shape": (20,), "apart": 0}
+    given = {"inputs": 128, "outputs": 128, "dtype": torch.float32, "shape": (20,), "apart": 0}
     given |= LEFT_TO_TORCH[case]
     monkeypatch.setattr(products, "forward", None)
     x = numbers(*given["shape"], given["inputs"]).to(given["dtype"])
@@ -87,7 +87,7 @@ def test_what_would_gain_nothing_is_left_to_torch(case, monkeypatch):
 def test_mixed_precision_is_left_to_torch(monkeypatch):
     monkeypatch.setattr(products, "forward", None)
     with torch.autocast("cpu", torch.bfloat16):
-        assert products.linear(numbers(20, 64), numbers(64, 64)).dtype == torch.bfloat16
+        assert products.linear(numbers(20, 128), numbers(128, 128)).dtype == torch.bfloat16
 
 
 @vectors
@@ -104,12 +104,12 @@ def test_every_factor_lies_in_one_piece(threads, built, monkeypatch):
     monkeypatch.setattr(products, "forward", watched)
     if not built:
         monkeypatch.setattr(products, "compiled", None)
-    x = numbers(200, 70)[:, :64].requires_grad_()
-    weight = numbers(64, 64).requires_grad_()
+    x = numbers(200, 130)[:, :128].requires_grad_()
+    weight = numbers(128, 128).requires_grad_()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        products.linear(x, weight).backward(numbers(200, 80)[:, 5:69])
+        products.linear(x, weight).backward(numbers(200, 140)[:, 5:133])
     finally:
         torch.set_num_threads(before)
     assert len(seen) >= 2

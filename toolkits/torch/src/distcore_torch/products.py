@@ -33,12 +33,15 @@ try:  # by name: import-linter takes a compiled module for its package, which wo
 except ImportError:
     compiled = None
 
+ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+"""The operator of a layer, if torch was built with oneDNN; torch's own compiler uses it."""
+
 CHUNK = 128
 """Rows of one chain, as in _products.c."""
 
-FEWEST_WEIGHTS, NARROWEST = 4096, 8
-"""Smaller layers, or those with fewer inputs or outputs, gain less than a call from Python
-costs."""
+FEWEST_WEIGHTS, NARROWEST = 1 << 14, 8
+"""Smaller layers, or those with fewer inputs or outputs, gain less than a call from Python costs,
+unless they have hundreds of rows."""
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -59,11 +62,11 @@ def by_onednn(weight: torch.Tensor) -> bool:
     """Whether a layer of this weight goes by oneDNN. It is a matter of the weight and the machine,
     and not of the number of rows, which may depend on the number of workers."""
     return (
-        weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and weight.is_contiguous()
-        and weight.numel() >= FEWEST_WEIGHTS
+        weight.numel() >= FEWEST_WEIGHTS
         and min(weight.shape) >= NARROWEST
+        and weight.dtype == torch.float32
+        and weight.is_cpu
+        and weight.is_contiguous()
         and _there()
         and not torch.is_autocast_enabled("cpu")
     )
@@ -71,7 +74,7 @@ def by_onednn(weight: torch.Tensor) -> bool:
 
 @cache
 def _there() -> bool:
-    built = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    built = ONEDNN is not None and torch.backends.mkldnn.is_available()
     return built and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
@@ -80,9 +83,7 @@ def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) ->
 
     The weight lies in one piece, turned round or not: of rows that lie apart oneDNN makes a product
     by its reference code, a thousand times slower."""
-    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(
-        x, weight, bias, "none", [], ""
-    )
+    found: torch.Tensor = ONEDNN.default(x, weight, bias, "none", [], "")
     return found
 
 

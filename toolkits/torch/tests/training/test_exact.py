@@ -339,12 +339,15 @@ class Wide(torch.nn.Module):
 
 
 class Broad(Wide):
-    """With a layer that goes by oneDNN, if the processor has vectors of 512 bits."""
+    """With layers that go by oneDNN, if the processor has vectors of 512 bits."""
 
     def __init__(self):
-        super().__init__(lambda module, hidden: linear(hidden, module.weight, module.bias))
-        self.weight = torch.nn.Parameter(torch.randn(64, 64))
-        self.bias = torch.nn.Parameter(torch.randn(64))
+        super().__init__(
+            lambda module, hidden: linear(linear(hidden, module.up, module.bias), module.down)
+        )
+        self.up = torch.nn.Parameter(torch.randn(256, 64) / 8)
+        self.bias = torch.nn.Parameter(torch.randn(256))
+        self.down = torch.nn.Parameter(torch.randn(64, 256) / 16)
 
 
 def gradients_of(make, rows=320, parts=8, seed=1):
