@@ -33,7 +33,7 @@ try:  # by name: import-linter takes a compiled module for its package, which wo
 except ImportError:
     compiled = None
 
-ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+ONEDNN: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 """The operator of a layer, if torch was built with oneDNN; torch's own compiler uses it."""
 
 CHUNK = 128

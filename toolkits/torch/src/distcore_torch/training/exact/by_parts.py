@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from distcore_torch import products
 from distcore_torch.training.exact.cut import VECTOR, Cut, NotByParts
-from distcore_torch.training.exact.layers import Linear, Lookup, Product
+from distcore_torch.training.exact.layers import Linear, Lookup
 from distcore_torch.training.exact.sink import Sink
 
 Keys = Callable[[], Sequence[int]]
@@ -136,29 +136,27 @@ class ByParts(TorchFunctionMode):
     # ------------------------------------------------------- functions that have a way of their own
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
-        return self._layer(F.linear, Linear, x, weight, bias)
+        return self._layer(F.linear, False, x, weight, bias)
 
-    def product(self, x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
-        layer = Product if products.by_onednn(weight) else Linear
-        return self._layer(products.linear, layer, x, weight, bias)
+    def layer(self, x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
+        return self._layer(products.linear, products.by_onednn(weight), x, weight, bias)
 
     def _layer(
         self,
         func: Callable[..., torch.Tensor],
-        layer: type[torch.autograd.Function],
+        by_onednn: bool,
         x: torch.Tensor,
         weight: torch.Tensor,
         bias: Any,
     ) -> torch.Tensor:
-        """func: the layer of rows that go by themselves; layer: of all rows."""
+        """func: the layer of rows that go by themselves."""
         if not self._trained((weight, bias)):
             return func(x, weight, bias)
         both = id(weight) in self._parameters and (bias is None or id(bias) in self._parameters)
         plain = x.dim() == 2 and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
         if not both or not plain or x.shape[0] != self._cut.rows:
             return self.each(func, (x, weight, bias), {})
-        found: torch.Tensor = layer.apply(x, weight, bias, self._cut, self._sink)
-        return found
+        return Linear.apply(x, weight, bias, self._cut, self._sink, by_onednn)
 
     def index_select(self, table: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
         if id(table) not in self._parameters:
@@ -238,7 +236,7 @@ def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
 
 OWN: Mapping[Any, Callable[..., Any]] = {
     F.linear: ByParts.linear,
-    products.linear: ByParts.product,
+    products.linear: ByParts.layer,
     torch.Tensor.index_select: ByParts.index_select,
     torch.index_select: ByParts.index_select,
     F.dropout: ByParts.dropout,

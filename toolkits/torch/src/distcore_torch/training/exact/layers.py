@@ -18,12 +18,18 @@ bits for other numbers of rows. Unless parts fill whole vectors, its forward pas
 
 
 class Linear(torch.autograd.Function):
-    """A fully connected layer over all rows; the gradients of weight and bias by part."""
+    """A fully connected layer over all rows, by oneDNN (`products`) or by torch's own product; the
+    gradients of weight and bias by part."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, bias: Any, cut: Cut, sink: Sink) -> Any:
+    def forward(
+        ctx: Any, x: Any, weight: Any, bias: Any, cut: Cut, sink: Sink, by_onednn: bool
+    ) -> Any:
         ctx.save_for_backward(x)
         ctx.cut, ctx.sink, ctx.weight, ctx.bias = cut, sink, weight, bias
+        ctx.by_onednn = by_onednn
+        if by_onednn:
+            return products.forward(x, weight, bias)
         if weight.shape[0] < NARROW and not cut.fills:
             return torch.cat([F.linear(part, weight, bias) for part in cut.apart(x)])
         return F.linear(x, weight, bias)
@@ -32,38 +38,20 @@ class Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         (gradient,) = gradients
         (x,) = ctx.saved_tensors
-        cut, sink, weight = ctx.cut, ctx.sink, ctx.weight
+        cut, sink, weight, before = ctx.cut, ctx.sink, ctx.weight, None
         gradient = gradient.contiguous()
-        sink.leaves(weight, lambda span: cut.products(gradient, x, span))
+        if ctx.by_onednn:
+            sink.begin(weight)
+            for number, span in enumerate(sink.spans):
+                cut.lay_weight_gradient(sink.slot(weight, number), gradient, x, span)
+        else:
+            sink.leaves(weight, lambda span: cut.products(gradient, x, span))
         if ctx.bias is not None:
             sink.leaves(ctx.bias, lambda span: cut.sums(gradient, span))
-        before = gradient.mm(weight) if ctx.needs_input_grad[0] else None
-        return before, None, None, None, None
-
-
-class Product(torch.autograd.Function):
-    """A fully connected layer over all rows by oneDNN (`products`); the gradients of weight and
-    bias by part."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, bias: Any, cut: Cut, sink: Sink) -> Any:
-        ctx.save_for_backward(x)
-        ctx.cut, ctx.sink, ctx.weight, ctx.bias = cut, sink, weight, bias
-        return products.forward(x, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        (gradient,) = gradients
-        (x,) = ctx.saved_tensors
-        cut, sink, weight = ctx.cut, ctx.sink, ctx.weight
-        gradient = gradient.contiguous()
-        sink.begin(weight)
-        for number, span in enumerate(sink.spans):
-            cut.lay_weight_gradient(sink.slot(weight, number), gradient, x, span)
-        if ctx.bias is not None:
-            sink.leaves(ctx.bias, lambda span: cut.sums(gradient, span))
-        before = products.input_gradient(gradient, weight) if ctx.needs_input_grad[0] else None
-        return before, None, None, None, None
+        if ctx.needs_input_grad[0]:
+            input_gradient = products.input_gradient if ctx.by_onednn else torch.mm
+            before = input_gradient(gradient, weight)
+        return before, None, None, None, None, None
 
 
 class Lookup(torch.autograd.Function):
