@@ -68,6 +68,7 @@ LEFT_TO_TORCH = {
     "a narrow layer": {"inputs": 4000, "outputs": 7},
     "float64": {"dtype": torch.float64},
     "rows of rows": {"shape": (5, 4)},
+    "few rows": {"shape": (15,)},
     "a weight whose rows lie apart": {"apart": 3},
 }
 

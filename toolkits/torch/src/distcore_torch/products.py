@@ -43,6 +43,10 @@ FEWEST_WEIGHTS, NARROWEST = 1 << 14, 8
 """Smaller layers, or those with fewer inputs or outputs, gain less than a call from Python costs,
 unless they have hundreds of rows."""
 
+FEWEST_ROWS = 16
+"""With fewer rows torch's own product needs no second thread, for which oneDNN would wait. In exact
+training parts go at once only if each has as many: kernels treat a few rows unlike many."""
+
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """As `torch.nn.functional.linear`: x [B, inputs], weight [outputs, inputs], bias [outputs] give
@@ -51,7 +55,8 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
         return F.linear(x, weight, bias)
     if has_torch_function((x, weight)):
         return handle_torch_function(linear, (x, weight), x, weight, bias)
-    if not (x.dim() == 2 and x.dtype == torch.float32 and by_onednn(weight)):
+    plain = x.dim() == 2 and x.dtype == torch.float32
+    if not (plain and len(x) >= FEWEST_ROWS and by_onednn(weight)):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled():
         return _Linear.apply(x, weight, bias)
@@ -59,8 +64,8 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
 
 
 def by_onednn(weight: torch.Tensor) -> bool:
-    """Whether a layer of this weight goes by oneDNN. It is a matter of the weight and the machine,
-    and not of the number of rows, which may depend on the number of workers."""
+    """Whether a layer of this weight goes by oneDNN, if it has rows enough: a matter of the weight
+    and the machine, and not of how many rows, which may depend on the number of workers."""
     return (
         weight.numel() >= FEWEST_WEIGHTS
         and min(weight.shape) >= NARROWEST

@@ -19,6 +19,7 @@ import torch
 
 from distcore_core.contracts import Batch
 from distcore_core.errors import TrainingError, UserError
+from distcore_torch.products import FEWEST_ROWS
 from distcore_torch.sampler import share
 from distcore_torch.training.exact.at_once import AtOnce
 from distcore_torch.training.exact.by_parts import Keys
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from distcore_torch.training.losses import Losses
     from distcore_torch.training.strategy import Strategy
 
-FEWEST_ROWS = 16
-"""Parts with fewer rows go one by one: kernels treat a few rows unlike many."""
 
 GIVE_UP = 4
 """Cuts of a batch for which all rows at once gave other bits, before it is tried no more."""
