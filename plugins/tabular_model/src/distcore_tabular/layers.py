@@ -117,14 +117,18 @@ def make_norm(norm: str, size: int, params: Mapping[str, Any] | None = None) -> 
 
 
 class Linear(nn.Linear):
-    """A linear layer whose values whoever makes it gives. (`torch.nn.utils.skip_init` imports
-    sympy: half a second.)"""
-
-    def reset_parameters(self) -> None:
-        """Leave them as they are."""
+    """A linear layer by the fastest product that is there."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return linear(input, self.weight, self.bias)
+
+
+class UnsetLinear(Linear):
+    """One whose values whoever makes it gives. (`torch.nn.utils.skip_init` imports sympy: half a
+    second.)"""
+
+    def reset_parameters(self) -> None:
+        """Leave them as they are."""
 
 
 class FCLayer(nn.Module):
@@ -145,7 +149,7 @@ class FCLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.output_size = output_size
-        self.linear = Linear(input_size, output_size, bias=use_bias)
+        self.linear = UnsetLinear(input_size, output_size, bias=use_bias)
         initialize(self.linear.weight, weights_initializer)
         if use_bias:
             initialize(self.linear.bias, bias_initializer)
