@@ -12,8 +12,16 @@
 #include <string.h>
 
 /* A tile is TALL rows by WIDE vectors of LINE numbers: its sums, a line of the right factor and a number of the left one fill
-   29 of 32 registers. DEPTH: branches that may wait for their neighbour. */
-enum { CHUNK = 128, TALL = 6, WIDE = 4, LINE = 16, DEPTH = 63 };
+   29 of 32 registers. */
+enum { CHUNK = 128, TALL = 6, WIDE = 4, LINE = 16 };
+
+/* left: numbers [rows, tall]; right: [rows, wide]. waiting: the sums of branches that wait for their neighbour, [tall, wide]
+   each. packed: a chunk of left as columns of tiles; panel: of right, a tile's columns. */
+typedef struct {
+    const float *left, *right;
+    float *out, *waiting, *packed, *panel;
+    Py_ssize_t tall, wide;
+} Product;
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -53,14 +61,6 @@ TILE(4)
 
 typedef void (*Tile)(const float *, const float *, Py_ssize_t, __m512 (*)[WIDE]);
 static const Tile TILES[WIDE + 1] = {NULL, tile1, tile2, tile3, tile4};
-
-/* left: numbers [rows, tall]; right: [rows, wide]. waiting: the sums of branches that wait for their neighbour, [tall, wide]
-   each. packed: a chunk of left as columns of tiles; panel: of right, a tile's columns. */
-typedef struct {
-    const float *left, *right;
-    float *out, *waiting, *packed, *panel;
-    Py_ssize_t tall, wide;
-} Product;
 
 /* TALL columns behind one another, zeros where there are none. */
 static void pack(const Product *given, Py_ssize_t start, Py_ssize_t rows)
@@ -145,12 +145,6 @@ static int multiply(Product *given, const int64_t *ends, Py_ssize_t parts)
     return found;
 }
 #else
-typedef struct {
-    const float *left, *right;
-    float *out;
-    Py_ssize_t tall, wide;
-} Product;
-
 static int there(void)
 {
     return 0;

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import flop_registry
 from distcore_core.contracts import Rank
 from distcore_torch.batch import Batch, Layout
 from distcore_torch.packing import pack
+from distcore_torch.products import ONEDNN
 from distcore_torch.training.job import model_of, train_options
 from distcore_torch.training.scores import Scores
 from distcore_torch.training.step import Stepper
@@ -45,7 +46,7 @@ def _layer_flops(x: torch.Tensor, weight: torch.Tensor, *rest: Any, out_val: Any
     return 2 * x.numel() * weight.shape[0]
 
 
-FLOPS = {getattr(torch.ops.mkldnn, "_linear_pointwise", None): _layer_flops}
+FLOPS = {ONEDNN: _layer_flops}
 """Of operators that torch's own registry does not know."""
 
 

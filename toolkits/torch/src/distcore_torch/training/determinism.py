@@ -46,7 +46,7 @@ def one_thread() -> Iterator[None]:
 
     How its kernels cut their work, and so in which order they add, depends on the number of
     threads: of 1,000 shapes of matrix products 60 had other bits with two threads, as had batch
-        norm and the gradient of a convolution."""
+    norm and the gradient of a convolution."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

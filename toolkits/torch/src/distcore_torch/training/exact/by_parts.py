@@ -59,16 +59,15 @@ class ByParts(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        kwargs = kwargs or {}
         own = OWN.get(func)
         if own is not None:
-            return own(self, *args, **(kwargs or {}))
+            return own(self, *args, **kwargs)
         name = func.__name__
-        # The usual ones first: a step has some twenty of them.
-        if name == "__get__" or (name in AT_ONCE and not kwargs and not self._trained(args)):
-            return func(*args)
-        kwargs = kwargs or {}
         if name in LOOKS:
             raise NotByParts(f"it looks at values by {name}")
+        if name == "__get__":
+            return func(*args, **kwargs)
         given = (*args, *kwargs.values())
         trained = self._trained(given)
         if name in AT_ONCE and not trained:

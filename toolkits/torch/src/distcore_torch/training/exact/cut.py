@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from distcore_torch import products
-from distcore_torch.training.exact.tree import lay_sum_of_each
+from distcore_torch.training.exact.tree import tree_sum
 
 ALIGNED = 64
 """Where torch lets memory begin on a CPU: multiples of so many bytes."""
@@ -89,7 +89,8 @@ class Cut:
             products.lay_weight_gradients(out, gradient, x, ends)
             return
         parts = (slice(start, stop) for start, stop in itertools.pairwise(bounds))
-        lay_sum_of_each(out, (products.weight_gradient(gradient[rows], x[rows]) for rows in parts))
+        leaves = [products.weight_gradient(gradient[rows], x[rows]) for rows in parts]
+        torch.add(tree_sum(leaves), 0.0, out=out)
 
     def sums(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
         """Of each part in the span, the sum over its rows: [n, ...] gives [parts, ...]."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from distcore_torch.training.losses import Losses
     from distcore_torch.training.strategy import Strategy
 
-
 GIVE_UP = 4
 """Cuts of a batch for which all rows at once gave other bits, before it is tried no more."""
 

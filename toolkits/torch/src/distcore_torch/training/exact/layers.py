@@ -41,9 +41,7 @@ class Linear(torch.autograd.Function):
         cut, sink, weight, before = ctx.cut, ctx.sink, ctx.weight, None
         gradient = gradient.contiguous()
         if ctx.by_onednn:
-            sink.begin(weight)
-            for number, span in enumerate(sink.spans):
-                cut.lay_weight_gradient(sink.slot(weight, number), gradient, x, span)
+            sink.lay(weight, lambda out, span: cut.lay_weight_gradient(out, gradient, x, span))
         else:
             sink.leaves(weight, lambda span: cut.products(gradient, x, span))
         if ctx.bias is not None:
@@ -67,10 +65,12 @@ class Lookup(torch.autograd.Function):
         (gradient,) = gradients
         index, cut, sink, table = ctx.index, ctx.cut, ctx.sink, ctx.table
         each = index.shape[0] // cut.rows
-        sink.begin(table)
-        for number, span in enumerate(sink.spans):
+
+        def lay(out: torch.Tensor, span: range) -> None:
             bounds = [cut.bounds[part] * each for part in (*span, span.stop)]
             own = slice(bounds[0], bounds[-1])
             ends = [bound - bounds[0] for bound in bounds[1:]]
-            add_rows(sink.slot(table, number), index[own], gradient[own], ends)
+            add_rows(out, index[own], gradient[own], ends)
+
+        sink.lay(table, lay)
         return None, None, None, None

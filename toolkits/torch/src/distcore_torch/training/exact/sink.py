@@ -22,23 +22,23 @@ class Sink:
     """
 
     def __init__(self, slot: Slot, spans: Sequence[range]) -> None:
-        self.slot, self.spans = slot, spans
+        self._slot, self._spans = slot, spans
         self._proxies: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
         self.written: set[int] = set()
 
-    def begin(self, parameter: torch.Tensor) -> None:
-        """A parameter's gradient comes.
+    def lay(self, parameter: torch.Tensor, lay: Callable[[torch.Tensor, range], None]) -> None:
+        """Take a parameter's gradient. `lay` lays the sum over the places of parts down.
 
         Raises NotByParts if it came before: a part's uses of it must be added before parts are."""
         if id(parameter) in self.written:
             raise NotByParts("a parameter is used twice")
         self.written.add(id(parameter))
+        for number, span in enumerate(self._spans):
+            lay(self._slot(parameter, number), span)
 
     def leaves(self, parameter: torch.Tensor, make: Callable[[range], torch.Tensor]) -> None:
         """Add up the gradients that `make` gives for the places of parts, [parts, ...]."""
-        self.begin(parameter)
-        for number, span in enumerate(self.spans):
-            lay_tree_sum(self.slot(parameter, number), make(span))
+        self.lay(parameter, lambda out, span: lay_tree_sum(out, make(span)))
 
     def proxies(self, parameter: torch.Tensor, count: int) -> list[torch.Tensor]:
         """The parameter once for each part, so that each part's gradient is kept apart."""

@@ -7,7 +7,7 @@ ranks add a branch each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -109,22 +109,6 @@ def lay_tree_sum(out: torch.Tensor, leaves: torch.Tensor) -> None:
         leaves[:: 2 * apart] += leaves[apart :: 2 * apart]
         apart *= 2
     torch.add(leaves[0], 0.0, out=out)
-
-
-def lay_sum_of_each(out: torch.Tensor, leaves: Iterable[torch.Tensor]) -> None:
-    """As `lay_tree_sum` of leaves that are made one after another, each added while it is near.
-
-    Args:
-        out: [...].
-        leaves: As many as a power of two, each of the shape of `out`; they are lost.
-    """
-    waiting: list[torch.Tensor] = []
-    for index, leaf in enumerate(leaves):
-        while index & 1:
-            leaf, index = waiting.pop().add_(leaf), index >> 1
-        waiting.append(leaf)
-    (total,) = waiting
-    torch.add(total, 0.0, out=out)
 
 
 class Total:
