@@ -4,7 +4,8 @@
     (CASE: folder of HOME:rows of a batch:steps)
 
 One process, one thread, fused Adam, gradients clipped to a norm of 0.5 (our default) by both, exact
-off (`trainer.exact: false`, the default). Ours keeps all that a run keeps: it looks for flipped bits
+off (`trainer.exact: false`, the default); beside it the same with `trainer.exact: true`, for the price
+of exact on each shape. Ours keeps all that a run keeps: it looks for flipped bits
 every tenth step, writes its ledger, and listens to signals; whole runs, no evaluation. The loop
 gathers its batches from memory. Rows a second are those after the first fifth of the steps.
 """
@@ -26,6 +27,7 @@ from stage_train import figures, fitted, training
 
 TITLE = "Training, shape by shape"
 CLIP = 0.5
+OURS, EXACT, HAND = "distcore", "distcore_exact", "hand"
 TARGET = at_least(0.97)
 
 
@@ -69,7 +71,7 @@ def by_hand(folder: Path, case: Case) -> dict[str, Any]:
     return figures(feed.stamps, loss, handmade.parameters(net), case.batch, case.warm)
 
 
-def ours(folder: Path, case: Case) -> dict[str, Any]:
+def ours(folder: Path, case: Case, exact: bool) -> dict[str, Any]:
     scratch = folder / "runs"
     scratch.mkdir(exist_ok=True)
     stamps = scratch / f"stamps-{os.getpid()}"
@@ -78,7 +80,7 @@ def ours(folder: Path, case: Case) -> dict[str, Any]:
         "steps_per_checkpoint": case.steps,
         "batch_size": case.batch,
         "gradient_clipping": {"clipglobalnorm": CLIP},
-        "exact": False,
+        "exact": exact,
     }
     settings = training(str(folder / "cache"), stamps, options, **sections(folder))
     return fitted(settings, described(folder)["data"], scratch, stamps, case.batch, case.warm)
@@ -89,7 +91,8 @@ def main() -> None:
     for text in texts:
         shape, batch, steps = text.split(":")
         case = Case(shape, int(batch), int(steps))
-        found = (ours if who == "distcore" else by_hand)(at / shape, case)
+        folder = at / shape
+        found = by_hand(folder, case) if who == HAND else ours(folder, case, exact=who == EXACT)
         emit(**{f"{case.key}_{name}": value for name, value in found.items()})
 
 
@@ -101,7 +104,7 @@ def measure(bench: Bench) -> list[Row]:
     cases = bench.pick(FULL, QUICK)
     prepared(bench, (case.shape for case in cases))
     groups = [[case] for case in cases] if not bench.quick else [cases]
-    return [line for group in groups for line in compared(bench, group)]
+    return [each for group in groups for each in compared(bench, group)]
 
 
 def compared(bench: Bench, cases: Sequence[Case]) -> list[Row]:
@@ -109,26 +112,28 @@ def compared(bench: Bench, cases: Sequence[Case]) -> list[Row]:
     at = bench.data / "learnt"
     commands = {
         who: bench.script("stage_training_shapes.py", who, at, ",".join(texts))
-        for who in ("distcore", "hand")
+        for who in (OURS, EXACT, HAND)
     }
     key, environment = f"{cases[0].key}_rows_per_second", {**ONE_THREAD, **MORE_PLUGINS}
     found = bench.compare(commands, (5, 1), key, environment)
-    return [line(found, case) for case in cases]
+    return [each for case in cases for each in lines(found, case)]
 
 
-def line(found: Comparison, case: Case) -> Row:
+def lines(found: Comparison, case: Case) -> list[Row]:
     sizes, losses, steps = (
-        [found.median(who, f"{case.key}_{name}") for who in ("distcore", "hand")]
+        [found.median(who, f"{case.key}_{name}") for who in (OURS, HAND)]
         for name in ("parameters", "loss", "step_ms")
     )
     assert len(set(sizes)) == 1, (case, sizes)
-    return row(
-        *(found, f"{SHAPES[case.shape].title}, batches of {case.batch:,}", "distcore", "hand"),
-        *(f"{case.key}_rows_per_second", "rows/s", TARGET),
+    title = f"{SHAPES[case.shape].title}, batches of {case.batch:,}"
+    rate = (f"{case.key}_rows_per_second", "rows/s")
+    plain = row(
+        *(found, title, OURS, HAND, *rate, TARGET),
         peer_is="hand-written, fused Adam",
         note=f"{steps[0]:.3g} and {steps[1]:.3g} ms a step; mean losses over {case.steps} steps "
         f"{losses[0]:.4f} and {losses[1]:.4f}; {sizes[0]:,.0f} parameters each",
     )
+    return [plain, row(found, f"{title}: exact", EXACT, OURS, *rate, peer_is="ours, not exact")]
 
 
 if __name__ == "__main__":
