@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from distcore_tabular.encoders import CategoryEmbed
 from distcore_tabular.layers import FCStack, fc_stack, in_place, require_memory
+from distcore_torch.bags import embedding_bag
 from distcore_torch.batch import Ragged
 
 DEFAULT_WIDTHS = (2, 3, 4, 5)
@@ -106,13 +107,7 @@ class BagEmbed(nn.Module):
         self.output_size = table.output_size
 
     def forward(self, column: Ragged) -> torch.Tensor:
-        hidden = F.embedding_bag(
-            column.values.long(),
-            self.table.weight,
-            column.offsets,
-            mode=self.mode,
-            include_last_offset=True,
-        )
+        hidden = embedding_bag(self.table.weight, column.values.long(), column.offsets, self.mode)
         return (
             F.dropout(hidden, self.table.dropout, self.training) if self.table.dropout else hidden
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from distcore_core.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from distcore_torch.bags import embedding_bag
     from distcore_torch.batch import Batch, Layout, Ragged
     from distcore_torch.packing import pack
     from distcore_torch.products import linear
@@ -34,6 +35,7 @@ __all__ = [
     "Strategy",
     "TorchTrainer",
     "TrainerOptions",
+    "embedding_bag",
     "fresh_store",
     "linear",
     "pack",
@@ -55,6 +57,7 @@ __getattr__ = on_first_use(
         "Strategy": "training.strategy",
         "TorchTrainer": "training.trainer",
         "TrainerOptions": "train_options",
+        "embedding_bag": "bags",
         "fresh_store": "training.meeting",
         "linear": "products",
         "pack": "packing",

@@ -12,6 +12,7 @@ from distcore_core.contracts import Rank
 from distcore_core.errors import TrainingError, UserError
 from distcore_testing.loops import TinyFeatures, TinyNet, TinyRun, tiny_batch, tiny_loop
 from distcore_torch import products
+from distcore_torch.bags import embedding_bag
 from distcore_torch.batch import Batch
 from distcore_torch.products import linear
 from distcore_torch.sampler import share
@@ -350,6 +351,21 @@ class Broad(Wide):
         self.down = torch.nn.Parameter(torch.randn(64, 256) / 16)
 
 
+class Bagged(Wide):
+    """With means of rows of a table, which other rows name too, and some rows none."""
+
+    def __init__(self):
+        super().__init__(self.bagged)
+        self.words = torch.nn.Parameter(torch.randn(30, 64))
+
+    def bagged(self, module, hidden):
+        lengths = (hidden.detach()[:, 0].abs() * 1000).long() % 5
+        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        places = torch.arange(4 * len(hidden)).view(-1, 4)
+        values = (lengths[:, None] * 7 + places % 4)[places % 4 < lengths[:, None]] % 30
+        return hidden + embedding_bag(self.words, values, offsets, "mean")
+
+
 def gradients_of(make, rows=320, parts=8, seed=1):
     """The gradients object after one backward pass, and what its slots hold."""
     torch.manual_seed(0)
@@ -367,7 +383,9 @@ def gradients_of(make, rows=320, parts=8, seed=1):
     ("way", "rows"),
     [(Way.BATCHED, 320), (Way.BATCHED, 512), (Way.AT_ONCE, 320), (Way.AT_ONCE, 331)],
 )
-@pytest.mark.parametrize(("make", "built"), [(Wide, True), (Broad, True), (Broad, False)], ids=str)
+@pytest.mark.parametrize(
+    ("make", "built"), [(Wide, True), (Broad, True), (Broad, False), (Bagged, True)], ids=str
+)
 def test_all_rows_at_once_have_the_bits_of_one_part_after_another(
     make, built, way, rows, monkeypatch
 ):

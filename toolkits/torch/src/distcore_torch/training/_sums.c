@@ -72,11 +72,12 @@ static PyObject *add_leaves(PyObject *module, PyObject *args)
    Lookups are sorted by their row of the table and keep their order within it. Row by row, the lookups of a part are added
    up one after another into a leaf, and leaves as the tree says; a part that did not look a row up would add zero. */
 
-/* width: numbers of a row. ends: where each part ends among the lookups, the last at their number. */
+/* width: numbers of a row. ends: where each part ends among the lookups, the last at their number. offsets: where the lookups
+   of each of `owners` rows of values begin, and the end; NULL: each lookup has a row of its own. */
 typedef struct {
-    const int64_t *index, *ends;
+    const int64_t *index, *ends, *offsets;
     const float *values;
-    Py_ssize_t lookups, parts, rows, width;
+    Py_ssize_t lookups, parts, rows, width, owners;
 } Lookups;
 
 /* Levels above two leaves up to the branch that holds both. */
@@ -85,8 +86,9 @@ static inline int levels(uint64_t one, uint64_t other)
     return 64 - __builtin_clzll(one ^ other);
 }
 
-/* The sum of the lookups order[0 .. count) of one row. stack: room for DEPTH rows. */
-static void add_row(const Lookups *given, const uint32_t *order, Py_ssize_t count, float *stack, float *out)
+/* The sum of the lookups order[0 .. count) of one row. owner: whose row of the values each of them has. stack: room for DEPTH
+   rows. */
+static void add_row(const Lookups *given, const uint32_t *order, const uint32_t *owner, Py_ssize_t count, float *stack, float *out)
 {
     Py_ssize_t width = given->width, at = 0;
     uint64_t leaf[DEPTH], part = 0, next = 0;
@@ -98,7 +100,7 @@ static void add_row(const Lookups *given, const uint32_t *order, Py_ssize_t coun
         part = leaf[depth++] = next;
         memset(sum, 0, sizeof(float) * width);
         for (; at < count && order[at] < given->ends[part]; at++)
-            add(sum, given->values + order[at] * width, width);
+            add(sum, given->values + owner[order[at]] * width, width);
         if (at < count)
             while (given->ends[next] <= order[at])
                 next++;
@@ -118,8 +120,14 @@ static int add_all(const Lookups *given, float *out)
 {
     Py_ssize_t rows = given->rows, width = given->width;
     uint32_t *from = calloc(rows + 1, sizeof(uint32_t)), *order = malloc(sizeof(uint32_t) * (given->lookups + 1));
+    uint32_t *owner = malloc(sizeof(uint32_t) * (given->lookups + 1));
     float *stack = malloc(sizeof(float) * (DEPTH * width + 1));
-    int found = from && order && stack ? FOUND : NO_MEMORY;
+    int found = from && order && owner && stack ? FOUND : NO_MEMORY;
+    for (Py_ssize_t at = 0; found == FOUND && !given->offsets && at < given->lookups; at++)
+        owner[at] = (uint32_t)at;
+    for (Py_ssize_t row = 0; found == FOUND && given->offsets && row < given->owners; row++)
+        for (int64_t at = given->offsets[row]; at < given->offsets[row + 1]; at++)
+            owner[at] = (uint32_t)row;
     for (Py_ssize_t at = 0; found == FOUND && at < given->lookups; at++) {
         if ((uint64_t)given->index[at] < (uint64_t)rows)
             from[given->index[at] + 1]++;
@@ -134,38 +142,52 @@ static int add_all(const Lookups *given, float *out)
         /* from[row] is now where the lookups of the next row begin. */
         for (Py_ssize_t row = 0, at = 0; row < rows; at = from[row++]) {
             if (at < from[row])
-                add_row(given, order + at, from[row] - at, stack, out + row * width);
+                add_row(given, order + at, owner, from[row] - at, stack, out + row * width);
             else
                 memset(out + row * width, 0, sizeof(float) * width);
         }
     }
     free(from);
     free(order);
+    free(owner);
     free(stack);
     return found;
 }
 
-/* Whether the buffers are of one shape: lookups that 32 bits count, and ends that rise to their number. */
-static int fits(const Lookups *given, Py_ssize_t values, Py_ssize_t out)
+/* Whether so many numbers rise from the first, 0 or more, to the last, `end`. */
+static int rise(const int64_t *numbers, Py_ssize_t count, int64_t end)
 {
-    if (given->rows < 1 || given->lookups > INT32_MAX || given->parts < 1 || out % given->rows)
+    if (count < 1 || numbers[0] < 0 || numbers[count - 1] != end)
         return 0;
-    if (values != given->lookups * given->width || given->ends[given->parts - 1] != given->lookups)
-        return 0;
-    for (Py_ssize_t part = 0; part < given->parts; part++)
-        if (given->ends[part] < (part ? given->ends[part - 1] : 0))
+    for (Py_ssize_t at = 1; at < count; at++)
+        if (numbers[at] < numbers[at - 1])
             return 0;
     return 1;
 }
 
+/* Whether the buffers are of one shape: lookups that 32 bits count, ends that rise to their number, and so do offsets, from 0. */
+static int fits(const Lookups *given, Py_ssize_t values, Py_ssize_t out)
+{
+    if (given->rows < 1 || given->lookups > INT32_MAX || out % given->rows || values != given->owners * given->width)
+        return 0;
+    if (given->offsets && (given->owners < 0 || given->offsets[0] || !rise(given->offsets, given->owners + 1, given->lookups)))
+        return 0;
+    return rise(given->ends, given->parts, given->lookups);
+}
+
 static PyObject *add_rows(PyObject *module, PyObject *args)
 {
-    Py_buffer out, index, values, ends;
+    Py_buffer out, index, values, ends, offsets;
     Py_ssize_t rows;
     int found = FOUND, fit;
-    if (!PyArg_ParseTuple(args, "w*y*y*y*n", &out, &index, &values, &ends, &rows))
+    if (!PyArg_ParseTuple(args, "w*y*y*y*nz*", &out, &index, &values, &ends, &rows, &offsets))
         return NULL;
-    Lookups given = {index.buf, ends.buf, values.buf, index.len / 8, ends.len / 8, rows, rows > 0 ? out.len / 4 / rows : 0};
+    Lookups given = {.index = index.buf, .ends = ends.buf, .offsets = offsets.buf, .values = values.buf};
+    given.lookups = index.len / 8;
+    given.parts = ends.len / 8;
+    given.rows = rows;
+    given.width = rows > 0 ? out.len / 4 / rows : 0;
+    given.owners = offsets.buf ? offsets.len / 8 - 1 : given.lookups;
     fit = fits(&given, values.len / 4, out.len / 4);
     if (fit) {
         Py_BEGIN_ALLOW_THREADS
@@ -176,6 +198,7 @@ static PyObject *add_rows(PyObject *module, PyObject *args)
     PyBuffer_Release(&index);
     PyBuffer_Release(&values);
     PyBuffer_Release(&ends);
+    PyBuffer_Release(&offsets);
     if (found == NO_MEMORY)
         return PyErr_NoMemory();
     if (!fit || found == OUT_OF_RANGE) {
@@ -232,7 +255,7 @@ static PyObject *add_words(PyObject *module, PyObject *args)
 
 static PyMethodDef METHODS[] = {
     {"add_leaves", add_leaves, METH_VARARGS, "add_leaves(out, leaves, count): lay the sum of so many leaves into `out`."},
-    {"add_rows", add_rows, METH_VARARGS, "add_rows(out, index, values, ends, rows): fill `out`, a table of so many rows."},
+    {"add_rows", add_rows, METH_VARARGS, "add_rows(out, index, values, ends, rows, offsets): fill `out`, a table of so many rows."},
     {"add_words", add_words, METH_VARARGS, "add_words(words, keys, factors): D of fingerprint.py, as many words a block as keys."},
     {NULL, NULL, 0, NULL},
 };

@@ -19,9 +19,9 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from distcore_torch import products
+from distcore_torch import bags, products
 from distcore_torch.training.exact.cut import VECTOR, Cut, NotByParts
-from distcore_torch.training.exact.layers import Linear, Lookup
+from distcore_torch.training.exact.layers import Bags, Linear, Lookup
 from distcore_torch.training.exact.sink import Sink
 
 Keys = Callable[[], Sequence[int]]
@@ -208,6 +208,14 @@ class ByParts(TorchFunctionMode):
                     self._changed(buffer, part, left)
         return torch.cat(found)
 
+    def bags(
+        self, table: torch.Tensor, values: torch.Tensor, offsets: torch.Tensor, mode: str = "sum"
+    ) -> torch.Tensor:
+        if id(table) not in self._parameters or mode == "max":
+            return self.embedding_bag(values, table, offsets, mode=mode, include_last_offset=True)
+        self._check_offsets(offsets)
+        return Bags.apply(table, values, offsets, mode, self._cut, self._sink)
+
     def embedding_bag(
         self,
         values: torch.Tensor,
@@ -218,8 +226,8 @@ class ByParts(TorchFunctionMode):
         """Of ragged rows: each part's values, and its offsets from where they begin."""
         if id(table) not in self._parameters:
             return F.embedding_bag(values, table, offsets, **options)
-        if offsets is None or offsets.shape[0] != self._cut.rows + 1:
-            raise NotByParts("embedding_bag without the offsets of all rows")
+        self._check_offsets(offsets)
+        assert offsets is not None
         found, ends = [], offsets[torch.tensor(self._cut.bounds)].tolist()
         for part, proxy in enumerate(self._sink.proxies(table, len(self._cut))):
             own = offsets[self._cut.bounds[part] : self._cut.bounds[part + 1] + 1] - ends[part]
@@ -227,6 +235,10 @@ class ByParts(TorchFunctionMode):
                 F.embedding_bag(values[ends[part] : ends[part + 1]], proxy, own, **options)
             )
         return torch.cat(found)
+
+    def _check_offsets(self, offsets: torch.Tensor | None) -> None:
+        if offsets is None or offsets.shape[0] != self._cut.rows + 1:
+            raise NotByParts("embedding_bag without the offsets of all rows")
 
 
 def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
@@ -240,6 +252,7 @@ OWN: Mapping[Any, Callable[..., Any]] = {
     torch.index_select: ByParts.index_select,
     F.dropout: ByParts.dropout,
     F.batch_norm: ByParts.batch_norm,
+    bags.embedding_bag: ByParts.bags,
     F.embedding_bag: ByParts.embedding_bag,
 }
 """What is computed otherwise than by torch."""

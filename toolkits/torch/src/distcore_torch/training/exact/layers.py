@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from distcore_torch import products
+from distcore_torch import bags, products
 from distcore_torch.training.exact.cut import Cut
 from distcore_torch.training.exact.sink import Sink
 from distcore_torch.training.exact.tables import add_rows
@@ -74,3 +74,36 @@ class Lookup(torch.autograd.Function):
 
         sink.lay(table, lay)
         return None, None, None, None
+
+
+class Bags(torch.autograd.Function):
+    """Sums or means of a table's rows (`bags.embedding_bag`); the table's gradient by part."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, table: Any, values: Any, offsets: Any, mode: str, cut: Cut, sink: Sink
+    ) -> Any:
+        ctx.values, ctx.offsets, ctx.mode = values, offsets, mode
+        ctx.cut, ctx.sink, ctx.table = cut, sink, table
+        return bags.forward(table, values, offsets, mode)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        values, offsets, cut, sink = ctx.values, ctx.offsets, ctx.cut, ctx.sink
+        places = offsets[torch.tensor(cut.bounds)].tolist()
+        each = bags.given(gradient, offsets, ctx.mode)
+
+        def lay(out: torch.Tensor, span: range) -> None:
+            start, stop = cut.bounds[span.start], cut.bounds[span.stop]
+            first, *ends = places[span.start : span.stop + 1]
+            add_rows(
+                out,
+                values[first : ends[-1]],
+                each[start:stop],
+                [end - first for end in ends],
+                offsets[start : stop + 1] - first,
+            )
+
+        sink.lay(ctx.table, lay)
+        return None, None, None, None, None, None
