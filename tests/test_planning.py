@@ -160,7 +160,7 @@ def test_workers_on_one_machine_without_gpus_get_a_word(folder, monkeypatch):
     changed["backend"]["trainer"] = {"type": "data_parallel", "num_workers": 3, "use_gpu": False}
     planned = distcore.plan(changed, data.table(), gpus=-1)
     assert planned["training"]["workers"] == 3
-    assert any("threads of one process are faster" in note for note in planned["notes"])
+    assert any("threads of one process are about as fast" in note for note in planned["notes"])
     trainer = next(each for each in planned["plugins"] if each["role"] == "trainers")
     assert (trainer["name"], trainer["why"]) == ("data_parallel", "named in the config")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"

@@ -16,7 +16,9 @@ from safetensors.torch import load_file
 
 import distcore
 from distcore_core.errors import ArtifactError, UserError
+from distcore_local import trainers
 from distcore_testing import data
+from distcore_torch.training.ledger import LEDGER, read_ledger
 
 pytestmark = pytest.mark.system
 
@@ -207,10 +209,33 @@ def test_what_is_visible_of_gpus_is_as_it_was_after_a_call(folder, monkeypatch):
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
 
 
-def test_plans_say_which_is_faster(folder):
+def test_plans_say_where_one_process_would_do(folder):
     found = distcore.plan(config(folder, DDP_OF_TWO), dataset=data.table())
     text = json.dumps(found, default=str)
-    assert "threads of one process are faster" in text
+    assert "threads of one process are about as fast" in text
+
+
+@pytest.mark.parametrize(("given", "processes"), [(None, 2), (1, 1), (3, 3)])
+def test_plans_say_in_how_many_processes_exact_training_goes_on(
+    folder, monkeypatch, given, processes
+):
+    monkeypatch.setattr(trainers, "is_own_process", lambda: True)
+    monkeypatch.setattr(trainers, "cpus", lambda: 2)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    trainer = {"type": "local", "num_workers": given}
+    found = distcore.plan(config(folder, trainer, exact=True), dataset=data.table())
+    training = found["training"]
+    assert training["processes"] == processes
+    assert ("measures its first steps" in str(training["notes"])) is (given is None)
+
+
+def test_exact_training_in_as_many_processes_as_are_asked_for(folder):
+    asked = {"type": "local", "num_workers": 3}
+    several = trained(folder, asked, "several", exact=True)
+    alone = trained(folder, {"type": "local", "num_workers": 1}, "alone", exact=True)
+    assert weights(several.model) == weights(alone.model)
+    ledger = read_ledger(Path(several.directory) / LEDGER)[0]
+    assert [each.run["workers"] for each in ledger if each.run] == [3]
 
 
 GROUP = """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distcore.cost.constants import Constants, StepRates, load
 from distcore.cost.sample import Sample, trial_of
-from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_up_to
+from distcore.cost.scale import Scale, Traffic, ring, sliced_tree, step_seconds, workers_up_to
 from distcore_core.contracts import JSON, TrainJob
 from distcore_data.threads import processors
 
@@ -64,10 +64,10 @@ def estimated(
         }
     rates = _rates(constants, job, training)
     stages += [
-        _training(constants, rates, work, sample, dataset, training),
+        _training(constants, rates, job, work, sample, dataset, training),
         _prediction(constants, rates, work, sample, dataset),
     ]
-    told = [] if scale is None else _workers(constants, rates, job, work, scale)
+    told = [] if scale is None else _workers(constants, job, work, scale)
     cut = scale is not None and bool(told) and told[-1]["workers"] < scale.workers
     return {
         "calibrated": True,
@@ -170,6 +170,7 @@ def _rates(constants: Constants, job: TrainJob, training: JSON) -> StepRates:
 def _training(
     constants: Constants,
     rates: StepRates,
+    job: TrainJob,
     work: StepWork,
     sample: Sample,
     dataset: JSON,
@@ -180,16 +181,40 @@ def _training(
         step, _ = step_seconds(
             step, ring(training["workers"], 4 * work.parameters), constants, Scale(1)
         )
-    validation = dataset["splits"]["validation"] or 0
-    row = seconds_of(work.forward, rates) / work.rows + constants.score_row
-    rounds = training["steps_per_epoch"] / max(1, training["steps_per_evaluation"])
-    epoch = training["steps_per_epoch"] * training["gradient_accumulation_steps"] * step
-    epoch += rounds * validation * row / training["workers"]
-    memory = constants.memory["train"] + 4 * COPIES * work.parameters + work.made
-    memory += sample.encoded_bytes * ((dataset["splits"]["train"] or 0) + validation)
+    epoch = _epoch_seconds(constants, rates, work, dataset, training, step, training["workers"])
     whole = constants.start["train"] + training["epochs"] * epoch
     told = f"{epoch:.3g} s an epoch, {1000 * step:.3g} ms a step of {work.rows} rows"
+    processes = training.get("processes", 1)
+    if processes > 1:  # exact training may go on in them, which have to start too
+        shared, _, _ = _among(constants, job, work, processes, Scale(1))
+        quicker = _epoch_seconds(constants, rates, work, dataset, training, shared, processes)
+        several = 2 * constants.start["train"] + training["epochs"] * quicker
+        if several < whole:
+            whole, epoch, step = several, quicker, shared
+            told = (
+                f"{epoch:.3g} s an epoch, {1000 * step:.3g} ms a step of {work.rows} rows, in "
+                f"{processes} processes"
+            )
+    validation = dataset["splits"]["validation"] or 0
+    memory = constants.memory["train"] + 4 * COPIES * work.parameters + work.made
+    memory += sample.encoded_bytes * ((dataset["splits"]["train"] or 0) + validation)
     return {**_stage("train", whole, memory, told), "step_seconds": step, "epoch_seconds": epoch}
+
+
+def _epoch_seconds(
+    constants: Constants,
+    rates: StepRates,
+    work: StepWork,
+    dataset: JSON,
+    training: JSON,
+    step: float,
+    workers: int,
+) -> float:
+    """Of an epoch's steps of so many seconds, and its evaluations, by so many workers."""
+    row = seconds_of(work.forward, rates) / work.rows + constants.score_row
+    rounds = training["steps_per_epoch"] / max(1, training["steps_per_evaluation"])
+    steps = training["steps_per_epoch"] * training["gradient_accumulation_steps"] * step
+    return float(steps + rounds * (dataset["splits"]["validation"] or 0) * row / workers)
 
 
 def _prediction(
@@ -207,28 +232,17 @@ def _prediction(
 # ------------------------------------------------------------------ many workers
 
 
-def _workers(
-    constants: Constants,
-    rates: StepRates,
-    job: TrainJob,
-    work: StepWork,
-    scale: Scale,
-) -> list[JSON]:
+def _workers(constants: Constants, job: TrainJob, work: StepWork, scale: Scale) -> list[JSON]:
     """A row for 1, 2, 4, … workers."""
     from distcore_torch.training.job import train_options
 
     options = train_options(job)
-    rates = constants.rates(1)
     found = []
     for workers in workers_up_to(scale.workers):
         if options.exact and workers > options.parts:
             break
-        traffic = _traffic(options, workers, 4 * work.parameters)
-        # An exact run's global batch is shared by the workers; else each brings its own.
-        share = 1 / workers if options.exact else 1.0
+        seconds, talking, traffic = _among(constants, job, work, workers, scale)
         rows = work.rows * (1 if options.exact else workers)
-        computing = work.train.calls * rates.call + share * _by_size(work.train, rates)
-        seconds, talking = step_seconds(computing, traffic, constants, scale)
         found.append(
             {
                 "workers": workers,
@@ -243,8 +257,19 @@ def _workers(
     return found
 
 
-def _traffic(options: Any, workers: int, size: int) -> Any:
-    return sliced_tree(workers, options.parts, size) if options.exact else ring(workers, size)
+def _among(
+    constants: Constants, job: TrainJob, work: StepWork, workers: int, scale: Scale
+) -> tuple[float, float, Traffic]:
+    """(seconds of a step of so many workers, of which for communication, what each sends)."""
+    from distcore_torch.training.job import train_options
+
+    options, rates = train_options(job), constants.rates(1)
+    size = 4 * work.parameters
+    traffic = sliced_tree(workers, options.parts, size) if options.exact else ring(workers, size)
+    # An exact run's global batch is shared by the workers; else each brings its own.
+    share = 1 / workers if options.exact else 1.0
+    computing = work.train.calls * rates.call + share * _by_size(work.train, rates)
+    return *step_seconds(computing, traffic, constants, scale), traffic
 
 
 def _stage(name: str, seconds: float, memory: float, of: str) -> JSON:

@@ -1,6 +1,8 @@
 """Sums and means of rows of a table: torch's own numbers, and gradients that are added in the
 order of the values."""
 
+import itertools
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -49,7 +51,7 @@ def test_gradients_are_added_in_the_order_of_the_values(mode, built, monkeypatch
     table, values, offsets = drawn()
     found, weights = gradient_of(table, embedding_bag(table, values, offsets, mode))
     expected = torch.zeros(ROWS, WIDTH)
-    for row, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+    for row, (start, stop) in enumerate(itertools.pairwise(offsets)):
         for value in values[start:stop]:
             expected[value] += weights[row] / (len(values[start:stop]) if mode == "mean" else 1)
     assert torch.equal(found, expected)

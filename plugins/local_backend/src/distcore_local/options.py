@@ -71,7 +71,9 @@ class TrainerOptions(Options):
         None,
         description="Processes of data_parallel; default: one a GPU, else one a CPU (on a cluster: "
         "one a node). [fewest, most]: a cluster's backend goes on with fewer after a "
-        "loss, and with more when there is room again.",
+        "loss, and with more when there is room again. Of `local`, in exact training alone, whose "
+        "bits do not depend on it; default: one, and as many as there are threads if that is "
+        "faster.",
     )
     resources_per_worker: dict[str, float] = Field(
         default_factory=dict, description="CPU: intra-op threads of a worker."

@@ -6,13 +6,26 @@ ranks waiting."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distcore_core.contracts import JSON, Backend, TrainJob
-from distcore_torch.training.trainer import TorchTrainer, launched_rank
+from distcore_core.contracts import JSON, Backend, Rank, TrainJob, TrainResult
+from distcore_core.errors import Stopped
+from distcore_local.machine import cpus
+from distcore_local.processes import Length, Pace, sharing
+from distcore_torch.signals import is_own_process, signal_received
+from distcore_torch.training.job import train_options
+from distcore_torch.training.plan import TrainPlan
+from distcore_torch.training.trainer import (
+    TorchTrainer,
+    cached_rows,
+    keeps_checkpoints,
+    launched_rank,
+)
 
 if TYPE_CHECKING:
+    from distcore_core.progress import Progress
     from distcore_local.options import TrainerOptions
     from distcore_torch.training.strategy import Strategy
 
@@ -48,38 +61,79 @@ def default_workers(backend: Backend, use_gpu: Any = "auto") -> int:
 
 
 class LocalTrainer(TorchTrainer):
-    """One process."""
+    """One process; in exact training, whose bits do not depend on it, several where they are
+    faster (`processes.py`)."""
 
     def workers(self, backend: Backend) -> int:
         """One."""
         return 1
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
-        """As TorchTrainer's, with the threads."""
+        """As TorchTrainer's, with the threads, and the processes that exact training may go on
+        in."""
         import torch
 
-        found = super().plan(job, backend)
-        if self.options.num_workers not in (None, 1):
+        found = {**super().plan(job, backend), "threads": torch.get_num_threads()}
+        options = train_options(job)
+        if not options.exact:
+            if self.options.num_workers not in (None, 1):
+                found["notes"].append(
+                    f"num_workers is {self.options.num_workers}, but the trainer `local` is one "
+                    "process; `data_parallel` has several"
+                )
+            return found
+        given = self._given()[1]
+        processes = given or sharing(options.parts, _room())
+        if processes > 1 and not given:
             found["notes"].append(
-                f"num_workers is {self.options.num_workers}, but the trainer `local` is one "
-                "process; `data_parallel` has several"
+                f"exact training measures its first steps, and goes on in {processes} processes if "
+                "that is faster; the bits are the same"
             )
-        return {**found, "threads": torch.get_num_threads()}
+        return {**found, "processes": processes}
+
+    def _fit(
+        self, rank: Rank | None, job: TrainJob, backend: Backend, progress: Progress
+    ) -> TrainResult | None:
+        options, processes = train_options(job), self._given()[1]
+        here = rank is None and not backend.distributed
+        # Where no checkpoint is kept there is none to go on from.
+        may_be_several = processes > 1 or (not processes and keeps_checkpoints(job))
+        if not (options.exact and here and may_be_several):
+            return super()._fit(rank, job, backend, progress)
+        if not processes:
+            length = Length.of(TrainPlan.of(options, 1, cached_rows(job) or 0), options)
+            with Pace(progress, length, options.parts, _room()) as pace:
+                try:
+                    return super()._fit(rank, job, backend, progress)
+                except Stopped:
+                    if pace.processes == 1 or signal_received():
+                        raise
+            progress.stop, processes = False, pace.processes
+        several = replace(job, trainer=replace(job.trainer, name="data_parallel"))
+        return self._run_gang(several, backend, processes, progress)
+
+
+def _room() -> int:
+    """For so many processes. A process that is not a command's may be a script, which each new one
+    would run."""
+    import torch
+
+    return min(cpus(), torch.get_num_threads()) if is_own_process() else 1
 
 
 class DataParallelTrainer(TorchTrainer):
     """A worker group of ranks that sum their gradients every step."""
 
     def plan(self, job: TrainJob, backend: Backend) -> JSON:
-        """As TorchTrainer's, with how gradients travel, and a word if one process would be
-        faster."""
+        """As TorchTrainer's, with how gradients travel, and a word if one process would do."""
         found = super().plan(job, backend)
         resources = backend.resources()
         on_cpu = not resources.gpus or self.options.use_gpu is False
-        if on_cpu and resources.nodes == 1 and found["workers"] > 1:
+        several = resources.nodes == 1 and found["workers"] > 1
+        if on_cpu and several and not train_options(job).exact:
             found["notes"].append(
-                "on the CPUs of one machine the threads of one process are faster than several "
-                "processes: the trainer `local` does the same work"
+                "on the CPUs of one machine the threads of one process are about as fast as "
+                "several processes, and start sooner: the trainer `local` does the same work"
             )
         return {**found, "collectives": "gloo and shared memory" if on_cpu else "nccl"}
 

@@ -306,6 +306,18 @@ def own_process() -> None:
 _owned = False
 
 
+def is_own_process() -> bool:
+    """Whether this process exists for distcore's work alone: a command or a rank, not a program
+    that called distcore."""
+    active = Stoppable.active
+    return _owned or (active is not None and active.owns_process)
+
+
+def signal_received() -> int:
+    """The first signal that asked this process's work to end, or 0."""
+    return Stoppable.active.received if Stoppable.active is not None else 0
+
+
 def end_process(words: str) -> bool:
     """End this process as it is, with exit code 1 and a last line, whatever its threads do.
 
@@ -315,8 +327,7 @@ def end_process(words: str) -> bool:
     Returns:
         False: it is the process of a program that called distcore, and goes on.
     """
-    active = Stoppable.active
-    if not _owned and (active is None or not active.owns_process):
+    if not is_own_process():
         return False
     os.write(2, f"distcore: {words}\n".encode())
     os._exit(1)

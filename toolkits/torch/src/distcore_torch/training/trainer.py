@@ -69,7 +69,7 @@ class TorchTrainer(TrainerBase):
         None if nobody knows."""
         workers = self.workers(backend)
         options = train_options(job)
-        rows = _cached_rows(job) or job.expected_rows
+        rows = cached_rows(job) or job.expected_rows
         plan = TrainPlan.of(options, workers, rows or 0)
         return {
             "workers": workers,
@@ -162,7 +162,7 @@ class TorchTrainer(TrainerBase):
         fewest = self._given()[0]
         if fewest:
             job = replace(job, planned_workers=workers)
-        if self.options.max_retries and not _keeps_checkpoints(job):
+        if self.options.max_retries and not keeps_checkpoints(job):
             log.warning(
                 "No checkpoints are kept, so a worker that dies makes training start again from "
                 "the beginning."
@@ -294,7 +294,8 @@ def launched_rank() -> Rank | None:
     )
 
 
-def _keeps_checkpoints(job: TrainJob) -> bool:
+def keeps_checkpoints(job: TrainJob) -> bool:
+    """Whether there will be one to go on from."""
     return job.save_checkpoints and job.directory is not None
 
 
@@ -325,7 +326,8 @@ def last_checkpoint(job: TrainJob) -> str:
     return f"The last checkpoint is {found[0]}; go on from it with --model_resume_path {job.home}"
 
 
-def _cached_rows(job: TrainJob) -> int | None:
+def cached_rows(job: TrainJob) -> int | None:
+    """Of the training split; None without a cache."""
     from distcore_data.cache import open_cache
 
     try:
