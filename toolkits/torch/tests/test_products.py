@@ -17,6 +17,13 @@ vectors = pytest.mark.skipif(not products._there(), reason="there are no vectors
 kernel = pytest.mark.skipif(not products.has_kernel(), reason="built without, or no such vectors")
 
 
+@pytest.fixture(autouse=True)
+def by_weight_alone():
+    """So that few rows do."""
+    with products.by_weight_alone():
+        yield
+
+
 def numbers(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -68,7 +75,6 @@ LEFT_TO_TORCH = {
     "a narrow layer": {"inputs": 4000, "outputs": 7},
     "float64": {"dtype": torch.float64},
     "rows of rows": {"shape": (5, 4)},
-    "few rows": {"shape": (15,)},
     "a weight whose rows lie apart": {"apart": 3},
 }
 
@@ -180,4 +186,51 @@ def test_a_zero_has_no_sign():
 def test_what_is_no_gradient_is_refused(ends, rows, out):
     gradient, x = numbers(4, 2).numpy(), numbers(4, 3).numpy()
     with pytest.raises(ValueError, match="not the factors of such a gradient"):
-        products.compiled.weight_gradient(bytearray(4 * out), gradient, x, array("q", ends), rows)
+        products.compiled.weight_gradient(
+            bytearray(4 * out), gradient, x, array("q", ends), rows, 1
+        )
+
+
+@kernel
+@pytest.mark.skipif(not products.shares_threads(), reason="torch's threads are not to be had")
+@pytest.mark.parametrize("threads", [2, 3, 7, 64, 500])
+@pytest.mark.parametrize(("inputs", "outputs"), [*SHAPES, (70, 3), (2, 500)])
+@pytest.mark.parametrize("sizes", [[300], [128, 128], [0, 3, 200, 0], [130] * 16])
+def test_threads_change_no_bit_of_a_gradient(sizes, inputs, outputs, threads):
+    ends = torch.tensor(sizes).cumsum(0).tolist()
+    gradient, x = numbers(ends[-1], outputs), numbers(ends[-1], inputs, seed=1)
+
+    def found(threads):
+        out = torch.full((outputs, inputs), torch.nan)
+        given = (gradient.numpy(), x.numpy(), array("q", ends), ends[-1])
+        products.compiled.weight_gradient(out.numpy(), *given, threads)
+        return out
+
+    assert torch.equal(found(threads), found(1))
+
+
+@vectors
+@pytest.mark.parametrize(
+    ("rows", "width", "threads", "goes"),
+    [
+        (255, 128, 1, False),
+        (256, 128, 1, True),
+        (511, 128, 2, False),
+        (512, 128, 2, True),
+        (15, 1024, 1, False),
+        (16, 1024, 1, True),
+    ],
+)
+def test_a_layer_learns_by_onednn_if_there_is_work_enough_for_each_thread(
+    rows, width, threads, goes, monkeypatch
+):
+    seen, forward = [], products.forward
+    monkeypatch.setattr(products, "forward", lambda *given: seen.append(1) or forward(*given))
+    monkeypatch.setattr(products, "_by_weight_alone", False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    products.linear(numbers(rows, width), numbers(width, width))
+    assert bool(seen) is goes
+    seen.clear()
+    with torch.no_grad():  # the bits of predictions depend on no number of threads
+        products.linear(numbers(rows, width), numbers(width, width))
+    assert bool(seen) is (rows >= products.FEWEST_ROWS)

@@ -10,18 +10,33 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <dlfcn.h>
+#endif
 
 /* A tile is TALL rows by WIDE vectors of LINE numbers: its sums, a line of the right factor and a number of the left one fill
    29 of 32 registers. */
 enum { CHUNK = 128, TALL = 6, WIDE = 4, LINE = 16 };
 
 /* left: numbers [rows, tall]; right: [rows, wide]. waiting: the sums of branches that wait for their neighbour, [tall, wide]
-   each. packed: a chunk of left as columns of tiles; panel: of right, a tile's columns. */
+   each. ends: where each of the parts ends among the rows. */
 typedef struct {
     const float *left, *right;
-    float *out, *waiting, *packed, *panel;
-    Py_ssize_t tall, wide;
+    float *out, *waiting;
+    const int64_t *ends;
+    Py_ssize_t tall, wide, parts;
 } Product;
+
+/* What one thread makes of it: blocks of TALL rows, columns from a tile's first on. packed: a chunk of left as columns of tiles;
+   panel: of right, a tile's columns. */
+typedef struct {
+    const Product *of;
+    Py_ssize_t block, last_block, column, last_column;
+    float *packed, *panel;
+} Piece;
+
+/* GNU OpenMP's way to run a function in a team of threads; NULL: this thread does it alone. */
+static void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -63,53 +78,55 @@ typedef void (*Tile)(const float *, const float *, Py_ssize_t, __m512 (*)[WIDE])
 static const Tile TILES[WIDE + 1] = {NULL, tile1, tile2, tile3, tile4};
 
 /* TALL columns behind one another, zeros where there are none. */
-static void pack(const Product *given, Py_ssize_t start, Py_ssize_t rows)
+static void pack(const Piece *piece, Py_ssize_t start, Py_ssize_t rows)
 {
-    Py_ssize_t whole = given->tall / TALL, more = given->tall % TALL;
+    const Product *of = piece->of;
+    Py_ssize_t whole = Py_MIN(piece->last_block, of->tall / TALL), more = of->tall % TALL;
     for (Py_ssize_t row = 0; row < rows; row++) {
-        const float *from = given->left + (start + row) * given->tall;
-        float *to = given->packed + row * TALL;
-        for (Py_ssize_t block = 0; block < whole; block++, to += rows * TALL, from += TALL)
+        const float *from = of->left + (start + row) * of->tall + piece->block * TALL;
+        float *to = piece->packed + row * TALL;
+        for (Py_ssize_t block = piece->block; block < whole; block++, to += rows * TALL, from += TALL)
             memcpy(to, from, sizeof(float) * TALL);
-        for (int i = 0; more && i < TALL; i++)
+        for (int i = 0; piece->last_block > whole && i < TALL; i++)
             to[i] = i < more ? from[i] : 0.0f;
     }
 }
 
-static void pack_panel(const Product *given, Py_ssize_t start, Py_ssize_t rows, Py_ssize_t column, Py_ssize_t width, int vectors)
+static void pack_panel(const Piece *piece, Py_ssize_t start, Py_ssize_t rows, Py_ssize_t column, Py_ssize_t width, int vectors)
 {
     for (Py_ssize_t row = 0; row < rows; row++) {
-        float *to = given->panel + row * vectors * LINE;
-        memcpy(to, given->right + (start + row) * given->wide + column, sizeof(float) * width);
+        float *to = piece->panel + row * vectors * LINE;
+        memcpy(to, piece->of->right + (start + row) * piece->of->wide + column, sizeof(float) * width);
         memset(to + width, 0, sizeof(float) * (vectors * LINE - width));
     }
 }
 
 /* One chunk of a part. first, last: of the part's chunks. full: branches of the tree that the part completes, each of which
    is added to the one that waits on its left. all: whether it is the last part. */
-VECTORS static void chunk(const Product *given, Py_ssize_t start, Py_ssize_t rows, int first, int last, int full, int all)
+VECTORS static void chunk(const Piece *piece, Py_ssize_t start, Py_ssize_t rows, int first, int last, int full, int all)
 {
-    Py_ssize_t area = given->tall * given->wide, blocks = (given->tall + TALL - 1) / TALL;
-    float *to = all ? given->out : given->waiting + full * area;
+    const Product *of = piece->of;
+    Py_ssize_t area = of->tall * of->wide;
+    float *to = all ? of->out : of->waiting + full * area;
     __m512 sum[TALL][WIDE];
-    pack(given, start, rows);
-    for (Py_ssize_t column = 0; column < given->wide; column += WIDE * LINE) {
-        Py_ssize_t width = Py_MIN(WIDE * LINE, given->wide - column);
+    pack(piece, start, rows);
+    for (Py_ssize_t column = piece->column; column < piece->last_column; column += WIDE * LINE) {
+        Py_ssize_t width = Py_MIN(WIDE * LINE, piece->last_column - column);
         int vectors = (int)((width + LINE - 1) / LINE);
         __mmask16 ending = (__mmask16)(0xffff >> (vectors * LINE - width));
-        pack_panel(given, start, rows, column, width, vectors);
-        for (Py_ssize_t block = 0; block < blocks; block++) {
-            int high = (int)Py_MIN(TALL, given->tall - block * TALL);
-            TILES[vectors](given->packed + block * rows * TALL, given->panel, rows, sum);
+        pack_panel(piece, start, rows, column, width, vectors);
+        for (Py_ssize_t block = piece->block; block < piece->last_block; block++) {
+            int high = (int)Py_MIN(TALL, of->tall - block * TALL);
+            TILES[vectors](piece->packed + (block - piece->block) * rows * TALL, piece->panel, rows, sum);
             for (int i = 0; i < high; i++) {
-                Py_ssize_t place = (block * TALL + i) * given->wide + column;
+                Py_ssize_t place = (block * TALL + i) * of->wide + column;
                 for (int j = 0; j < vectors; j++, place += LINE) {
                     __mmask16 mask = j == vectors - 1 ? ending : 0xffff;
                     __m512 found = sum[i][j];
                     if (!first)
                         found = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to + place), found);
                     for (int level = 0; last && level < full; level++)
-                        found = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, given->waiting + level * area + place), found);
+                        found = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, of->waiting + level * area + place), found);
                     if (last && all) /* takes a zero's sign away, as the sums of exact training do */
                         found = _mm512_add_ps(found, _mm512_setzero_ps());
                     _mm512_mask_storeu_ps(to + place, mask, found);
@@ -119,30 +136,71 @@ VECTORS static void chunk(const Product *given, Py_ssize_t start, Py_ssize_t row
     }
 }
 
-static int multiply(Product *given, const int64_t *ends, Py_ssize_t parts)
+static int multiply_piece(Piece *piece)
 {
-    Py_ssize_t levels = 0, blocks = (given->tall + TALL - 1) / TALL;
-    while (((Py_ssize_t)1 << levels) < parts)
-        levels++;
-    given->packed = malloc(sizeof(float) * blocks * TALL * CHUNK);
-    given->panel = aligned_alloc(sizeof(float) * LINE, sizeof(float) * WIDE * LINE * CHUNK);
-    given->waiting = malloc(sizeof(float) * levels * given->tall * given->wide + 1);
-    int found = given->packed && given->panel && given->waiting;
-    for (Py_ssize_t part = 0, start = 0; found && part < parts; start = ends[part++]) {
+    const Product *of = piece->of;
+    piece->packed = malloc(sizeof(float) * (piece->last_block - piece->block) * TALL * CHUNK);
+    piece->panel = aligned_alloc(sizeof(float) * LINE, sizeof(float) * WIDE * LINE * CHUNK);
+    int found = piece->packed && piece->panel;
+    for (Py_ssize_t part = 0, start = 0; found && part < of->parts; start = of->ends[part++]) {
         int full = 0, first = 1;
         for (Py_ssize_t odd = part; odd & 1; odd >>= 1)
             full++;
         do {
-            Py_ssize_t rows = Py_MIN(CHUNK, ends[part] - start);
-            chunk(given, start, rows, first, start + rows == ends[part], full, part == parts - 1);
+            Py_ssize_t rows = Py_MIN(CHUNK, of->ends[part] - start);
+            chunk(piece, start, rows, first, start + rows == of->ends[part], full, part == of->parts - 1);
             start += rows;
             first = 0;
-        } while (start < ends[part]);
+        } while (start < of->ends[part]);
     }
-    free(given->packed);
-    free(given->panel);
-    free(given->waiting);
+    free(piece->packed);
+    free(piece->panel);
     return found;
+}
+
+/* Pieces that threads take one after another: so many down, so many across. */
+typedef struct {
+    const Product *of;
+    Py_ssize_t down, across;
+    int next, failed;
+} Pieces;
+
+static void take_pieces(void *given)
+{
+    Pieces *pieces = given;
+    const Product *of = pieces->of;
+    Py_ssize_t blocks = (of->tall + TALL - 1) / TALL, panels = (of->wide + WIDE * LINE - 1) / (WIDE * LINE);
+    int next;
+    while ((next = __atomic_fetch_add(&pieces->next, 1, __ATOMIC_RELAXED)) < pieces->down * pieces->across) {
+        Py_ssize_t down = next / pieces->across, across = next % pieces->across;
+        Piece piece = {.of = of};
+        piece.block = blocks * down / pieces->down;
+        piece.last_block = blocks * (down + 1) / pieces->down;
+        piece.column = panels * across / pieces->across * WIDE * LINE;
+        piece.last_column = Py_MIN(of->wide, panels * (across + 1) / pieces->across * WIDE * LINE);
+        if (!multiply_piece(&piece))
+            __atomic_store_n(&pieces->failed, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* Tiles share no number of the result, so threads change no bit of it. */
+static int multiply(Product *of, unsigned threads)
+{
+    Py_ssize_t levels = 0, blocks = (of->tall + TALL - 1) / TALL, panels = (of->wide + WIDE * LINE - 1) / (WIDE * LINE);
+    while (((Py_ssize_t)1 << levels) < of->parts)
+        levels++;
+    of->waiting = malloc(sizeof(float) * levels * of->tall * of->wide + 1);
+    if (!of->waiting)
+        return 0;
+    /* Down first: there are more blocks than panels, so pieces are of about one size. */
+    Pieces pieces = {.of = of, .down = Py_MIN(threads, blocks)};
+    pieces.across = Py_MIN(threads / pieces.down, panels);
+    if (parallel && threads > 1)
+        parallel(take_pieces, &pieces, threads, 0);
+    else
+        take_pieces(&pieces);
+    free(of->waiting);
+    return !pieces.failed;
 }
 #else
 static int there(void)
@@ -150,7 +208,7 @@ static int there(void)
     return 0;
 }
 
-static int multiply(Product *given, const int64_t *ends, Py_ssize_t parts)
+static int multiply(Product *of, unsigned threads)
 {
     return 0;
 }
@@ -177,16 +235,20 @@ static PyObject *weight_gradient(PyObject *module, PyObject *args)
 {
     Py_buffer out, left, right, ends;
     Py_ssize_t rows;
+    unsigned threads;
     int fit, done = 0;
-    if (!PyArg_ParseTuple(args, "w*y*y*y*n", &out, &left, &right, &ends, &rows))
+    if (!PyArg_ParseTuple(args, "w*y*y*y*nI", &out, &left, &right, &ends, &rows, &threads))
         return NULL;
     Py_ssize_t tall = rows > 0 ? left.len / 4 / rows : 0, wide = rows > 0 ? right.len / 4 / rows : 0;
-    fit = there() && tall > 0 && wide > 0 && left.len == 4 * rows * tall && right.len == 4 * rows * wide &&
+    fit = there() && threads > 0 && tall > 0 && wide > 0 && left.len == 4 * rows * tall && right.len == 4 * rows * wide &&
           out.len / 4 / tall == wide && out.len == 4 * tall * wide && cut(ends.buf, ends.len / 8, rows);
     if (fit) {
-        Product given = {.left = left.buf, .right = right.buf, .out = out.buf, .tall = tall, .wide = wide};
+        Product given = {.left = left.buf, .right = right.buf, .out = out.buf, .ends = ends.buf};
+        given.tall = tall;
+        given.wide = wide;
+        given.parts = ends.len / 8;
         Py_BEGIN_ALLOW_THREADS
-        done = multiply(&given, ends.buf, ends.len / 8);
+        done = multiply(&given, threads);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&out);
@@ -202,10 +264,25 @@ static PyObject *weight_gradient(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Two teams of threads, ours and torch's, would wait for one another's processors. */
+static PyObject *share_threads(PyObject *module, PyObject *args)
+{
+    const char *path;
+    if (!PyArg_ParseTuple(args, "s", &path))
+        return NULL;
+#if defined(__linux__)
+    void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (library)
+        *(void **)&parallel = dlsym(library, "GOMP_parallel");
+#endif
+    return PyBool_FromLong(parallel != NULL);
+}
+
 static PyMethodDef METHODS[] = {
+    {"share_threads", share_threads, METH_VARARGS, "share_threads(path): take those of this OpenMP library; whether it is loaded."},
     {"there", is_there, METH_NOARGS, "there(): whether this processor has vectors of 512 bits."},
     {"weight_gradient", weight_gradient, METH_VARARGS,
-     "weight_gradient(out, gradient, x, ends, rows): fill `out`, parts of so many rows in all ending where `ends` says."},
+     "weight_gradient(out, gradient, x, ends, rows, threads): fill `out`, parts of so many rows in all ending where `ends` says."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -5,18 +5,21 @@ Intel's. oneDNN, which is in torch as well, makes its kernels for the instructio
 where there are vectors of 512 bits (AVX-512), layers go by oneDNN on every processor: twice as fast
 on an AMD EPYC, and one kernel whoever made the processor.
 
-On one thread, as in exact training, the gradient of a weight takes rows `CHUNK` at a time and adds
-what chunks give in their order. Compiled code does it without copies of its factors turned round;
-where it was not built, oneDNN gives the same bits, for both make the same chain of fused
-multiply-adds of so few rows.
+The gradient of a weight takes rows `CHUNK` at a time and adds what chunks give in their order.
+Compiled code does it without copies of its factors turned round, by torch's own threads. Where it
+was not built oneDNN gives the same bits on one thread, for both make the same chain of fused
+multiply-adds of so few rows; on several, and where torch's threads are not to be had, oneDNN makes
+one product.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,9 +46,14 @@ FEWEST_WEIGHTS, NARROWEST = 1 << 14, 8
 """Smaller layers, or those with fewer inputs or outputs, gain less than a call from Python costs,
 unless they have hundreds of rows."""
 
+LEAST_WORK = 1 << 22
+"""Of training: rows times weights for each thread; with less of it too a call from Python costs
+more than it gains. Predictions do not ask: their bits depend on no number of threads."""
+
 FEWEST_ROWS = 16
-"""With fewer rows torch's own product needs no second thread, for which oneDNN would wait. In exact
-training parts go at once only if each has as many: kernels treat a few rows unlike many."""
+"""With fewer rows torch's own product needs no second thread, for which oneDNN would wait."""
+
+_by_weight_alone = False
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -56,16 +64,33 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     if has_torch_function((x, weight)):
         return handle_torch_function(linear, (x, weight), x, weight, bias)
     plain = x.dim() == 2 and x.dtype == torch.float32
-    if not (plain and len(x) >= FEWEST_ROWS and by_onednn(weight)):
+    if not (plain and (_by_weight_alone or _is_worth(len(x), weight)) and by_onednn(weight)):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled():
         return _Linear.apply(x, weight, bias)
     return forward(x, weight, bias)
 
 
+def _is_worth(rows: int, weight: torch.Tensor) -> bool:
+    least = LEAST_WORK * torch.get_num_threads() if torch.is_grad_enabled() else 0
+    return rows >= FEWEST_ROWS and rows * weight.numel() >= least
+
+
+@contextmanager
+def by_weight_alone() -> Iterator[None]:
+    """Within it a layer goes by oneDNN however few rows there are: those of a part of exact
+    training, whose bits are the same beside the rows of other parts."""
+    global _by_weight_alone
+    before, _by_weight_alone = _by_weight_alone, True
+    try:
+        yield
+    finally:
+        _by_weight_alone = before
+
+
 def by_onednn(weight: torch.Tensor) -> bool:
     """Whether a layer of this weight goes by oneDNN, if it has rows enough: a matter of the weight
-    and the machine, and not of how many rows, which may depend on the number of workers."""
+    and the machine."""
     return (
         weight.numel() >= FEWEST_WEIGHTS
         and min(weight.shape) >= NARROWEST
@@ -104,7 +129,8 @@ def weight_gradient(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     if not rows:  # oneDNN has no product of nothing
         return gradient.t().mm(x)
     counted = torch._C._len_torch_dispatch_stack() > 0  # who counts operators sees no others
-    if torch.get_num_threads() > 1 or counted:
+    several = torch.get_num_threads() > 1
+    if counted or (several and not shares_threads()):
         return forward(gradient.t(), x.t(), None)
     if has_kernel():
         found = x.new_empty(gradient.shape[1], x.shape[1])
@@ -122,10 +148,20 @@ def has_kernel() -> bool:
     return compiled is not None and bool(compiled.there())
 
 
+@cache
+def shares_threads() -> bool:
+    """Whether compiled code may take torch's threads: those of the OpenMP library in its wheel."""
+    path = next((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"), None)
+    if compiled is None or path is None or not has_kernel():
+        return False
+    return bool(compiled.share_threads(str(path)))
+
+
 def lay_weight_gradients(
     out: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, ends: Sequence[int]
 ) -> None:
-    """Lay the tree's sum of the parts' `weight_gradient` on one thread, zeros without a sign.
+    """Lay the tree's sum of the parts' `weight_gradient`, zeros without a sign; the same bits for
+    any number of threads.
 
     Args:
         out: [outputs, inputs], contiguous, not cleared.
@@ -134,7 +170,7 @@ def lay_weight_gradients(
     """
     assert compiled is not None
     given = (gradient.detach().contiguous().numpy(), x.detach().contiguous().numpy())
-    compiled.weight_gradient(out.numpy(), *given, array("q", ends), len(x))
+    compiled.weight_gradient(out.numpy(), *given, array("q", ends), len(x), torch.get_num_threads())
 
 
 class _Linear(torch.autograd.Function):

@@ -19,7 +19,7 @@ import torch
 
 from distcore_core.contracts import Batch
 from distcore_core.errors import TrainingError, UserError
-from distcore_torch.products import FEWEST_ROWS
+from distcore_torch.products import by_weight_alone
 from distcore_torch.sampler import share
 from distcore_torch.training.exact.at_once import AtOnce
 from distcore_torch.training.exact.by_parts import Keys
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from distcore_torch.train_options import TrainerOptions
     from distcore_torch.training.losses import Losses
     from distcore_torch.training.strategy import Strategy
+
+FEWEST_ROWS = 4
+"""Parts go at once only if each has as many: kernels treat fewer unlike many."""
 
 GIVE_UP = 4
 """Cuts of a batch for which all rows at once gave other bits, before it is tried no more."""
@@ -226,7 +229,8 @@ class PartGradients:
             return loss
         whole = part.rows <= self._micro_rows
         for piece in (part,) if whole else slices(part, self._micro_rows):
-            found = [rows.sum() for rows in self._losses.rows(piece)]
+            with by_weight_alone():
+                found = [rows.sum() for rows in self._losses.rows(piece)]
             loss = loss + self._losses.backward(found, scale)
             sums += (found[0] if len(found) == 1 else torch.stack(found)).detach()
         return loss
