@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import NamedTuple
+
+from distcore_data.stacks import Call, stacks
 
 FOLDER = "DISTCORE_PROFILE"
 """The variable that names the folder where the processes of a profiled run lay down their parts."""
@@ -99,28 +101,24 @@ class Sampler:
             wall, processor = now, used
 
     def _all_threads(self, stage: str, wall: float) -> None:
-        frames = sys._current_frames()
+        found = stacks()
         main = threading.main_thread().ident
         for thread in threading.enumerate():
-            frame = frames.get(thread.ident or 0)
-            if frame is None or thread is self._thread:
+            calls = found.get(thread.ident or 0)
+            if not calls or thread is self._thread:
                 continue
             busy = self._busy(thread.native_id or 0, wall)
-            codes = self._stack(frame)
+            codes = self._numbers(calls)
             if busy:
                 self._found[stage, thread.name, False, codes] += busy
             if thread.ident == main and wall > busy:
                 self._found[stage, MAIN, True, codes] += wall - busy
 
-    def _stack(self, frame: FrameType | None) -> tuple[int, ...]:
-        """Outermost first."""
-        found = []
-        while frame is not None:
-            code = frame.f_code
-            found.append(id(code))
-            self._codes.setdefault(id(code), code)
-            frame = frame.f_back
-        return tuple(reversed(found))
+    def _numbers(self, calls: Sequence[Call]) -> tuple[int, ...]:
+        """Of their codes, outermost first."""
+        for call in calls:
+            self._codes.setdefault(id(call.code), call.code)
+        return tuple(id(call.code) for call in reversed(calls))
 
     def _busy(self, number: int, wall: float) -> float:
         """Seconds that a thread was on a processor since the last look."""

@@ -19,11 +19,12 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 from distcore_core.errors import Stopped
+from distcore_data.stacks import Call, calls_of, stack_of
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """The signals that ask a process to end."""
@@ -109,7 +110,7 @@ class Stoppable:
         if Stoppable.active is not None:
             return Stoppable.active
         Stoppable.active = self
-        self._busy = _busy(sys._getframe(1))
+        self._busy = _busy(calls_of(sys._getframe(1)))
         if self.to_the_end:
             atexit.register(_deaf)  # the first that is registered is the last that is called
         self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
@@ -168,7 +169,7 @@ class Stoppable:
         if self._settled:
             if self.hurried:
                 os._exit(128 + self.received)
-        elif _busy(frame) > self._busy:
+        elif _busy(calls_of(frame)) > self._busy:
             self._waiting = number
         elif self.asked and not self.hurried and not self._force:
             self._begin_grace(number, now)
@@ -237,7 +238,7 @@ class Stoppable:
             lost = self._raised is not None and self._raised() is None
             if lost:
                 self._raised = None
-            if lost or (self._waiting and _busy(sys._current_frames().get(MAIN)) <= self._busy):
+            if lost or (self._waiting and _busy(stack_of(MAIN)) <= self._busy):
                 number, self._waiting = self._waiting or self.received, 0
                 self._deliver(number)
 
@@ -261,15 +262,11 @@ class Stoppable:
         os._exit(128 + self._first)
 
 
-def _busy(frame: FrameType | None) -> int:
-    """How many calls there are, up to this one, in which nothing may be raised: Python's imports,
-    and the block's own beginning and end."""
-    count = 0
-    while frame is not None:
-        code = frame.f_code
-        count += code.co_filename.startswith("<frozen importlib") or code in _OURS
-        frame = frame.f_back
-    return count
+def _busy(calls: Iterable[Call]) -> int:
+    """How many of them are such in which nothing may be raised: Python's imports, and the block's
+    own beginning and end."""
+    codes = [each.code for each in calls]
+    return sum(each.co_filename.startswith("<frozen importlib") or each in _OURS for each in codes)
 
 
 _OURS = (Stoppable.__enter__.__code__, Stoppable.__exit__.__code__, Stoppable.settle.__code__)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+from distcore_data.stacks import stack_of
 
 T = TypeVar("T")
 
@@ -155,7 +155,7 @@ def _answer(beat: Heartbeat, path: Path, thread: int) -> None:
     """Write where the thread stands whenever that is asked, for as long as this is the process's
     heartbeat.
 
-    Python's lock keeps the calls as they are while they are read. A signal's handler, as
+    Python's lock keeps the calls as they are while `stacks.py` reads them. A signal's handler, as
     faulthandler has one, reads them while they change, which ends a process now and then."""
     answered = 0
     while _own[0] is beat:
@@ -171,10 +171,9 @@ def _answer(beat: Heartbeat, path: Path, thread: int) -> None:
 
 def calls_of(thread: int) -> list[str]:
     """`loader.py:12 in batches` and so on: the innermost calls of a thread of this process."""
-    frames = list(traceback.walk_stack(sys._current_frames().get(thread)))[:MOST_CALLS]
     return [
-        f"{Path(each.f_code.co_filename).name}:{line} in {each.f_code.co_name}"
-        for each, line in frames
+        f"{Path(each.code.co_filename).name}:{each.line} in {each.code.co_name}"
+        for each in stack_of(thread)[:MOST_CALLS]
     ]
 
 
