@@ -25,9 +25,12 @@ PARTITION = 16 << 20
 ROW_GROUP = 128 << 20
 """Bytes of a row group of Parquet, decoded, at most as writers make them."""
 
-COPIES = 6
+COPIES = 9
 """Numbers that training holds for each that is learned: the weight, its gradient, two moments, the
-best weights, and the flat buffer or the checkpoint that is being written."""
+best weights, and what a checkpoint is written from: a copy of all these but the gradient."""
+
+LOADED = 2
+"""Copies of the encoded rows while a cache is loaded: a column, and its place in the matrix."""
 
 
 def estimated(
@@ -99,11 +102,8 @@ def preprocessing(constants: Constants, sample: Sample, dataset: JSON, cache: JS
     encoding = reading_seconds(constants, sample, dataset)
     if encoding is None:
         return None
-    # A row group of Parquet is decoded whole, a csv is cut anywhere.
-    most = PARTITION * processors() if _format(dataset) == "csv" else ROW_GROUP
     used = max(1.0, processors() * constants.parallel)
-    memory = constants.memory["preprocess"]
-    memory += constants.buffer * min(_decoded(sample, dataset), most)
+    memory = constants.memory["preprocess"] + _read_at_once(constants, sample, dataset)
     memory += 100 * _distinct(sample, dataset)
     fixed = constants.start["preprocess"] + constants.column * len(dataset["types"])
     return _stage("preprocess", fixed + encoding / used, memory, "")
@@ -132,6 +132,13 @@ def _distinct(sample: Sample, dataset: JSON) -> float:
     """Values of all categories."""
     types = dataset["types"]
     return sum(count for name, count in sample.distinct.items() if types[name] not in TEXTS)
+
+
+def _read_at_once(constants: Constants, sample: Sample, dataset: JSON) -> float:
+    """Bytes of memory for rows that are read at once."""
+    # A row group of Parquet is decoded whole, a csv is cut anywhere.
+    most = PARTITION * processors() if _format(dataset) == "csv" else ROW_GROUP
+    return constants.buffer * min(_decoded(sample, dataset), most)
 
 
 def _decoded(sample: Sample, dataset: JSON) -> float:
@@ -197,7 +204,7 @@ def _training(
             )
     validation = dataset["splits"]["validation"] or 0
     memory = constants.memory["train"] + 4 * COPIES * work.parameters + work.made
-    memory += sample.encoded_bytes * ((dataset["splits"]["train"] or 0) + validation)
+    memory += LOADED * sample.encoded_bytes * ((dataset["splits"]["train"] or 0) + validation)
     return {**_stage("train", whole, memory, told), "step_seconds": step, "epoch_seconds": epoch}
 
 
@@ -226,6 +233,7 @@ def _prediction(
     rows = dataset["rows"]["count"]
     seconds = reading + rows * (constants.predict_row + seconds_of(work.forward, rates) / work.rows)
     memory = constants.memory["predict"] + 4 * work.parameters + work.made
+    memory += _read_at_once(constants, sample, dataset)
     return _stage("predict", constants.start["predict"] + seconds, memory, "of all these rows")
 
 
