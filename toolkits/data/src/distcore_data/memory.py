@@ -10,11 +10,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 KEPT_BYTES = 512 << 20
 """Of freed memory that may stay with the process."""
 
-APART_BYTES = 32 << 20
-"""Of a block that the kernel gives, and is given back, by itself: the most that glibc takes, and
-where its own rule ends that follows the sizes of what was freed."""
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Of malloc.h."""
 
 
@@ -41,8 +37,9 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # not glibc
         return False
-    # One of them ends glibc's own rule for both.
-    both = ((M_MMAP_THRESHOLD, APART_BYTES), (M_TRIM_THRESHOLD, KEPT_BYTES))
+    # No block is the kernel's by itself: those of more than 32 MiB, such as the gradient of a large
+    # table, would go back to it at every step, whatever the threshold for others.
+    both = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, KEPT_BYTES))
     return all(mallopt(option, value) == 1 for option, value in both)
 
 
