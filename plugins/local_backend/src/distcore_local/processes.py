@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from distcore_torch.training.heartbeat import COMPUTING, LOADING, heartbeat
@@ -97,12 +96,7 @@ class Pace:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
