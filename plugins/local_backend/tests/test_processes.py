@@ -59,8 +59,9 @@ def test_a_long_run_of_long_steps_is_asked_to_go_on_in_several(monkeypatch):
     training = Training(0.01)
     with Pace(training.progress, Length(10_000, 100, 0), 8, 2) as pace:
         training.steps(300)
-    assert pace.processes == 2
-    assert training.progress.stop == "Going on in 2 processes: the same bits, sooner."
+        assert pace.processes == 2
+        assert training.progress.stop == "Going on in 2 processes: the same bits, sooner."
+    assert training.progress.stop is False, "the next training with it is not stopped"
 
 
 @pytest.mark.parametrize(

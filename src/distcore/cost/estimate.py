@@ -188,40 +188,28 @@ def _training(
         step, _ = step_seconds(
             step, ring(training["workers"], 4 * work.parameters), constants, Scale(1)
         )
-    epoch = _epoch_seconds(constants, rates, work, dataset, training, step, training["workers"])
+    validation = dataset["splits"]["validation"] or 0
+    row = seconds_of(work.forward, rates) / work.rows + constants.score_row
+    rounds = training["steps_per_epoch"] / max(1, training["steps_per_evaluation"])
+    steps = training["steps_per_epoch"] * training["gradient_accumulation_steps"]
+
+    def epoch_of(step: float, workers: int) -> float:
+        return float(steps * step + rounds * validation * row / workers)
+
+    epoch, where = epoch_of(step, training["workers"]), ""
     whole = constants.start["train"] + training["epochs"] * epoch
-    told = f"{epoch:.3g} s an epoch, {1000 * step:.3g} ms a step of {work.rows} rows"
     processes = training.get("processes", 1)
     if processes > 1:  # exact training may go on in them, which have to start too
         shared, _, _ = _among(constants, job, work, processes, Scale(1))
-        quicker = _epoch_seconds(constants, rates, work, dataset, training, shared, processes)
+        quicker = epoch_of(shared, processes)
         several = 2 * constants.start["train"] + training["epochs"] * quicker
         if several < whole:
             whole, epoch, step = several, quicker, shared
-            told = (
-                f"{epoch:.3g} s an epoch, {1000 * step:.3g} ms a step of {work.rows} rows, in "
-                f"{processes} processes"
-            )
-    validation = dataset["splits"]["validation"] or 0
+            where = f", in {processes} processes"
+    told = f"{epoch:.3g} s an epoch, {1000 * step:.3g} ms a step of {work.rows} rows{where}"
     memory = constants.memory["train"] + 4 * COPIES * work.parameters + work.made
     memory += LOADED * sample.encoded_bytes * ((dataset["splits"]["train"] or 0) + validation)
     return {**_stage("train", whole, memory, told), "step_seconds": step, "epoch_seconds": epoch}
-
-
-def _epoch_seconds(
-    constants: Constants,
-    rates: StepRates,
-    work: StepWork,
-    dataset: JSON,
-    training: JSON,
-    step: float,
-    workers: int,
-) -> float:
-    """Of an epoch's steps of so many seconds, and its evaluations, by so many workers."""
-    row = seconds_of(work.forward, rates) / work.rows + constants.score_row
-    rounds = training["steps_per_epoch"] / max(1, training["steps_per_evaluation"])
-    steps = training["steps_per_epoch"] * training["gradient_accumulation_steps"] * step
-    return float(steps + rounds * (dataset["splits"]["validation"] or 0) * row / workers)
 
 
 def _prediction(

@@ -94,23 +94,23 @@ class LocalTrainer(TorchTrainer):
     def _fit(
         self, rank: Rank | None, job: TrainJob, backend: Backend, progress: Progress
     ) -> TrainResult | None:
-        options, processes = train_options(job), self._given()[1]
-        here = rank is None and not backend.distributed
-        # Where no checkpoint is kept there is none to go on from.
-        may_be_several = processes > 1 or (not processes and keeps_checkpoints(job))
-        if not (options.exact and here and may_be_several):
+        options, given = train_options(job), self._given()[1]
+        if not options.exact or rank is not None or backend.distributed:
             return super()._fit(rank, job, backend, progress)
-        if not processes:
+        several = given or sharing(options.parts, _room())
+        # Where no checkpoint is kept there is none to go on from.
+        if several == 1 or not (given or keeps_checkpoints(job)):
+            return super()._fit(rank, job, backend, progress)
+        if not given:
             length = Length.of(TrainPlan.of(options, 1, cached_rows(job) or 0), options)
-            with Pace(progress, length, options.parts, _room()) as pace:
+            with Pace(progress, length, options.parts, several) as pace:
                 try:
                     return super()._fit(rank, job, backend, progress)
                 except Stopped:
                     if pace.processes == 1 or signal_received():
                         raise
-            progress.stop, processes = False, pace.processes
-        several = replace(job, trainer=replace(job.trainer, name="data_parallel"))
-        return self._run_gang(several, backend, processes, progress)
+        parallel = replace(job, trainer=replace(job.trainer, name="data_parallel"))
+        return self._run_gang(parallel, backend, several, progress)
 
 
 def _room() -> int:

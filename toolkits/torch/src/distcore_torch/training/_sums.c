@@ -86,8 +86,8 @@ static inline int levels(uint64_t one, uint64_t other)
     return 64 - __builtin_clzll(one ^ other);
 }
 
-/* The sum of the lookups order[0 .. count) of one row. owner: whose row of the values each of them has. stack: room for DEPTH
-   rows. */
+/* The sum of the lookups order[0 .. count) of one row. owner: whose row of the values each of them has; NULL: its own. stack:
+   room for DEPTH rows. */
 static void add_row(const Lookups *given, const uint32_t *order, const uint32_t *owner, Py_ssize_t count, float *stack, float *out)
 {
     Py_ssize_t width = given->width, at = 0;
@@ -100,7 +100,7 @@ static void add_row(const Lookups *given, const uint32_t *order, const uint32_t 
         part = leaf[depth++] = next;
         memset(sum, 0, sizeof(float) * width);
         for (; at < count && order[at] < given->ends[part]; at++)
-            add(sum, given->values + owner[order[at]] * width, width);
+            add(sum, given->values + (owner ? owner[order[at]] : order[at]) * width, width);
         if (at < count)
             while (given->ends[next] <= order[at])
                 next++;
@@ -120,12 +120,10 @@ static int add_all(const Lookups *given, float *out)
 {
     Py_ssize_t rows = given->rows, width = given->width;
     uint32_t *from = calloc(rows + 1, sizeof(uint32_t)), *order = malloc(sizeof(uint32_t) * (given->lookups + 1));
-    uint32_t *owner = malloc(sizeof(uint32_t) * (given->lookups + 1));
+    uint32_t *owner = given->offsets ? malloc(sizeof(uint32_t) * (given->lookups + 1)) : NULL;
     float *stack = malloc(sizeof(float) * (DEPTH * width + 1));
-    int found = from && order && owner && stack ? FOUND : NO_MEMORY;
-    for (Py_ssize_t at = 0; found == FOUND && !given->offsets && at < given->lookups; at++)
-        owner[at] = (uint32_t)at;
-    for (Py_ssize_t row = 0; found == FOUND && given->offsets && row < given->owners; row++)
+    int found = from && order && stack && (owner || !given->offsets) ? FOUND : NO_MEMORY;
+    for (Py_ssize_t row = 0; found == FOUND && owner && row < given->owners; row++)
         for (int64_t at = given->offsets[row]; at < given->offsets[row + 1]; at++)
             owner[at] = (uint32_t)row;
     for (Py_ssize_t at = 0; found == FOUND && at < given->lookups; at++) {

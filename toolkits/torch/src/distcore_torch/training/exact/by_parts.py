@@ -213,7 +213,6 @@ class ByParts(TorchFunctionMode):
     ) -> torch.Tensor:
         if id(table) not in self._parameters or mode == "max":
             return self.embedding_bag(values, table, offsets, mode=mode, include_last_offset=True)
-        self._check_offsets(offsets)
         return Bags.apply(table, values, offsets, mode, self._cut, self._sink)
 
     def embedding_bag(
@@ -226,19 +225,14 @@ class ByParts(TorchFunctionMode):
         """Of ragged rows: each part's values, and its offsets from where they begin."""
         if id(table) not in self._parameters:
             return F.embedding_bag(values, table, offsets, **options)
-        self._check_offsets(offsets)
+        found, ends = [], self._cut.places(offsets)
         assert offsets is not None
-        found, ends = [], offsets[torch.tensor(self._cut.bounds)].tolist()
         for part, proxy in enumerate(self._sink.proxies(table, len(self._cut))):
             own = offsets[self._cut.bounds[part] : self._cut.bounds[part + 1] + 1] - ends[part]
             found.append(
                 F.embedding_bag(values[ends[part] : ends[part + 1]], proxy, own, **options)
             )
         return torch.cat(found)
-
-    def _check_offsets(self, offsets: torch.Tensor | None) -> None:
-        if offsets is None or offsets.shape[0] != self._cut.rows + 1:
-            raise NotByParts("embedding_bag without the offsets of all rows")
 
 
 def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:

@@ -61,6 +61,14 @@ class Cut:
             for each in tensor.split(self.sizes)
         ]
 
+    def places(self, offsets: torch.Tensor | None) -> list[int]:
+        """Where each part's values begin in a ragged column, and the end. Raises NotByParts if
+        these are not the offsets of all rows."""
+        if offsets is None or offsets.shape[0] != self.rows + 1:
+            raise NotByParts("a ragged column without the offsets of all rows")
+        found: list[int] = offsets[torch.tensor(self.bounds)].tolist()
+        return found
+
     def products(self, left: torch.Tensor, right: torch.Tensor, span: range) -> torch.Tensor:
         """Of each part in the span, its rows of `left`, transposed, times those of `right`: [n, k]
         and [n, m] give [parts, k, m]."""

@@ -84,14 +84,14 @@ class Bags(torch.autograd.Function):
         ctx: Any, table: Any, values: Any, offsets: Any, mode: str, cut: Cut, sink: Sink
     ) -> Any:
         ctx.values, ctx.offsets, ctx.mode = values, offsets, mode
-        ctx.cut, ctx.sink, ctx.table = cut, sink, table
+        ctx.cut, ctx.sink, ctx.table, ctx.places = cut, sink, table, cut.places(offsets)
         return bags.forward(table, values, offsets, mode)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (gradient,) = gradients
         values, offsets, cut, sink = ctx.values, ctx.offsets, ctx.cut, ctx.sink
-        places = offsets[torch.tensor(cut.bounds)].tolist()
+        places = ctx.places
         each = bags.given(gradient, offsets, ctx.mode)
 
         def lay(out: torch.Tensor, span: range) -> None:
