@@ -50,6 +50,33 @@ def test_many_values_of_a_few_exponents_and_of_all(spread):
     assert numbers.described(pa.array(largest)).moments == Moments.of(largest)
 
 
+@pytest.mark.parametrize("binades", [1, 30, 48, 52, 60, 110, 300])
+@pytest.mark.parametrize("top", [-1000, -399, -30, 0, 60, 479, 900])
+def test_runs_whose_values_differ_much_or_little_in_size(binades, top):
+    dice = np.random.default_rng(binades)
+    exponents = np.clip(top - dice.integers(0, binades, 70_000), -1074, 1023)
+    values = np.ldexp(dice.uniform(-1, 1, 70_000), exponents)
+    values[20_000:30_000] = np.round(values[20_000:30_000], 2)
+    values[40_000:41_000] = dice.choice([0.0, -0.0], 1000)
+    mask = dice.random(len(values)) < 0.1
+    for start in (0, 1, 7, 50_003):
+        found = numbers.described(pa.array(values, mask=mask)[start:])
+        there = values[start:][~mask[start:]]
+        assert found.moments == Moments.of(there)
+        assert (found.low, found.high) == (there.min(), there.max())
+        assert numbers.described(pa.array(values)[start:]).moments == Moments.of(values[start:])
+
+
+@pytest.mark.parametrize("place", [0, 5, 2047, 2048, 9_999])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_bad_value_among_many_is_found_wherever_it_is(place, bad):
+    values = np.random.default_rng(place).standard_normal(10_000)
+    values[place] = bad
+    assert numbers.described(pa.array(values, from_pandas=False)) is None
+    hidden = numbers.described(pa.array(values, mask=np.arange(10_000) == place))
+    assert hidden.moments == Moments.of(np.delete(values, place))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_left_to_numpy_and_leaves_nothing_behind(bad):
     assert numbers.described(pa.array([1.0, 2.0, bad, 4.0], from_pandas=False)) is None

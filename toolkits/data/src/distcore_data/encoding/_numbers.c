@@ -1,7 +1,8 @@
 /* Exact sums of doubles, their extremes, and doubles as scaled floats, in one pass each: what numbers.py tries first.
 
    A double is a whole number of 53 bits times a power of two. Those of one exponent are added up as integers of 128 bits,
-   and the few exponents that occur at the end, so every sum is exact, and the bits are those that exactsum.py gives. */
+   and the few exponents that occur at the end, so every sum is exact, and the bits are those that exactsum.py gives. Where
+   the processor has vectors of 512 bits, values of similar size are cut into integers of a few common units instead. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -15,6 +16,11 @@
 
 /* BLOCK: values whose squares, each below 2**106, are added before the sums of exponents are. */
 enum { EXPONENTS = 2047, BLOCK = 1 << 20 };
+
+/* RUN: values that vectors of LANES look at at once; the sum of so many integers below 2**51 has 63 bits. top: of values whose
+   units and squares are far from the ends of what a double can be. PATIENCE: after a run of values that vectors do not take,
+   the next to be tried. */
+enum { LANES = 8, RUN = 2048, LOWEST_TOP = -400, HIGHEST_TOP = 480, PATIENCE = 16 };
 
 /* Limbs of 32 bits in 64: of the sum in units of 2**-1074, and of the sum of squares in units of 2**-2148. */
 enum { SUM_LIMBS = 72, SQUARE_LIMBS = 140 };
@@ -65,42 +71,179 @@ static inline int is_valid(const uint8_t *valid, Py_ssize_t at)
     return valid[at / 8] >> (at % 8) & 1;
 }
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define VECTORS __attribute__((target("avx512f")))
+
+static int there(void)
+{
+    return __builtin_cpu_supports("avx512f");
+}
+
+/* A number is rounded to a unit, what that leaves of it to one 2**52 times smaller, and so on. A cut is 1.5 * 2**52 units:
+   around it doubles are whole units, so adding it rounds a number of at most 2**51 of them, and the sum's bits are the cut's
+   plus the number in units. Subtracting gives what was rounded off, without an error (Rump, Ogita and Oishi, "Accurate
+   floating-point summation, part I", 2008, section 3). */
+VECTORS static inline __m512d cut_off(__m512d number, __m512d cut, __m512i *units)
+{
+    __m512d rounded = _mm512_add_pd(number, cut);
+    *units = _mm512_add_epi64(*units, _mm512_castpd_si512(rounded));
+    return _mm512_sub_pd(number, _mm512_sub_pd(rounded, cut));
+}
+
+/* Add the units that so many numbers had. bits: the unit's place in the limbs. */
+VECTORS static void add_units(int64_t *limbs, __m512i units, double cut, Py_ssize_t numbers, int bits)
+{
+    int64_t word;
+    memcpy(&word, &cut, 8);
+    int64_t total = (int64_t)((uint64_t)_mm512_reduce_add_epi64(units) - (uint64_t)word * (uint64_t)numbers);
+    add_shifted(limbs, total < 0 ? -(uint64_t)total : (uint64_t)total, total < 0, (unsigned)bits);
+}
+
+/* Which of the up to LANES values from `at` on are there. */
+static inline unsigned lanes(const uint8_t *valid, Py_ssize_t at, Py_ssize_t count)
+{
+    unsigned all = count < LANES ? (1u << count) - 1 : 0xff, shift = at % 8, bits;
+    if (!valid)
+        return all;
+    bits = valid[at / 8] >> shift;
+    if (shift && count > 8 - shift)
+        bits |= (unsigned)valid[at / 8 + 1] << (8 - shift);
+    return bits & all;
+}
+
+/* Look at up to RUN values; 0, and nothing was changed, if they are not finite or differ too much in size. The largest lies
+   below 2**(top + 1), and all are multiples of the second unit, 2**(top - 102). A square is a rounded product, of at most
+   2**(2 * top + 2), and its error, of at most 2**(2 * top - 52): multiples of 2**(2 * top - 204) then, which the fourth of
+   their units divides. */
+VECTORS static int describe_run(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, Found *found)
+{
+    __m512d low = _mm512_set1_pd(INFINITY), high = _mm512_set1_pd(-INFINITY);
+    Py_ssize_t counted = 0, numbers = 0;
+    for (Py_ssize_t at = 0; at < count; at += LANES) {
+        unsigned mask = lanes(valid, first + at, count - at);
+        __m512d x = _mm512_maskz_loadu_pd((__mmask8)mask, values + at);
+        low = _mm512_mask_min_pd(low, (__mmask8)mask, low, x);
+        high = _mm512_mask_max_pd(high, (__mmask8)mask, high, x);
+        counted += __builtin_popcount(mask);
+    }
+    double lowest = _mm512_reduce_min_pd(low), highest = _mm512_reduce_max_pd(high);
+    double largest = fmax(fabs(lowest), fabs(highest));
+    int top = 0;
+    if (!counted)
+        return 1;
+    if (largest > 0.0) /* 0: nothing but zeros, or NaN, which no cut takes */
+        top = largest < INFINITY ? ilogb(largest) : HIGHEST_TOP + 1;
+    if (top < LOWEST_TOP || top > HIGHEST_TOP)
+        return 0;
+
+    enum { UNITS = 2, SQUARE_UNITS = 4 };
+    double cut[UNITS], square_cut[SQUARE_UNITS];
+    __m512d cuts[UNITS], square_cuts[SQUARE_UNITS];
+    __m512i sum[UNITS], square[SQUARE_UNITS], error[SQUARE_UNITS], rest = _mm512_setzero_si512();
+    for (int i = 0; i < UNITS; i++) {
+        cuts[i] = _mm512_set1_pd(cut[i] = ldexp(1.5, top + 2 - 52 * i));
+        sum[i] = rest;
+    }
+    for (int i = 0; i < SQUARE_UNITS; i++) {
+        square_cuts[i] = _mm512_set1_pd(square_cut[i] = ldexp(1.5, 2 * top + 3 - 52 * i));
+        square[i] = error[i] = rest;
+    }
+    for (Py_ssize_t at = 0; at < count; at += LANES, numbers += LANES) {
+        __m512d x = _mm512_maskz_loadu_pd((__mmask8)lanes(valid, first + at, count - at), values + at);
+        __m512d product = _mm512_mul_pd(x, x), off = _mm512_fmsub_pd(x, x, product);
+        for (int i = 0; i < UNITS; i++)
+            x = cut_off(x, cuts[i], &sum[i]);
+        for (int i = 0; i < SQUARE_UNITS; i++)
+            product = cut_off(product, square_cuts[i], &square[i]);
+        for (int i = 1; i < SQUARE_UNITS; i++)
+            off = cut_off(off, square_cuts[i], &error[i]);
+        rest = _mm512_or_si512(rest, _mm512_castpd_si512(x));
+    }
+    if ((uint64_t)_mm512_reduce_or_epi64(rest) << 1) /* a zero may have a sign */
+        return 0;
+    for (int i = 0; i < UNITS; i++)
+        add_units(found->sum, sum[i], cut[i], numbers, top - 50 - 52 * i + 1074);
+    for (int i = 0; i < SQUARE_UNITS; i++)
+        add_units(found->square, square[i], square_cut[i], numbers, 2 * top - 49 - 52 * i + 2148);
+    for (int i = 1; i < SQUARE_UNITS; i++)
+        add_units(found->square, error[i], square_cut[i], numbers, 2 * top - 49 - 52 * i + 2148);
+    found->low = fmin(found->low, lowest), found->high = fmax(found->high, highest), found->count += counted;
+    return 1;
+}
+
+#else
+static int there(void)
+{
+    return 0;
+}
+
+static int describe_run(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, Found *found)
+{
+    return 0;
+}
+#endif
+
+/* Exponents of slots that are not zero, from the lowest to the highest. */
+typedef struct {
+    unsigned from, to;
+} Used;
+
+/* Add values to the slots of their exponents; 0 if one is NaN or an infinity. */
+static int describe_each(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, Found *found,
+                         Used *used)
+{
+    double low = found->low, high = found->high;
+    unsigned from = used->from, to = used->to;
+    int finite = 1;
+    Slot (*slots)[2] = SLOTS;
+    for (Py_ssize_t at = 0; at < count; at++) {
+        if (valid && !is_valid(valid, first + at))
+            continue;
+        double value = values[at];
+        uint64_t word;
+        memcpy(&word, &value, 8);
+        unsigned exponent = word >> 52 & EXPONENTS;
+        if (exponent == EXPONENTS) {
+            finite = 0;
+            break;
+        }
+        uint64_t whole = (word & 0xfffffffffffffu) | (uint64_t)(exponent != 0) << 52;
+        int64_t sign = (int64_t)word >> 63;
+        Slot *slot = &slots[exponent][at & 1];
+        slot->sum += ((int64_t)whole ^ sign) - sign;
+        slot->square += (unsigned __int128)whole * whole;
+        from = exponent < from ? exponent : from;
+        to = exponent > to ? exponent : to;
+        low = value < low ? value : low;
+        high = value > high ? value : high;
+        found->count++;
+    }
+    found->low = low, found->high = high, used->from = from, used->to = to;
+    return finite;
+}
+
 /* 0 if a value is NaN or an infinity. first: the place of the first value in the bits of `valid`, which may be NULL. */
 static int describe(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, Found *found)
 {
-    double low = INFINITY, high = -INFINITY;
-    Py_ssize_t counted = 0;
-    int finite = 1;
-    Slot (*slots)[2] = SLOTS;
+    int finite = 1, vectors = there();
+    Py_ssize_t next = 0; /* to be tried as a run */
+    found->low = INFINITY, found->high = -INFINITY;
     for (Py_ssize_t start = 0; start < count && finite; start += BLOCK) {
-        Py_ssize_t stop = start + BLOCK < count ? start + BLOCK : count;
-        unsigned from = EXPONENTS, to = 0;
-        for (Py_ssize_t at = start; at < stop; at++) {
-            if (valid && !is_valid(valid, first + at))
-                continue;
-            double value = values[at];
-            uint64_t word;
-            memcpy(&word, &value, 8);
-            unsigned exponent = word >> 52 & EXPONENTS;
-            if (exponent == EXPONENTS) {
-                finite = 0;
-                break;
+        Py_ssize_t stop = Py_MIN(start + BLOCK, count);
+        Used used = {EXPONENTS, 0};
+        for (Py_ssize_t at = start; at < stop && finite; at += RUN) {
+            Py_ssize_t size = Py_MIN(RUN, stop - at);
+            if (vectors && at >= next) {
+                if (describe_run(values + at, size, valid, first + at, found))
+                    continue;
+                next = at + PATIENCE * RUN;
             }
-            uint64_t whole = (word & 0xfffffffffffffu) | (uint64_t)(exponent != 0) << 52;
-            int64_t sign = (int64_t)word >> 63;
-            Slot *slot = &slots[exponent][at & 1];
-            slot->sum += ((int64_t)whole ^ sign) - sign;
-            slot->square += (unsigned __int128)whole * whole;
-            from = exponent < from ? exponent : from;
-            to = exponent > to ? exponent : to;
-            low = value < low ? value : low;
-            high = value > high ? value : high;
-            counted++;
+            finite = describe_each(values + at, size, valid, first + at, found, &used);
         }
-        if (from <= to)
-            gather(found, from, to);
+        if (used.from <= used.to)
+            gather(found, used.from, used.to);
     }
-    found->low = low, found->high = high, found->count = counted;
     return finite;
 }
 
