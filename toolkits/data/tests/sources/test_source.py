@@ -341,6 +341,28 @@ def test_tiles_of_parquet_hold_every_column_of_every_row_once(tmp_path, target):
     assert len(tiles) == (3 if target < 1 << 20 else 1)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize(("columns", "times"), [(2, 1), (40, 2), (300, 3)])
+def test_tiles_of_whole_rows_are_larger_if_there_are_many_columns(
+    tmp_path, monkeypatch, suffix, columns, times
+):
+    """So much larger that each has its share, within a bound; never other rows."""
+    monkeypatch.setattr("distcore_data.sources.tiles.COLUMN_BYTES", 200)
+    target, names = 4000, [f"x{number}" for number in range(columns)]
+    rows = [{name: row * 1000 + place for place, name in enumerate(names)} for row in range(300)]
+    text = [json.dumps(row) for row in rows]
+    if suffix == "csv":
+        text = [",".join(names), *(",".join(map(str, row.values())) for row in rows)]
+    path = tmp_path / f"data.{suffix}"
+    path.write_text("\n".join(text) + "\n")
+    source = open_source(path, dict.fromkeys(names, "number"))
+    tiles = source.tiles(target)
+    assert all(len(each) == 1 for each in tiles)
+    read = pa.Table.from_batches([each[0].read() for each in tiles])
+    assert read.to_pylist() == rows
+    assert len(tiles) == len(source.partitions(times * target))
+
+
 def test_columns_too_large_to_be_decoded_whole_are_cut_into_rows(tmp_path, monkeypatch):
     monkeypatch.setattr("distcore_data.sources.parquet.MOST_COLUMN_BYTES", 8 * 1000)
     pq.write_table(pa.table({"a": range(3000), "b": range(3000)}), tmp_path / "data.parquet")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.arrow import strings
 from distcore_data.sources import plaintext, ranges, records
@@ -25,6 +26,7 @@ from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.encoding import as_utf8, refuse_binary
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.options import DelimitedOptions
+from distcore_data.sources.tiles import whole_rows
 from distcore_data.sources.unpacking import unpacked
 from distcore_data.sources.values import TYPES, finite, typed
 
@@ -206,6 +208,10 @@ class DelimitedSource(FileSource):
                     )
                 )
         return partitions
+
+    def tiles(self, target_bytes: int) -> Sequence[Sequence[Partition]]:
+        """The same, larger if there are many columns."""
+        return whole_rows(self.partitions, target_bytes, len(self._raw))
 
     def _is_plain(self, offsets: Sequence[int]) -> bool:
         """Whether the fast way of reading is worth trying: every other null spelling is recognised

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pajson
 import pyarrow.types as pt
 
+from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.arrow import strings
 from distcore_data.sources import plaintext, ranges
@@ -29,6 +30,7 @@ from distcore_data.sources.digests import combined, file_digest
 from distcore_data.sources.fetch import Workplace
 from distcore_data.sources.memory import as_table
 from distcore_data.sources.tables import require_columns, require_readable, typed_batch
+from distcore_data.sources.tiles import whole_rows
 from distcore_data.threads import processors
 
 DEEPEST = 256
@@ -238,6 +240,10 @@ class JsonSource(FileSource):
             JsonPartition(self._read, begin, end, self._types, self._raw, self._null_values)
             for begin, end in itertools.pairwise(offsets)
         ]
+
+    def tiles(self, target_bytes: int) -> Sequence[Sequence[Partition]]:
+        """The same, larger if there are many columns."""
+        return whole_rows(self.partitions, target_bytes, len(self._raw))
 
     def close(self) -> None:
         """Remove what was unpacked."""
