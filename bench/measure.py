@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import statistics
 import subprocess
@@ -95,14 +96,21 @@ def busy() -> float:
 
 
 def run(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, timeout: float = 1800
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 1800,
+    folder: Path | None = None,
 ) -> Figures:
-    """One run. Raises RuntimeError with what it said if it failed.
+    """One run. folder: made for it to run in, and removed when it has ended. Raises RuntimeError
+    with what it said if it failed.
 
     Beside what it emitted (several lines are kept as `parts`): `wall` seconds, `cpu` seconds of it
     and its children, `peak_mb`, and `others`: the cores that everything else on the machine used
     meanwhile."""
     inherited = {name: value for name, value in os.environ.items() if name not in UNWANTED}
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
     before, others, started = (
         resource.getrusage(resource.RUSAGE_CHILDREN),
         busy(),
@@ -115,6 +123,7 @@ def run(
         text=True,
         env={**inherited, "BENCH_STARTED": repr(time.time()), **(environment or {})},
         process_group=0,
+        cwd=folder,
     )
     memory = Memory(process.pid)
     memory.start()
@@ -126,6 +135,8 @@ def run(
         raise
     wall = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if folder is not None:
+        shutil.rmtree(folder)
     memory.done.set()
     memory.join()
     if process.returncode:
@@ -174,14 +185,15 @@ def compare(
     key: str,
     environment: Mapping[str, Mapping[str, str]] | None = None,
     timeout: float = 1800,
+    folder: Path | None = None,
 ) -> Comparison:
     """Run every variant once a round. key: the figure to tell while running. environment: of
-    each variant."""
+    each variant. folder: as for `run`."""
     found = Comparison()
     for number in range(rounds):
         names = list(variants)
         for name in names if number % 2 == 0 else reversed(names):
-            figures = run(variants[name], (environment or {}).get(name), timeout)
+            figures = run(variants[name], (environment or {}).get(name), timeout, folder)
             found.add(name, figures)
             told = (
                 f"{key} {figures[key]:.4g}, cpu {figures['cpu']:.2f} s, {figures['peak_mb']:.0f} MB"

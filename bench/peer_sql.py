@@ -1,5 +1,8 @@
-"""Preprocessing by SQL: scripts of DuckDB and of chDB, of the same work as that of polars in
-stage_shapes.py.
+"""Preprocessing by SQL: scripts of DuckDB and of chDB, of the same work as peer_polars.py.
+
+    python bench/peer_sql.py duckdb|chdb KIND DATASET
+
+Writes `encoded.parquet` where it runs.
 
 Both read the dataset once into a table in memory, ask it for means, deviations and the values of
 each column by their number, and write one Parquet file with snappy. DuckDB codes a text by its cast
@@ -10,6 +13,7 @@ memory; its threads write blocks of rows as they are done with them, so rows are
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,11 @@ UNKNOWN, FIRST = 1, 2
 """Codes of a text's words: of one that is not in the vocabulary, and of the most frequent."""
 
 
-def duckdb_(kind: str, dataset: Path, out: Path, most_common: int) -> None:
-    """Write `encoded.parquet`. most_common: how many words of a text are in the vocabulary."""
+MOST_COMMON = 10_000
+"""How many words of a text are in the vocabulary."""
+
+
+def duckdb_(kind: str, dataset: Path) -> None:
     import duckdb
 
     base = duckdb.connect()
@@ -39,7 +46,7 @@ def duckdb_(kind: str, dataset: Path, out: Path, most_common: int) -> None:
         )
         code = "enum_code({0})::INT"
         if kind == "text":
-            known = f"CASE WHEN enum_code(word) < {most_common} THEN {code} + {FIRST} ELSE {UNKNOWN} END"  # fmt: skip
+            known = f"CASE WHEN enum_code(word) < {MOST_COMMON} THEN {code} + {FIRST} ELSE {UNKNOWN} END"  # fmt: skip
             words = f"string_split({name}, ' ')::codes_{name}[]"
             columns.append(
                 f"list_transform({words}, lambda word: {known.format('word')}) AS {name}"
@@ -47,11 +54,10 @@ def duckdb_(kind: str, dataset: Path, out: Path, most_common: int) -> None:
         else:
             columns.append(f"{code.format(f'{name}::codes_{name}')} AS {name}")
     encoded = f"SELECT {', '.join(columns)}, target::INT AS target FROM raw"
-    base.execute(f"COPY ({encoded}) TO '{out / 'encoded.parquet'}' (COMPRESSION snappy)")
+    base.execute(f"COPY ({encoded}) TO 'encoded.parquet' (COMPRESSION snappy)")
 
 
-def chdb_(kind: str, dataset: Path, out: Path, most_common: int) -> None:
-    """Write `encoded.parquet`. most_common: how many words of a text are in the vocabulary."""
+def chdb_(kind: str, dataset: Path) -> None:
     from chdb.session import Session
 
     base = Session()
@@ -71,7 +77,7 @@ def chdb_(kind: str, dataset: Path, out: Path, most_common: int) -> None:
     for name in (name for name, each in types.items() if "String" in each):
         text = f"assumeNotNull({name})"
         values = f"arrayJoin(splitByChar(' ', {text}))" if kind == "text" else text
-        bound = f"LIMIT {most_common}" if kind == "text" else ""
+        bound = f"LIMIT {MOST_COMMON}" if kind == "text" else ""
         base.query(
             f"CREATE TABLE counts_{name} ENGINE = Memory AS SELECT value,"
             f" toInt32(rowNumberInAllBlocks()) AS code FROM (SELECT {values} AS value FROM raw"
@@ -91,7 +97,7 @@ def chdb_(kind: str, dataset: Path, out: Path, most_common: int) -> None:
             columns.append(f"dictGet('codes_{name}', 'code', tuple({text})) AS {name}")
     base.query(
         f"SELECT {', '.join(columns)}, toInt32(target) AS target FROM raw"
-        f" INTO OUTFILE '{out / 'encoded.parquet'}' FORMAT Parquet"
+        f" INTO OUTFILE 'encoded.parquet' FORMAT Parquet"
         " SETTINGS output_format_parquet_compression_method = 'snappy'"
     )
 
@@ -111,3 +117,12 @@ def numbers(names: list[str], asked: Any, statistics: str, scaled: str) -> list[
         f"{scaled.format(name, mean, deviation)} AS {name}"
         for name, mean, deviation in zip(names, found[::2], found[1::2], strict=True)
     ]
+
+
+def main() -> None:
+    who, kind, dataset = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    {"duckdb": duckdb_, "chdb": chdb_}[who](kind, dataset)
+
+
+if __name__ == "__main__":
+    main()

@@ -78,6 +78,7 @@ class Bench:
         rounds: tuple[int, int],
         key: str,
         environment: Mapping[str, str] | Mapping[str, Mapping[str, str]] | None = None,
+        folder: Path | None = None,
     ) -> Comparison:
         """See `measure.compare`. rounds: full, quick. environment: of all, or {variant: its
         own}."""
@@ -85,7 +86,7 @@ class Bench:
         for name in variants:
             found = (environment or {}).get(name, environment)
             environments[name] = found if isinstance(found, Mapping) else {}
-        return compare(variants, self.pick(*rounds), key, environments)
+        return compare(variants, self.pick(*rounds), key, environments, folder=folder)
 
 
 def config(**sections: Any) -> dict[str, Any]:

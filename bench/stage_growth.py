@@ -7,7 +7,7 @@ those of one Parquet file of 2 M, which lies in a folder once or up to 50 times.
 
 ![What one more costs, and the memory of the whole](growth.svg)
 
-    python bench/stage_shapes.py distcore KIND DATASET OUT_DIR
+    distcore preprocess --config CONFIG --dataset DATASET
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import make_shapes
 from measure import Comparison
 from results import Row, at_most
 from setting import Bench
-from stage_shapes import command
+from stage_shapes import command, runs_in
 
 TITLE = "Cost of a row, a column, a file and a distinct value"
 FLAT = at_most(1.5)
@@ -53,8 +53,8 @@ def measure(bench: Bench) -> list[Row]:
 def curve(bench: Bench, what: str, kind: str, sizes: dict[int, Path]) -> list[Row]:
     """The cost of one more between neighbouring sizes, beside that between the smallest and the
     last but one: so many of them cost more than two runs of a command differ by."""
-    variants = {f"{size}": command(bench, "distcore", kind, data) for size, data in sizes.items()}
-    found = bench.compare(variants, (3, 1), "cpu")
+    variants = {f"{size}": command(bench, kind, data) for size, data in sizes.items()}
+    found = bench.compare(variants, (3, 1), "cpu", folder=runs_in(bench))
     first, *_, middle, _ = sizes
     base = cost(found, first, middle, "cpu") * 1e6
     lines = []
