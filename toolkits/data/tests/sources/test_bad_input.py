@@ -8,6 +8,7 @@ import lzma
 import os
 import pickle
 import shutil
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -167,6 +168,23 @@ def test_damaged_gz_leaves_no_scratch(refused, put, tmp_path):
     packed = gzip.compress(("a,b\n" + ROWS).encode())
     refused(put(packed[:-6], "data.csv.gz"), scratch=tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("isal", [True, False])
+def test_a_damaged_gz_is_told_with_and_without_isal(refused, read, put, monkeypatch, isal):
+    if isal:
+        pytest.importorskip("isal", reason="not made for this machine")
+    else:
+        monkeypatch.setitem(sys.modules, "isal", None)
+    packed = gzip.compress(("a,b\n" + ROWS * 1000).encode(), mtime=0)
+    assert len(read(put(packed, "data.csv.gz"), AB)["b"]) == 1000 * ROWS.count("\n")
+    places = {10: "damaged or cut short", len(packed) // 2: "", len(packed) - 6: "CRC"}
+    for place, what in places.items():
+        damaged = bytearray(packed)
+        damaged[place] ^= 6
+        message = refused(put(bytes(damaged), "data.csv.gz"))
+        assert "the gzip data are damaged or cut short" in message
+        assert what in message
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])

@@ -10,7 +10,8 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -62,8 +63,25 @@ def _unpacker(kind: str, path: Path) -> Any:
 
         return pa.CompressedInputStream(pa.OSFile(os.fsencode(path)), "zstd")
     if kind == "gzip":
-        return gzip.GzipFile(path, "rb")
+        return _gzip(path)
     return Streams(path, {"bzip2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}[kind])
+
+
+@contextmanager
+def _gzip(path: Path) -> Iterator[Any]:
+    """By ISA-L, three times as fast as zlib, on the machines that it was made for."""
+    try:
+        from isal import igzip, isal_zlib
+    except ImportError:
+        with gzip.GzipFile(path, "rb") as file:
+            yield file
+        return
+    damaged: type[Exception] = isal_zlib.error
+    try:
+        with igzip.IGzipFile(path, "rb") as file:
+            yield file
+    except damaged as error:
+        raise zlib.error(str(error)) from error
 
 
 class Streams:
