@@ -76,7 +76,7 @@ def _gzip(path: Path) -> Iterator[Any]:
         with gzip.GzipFile(path, "rb") as file:
             yield file
         return
-    damaged: type[Exception] = isal_zlib.error
+    damaged: Any = isal_zlib.error  # a class, though its stub says an exception
     try:
         with igzip.IGzipFile(path, "rb") as file:
             yield file
