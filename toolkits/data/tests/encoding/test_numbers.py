@@ -106,7 +106,24 @@ def test_moments_of_one_value(value, times):
     assert moments_of_one(value, times) == expected
 
 
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 4000])
+def test_what_is_surely_finite(size):
+    values = np.random.default_rng(size).standard_normal(size + 3) * 1e300
+    values[1:][:size][::2] = -0.0
+    assert numbers.surely_finite(pa.array(values)[1 : size + 1])
+    for place in {1, size // 2 + 1, size} if size else ():
+        for bad in (np.nan, np.inf, -np.inf):
+            one = values.copy()
+            one[place] = bad
+            assert not numbers.surely_finite(pa.array(one, from_pandas=False)[1 : size + 1])
+    outside = np.concatenate([[np.nan], values[1 : size + 1], [np.inf]])
+    assert numbers.surely_finite(pa.array(outside, from_pandas=False)[1 : size + 1])
+    assert not numbers.surely_finite(pa.array([1, 2]))  # no doubles
+
+
 def test_buffers_that_are_too_short_are_refused():
+    with pytest.raises(ValueError, match="too short"):
+        numbers.compiled.surely_finite(bytes(16), 1, 2)
     for arguments in [(bytes(16), None, 1, 2), (bytes(16), None, -1, 2), (bytes(160), b"1", 0, 9)]:
         with pytest.raises(ValueError, match="too short"):
             numbers.compiled.described(*arguments)

@@ -94,9 +94,12 @@ VECTORS static inline __m512d cut_off(__m512d number, __m512d cut, __m512i *unit
 /* Add the units that so many numbers had. bits: the unit's place in the limbs. */
 VECTORS static void add_units(int64_t *limbs, __m512i units, double cut, Py_ssize_t numbers, int bits)
 {
-    int64_t word;
+    uint64_t word, lane[LANES], sum = 0;
     memcpy(&word, &cut, 8);
-    int64_t total = (int64_t)((uint64_t)_mm512_reduce_add_epi64(units) - (uint64_t)word * (uint64_t)numbers);
+    _mm512_storeu_si512(lane, units);
+    for (int i = 0; i < LANES; i++)
+        sum += lane[i]; /* modulo 2**64, from which the cuts are taken again */
+    int64_t total = (int64_t)(sum - word * (uint64_t)numbers);
     add_shifted(limbs, total < 0 ? -(uint64_t)total : (uint64_t)total, total < 0, (unsigned)bits);
 }
 
@@ -309,6 +312,37 @@ static PyObject *described(PyObject *module, PyObject *arguments)
     return Py_BuildValue("nNNdd", found.count, sum, square, found.low, found.high);
 }
 
+/* Whether all are finite, those too that lie under a null: nothing else gives a zero times zero. */
+static int all_finite(const double *values, Py_ssize_t count)
+{
+    double zeros[LANES] = {0.0}, zero = 0.0;
+    Py_ssize_t whole = count - count % LANES;
+    for (Py_ssize_t at = 0; at < whole; at += LANES)
+        for (int lane = 0; lane < LANES; lane++)
+            zeros[lane] += values[at + lane] * 0.0;
+    for (Py_ssize_t at = whole; at < count; at++)
+        zero += values[at] * 0.0;
+    for (int lane = 0; lane < LANES; lane++)
+        zero += zeros[lane];
+    return zero == 0.0;
+}
+
+static PyObject *surely_finite(PyObject *module, PyObject *arguments)
+{
+    PyObject *numbers;
+    Py_ssize_t offset, count;
+    Py_buffer values, valid;
+    int found;
+    if (!PyArg_ParseTuple(arguments, "Onn", &numbers, &offset, &count) ||
+        !views(numbers, Py_None, offset, count, &values, &valid))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    found = all_finite((const double *)values.buf + offset, count);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&values);
+    return PyBool_FromLong(found);
+}
+
 /* 0 if a value that is there has no finite code. */
 static int scale(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, double shift,
                  double unit, float fill, float *out)
@@ -360,6 +394,8 @@ static PyObject *scaled(PyObject *module, PyObject *arguments)
 static PyMethodDef METHODS[] = {
     {"described", described, METH_VARARGS,
      "described(values, valid, offset, count): (count, sum, sum of squares, low, high), or None."},
+    {"surely_finite", surely_finite, METH_VARARGS,
+     "surely_finite(values, offset, count): whether all are, what lies under a null too."},
     {"scaled", scaled, METH_VARARGS,
      "scaled(values, valid, offset, count, shift, unit, fill, target): fill the target; whether all codes are finite."},
     {NULL, NULL, 0, NULL},

@@ -48,6 +48,15 @@ def described(values: pa.Array) -> Described | None:
     return Described(moments, low + 0.0, high + 0.0)  # adding zero makes -0.0 and 0.0 one value
 
 
+def surely_finite(values: pa.Array) -> bool:
+    """Whether a float64 array [n] is finite, under its nulls too; False: it may not be, or another
+    must look."""
+    if compiled is None or values.type != pa.float64():
+        return False
+    numbers = values.buffers()[1]
+    return numbers is not None and compiled.surely_finite(numbers, values.offset, len(values))
+
+
 def scaled(values: pa.Array, shift: float, scale: float, fill: float) -> pa.Array | None:
     """(x - shift) / scale of a float64 array as float32 [n], and `fill` for null; None: numpy must
     look."""
