@@ -134,7 +134,7 @@ def run(
         process.communicate()
         raise
     wall = time.perf_counter() - started
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    after, all_work = resource.getrusage(resource.RUSAGE_CHILDREN), busy() - others
     if folder is not None:
         shutil.rmtree(folder)
     memory.done.set()
@@ -146,7 +146,7 @@ def run(
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     parts = [json.loads(line[len(MARK) :]) for line in out.splitlines() if line.startswith(MARK)]
     figures: Figures = {"wall": wall, "cpu": cpu, "peak_mb": memory.peak}
-    figures["others"] = max(0.0, (busy() - others - cpu) / wall)
+    figures["others"] = max(0.0, (all_work - cpu) / wall)
     for part in parts:
         figures |= part
     if len(parts) > 1:

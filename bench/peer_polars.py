@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-MOST_COMMON = 10_000
+from peer_sql import FIRST, MOST_COMMON, UNKNOWN
 
 
 def main() -> None:
@@ -46,9 +46,11 @@ def tokens(frame: pl.DataFrame) -> pl.Series:
     words = frame.with_row_index("row").select("row", pl.col("text").str.split(" ").alias("word"))
     words = words.explode("word")
     counts = words["word"].value_counts(sort=True).head(MOST_COMMON).with_row_index("code")
-    known = counts.select("word", (pl.col("code") + 2).cast(pl.Int32))
+    known = counts.select("word", (pl.col("code") + FIRST).cast(pl.Int32))
     coded = words.join(known, on="word", how="left", maintain_order="left")
-    lists = coded.with_columns(pl.col("code").fill_null(1)).group_by("row", maintain_order=True)
+    lists = coded.with_columns(pl.col("code").fill_null(UNKNOWN)).group_by(
+        "row", maintain_order=True
+    )
     return lists.agg("code")["code"].alias("text")
 
 

@@ -20,7 +20,6 @@ from typing import Any
 UNKNOWN, FIRST = 1, 2
 """Codes of a text's words: of one that is not in the vocabulary, and of the most frequent."""
 
-
 MOST_COMMON = 10_000
 """How many words of a text are in the vocabulary."""
 

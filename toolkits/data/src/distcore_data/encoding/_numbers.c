@@ -122,7 +122,7 @@ static inline unsigned lanes(const uint8_t *valid, Py_ssize_t at, Py_ssize_t cou
 VECTORS static int describe_run(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, Found *found)
 {
     __m512d low = _mm512_set1_pd(INFINITY), high = _mm512_set1_pd(-INFINITY);
-    Py_ssize_t counted = 0, numbers = 0;
+    Py_ssize_t counted = 0, numbers = (count + LANES - 1) / LANES * LANES;
     for (Py_ssize_t at = 0; at < count; at += LANES) {
         unsigned mask = lanes(valid, first + at, count - at);
         __m512d x = _mm512_maskz_loadu_pd((__mmask8)mask, values + at);
@@ -152,7 +152,7 @@ VECTORS static int describe_run(const double *values, Py_ssize_t count, const ui
         square_cuts[i] = _mm512_set1_pd(square_cut[i] = ldexp(1.5, 2 * top + 3 - 52 * i));
         square[i] = error[i] = rest;
     }
-    for (Py_ssize_t at = 0; at < count; at += LANES, numbers += LANES) {
+    for (Py_ssize_t at = 0; at < count; at += LANES) {
         __m512d x = _mm512_maskz_loadu_pd((__mmask8)lanes(valid, first + at, count - at), values + at);
         __m512d product = _mm512_mul_pd(x, x), off = _mm512_fmsub_pd(x, x, product);
         for (int i = 0; i < UNITS; i++)
