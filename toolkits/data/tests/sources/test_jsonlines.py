@@ -1,5 +1,6 @@
 """The compiled reader of JSON lines gives what Arrow's gives, to the bit, and the same errors."""
 
+import itertools
 import json
 import random
 
@@ -32,6 +33,13 @@ NUMBERS += [
     "-",
     "1e400",
     "-7e-9",
+    "0.5e3",
+    "1.5E+3",
+    "00.5",
+    "-0.25",
+    "123456.789",
+    "0." + "3" * 29,
+    "0." + "3" * 30,
 ]
 TEXTS = [
     '"a"',
@@ -46,6 +54,8 @@ TEXTS = [
 ]
 WORDS = ["null", "true", "false", "nul", "[1]", '{"a": 1}', "{}", "", "1 2"]
 KEYS = ["x", "c", "other", "é", ""]
+ALIKE = ["x", "xx", "eightabc", "eightabcd", "eightabce", 'x"', "x\\", "x\t"]
+"""Keys that begin alike; a reader of plain text meets none of the last three."""
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +125,29 @@ def test_any_lines(folder, lines, end, raw):
 @settings(max_examples=200, deadline=None)
 @given(number=st.sampled_from(NUMBERS), before=st.sampled_from(["1", "1.5", "null", '"a"']))
 def test_any_number_in_any_column(folder, number, before):
-    for raw in ("number", "category"):
-        same(folder, f'{{"x": {before}}}\n{{"x": {number}}}\n'.encode(), {"x": raw})
+    for raw, behind in itertools.product(("number", "category"), ("", f', "y": "{"long" * 10}"')):
+        same(folder, f'{{"x": {before}}}\n{{"x": {number}{behind}}}\n'.encode(), {"x": raw})
+
+
+@compiled
+@settings(max_examples=300, deadline=None)
+@given(
+    rows=st.lists(
+        st.dictionaries(st.sampled_from(ALIKE), st.integers(0, 9)), min_size=1, max_size=5
+    ),
+    wanted=st.sets(st.sampled_from(ALIKE), min_size=1),
+    escaped=st.booleans(),
+)
+@example(rows=[{"x": 1, 'x"': 2}], wanted={'x"'}, escaped=False)
+@example(rows=[{"x": 1}, {"xx": 1, "x": 2}], wanted={"x", "xx"}, escaped=True)
+def test_keys_that_begin_alike(folder, rows, wanted, escaped):
+    lines = [
+        json.dumps(row)
+        if escaped
+        else "{" + ", ".join(f'"{key}": {value}' for key, value in row.items()) + "}"
+        for row in rows
+    ]
+    same(folder, "\n".join(lines).encode(), dict.fromkeys(wanted, "number"))
 
 
 @compiled
@@ -178,6 +209,8 @@ def test_usual_lines_are_taken_and_others_left(folder):
         "c": pa.string(),
         "b": pa.null(),
     }
+    for line in (b'{"x": 1.5e3, "y": "0123456789012345678"}', b'{"x": 1}\n{"xx": 1}'):
+        assert plaintext.json_types(pa.py_buffer(line)) is not None, line
     for line in (b'{"c": "\xff"}', b'{"x": 1}\n{"x": "1"}', b'{"x": 1}\n{"x": true}', b"[1]"):
         assert plaintext.json_types(pa.py_buffer(line)) is None
 
@@ -236,3 +269,4 @@ def test_names_that_do_not_fit_are_refused():
     # Room for fewer rows than there are: the file was written to meanwhile.
     room = [bytearray(8)], [bytearray(1)]
     assert plaintext.compiled.objects(text * 2, [b"a"], b"\1", powers, 1, *room) is None
+    assert plaintext.compiled.objects(b'{"a"": 1}', [b'a"'], b"\1", powers, 1, *room) is None

@@ -13,6 +13,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "texthash.h"
 
@@ -78,6 +81,19 @@ static const char *digits_at(const char *p, const char *end, uint64_t *value)
     }
     for (; p < end && (unsigned char)(*p - '0') < 10; p++)
         *value = *value * 10 + (uint64_t)(*p - '0');
+    return p;
+}
+
+static const char *digits_end(const char *p, const char *end)
+{
+    for (; end - p >= 8; p += 8) {
+        uint64_t v = word_at(p) ^ 0x3030303030303030u;
+        uint64_t other = ((v + 0x7676767676767676u) | v) & HIGH;
+        if (other)
+            return p + (__builtin_ctzll(other) >> 3);
+    }
+    while (p < end && (unsigned char)(*p - '0') < 10)
+        p++;
     return p;
 }
 
@@ -326,9 +342,11 @@ enum { BOOLEAN = 1, INTEGER = 2, FLOAT = 4, STRING = 8 };
 /* Integers of so many digits are doubles; texts of floats of so many are neither infinite nor subnormal. */
 enum { EXACT_DIGITS = 15, FLOAT_DIGITS = 200, MOST_KEYS = 1 << 14, FEW_STEPS = 1 << 16, MOST_STEPS = 32 };
 
+/* head: the first eight bytes, as of an Entry. row: the last one that had the key, counted from 1. */
 typedef struct {
     const char *name;
-    Py_ssize_t size, row; /* row: the last one that had the key, counted from 1 */
+    uint64_t head;
+    Py_ssize_t size, row;
     int types;
 } Key;
 
@@ -366,20 +384,56 @@ static const char *string_end(const char *p, const char *end)
     return NULL;
 }
 
+#ifdef __SSE2__
+/* A bit for each of the 16 bytes at p that is a digit. */
+static inline uint32_t digits_of(const char *p)
+{
+    __m128i over = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)p), _mm_set1_epi8('0'));
+    return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(over, _mm_set1_epi8(9)), over));
+}
+#endif
+
+static int is_plain(const char *text, Py_ssize_t size)
+{
+    for (Py_ssize_t at = 0; at < size; at++)
+        if ((unsigned char)text[at] < 0x20 || text[at] == '"' || text[at] == '\\')
+            return 0;
+    return 1;
+}
+
+/* Behind the decimal number at p, such as 0.25, whose digits are among the next 32 bytes; NULL where another thing stands. */
+static const char *decimal_end(const char *p, const char *end)
+{
+#ifdef __SSE2__
+    if (end - p >= 32) {
+        uint32_t others = ~(digits_of(p) | digits_of(p + 16) << 16), behind = others & (others - 1);
+        if (behind) {
+            int dot = __builtin_ctz(others), stop = __builtin_ctz(behind);
+            if (dot && p[dot] == '.' && stop > dot + 1 && (p[stop] | 0x20) != 'e' && (dot == 1 || *p != '0'))
+                return p + stop;
+        }
+    }
+#endif
+    return NULL;
+}
+
 /* Behind the number at p, and whether it is an INTEGER or a FLOAT; NULL where there is none that is plain. */
 static const char *json_number_end(const char *p, const char *end, int *type)
 {
-    uint64_t ignored = 0;
     int negative = *p == '-';
-    const char *start = p += negative, *part;
-    p = digits_at(p, end, &ignored);
+    const char *start = p += negative, *part = decimal_end(p, end);
+    if (part) {
+        *type = FLOAT;
+        return part;
+    }
+    p = digits_end(p, end);
     Py_ssize_t count = p - start;
     if (count == 0 || (*start == '0' && count > 1))
         return NULL;
     *type = INTEGER;
     if (p < end && *p == '.') {
         part = ++p;
-        p = digits_at(p, end, &ignored);
+        p = digits_end(p, end);
         count += p - part;
         if (p == part)
             return NULL;
@@ -389,7 +443,7 @@ static const char *json_number_end(const char *p, const char *end, int *type)
         p++;
         p += p < end && (*p == '-' || *p == '+');
         part = p;
-        p = digits_at(p, end, &ignored);
+        p = digits_end(p, end);
         if (p == part || p - part > 2)
             return NULL;
         *type = FLOAT;
@@ -404,7 +458,7 @@ static int is_json_number(const char *p, const char *end)
 {
     int negative = *p == '-';
     p += negative;
-    const char *dot = memchr(p, '.', (size_t)(end - p));
+    const char *dot = end - p > 1 && p[1] == '.' ? p + 1 : memchr(p, '.', (size_t)(end - p));
     if (*p == '0' && end - p > 1 && (unsigned char)(p[1] - '0') < 10)
         return 0;
     if (*p == '.' || (dot && (dot + 1 == end || (unsigned char)(dot[1] - '0') >= 10)))
@@ -468,15 +522,30 @@ static int is_searching(const Objects *all)
     return all->steps > FEW_STEPS && all->steps / MOST_STEPS > all->looked;
 }
 
+static int is_key(const Key *key, const char *name, Py_ssize_t size, uint64_t head)
+{
+    return key->size == size && key->head == head && (size <= 8 || memcmp(key->name + 8, name + 8, (size_t)size - 8) == 0);
+}
+
+/* The quote behind this key if it is what stands at p, else NULL. */
+static const char *same_key_end(const char *p, const char *end, const Key *key)
+{
+    Py_ssize_t size = key->size;
+    if (size < 0 || end - p <= size || p[size] != '"')
+        return NULL;
+    return is_key(key, p, size, head_of(p, (uint32_t)size, end)) ? p + size : NULL;
+}
+
 /* The place of a key, most likely `next`; that of a new one where keys are learnt; -1 where it is not wanted, -2 with the
    reason in *why. */
 static Py_ssize_t place_of(Objects *all, const char *name, Py_ssize_t size, Py_ssize_t next, int *why)
 {
+    uint64_t head = head_of(name, (uint32_t)size, all->job->end);
     all->looked++;
     for (Py_ssize_t seen = 0; seen < all->count; seen++, next++) {
         if (next >= all->count)
             next = 0;
-        if (all->keys[next].size == size && memcmp(all->keys[next].name, name, (size_t)size) == 0) {
+        if (is_key(&all->keys[next], name, size, head)) {
             all->steps += seen;
             return is_searching(all) ? -2 : next;
         }
@@ -495,7 +564,7 @@ static Py_ssize_t place_of(Objects *all, const char *name, Py_ssize_t size, Py_s
         all->keys = keys;
         all->room = room;
     }
-    all->keys[all->count] = (Key){name, size, 0, 0};
+    all->keys[all->count] = (Key){name, head, size, 0, 0};
     return all->count++;
 }
 
@@ -512,10 +581,10 @@ static const char *object_at(const char *p, Objects *all, Py_ssize_t row, int *w
         if (p == end || *p != '"')
             return NULL;
         const char *name = p + 1;
-        if (!(p = string_end(name, end)))
-            return NULL;
-        Py_ssize_t at = place_of(all, name, p - name, next, why);
-        if (at < -1)
+        Py_ssize_t at = next;
+        if (name < end && next < all->count && (p = same_key_end(name, end, &all->keys[next])))
+            all->looked++;
+        else if (!(p = string_end(name, end)) || (at = place_of(all, name, p - name, next, why)) < -1)
             return NULL;
         p = blanks_end(p + 1, end);
         if (p == end || *p != ':')
@@ -690,9 +759,10 @@ static PyObject *read_all(const Py_buffer *text, int delimiter, int quote, const
     for (Py_ssize_t at = 0; ready && names && at < kinds->len; at++) {
         PyObject *name = PyList_GetItem(names, at);
         char *bytes;
-        ready = name && PyBytes_AsStringAndSize(name, &bytes, &all.keys[at].size) == 0;
-        if (ready)
-            all.keys[at].name = bytes;
+        Py_ssize_t size;
+        ready = name && PyBytes_AsStringAndSize(name, &bytes, &size) == 0;
+        if (ready) /* plain text has no key of which a part would be written with a backslash */
+            all.keys[at] = (Key){bytes, head_of(bytes, (uint32_t)size, bytes + size), is_plain(bytes, size) ? size : -1, 0, 0};
         if (ready && !job.fields[at].kind) {
             PyErr_SetString(PyExc_ValueError, "a key that is not wanted has a name");
             ready = 0;
