@@ -11,9 +11,11 @@ EXTENSIONS = [
         f"distcore_data.{name}",
         sources=[f"src/distcore_data/{name.replace('.', '/')}.c"],
         include_dirs=["src/distcore_data"],
-        depends=["src/distcore_data/texthash.h"],
+        depends=["src/distcore_data/texthash.h", "src/distcore_data/encoding/runs.h"],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
+        # What is one operation of the source is one of the processor: exact sums count on it.
+        extra_compile_args=["-ffp-contract=off"],
         optional=True,
     )
     for name in ("sources._plaintext", "encoding._numbers", "encoding._texts")

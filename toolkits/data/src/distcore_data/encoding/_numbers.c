@@ -2,7 +2,8 @@
 
    A double is a whole number of 53 bits times a power of two. Those of one exponent are added up as integers of 128 bits,
    and the few exponents that occur at the end, so every sum is exact, and the bits are those that exactsum.py gives. Where
-   the processor has vectors of 512 bits, values of similar size are cut into integers of a few common units instead. */
+   the processor has vectors (AVX2 or AVX-512), values of similar size are cut into integers of a few common units instead
+   (runs.h). */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -17,10 +18,10 @@
 /* BLOCK: values whose squares, each below 2**106, are added before the sums of exponents are. */
 enum { EXPONENTS = 2047, BLOCK = 1 << 20 };
 
-/* RUN: values that vectors of LANES look at at once; the sum of so many integers below 2**51 has 63 bits. top: of values whose
+/* RUN: values that vectors look at at once; the sum of so many integers below 2**51 has 63 bits. top: of values whose
    units and squares are far from the ends of what a double can be. PATIENCE: after a run of values that vectors do not take,
    the next to be tried. */
-enum { LANES = 8, RUN = 2048, LOWEST_TOP = -400, HIGHEST_TOP = 480, PATIENCE = 16 };
+enum { RUN = 2048, LOWEST_TOP = -400, HIGHEST_TOP = 480, PATIENCE = 16 };
 
 /* Limbs of 32 bits in 64: of the sum in units of 2**-1074, and of the sum of squares in units of 2**-2148. */
 enum { SUM_LIMBS = 72, SQUARE_LIMBS = 140 };
@@ -71,42 +72,16 @@ static inline int is_valid(const uint8_t *valid, Py_ssize_t at)
     return valid[at / 8] >> (at % 8) & 1;
 }
 
+/* Looks at up to RUN values; 0, and nothing was changed, if they are not finite or differ too much in size. */
+typedef int (*Run)(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, Found *found);
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
-#define VECTORS __attribute__((target("avx512f")))
 
-static int there(void)
+/* Which of the up to `wanted` values from `at` on are there: a bit for each. */
+static inline unsigned lanes(const uint8_t *valid, Py_ssize_t at, Py_ssize_t count, int wanted)
 {
-    return __builtin_cpu_supports("avx512f");
-}
-
-/* A number is rounded to a unit, what that leaves of it to one 2**52 times smaller, and so on. A cut is 1.5 * 2**52 units:
-   around it doubles are whole units, so adding it rounds a number of at most 2**51 of them, and the sum's bits are the cut's
-   plus the number in units. Subtracting gives what was rounded off, without an error (Rump, Ogita and Oishi, "Accurate
-   floating-point summation, part I", 2008, section 3). */
-VECTORS static inline __m512d cut_off(__m512d number, __m512d cut, __m512i *units)
-{
-    __m512d rounded = _mm512_add_pd(number, cut);
-    *units = _mm512_add_epi64(*units, _mm512_castpd_si512(rounded));
-    return _mm512_sub_pd(number, _mm512_sub_pd(rounded, cut));
-}
-
-/* Add the units that so many numbers had. bits: the unit's place in the limbs. */
-VECTORS static void add_units(int64_t *limbs, __m512i units, double cut, Py_ssize_t numbers, int bits)
-{
-    uint64_t word, lane[LANES], sum = 0;
-    memcpy(&word, &cut, 8);
-    _mm512_storeu_si512(lane, units);
-    for (int i = 0; i < LANES; i++)
-        sum += lane[i]; /* modulo 2**64, from which the cuts are taken again */
-    int64_t total = (int64_t)(sum - word * (uint64_t)numbers);
-    add_shifted(limbs, total < 0 ? -(uint64_t)total : (uint64_t)total, total < 0, (unsigned)bits);
-}
-
-/* Which of the up to LANES values from `at` on are there. */
-static inline unsigned lanes(const uint8_t *valid, Py_ssize_t at, Py_ssize_t count)
-{
-    unsigned all = count < LANES ? (1u << count) - 1 : 0xff, shift = at % 8, bits;
+    unsigned all = (1u << (count < wanted ? count : wanted)) - 1, shift = at % 8, bits;
     if (!valid)
         return all;
     bits = valid[at / 8] >> shift;
@@ -115,75 +90,48 @@ static inline unsigned lanes(const uint8_t *valid, Py_ssize_t at, Py_ssize_t cou
     return bits & all;
 }
 
-/* Look at up to RUN values; 0, and nothing was changed, if they are not finite or differ too much in size. The largest lies
-   below 2**(top + 1), and all are multiples of the second unit, 2**(top - 102). A square is a rounded product, of at most
-   2**(2 * top + 2), and its error, of at most 2**(2 * top - 52): multiples of 2**(2 * top - 204) then, which the fourth of
-   their units divides. */
-VECTORS static int describe_run(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, Found *found)
-{
-    __m512d low = _mm512_set1_pd(INFINITY), high = _mm512_set1_pd(-INFINITY);
-    Py_ssize_t counted = 0, numbers = (count + LANES - 1) / LANES * LANES;
-    for (Py_ssize_t at = 0; at < count; at += LANES) {
-        unsigned mask = lanes(valid, first + at, count - at);
-        __m512d x = _mm512_maskz_loadu_pd((__mmask8)mask, values + at);
-        low = _mm512_mask_min_pd(low, (__mmask8)mask, low, x);
-        high = _mm512_mask_max_pd(high, (__mmask8)mask, high, x);
-        counted += __builtin_popcount(mask);
-    }
-    double lowest = _mm512_reduce_min_pd(low), highest = _mm512_reduce_max_pd(high);
-    double largest = fmax(fabs(lowest), fabs(highest));
-    int top = 0;
-    if (!counted)
-        return 1;
-    if (largest > 0.0) /* 0: nothing but zeros, or NaN, which no cut takes */
-        top = largest < INFINITY ? ilogb(largest) : HIGHEST_TOP + 1;
-    if (top < LOWEST_TOP || top > HIGHEST_TOP)
-        return 0;
+#define LANES 8
+#define VECTORS __attribute__((target("avx512f")))
+#define Doubles __m512d
+#define Words __m512i
+#define ALL(number) _mm512_set1_pd(number)
+#define LOADED(mask, from) _mm512_maskz_loadu_pd((__mmask8)(mask), from)
+#define LOWER(mask, a, b) _mm512_mask_min_pd(a, (__mmask8)(mask), a, b)
+#define HIGHER(mask, a, b) _mm512_mask_max_pd(a, (__mmask8)(mask), a, b)
+#define SQUARE_LESS(x, number) _mm512_fmsub_pd(x, x, number)
+#include "runs.h"
 
-    enum { UNITS = 2, SQUARE_UNITS = 4 };
-    double cut[UNITS], square_cut[SQUARE_UNITS];
-    __m512d cuts[UNITS], square_cuts[SQUARE_UNITS];
-    __m512i sum[UNITS], square[SQUARE_UNITS], error[SQUARE_UNITS], rest = _mm512_setzero_si512();
-    for (int i = 0; i < UNITS; i++) {
-        cuts[i] = _mm512_set1_pd(cut[i] = ldexp(1.5, top + 2 - 52 * i));
-        sum[i] = rest;
-    }
-    for (int i = 0; i < SQUARE_UNITS; i++) {
-        square_cuts[i] = _mm512_set1_pd(square_cut[i] = ldexp(1.5, 2 * top + 3 - 52 * i));
-        square[i] = error[i] = rest;
-    }
-    for (Py_ssize_t at = 0; at < count; at += LANES) {
-        __m512d x = _mm512_maskz_loadu_pd((__mmask8)lanes(valid, first + at, count - at), values + at);
-        __m512d product = _mm512_mul_pd(x, x), off = _mm512_fmsub_pd(x, x, product);
-        for (int i = 0; i < UNITS; i++)
-            x = cut_off(x, cuts[i], &sum[i]);
-        for (int i = 0; i < SQUARE_UNITS; i++)
-            product = cut_off(product, square_cuts[i], &square[i]);
-        for (int i = 1; i < SQUARE_UNITS; i++)
-            off = cut_off(off, square_cuts[i], &error[i]);
-        rest = _mm512_or_si512(rest, _mm512_castpd_si512(x));
-    }
-    if ((uint64_t)_mm512_reduce_or_epi64(rest) << 1) /* a zero may have a sign */
-        return 0;
-    for (int i = 0; i < UNITS; i++)
-        add_units(found->sum, sum[i], cut[i], numbers, top - 50 - 52 * i + 1074);
-    for (int i = 0; i < SQUARE_UNITS; i++)
-        add_units(found->square, square[i], square_cut[i], numbers, 2 * top - 49 - 52 * i + 2148);
-    for (int i = 1; i < SQUARE_UNITS; i++)
-        add_units(found->square, error[i], square_cut[i], numbers, 2 * top - 49 - 52 * i + 2148);
-    found->low = fmin(found->low, lowest), found->high = fmax(found->high, highest), found->count += counted;
-    return 1;
+/* A mask's bits as lanes. */
+#define LANE(mask, bit) -((mask) >> (bit) & 1)
+#define LANES_OF(mask) {LANE(mask, 0), LANE(mask, 1), LANE(mask, 2), LANE(mask, 3)}
+#define FOUR_MASKS(mask) LANES_OF(mask), LANES_OF(mask + 1), LANES_OF(mask + 2), LANES_OF(mask + 3)
+static const int64_t MASKS[16][4] = {FOUR_MASKS(0), FOUR_MASKS(4), FOUR_MASKS(8), FOUR_MASKS(12)};
+
+#define LANES 4
+#define VECTORS __attribute__((target("avx2,fma")))
+#define Doubles __m256d
+#define Words __m256i
+#define ALL(number) _mm256_set1_pd(number)
+#define MASK(mask) _mm256_loadu_si256((const __m256i *)MASKS[mask])
+#define OTHERWISE(mask, a, b) _mm256_blendv_pd(b, a, (__m256d)MASK(mask))
+#define LOADED(mask, from) _mm256_maskload_pd(from, MASK(mask))
+#define LOWER(mask, a, b) OTHERWISE(mask, _mm256_min_pd(a, b), a)
+#define HIGHER(mask, a, b) OTHERWISE(mask, _mm256_max_pd(a, b), a)
+#define SQUARE_LESS(x, number) _mm256_fmsub_pd(x, x, number)
+#include "runs.h"
+
+/* The widest that this processor has; NULL: none. */
+static Run by_vectors(void)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        return describe_run_8;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? describe_run_4 : NULL;
 }
 
 #else
-static int there(void)
+static Run by_vectors(void)
 {
-    return 0;
-}
-
-static int describe_run(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, Found *found)
-{
-    return 0;
+    return NULL;
 }
 #endif
 
@@ -229,7 +177,8 @@ static int describe_each(const double *values, Py_ssize_t count, const uint8_t *
 /* 0 if a value is NaN or an infinity. first: the place of the first value in the bits of `valid`, which may be NULL. */
 static int describe(const double *values, Py_ssize_t count, const uint8_t *valid, Py_ssize_t first, Found *found)
 {
-    int finite = 1, vectors = there();
+    int finite = 1;
+    Run run = by_vectors();
     Py_ssize_t next = 0; /* to be tried as a run */
     found->low = INFINITY, found->high = -INFINITY;
     for (Py_ssize_t start = 0; start < count && finite; start += BLOCK) {
@@ -237,8 +186,8 @@ static int describe(const double *values, Py_ssize_t count, const uint8_t *valid
         Used used = {EXPONENTS, 0};
         for (Py_ssize_t at = start; at < stop && finite; at += RUN) {
             Py_ssize_t size = Py_MIN(RUN, stop - at);
-            if (vectors && at >= next) {
-                if (describe_run(values + at, size, valid, first + at, found))
+            if (run && at >= next) {
+                if (run(values + at, size, valid, first + at, found))
                     continue;
                 next = at + PATIENCE * RUN;
             }
@@ -315,14 +264,15 @@ static PyObject *described(PyObject *module, PyObject *arguments)
 /* Whether all are finite, those too that lie under a null: nothing else gives a zero times zero. */
 static int all_finite(const double *values, Py_ssize_t count)
 {
-    double zeros[LANES] = {0.0}, zero = 0.0;
-    Py_ssize_t whole = count - count % LANES;
-    for (Py_ssize_t at = 0; at < whole; at += LANES)
-        for (int lane = 0; lane < LANES; lane++)
+    enum { APART = 8 }; /* sums that do not wait for each other */
+    double zeros[APART] = {0.0}, zero = 0.0;
+    Py_ssize_t whole = count - count % APART;
+    for (Py_ssize_t at = 0; at < whole; at += APART)
+        for (int lane = 0; lane < APART; lane++)
             zeros[lane] += values[at + lane] * 0.0;
     for (Py_ssize_t at = whole; at < count; at++)
         zero += values[at] * 0.0;
-    for (int lane = 0; lane < LANES; lane++)
+    for (int lane = 0; lane < APART; lane++)
         zero += zeros[lane];
     return zero == 0.0;
 }
