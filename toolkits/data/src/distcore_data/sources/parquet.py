@@ -34,6 +34,7 @@ from distcore_data.sources.tables import (
 )
 from distcore_data.sources.times import finest, unit_of
 from distcore_data.sources.values import is_text
+from distcore_data.threads import processors, run_all
 
 MOST_JOINED = 256
 """Row groups of a partition at most: each takes some 100 kB of Arrow's buffers, however small."""
@@ -66,6 +67,17 @@ class _Layout(NamedTuple):
         return same and self.dictionaries == other.dictionaries
 
 
+class _Kind(NamedTuple):
+    """What files of one schema share. types: of the declared columns; numbers: of those whose leaf
+    column has their name, of that leaf; texts: the same, of the categories that are stored as
+    text."""
+
+    schema: pa.Schema
+    types: Mapping[str, pa.DataType]
+    numbers: Mapping[str, int]
+    texts: Mapping[str, int]
+
+
 class ParquetSource(FileSource):
     """Parquet files as a `Source`."""
 
@@ -79,26 +91,45 @@ class ParquetSource(FileSource):
         self.files, self._raw = files, dict(raw)
         self._null_values, self._place = null_values, place
         self._types: dict[str, pa.DataType] = {}
-        self._layouts: list[_Layout] = []
-        schema: pa.Schema | None = None
-        for each in files:
-            file = open_file(each.path, each.shown)
-            found = schema_of(file, each.path, each.shown, schema)
-            if found is not schema:
-                schema = found
-                types, numbers = self._check(each, schema), self._numbers(file)
-                texts = {
-                    name: numbers[name]
-                    for name, raw in self._raw.items()
-                    if raw == "category" and name in numbers and is_text(self._types[name])
-                }
-            self._layouts.append(self._layout(file.metadata, types, numbers, texts))
+        self._layouts = self._look()
         self._fixed_bytes = sum(ROW_BYTES[kind] for kind in self._raw.values())
         self._rows = sum(group.rows for layout in self._layouts for group in layout.groups)
         if not self._rows:
             raise DataError(
                 f"{files[0].shown}: there are no rows. Give a dataset with at least one row."
             )
+
+    def _look(self) -> list[_Layout]:
+        """The layout of each file, whose columns are checked. Threads look at those of the first
+        one's schema, which are all as a rule; then come the others."""
+        kind, first = self._looked_at(self.files[0], None)
+
+        def alike(each: DataFile) -> _Layout | None:
+            file = open_file(each.path, each.shown)
+            same = schema_of(file, each.path, each.shown, kind.schema) is kind.schema
+            return self._layout(file.metadata, kind) if same else None
+
+        found, last = [first], kind
+        others = self.files[1:]
+        for each, layout in zip(others, run_all(alike, others, processors()), strict=True):
+            if layout is None:
+                last, layout = self._looked_at(each, last)
+            found.append(layout)
+        return found
+
+    def _looked_at(self, each: DataFile, known: _Kind | None) -> tuple[_Kind, _Layout]:
+        """A file's kind, `known` itself if it is of that one, and its layout."""
+        file = open_file(each.path, each.shown)
+        schema = schema_of(file, each.path, each.shown, known and known.schema)
+        if known is None or schema is not known.schema:
+            types, numbers = self._check(each, schema), self._numbers(file)
+            texts = {
+                name: numbers[name]
+                for name, raw in self._raw.items()
+                if raw == "category" and name in numbers and is_text(self._types[name])
+            }
+            known = _Kind(schema, types, numbers, texts)
+        return known, self._layout(file.metadata, known)
 
     def _check(self, file: DataFile, schema: pa.Schema) -> dict[str, pa.DataType]:
         """The types of the declared columns, which are there and readable; text is made of one type
@@ -117,23 +148,16 @@ class ParquetSource(FileSource):
                 )
         return types
 
-    def _layout(
-        self,
-        metadata: pq.FileMetaData,
-        types: Mapping[str, pa.DataType],
-        numbers: Mapping[str, int],
-        texts: Mapping[str, int],
-    ) -> _Layout:
-        """texts: the numbers of the categories that are stored as text."""
+    def _layout(self, metadata: pq.FileMetaData, kind: _Kind) -> _Layout:
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        dictionaries = sorted(set(texts) - plain_columns(groups, texts))
+        dictionaries = sorted(set(kind.texts) - plain_columns(groups, kind.texts))
         strings = {
-            name: numbers[name]
+            name: kind.numbers[name]
             for name, raw in self._raw.items()
-            if raw == "string" and name in numbers
+            if raw == "string" and name in kind.numbers
         }
         return _Layout(
-            types,
+            kind.types,
             tuple(dictionaries),
             tuple(_Group(group.num_rows, _text_bytes(group, strings)) for group in groups),
         )
