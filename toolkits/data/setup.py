@@ -18,7 +18,7 @@ EXTENSIONS = [
         extra_compile_args=["-ffp-contract=off"],
         optional=True,
     )
-    for name in ("sources._plaintext", "encoding._numbers", "encoding._texts")
+    for name in ("sources._plaintext", "sources._columns", "encoding._numbers", "encoding._texts")
 ]
 
 setup(ext_modules=EXTENSIONS, options={"bdist_wheel": {"py_limited_api": "cp311"}})

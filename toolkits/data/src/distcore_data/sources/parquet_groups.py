@@ -15,6 +15,7 @@ from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import words_of
+from distcore_data.sources.parquet_columns import row_group
 from distcore_data.sources.parquet_files import open_file
 from distcore_data.sources.tables import typed_batch
 
@@ -83,9 +84,7 @@ class ParquetPartition:
             if found is None:
                 raise pa.ArrowInvalid(f"rows {self.start} to {self.stop} are not in it")
             return found
-        table = _opened(self).read_row_group(
-            self.group, columns=[name for name, _ in self.raw], use_threads=False
-        )
+        table = row_group(self.file.path, _opened(self), self.group, [name for name, _ in self.raw])
         table.validate(full=True)
         if table.num_rows != self.rows:  # a column that was read alone
             raise pa.ArrowInvalid(f"it has {table.num_rows} rows, and should have {self.rows}")

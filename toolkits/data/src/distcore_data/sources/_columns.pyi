@@ -1,0 +1,9 @@
+from typing import Any
+
+def codes(
+    chunk: Any, is_packed: bool, rows: int, codes: Any, valid: Any, /
+) -> tuple[int, bytes, bytes] | None: ...
+def texts(
+    chunk: Any, is_packed: bool, rows: int, offsets: Any, valid: Any, data: Any, /
+) -> tuple[int, int] | None: ...
+def words(chunk: Any, is_packed: bool, rows: int, values: Any, valid: Any, /) -> int | None: ...

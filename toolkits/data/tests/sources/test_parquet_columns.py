@@ -1,0 +1,245 @@
+"""The compiled reader of Parquet's columns gives what Arrow's gives, to the bit, and leaves the
+rest to it."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distcore_core.errors import DataError
+from distcore_data.sources import parquet_columns
+from distcore_data.sources.parquet_columns import row_group
+from distcore_data.sources.registry import open_source
+
+pytestmark = pytest.mark.skipif(
+    parquet_columns.compiled is None, reason="distcore was installed without a C compiler"
+)
+NAMES = ("number", "few", "whole", "text", "label")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("columns")
+
+
+@pytest.fixture(autouse=True)
+def every_row_group(monkeypatch):
+    monkeypatch.setattr(parquet_columns, "FEWEST_ROWS", 0)
+
+
+def table(rows, seed, missing, nullable=True):
+    """Columns of every kind that is taken. missing: how many of the rows, 0 to 1; above 1 all but
+    the first ones."""
+    dice = np.random.default_rng(seed)
+    values = {
+        "number": pa.array(dice.standard_normal(rows)),
+        "few": pa.array(dice.integers(-2, 3, rows) / 4),
+        "whole": pa.array(dice.integers(-9, 1 << dice.integers(1, 40), rows)),
+        "text": pa.array(["é" * int(size) for size in dice.integers(0, 30, rows)], pa.utf8()),
+        "label": pa.array([f"v{each}" for each in dice.integers(0, 40, rows)], pa.utf8()),
+    }
+    gone = pa.array(
+        np.arange(rows) >= rows // 3 if missing > 1 else dice.random(rows) < missing, pa.bool_()
+    )
+    columns = [
+        pa.compute.if_else(gone, pa.nulls(rows, each.type), each) if missing else each
+        for each in values.values()
+    ]
+    fields = [pa.field(name, each.type, nullable) for name, each in values.items()]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def both(path, names=NAMES, dictionaries=("label",), group=0):
+    """A row group as it is read here, and by Arrow; and the columns that the compiled reader
+    took."""
+    file = pq.ParquetFile(path, read_dictionary=list(dictionaries))
+    taken = parquet_columns._plain(str(path), file, group, names, file.schema_arrow)
+    ours = row_group(str(path), file, group, names)
+    ours.validate(full=True)
+    return ours, file.read_row_group(group, columns=list(names)).select(names), set(taken)
+
+
+def plain(found):
+    """Without its dictionaries."""
+    return {
+        name: (
+            column.cast(pa.utf8()) if pa.types.is_dictionary(column.type) else column
+        ).to_pylist()
+        for name, column in zip(found.column_names, found.columns, strict=True)
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.sampled_from([1, 7, 8, 9, 63, 64, 65, 1000, 3000]),
+    seed=st.integers(0, 1000),
+    missing=st.sampled_from([0, 0.01, 0.5, 1, 2]),
+    nullable=st.booleans(),
+    options=st.fixed_dictionaries(
+        {
+            "compression": st.sampled_from(["snappy", "none"]),
+            "data_page_version": st.sampled_from(["1.0", "2.0"]),
+            "use_dictionary": st.booleans(),
+            "data_page_size": st.sampled_from([64, 1000, 1 << 20]),
+            "dictionary_pagesize_limit": st.sampled_from([50, 1000, 1 << 20]),
+            "write_batch_size": st.sampled_from([1, 10, 1024]),
+            "write_page_checksum": st.booleans(),
+            "write_statistics": st.booleans(),
+        }
+    ),
+)
+def test_any_pages(folder, rows, seed, missing, nullable, options):
+    path = folder / "any.parquet"
+    pq.write_table(table(rows, seed, missing, nullable or bool(missing)), path, **options)
+    ours, arrows, taken = both(path)
+    assert ours.schema.equals(arrows.schema)
+    assert plain(ours) == plain(arrows)
+    # A label's column that is not all in its dictionary is Arrow's; a text's may have too little room.
+    assert taken >= {"number", "few", "whole"}
+    if options["use_dictionary"] and options["dictionary_pagesize_limit"] == 1 << 20:
+        assert "label" in taken
+
+
+def test_bits_of_numbers_are_kept(tmp_path):
+    words = np.array([0, 1, 2, 1 << 63, 0x7FF0000000000001, 0xFFF8000000000123] * 9, np.uint64)
+    path = tmp_path / "bits.parquet"
+    for by_dictionary in (False, True):
+        pq.write_table(pa.table({"x": words.view(np.float64)}), path, use_dictionary=by_dictionary)
+        ours, _, taken = both(path, ("x",), ())
+        assert taken == {"x"}
+        assert np.array_equal(ours.column("x").to_numpy().view(np.uint64), words)
+
+
+def test_other_columns_and_files_are_left_to_arrow(tmp_path):
+    path = tmp_path / "other.parquet"
+    numbers = pa.array([1.5, None, 2.5])
+    others = {
+        "single": numbers.cast(pa.float32()),
+        "short": pa.array([1, 2, None], pa.int32()),
+        "large": pa.array(["a", None, "b"], pa.large_utf8()),
+        "truth": pa.array([True, None, False]),
+        "day": pa.array([1, 2, None], pa.date32()),
+    }
+    pq.write_table(pa.table({**others, "x": numbers}), path)
+    names = (*others, "x")
+    ours, arrows, taken = both(path, names, ())
+    assert taken == {"x"}
+    assert ours.equals(arrows)
+
+    pq.write_table(pa.table({"x": numbers, "inside": [{"y": 1}, {"y": 2}, None]}), path)
+    assert both(path, ("x",), ())[2] == {"x"}
+    pq.write_table(pa.table({"inside": [{"y": 1, "z": 2}] * 3, "x": numbers}), path)
+    ours, arrows, taken = both(path, ("x",), ())
+    assert taken == set()
+    assert ours.equals(arrows)
+    for options in (
+        {"compression": "zstd"},
+        {"use_byte_stream_split": ["x"], "use_dictionary": False},
+    ):
+        pq.write_table(pa.table({"x": numbers}), path, **options)
+        ours, arrows, taken = both(path, ("x",), ())
+        assert taken == set()
+        assert ours.equals(arrows)
+
+
+def test_texts_that_a_dictionary_makes_many_times_as_long(tmp_path):
+    """More than there is room for, so Arrow reads them."""
+    path = tmp_path / "long.parquet"
+    pq.write_table(pa.table({"text": ["long " * 1000] * 100 + ["short"]}), path)
+    ours, arrows, taken = both(path, ("text",), ())
+    assert taken == set()
+    assert ours.equals(arrows)
+
+
+def test_some_columns_far_apart(tmp_path):
+    path = tmp_path / "apart.parquet"
+    pq.write_table(table(3000, 1, 0.1), path, row_group_size=1000)
+    for names in (("number",), ("label", "number"), NAMES[::-1]):
+        ours, arrows, taken = both(path, names, group=2)
+        assert ours.column_names == list(names)
+        assert plain(ours) == plain(arrows)
+        assert "number" in taken
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["snappy", "none"])
+def test_damage_is_told_or_changes_no_more_than_for_arrow(tmp_path, version, compression):
+    """One byte of a column is another: what is read is what Arrow reads, or what was written."""
+    path, dice = tmp_path / "damaged.parquet", random.Random(5)
+    given_ = table(300, 5, 0.2)
+    options = {"compression": compression, "data_page_version": version}
+    pq.write_table(given_, path, **options, data_page_size=500)
+    whole, metadata = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(0)
+    told = 0
+    for _ in range(600):
+        number = dice.randrange(len(NAMES))
+        chunk = metadata.column(number)
+        start = min(chunk.data_page_offset, chunk.dictionary_page_offset or 1 << 40)
+        place = start + dice.randrange(min(chunk.total_compressed_size, dice.choice([60, 1 << 20])))
+        damaged = bytearray(whole)
+        damaged[place] = (damaged[place] + dice.randrange(1, 256)) % 256
+        path.write_bytes(damaged)
+        names = (NAMES[number],)
+        ours, arrows = outcome(path, names, row_group), outcome(path, names, read_by_arrow)
+        if arrows == "damaged":
+            assert ours in ("damaged", repr(plain(given_.select(names))))
+            told += ours == "damaged"
+        else:
+            assert ours == arrows
+    assert told > 50
+
+
+def read_by_arrow(path, file, group, names):
+    return file.read_row_group(group, columns=names)
+
+
+def outcome(path, names, read):
+    try:
+        file = pq.ParquetFile(path, read_dictionary=["label"])
+        found = read(str(path), file, 0, list(names))
+        found.validate(full=True)
+    except (pa.ArrowException, OSError):
+        return "damaged"
+    return repr(plain(found))
+
+
+def test_buffers_that_are_too_short_are_refused():
+    compiled = parquet_columns.compiled
+    for function, room in (("words", 8), ("codes", 4)):
+        read = getattr(compiled, function)
+        with pytest.raises(ValueError, match="too short"):
+            read(b"", False, 2, bytearray(room), None)
+        with pytest.raises(ValueError, match="too short"):
+            read(b"", False, 9, bytearray(9 * room), bytearray(1))
+        with pytest.raises(ValueError, match="too short"):
+            read(b"", False, -1, bytearray(room), None)
+        assert read(b"", False, 1, bytearray(room), None) is None
+        assert read(b"", False, 0, bytearray(room), None) is not None
+    with pytest.raises(ValueError, match="too short"):
+        compiled.texts(b"", False, 2, bytearray(8), None, bytearray(8))
+
+
+def test_partitions_are_read_by_it_and_a_damaged_one_is_told(tmp_path, monkeypatch):
+    path = tmp_path / "data.parquet"
+    pq.write_table(table(3000, 2, 0.1), path)
+    raw = {"number": "number", "whole": "number", "text": "string", "label": "category"}
+
+    def rows():
+        source = open_source(path, raw)
+        return [part.read() for part in source.partitions(1 << 30)]
+
+    ours = rows()
+    monkeypatch.setattr(parquet_columns, "compiled", None)
+    assert [plain(each) for each in rows()] == [plain(each) for each in ours]
+    monkeypatch.undo()
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    damaged = bytearray(path.read_bytes())
+    start = min(chunk.data_page_offset, chunk.dictionary_page_offset or 1 << 40)
+    damaged[start : start + 30] = b"\xff" * 30
+    path.write_bytes(damaged)
+    with pytest.raises(DataError, match="row group 0 is damaged"):
+        rows()
