@@ -1,7 +1,5 @@
 """The options of everything distcore-local offers, each in its own model."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator

@@ -1,7 +1,5 @@
 """The options of the Parquet cache format."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field

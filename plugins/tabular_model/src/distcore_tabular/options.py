@@ -4,9 +4,7 @@ Names and defaults are Ludwig's; what Ludwig knows and we do not carry out is re
 unless it is left at Ludwig's default.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -166,7 +164,7 @@ class BinaryPreprocessing(Options):
     computed_fill_value: Any = Field(None, description=COMPUTED)
 
     @model_validator(mode="after")
-    def _has_a_constant(self) -> BinaryPreprocessing:
+    def _has_a_constant(self) -> Self:
         if self.missing_value_strategy == "fill_with_const" and self.fill_value is None:
             raise ValueError("fill_with_const needs fill_value, such as true or 'no'")
         return self
@@ -258,7 +256,7 @@ class NumberInputOptions(InputOptions):
     encoder: NumberEncoder = PassthroughOptions.model_construct()
 
     @model_validator(mode="after")
-    def _quantiles_of_the_encoder(self) -> NumberInputOptions:
+    def _quantiles_of_the_encoder(self) -> Self:
         """What ple asks of the statistics becomes an option of the preprocessing, by which caches
         go."""
         if not isinstance(self.encoder, PleOptions):
@@ -279,7 +277,7 @@ class NumberOutputOptions(OutputOptions):
     default_validation_metric: Literal["mean_squared_error"] = "mean_squared_error"
 
     @model_validator(mode="after")
-    def _clip_is_a_range(self) -> NumberOutputOptions:
+    def _clip_is_a_range(self) -> Self:
         if self.clip is not None and self.clip[0] >= self.clip[1]:
             raise ValueError(f"clip must be [low, high] with low < high, not {list(self.clip)}")
         return self

@@ -1,8 +1,6 @@
 """Options of date inputs: Ludwig's names and defaults."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -52,7 +50,7 @@ class DatePreprocessing(Options):
     )
 
     @model_validator(mode="after")
-    def _fill_value_is_a_date(self) -> DatePreprocessing:
+    def _fill_value_is_a_date(self) -> Self:
         from distcore_data.arrow import strings
         from distcore_tabular.date_texts import parse
 

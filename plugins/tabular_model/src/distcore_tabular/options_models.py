@@ -1,7 +1,5 @@
 """The table of every options model of this plugin."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args

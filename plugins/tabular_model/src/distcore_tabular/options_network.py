@@ -3,8 +3,6 @@
 What Ludwig knows and we do not carry out is refused by name, unless it is left at Ludwig's default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -229,7 +227,7 @@ class ConcatOptions(FCStackOptions):
     num_ensemble_members: int = Field(4, ge=1, description="Read by batch_ensemble alone.")
 
     @model_validator(mode="after")
-    def _no_ensemble(self) -> ConcatOptions:
+    def _no_ensemble(self) -> Self:
         if self.batch_ensemble:
             raise ValueError(
                 "batch_ensemble is known in Ludwig, but not carried out here; remove it"

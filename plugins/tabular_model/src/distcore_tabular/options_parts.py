@@ -4,8 +4,6 @@ defaults.
 What Ludwig knows and we do not carry out is refused by name, unless it is left at Ludwig's default.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

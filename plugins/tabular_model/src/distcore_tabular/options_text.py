@@ -4,9 +4,7 @@ What Ludwig knows and we do not carry out is refused by name, with the reason, u
 Ludwig's default.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -312,7 +310,7 @@ class ParallelCNN(EmbeddingOptions):
     should_embed: bool = True
 
     @model_validator(mode="after")
-    def _one_way(self) -> ParallelCNN:
+    def _one_way(self) -> Self:
         for given, number in (("conv_layers", "num_conv_layers"), ("fc_layers", "num_fc_layers")):
             if getattr(self, given) is not None and getattr(self, number) is not None:
                 raise ValueError(f"give either {given} or {number}, not both")

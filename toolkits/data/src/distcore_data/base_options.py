@@ -3,9 +3,10 @@ out; no torch.
 
 An option of Ludwig's that is not carried out (`ludwig_only`) may stand at Ludwig's default; else it
 is an error.
-"""
 
-from __future__ import annotations
+Modules of options have no `from __future__ import annotations`: each annotation would be a text,
+which pydantic compiles, and that is half of what making the models of a config takes.
+"""
 
 import json
 import threading

@@ -1,12 +1,10 @@
 """The `preprocessing` section: splits, sampling, and how delimited text is read; Ludwig's names
 and defaults."""
 
-from __future__ import annotations
-
 import codecs
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -70,7 +68,7 @@ class Split(SplitShares):
         return values
 
     @model_validator(mode="after")
-    def _has_a_column(self) -> Split:
+    def _has_a_column(self) -> Self:
         if self.type in NEEDS_COLUMN and self.column is None:
             raise ValueError(
                 f"a {self.type} split needs `column`, the name of the column that decides"
@@ -149,7 +147,7 @@ class Preprocessing(Options):
         return {} if value is None else value
 
     @model_validator(mode="after")
-    def _one_sample(self) -> Preprocessing:
+    def _one_sample(self) -> Self:
         if self.sample_size is not None and self.sample_ratio < 1:
             raise ValueError("sample_ratio and sample_size are both set; keep one of them")
         return self

@@ -1,8 +1,6 @@
 """Options of the optimizers, by Ludwig's names; no torch."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -21,7 +19,7 @@ class SGD(Options):
     )
 
     @model_validator(mode="after")
-    def _nesterov_needs_momentum(self) -> SGD:
+    def _nesterov_needs_momentum(self) -> Self:
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise ValueError("nesterov needs a momentum above 0 and a dampening of 0")
         return self

@@ -4,8 +4,6 @@ torch.
 `decay` names a member of the role `schedules`; its options stand beside it, as in Ludwig.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

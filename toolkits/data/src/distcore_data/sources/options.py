@@ -1,7 +1,5 @@
 """How delimited text is to be read; plain values, light to import."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 NULL_VALUES: tuple[str, ...] = (
