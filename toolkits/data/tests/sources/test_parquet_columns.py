@@ -1,6 +1,7 @@
 """The compiled reader of Parquet's columns gives what Arrow's gives, to the bit, and leaves the
 rest to it."""
 
+import pickle
 import random
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from distcore_core.errors import DataError
 from distcore_data.sources import parquet_columns
 from distcore_data.sources.parquet_columns import row_group
+from distcore_data.sources.parquet_groups import JoinedGroups
 from distcore_data.sources.registry import open_source
 
 pytestmark = pytest.mark.skipif(
@@ -57,7 +59,7 @@ def both(path, names=NAMES, dictionaries=("label",), group=0):
     """A row group as it is read here, and by Arrow; and the columns that the compiled reader
     took."""
     file = pq.ParquetFile(path, read_dictionary=list(dictionaries))
-    taken = parquet_columns._plain(str(path), file, group, names, file.schema_arrow)
+    taken = parquet_columns.plain_columns_of(str(path), file, group, names)
     ours = row_group(str(path), file, group, names)
     ours.validate(full=True)
     return ours, file.read_row_group(group, columns=list(names)).select(names), set(taken)
@@ -212,15 +214,19 @@ def test_buffers_that_are_too_short_are_refused():
     for function, room in (("words", 8), ("codes", 4)):
         read = getattr(compiled, function)
         with pytest.raises(ValueError, match="too short"):
-            read(b"", False, 2, bytearray(room), None)
+            read([(b"", False, False, 2)], bytearray(room), None)
         with pytest.raises(ValueError, match="too short"):
-            read(b"", False, 9, bytearray(9 * room), bytearray(1))
+            read([(b"", False, True, 9)], bytearray(9 * room), bytearray(1))
         with pytest.raises(ValueError, match="too short"):
-            read(b"", False, -1, bytearray(room), None)
-        assert read(b"", False, 1, bytearray(room), None) is None
-        assert read(b"", False, 0, bytearray(room), None) is not None
+            read([(b"", False, False, -1)], bytearray(room), None)
+        with pytest.raises(ValueError, match="too short"):
+            read([(b"", False, True, 1)], bytearray(room), None)
+        with pytest.raises(TypeError):
+            read([(b"", False, False, 0), ("", False, False, 0)], bytearray(room), None)
+        assert read([(b"", False, False, 1)], bytearray(room), None) is None
+        assert read([(b"", False, False, 0)], bytearray(room), None) is not None
     with pytest.raises(ValueError, match="too short"):
-        compiled.texts(b"", False, 2, bytearray(8), None, bytearray(8))
+        compiled.texts([(b"", False, False, 2)], bytearray(8), None, bytearray(8))
 
 
 def test_partitions_are_read_by_it_and_a_damaged_one_is_told(tmp_path, monkeypatch):
@@ -243,3 +249,66 @@ def test_partitions_are_read_by_it_and_a_damaged_one_is_told(tmp_path, monkeypat
     path.write_bytes(damaged)
     with pytest.raises(DataError, match="row group 0 is damaged"):
         rows()
+
+
+def small_files(folder, options):
+    folder.mkdir()
+    for number in range(8):
+        missing = (0, 0.3, 1)[number % 3]
+        pq.write_table(
+            table(1999, number, missing),
+            folder / f"{number}.parquet",
+            row_group_size=700,
+            **options,
+        )
+
+
+@pytest.mark.parametrize("options", [{}, {"data_page_version": "2.0", "compression": "none"}])
+def test_small_row_groups_are_read_at_once(tmp_path, monkeypatch, options):
+    monkeypatch.undo()
+    small_files(tmp_path / "data", options)
+    raw = {"number": "number", "whole": "number", "text": "string", "label": "category"}
+
+    def rows():
+        parts = open_source(tmp_path / "data", raw).partitions(1 << 30)
+        assert [type(part) for part in parts] == [JoinedGroups]
+        copy = pickle.loads(pickle.dumps(parts[0]))  # noqa: S301 - our own
+        return parts[0]._at_once(), copy.read()
+
+    at_once, ours = rows()
+    assert at_once.num_rows == ours.num_rows == 8 * 1999
+    monkeypatch.setattr(parquet_columns, "compiled", None)
+    nothing, arrows = rows()
+    assert nothing is None
+    assert plain(ours) == plain(arrows)
+    assert ours.schema.equals(arrows.schema)
+
+
+def test_of_small_row_groups_the_damaged_one_is_told(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    small_files(tmp_path / "data", {"compression": "none"})
+    path = tmp_path / "data" / "4.parquet"
+    text = pq.ParquetFile(path).metadata.row_group(1).column(3)
+    damaged = bytearray(path.read_bytes())
+    start = min(text.data_page_offset, text.dictionary_page_offset or 1 << 40)
+    place = damaged.index("é".encode(), start, start + text.total_compressed_size)
+    damaged[place] = 0xFF
+    path.write_bytes(damaged)
+    (part,) = open_source(tmp_path / "data", {"text": "string"}).partitions(1 << 30)
+    with pytest.raises(DataError, match=r"4\.parquet.*row group 1 is damaged"):
+        part.read()
+    path.write_bytes(damaged[:-1])
+    with pytest.raises(DataError, match=r"4\.parquet.*changed while it was being read"):
+        part.read()
+
+
+def test_files_where_nothing_and_something_may_be_missing(tmp_path):
+    """Arrow does not join their tables."""
+    (tmp_path / "data").mkdir()
+    for number in range(4):
+        pq.write_table(table(3000, number, 0, number != 2), tmp_path / "data" / f"{number}.parquet")
+    parts = open_source(tmp_path / "data", {"label": "category"}).partitions(1 << 30)
+    found = [row for part in parts for row in part.read()["label"].cast(pa.utf8()).to_pylist()]
+    assert found == [
+        row for number in range(4) for row in table(3000, number, 0)["label"].to_pylist()
+    ]

@@ -1,5 +1,5 @@
-/* Column chunks of Parquet as doubles, whole numbers, dictionary codes and texts, in one pass: what parquet_groups.py tries
-   first.
+/* Columns of Parquet as doubles, whole numbers, dictionary codes and texts, in one pass: what parquet_columns.py tries first.
+   A column is in a chunk of each of some row groups, one after the other.
 
    Plain means: a column that is in no list and no struct, of doubles, of whole numbers of 64 bits or of byte arrays, in pages
    that are PLAIN or by a dictionary, packed by Snappy or not at all. Whatever else comes up, the functions give None at once,
@@ -244,11 +244,11 @@ enum { WORDS, CODES, TEXTS };
 typedef struct {
     Bytes chunk;
     int kind, is_packed, is_optional;
-    Py_ssize_t rows, row, missing; /* row: the next */
+    Py_ssize_t rows, row, missing; /* rows: up to the end of this chunk; row: the next */
     Room dictionary_room, page_room, codes_room;
     Bytes dictionary;
     const uint8_t **texts; /* where the length of each of the dictionary's texts stands */
-    uint32_t entries;      /* of the dictionary */
+    uint32_t entries;      /* of the dictionary; a chunk has one at most */
     uint64_t *words;
     int32_t *codes;          /* or, of texts, offsets [rows + 1] */
     uint8_t *valid;          /* a bit for each row */
@@ -297,6 +297,7 @@ static int read_dictionary(Column *column, int32_t raw, const int32_t *about, By
         return left(&body) == 8 * (Py_ssize_t)count ? 0 : NOT_PLAIN;
     if (count > left(&body) / 4)
         return NOT_PLAIN;
+    free(column->texts);
     if (!(column->texts = malloc(sizeof *column->texts * ((size_t)count + 1))))
         return NO_MEMORY;
     for (int32_t at = 0; at < count; at++) {
@@ -510,12 +511,13 @@ static int read_data_v2(Column *column, int32_t raw, const int32_t *about, Bytes
     return about[2] == count - present ? read_values(column, body, about[4], count, present) : NOT_PLAIN;
 }
 
-/* 0, NOT_PLAIN or NO_MEMORY. */
-static int read_column(Column *column)
+/* Reads a chunk; 0, NOT_PLAIN or NO_MEMORY. */
+static int read_chunk(Column *column)
 {
     int pages = 0, failed; /* pages: whether there was one */
-    if (column->kind == TEXTS)
-        column->codes[0] = 0;
+    column->entries = 0;
+    if (column->valid && !column->is_optional)
+        set_bits(column->valid, column->row, column->rows);
     while (column->row < column->rows) {
         int32_t page[FIELDS], about[FIELDS];
         memset(page, -1, sizeof page);
@@ -582,25 +584,68 @@ static PyObject *answer_of(const Column *column, int failed)
     return PyLong_FromSsize_t(column->missing);
 }
 
+/* What a list says of each chunk. */
+typedef struct {
+    Py_buffer bytes;
+    int is_packed, is_optional;
+    Py_ssize_t rows;
+} Chunk;
+
+/* Those of the list, of which *count have buffers that are to be released; NULL: an exception is set. */
+static Chunk *chunks_of(PyObject *list, Py_ssize_t *count)
+{
+    Py_ssize_t size = PyList_Size(list);
+    Chunk *chunks = calloc((size_t)size + 1, sizeof(Chunk));
+    if (!chunks)
+        PyErr_NoMemory();
+    for (*count = 0; chunks && *count < size; ++*count) {
+        Chunk *each = &chunks[*count];
+        PyObject *said = PyList_GetItem(list, *count);
+        if (!said || !PyArg_ParseTuple(said, "y*ppn", &each->bytes, &each->is_packed, &each->is_optional, &each->rows))
+            break;
+    }
+    return chunks;
+}
+
+/* Reads all chunks; 0, NOT_PLAIN or NO_MEMORY. */
+static int read_column(Column *column, const Chunk *chunks, Py_ssize_t count)
+{
+    int failed = 0;
+    if (column->kind == TEXTS)
+        column->codes[0] = 0;
+    if (column->kind == CODES && count != 1)
+        return NOT_PLAIN; /* each has a dictionary of its own */
+    for (Py_ssize_t at = 0; at < count && !failed; at++) {
+        const Chunk *each = &chunks[at];
+        column->chunk = (Bytes){each->bytes.buf, (const uint8_t *)each->bytes.buf + each->bytes.len};
+        column->is_packed = each->is_packed;
+        column->is_optional = each->is_optional;
+        column->rows += each->rows;
+        failed = read_chunk(column);
+    }
+    return failed;
+}
+
 static PyObject *read_as(int kind, PyObject *arguments)
 {
-    Py_buffer chunk, target, valid = {.obj = NULL}, data = {.obj = NULL};
-    PyObject *bits, *texts = Py_None, *answer = NULL;
-    Py_ssize_t rows;
-    int is_packed;
-    if (!PyArg_ParseTuple(arguments, kind == TEXTS ? "y*pnw*OO" : "y*pnw*O", &chunk, &is_packed, &rows, &target, &bits, &texts))
+    Py_buffer target, valid = {.obj = NULL}, data = {.obj = NULL};
+    PyObject *list, *bits, *texts = Py_None, *answer = NULL;
+    Py_ssize_t count = 0, rows = 0;
+    if (!PyArg_ParseTuple(arguments, kind == TEXTS ? "O!w*OO" : "O!w*O", &PyList_Type, &list, &target, &bits, &texts))
         return NULL;
-    if ((bits == Py_None || PyObject_GetBuffer(bits, &valid, PyBUF_WRITABLE) == 0) &&
+    Chunk *chunks = chunks_of(list, &count);
+    Py_ssize_t room = kind == WORDS ? target.len / 8 : kind == CODES ? target.len / 4 : target.len / 4 - 1;
+    int fits = room >= 0;
+    for (Py_ssize_t at = 0; at < count && fits; at++) {
+        fits = chunks[at].rows >= 0 && chunks[at].rows <= room - rows && (!chunks[at].is_optional || bits != Py_None);
+        rows += chunks[at].rows;
+    }
+    if (chunks && !PyErr_Occurred() && (bits == Py_None || PyObject_GetBuffer(bits, &valid, PyBUF_WRITABLE) == 0) &&
         (texts == Py_None || PyObject_GetBuffer(texts, &data, PyBUF_WRITABLE) == 0)) {
-        Py_ssize_t room = kind == WORDS ? target.len / 8 : kind == CODES ? target.len / 4 : target.len / 4 - 1;
-        if (rows < 0 || rows > room || rows > LONGEST || (valid.obj && valid.len < (rows + 7) / 8))
+        if (!fits || rows > LONGEST || (valid.obj && valid.len < (rows + 7) / 8))
             PyErr_SetString(PyExc_ValueError, "the buffers are too short for these rows");
         else {
-            Column column = {.chunk = {chunk.buf, (const uint8_t *)chunk.buf + chunk.len},
-                             .kind = kind,
-                             .is_packed = is_packed,
-                             .is_optional = valid.obj != NULL,
-                             .rows = rows,
+            Column column = {.kind = kind,
                              .words = target.buf,
                              .codes = target.buf,
                              .valid = valid.obj ? valid.buf : NULL,
@@ -610,7 +655,7 @@ static PyObject *read_as(int kind, PyObject *arguments)
             Py_BEGIN_ALLOW_THREADS
             if (valid.obj)
                 memset(valid.buf, 0, (size_t)(rows + 7) / 8);
-            failed = read_column(&column);
+            failed = read_column(&column, chunks, count);
             Py_END_ALLOW_THREADS
             answer = answer_of(&column, failed);
             free(column.dictionary_room.bytes);
@@ -619,12 +664,14 @@ static PyObject *read_as(int kind, PyObject *arguments)
             free(column.texts);
         }
     }
+    for (Py_ssize_t at = 0; chunks && at < count; at++)
+        PyBuffer_Release(&chunks[at].bytes);
+    free(chunks);
     if (data.obj)
         PyBuffer_Release(&data);
     if (valid.obj)
         PyBuffer_Release(&valid);
     PyBuffer_Release(&target);
-    PyBuffer_Release(&chunk);
     return answer;
 }
 
@@ -645,11 +692,11 @@ static PyObject *texts(PyObject *module, PyObject *arguments)
 
 static PyMethodDef METHODS[] = {
     {"words", words, METH_VARARGS,
-     "words(chunk, is_packed, rows, values, valid): fill the buffers; how many are missing, or None."},
+     "words([(chunk, is_packed, is_optional, rows)], values, valid): fill the buffers; how many are missing, or None."},
     {"codes", codes, METH_VARARGS,
-     "codes(chunk, is_packed, rows, codes, valid): the same, and the dictionary: (missing, offsets, texts), or None."},
+     "codes(chunks, codes, valid): the same of one chunk, and its dictionary: (missing, offsets, texts), or None."},
     {"texts", texts, METH_VARARGS,
-     "texts(chunk, is_packed, rows, offsets, valid, data): fill the buffers; (missing, bytes of data), or None."},
+     "texts(chunks, offsets, valid, data): the same, of texts: (missing, bytes of data), or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -18,6 +18,7 @@ from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digests
 from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.parquet_columns import Places, leaves_of, places_of_small
 from distcore_data.sources.parquet_files import (
     checked_batches,
     column_paths,
@@ -47,33 +48,36 @@ ROW_BYTES = {"number": 8, "category": 4, "string": 4}
 
 
 class _Group(NamedTuple):
-    """A row group. texts: {string column: bytes of the stored average of a row}."""
+    """A row group. texts: {string column: bytes of the stored average of a row}; places: of a small
+    one whose columns may be plain."""
 
     rows: int
     texts: Mapping[str, float]
+    places: Places | None
 
 
 class _Layout(NamedTuple):
-    """What the metadata of a file say of the declared columns. types: of each; dictionaries: those
+    """What the metadata of a file say of the declared columns. fields: of each; dictionaries: those
     that are read as such."""
 
-    types: Mapping[str, pa.DataType]
+    fields: tuple[pa.Field, ...]
     dictionaries: tuple[str, ...]
     groups: tuple[_Group, ...]
 
     def joins(self, other: _Layout) -> bool:
         """Whether row groups of both can be one table."""
-        same = self.types is other.types or self.types == other.types
-        return same and self.dictionaries == other.dictionaries
+        # Not the types alone: where one may be missing, and one may not, Arrow joins nothing.
+        return self.fields == other.fields and self.dictionaries == other.dictionaries
 
 
 class _Kind(NamedTuple):
-    """What files of one schema share. types: of the declared columns; numbers: of those whose leaf
-    column has their name, of that leaf; texts: the same, of the categories that are stored as
-    text."""
+    """What files of one schema share. fields: of the declared columns; leaves: their leaf columns,
+    unless columns may lie in others; numbers: of those whose leaf column has their name, of that
+    leaf; texts: the same, of the categories that are stored as text."""
 
     schema: pa.Schema
-    types: Mapping[str, pa.DataType]
+    fields: tuple[pa.Field, ...]
+    leaves: Sequence[int] | None
     numbers: Mapping[str, int]
     texts: Mapping[str, int]
 
@@ -122,18 +126,20 @@ class ParquetSource(FileSource):
         file = open_file(each.path, each.shown)
         schema = schema_of(file, each.path, each.shown, known and known.schema)
         if known is None or schema is not known.schema:
-            types, numbers = self._check(each, schema), self._numbers(file)
+            self._check(each, schema)
+            numbers = self._numbers(file)
             texts = {
                 name: numbers[name]
                 for name, raw in self._raw.items()
                 if raw == "category" and name in numbers and is_text(self._types[name])
             }
-            known = _Kind(schema, types, numbers, texts)
+            fields = tuple(schema.field(name) for name in self._raw)
+            known = _Kind(schema, fields, leaves_of(file, schema, self._raw), numbers, texts)
         return known, self._layout(file.metadata, known)
 
-    def _check(self, file: DataFile, schema: pa.Schema) -> dict[str, pa.DataType]:
-        """The types of the declared columns, which are there and readable; text is made of one type
-        in all files."""
+    def _check(self, file: DataFile, schema: pa.Schema) -> None:
+        """Raise DataError unless the declared columns are there and readable, and text is made of
+        one type in all files."""
         name = file.shown
         require_columns(name, schema.names, self._raw)
         types = {column: schema.field(column).type for column in self._raw}
@@ -146,7 +152,6 @@ class ParquetSource(FileSource):
                     f"{Path(self.files[0].path).name}: its values would read differently. "
                     "Write all files with one type."
                 )
-        return types
 
     def _layout(self, metadata: pq.FileMetaData, kind: _Kind) -> _Layout:
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -157,9 +162,14 @@ class ParquetSource(FileSource):
             if raw == "string" and name in kind.numbers
         }
         return _Layout(
-            kind.types,
+            kind.fields,
             tuple(dictionaries),
-            tuple(_Group(group.num_rows, _text_bytes(group, strings)) for group in groups),
+            tuple(
+                _Group(
+                    group.num_rows, _text_bytes(group, strings), places_of_small(group, kind.leaves)
+                )
+                for group in groups
+            ),
         )
 
     def _numbers(self, file: pq.ParquetFile) -> dict[str, int]:
@@ -237,6 +247,8 @@ class ParquetSource(FileSource):
                         layout.dictionaries,
                         self._null_values,
                         units,
+                        layout.fields,
+                        group.places,
                     ),
                     layout,
                     group,

@@ -9,7 +9,9 @@ installed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -31,7 +33,7 @@ PACKED = {"SNAPPY": True, "UNCOMPRESSED": False}
 CODES = pa.dictionary(pa.int32(), pa.utf8())
 
 FEWEST_ROWS = 10_000
-"""Of a row group with fewer, calls for each column cost more than they save."""
+"""Of fewer, calls for each column cost more than they save."""
 
 TEXT_BYTES = 64
 """Room for a row of texts, beside twice what the file has of them: those of a dictionary stand in
@@ -42,6 +44,70 @@ LARGEST_GAP = 1.25
 are read at once."""
 
 
+class Places(NamedTuple):
+    """Where columns of a row group lie. numbers: of each column the first byte, how many there are,
+    and how many they are unpacked."""
+
+    is_packed: bool
+    numbers: array[int]
+
+
+class Piece(NamedTuple):
+    """Columns of so many rows: of each its bytes as the file has them, and how many they are
+    unpacked."""
+
+    rows: int
+    is_packed: bool
+    columns: list[tuple[pa.Buffer, int]]
+
+
+def places_of(group: pq.RowGroupMetaData, leaves: Iterable[int]) -> Places | None:
+    """Where these leaf columns of a row group lie; None if they are surely not plain."""
+    numbers, packings = array("q"), set()
+    for leaf in leaves:
+        about = group.column(leaf)
+        start, dictionary = about.data_page_offset, about.dictionary_page_offset
+        if dictionary is not None and 0 < dictionary < start:
+            start = dictionary
+        numbers.extend((start, about.total_compressed_size, about.total_uncompressed_size))
+        packings.add(PACKED.get(about.compression))
+    if len(packings) != 1 or None in packings or min(numbers) < 0:
+        return None
+    return Places(bool(packings.pop()), numbers)
+
+
+def places_of_small(group: pq.RowGroupMetaData, leaves: Iterable[int] | None) -> Places | None:
+    """The same of a row group that is read with others; whoever reads a larger one opens its
+    file. leaves: None, if columns may lie in others."""
+    if leaves is None or group.num_rows >= FEWEST_ROWS:
+        return None
+    return places_of(group, leaves)
+
+
+def piece_at(path: str, rows: int, places: Places) -> Piece:
+    """Columns that lie there. Raises OSError if the file ends before."""
+    starts, sizes, unpacked = (places.numbers[place::3] for place in range(3))
+    first = min(starts)
+    last = max(map(add, starts, sizes))
+    if last - first <= LARGEST_GAP * sum(sizes):
+        whole = read_range(path, first, last)
+        contents = [
+            whole.slice(start - first, size) for start, size in zip(starts, sizes, strict=True)
+        ]
+    else:
+        contents = [
+            read_range(path, start, start + size) for start, size in zip(starts, sizes, strict=True)
+        ]
+    return Piece(rows, places.is_packed, list(zip(contents, unpacked, strict=True)))
+
+
+def leaves_of(file: pq.ParquetFile, schema: pa.Schema, names: Iterable[str]) -> list[int] | None:
+    """The leaf columns of these names; None if columns may lie in others."""
+    if compiled is None or file.metadata.num_columns != len(schema):
+        return None
+    return [schema.get_field_index(name) for name in names]
+
+
 def row_group(path: str, file: pq.ParquetFile, group: int, names: Sequence[str]) -> pa.Table:
     """Columns of a row group, as `file.read_row_group` gives them. Raises as that does.
 
@@ -49,105 +115,96 @@ def row_group(path: str, file: pq.ParquetFile, group: int, names: Sequence[str])
         path: Of the file, which is open.
         names: Of columns, none of which is there twice.
     """
-    schema = file.schema_arrow  # made anew whenever it is asked for
-    found = _plain(path, file, group, names, schema)
+    found = plain_columns_of(path, file, group, names)
     others = [name for name in names if name not in found]
-    if others or not names:
+    if not found:
+        return file.read_row_group(group, columns=others, use_threads=False)
+    if others:
         rest = file.read_row_group(group, columns=others, use_threads=False)
-        if not found:
-            return rest
         found |= {name: rest.column(name) for name in others}
+    schema = file.schema_arrow
     return pa.Table.from_arrays(
         [found[name] for name in names], schema=pa.schema([schema.field(name) for name in names])
     )
 
 
-class _Chunk(NamedTuple):
-    """Where a column of a row group lies, and what it is."""
-
-    field: pa.Field
-    start: int
-    bytes: int
-    raw_bytes: int
-    is_packed: bool
-
-
-def _plain(
-    path: str, file: pq.ParquetFile, group: int, names: Sequence[str], schema: pa.Schema
+def plain_columns_of(
+    path: str, file: pq.ParquetFile, group: int, names: Sequence[str]
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Those of the columns that the compiled reader takes."""
-    metadata, about = file.metadata, file.metadata.row_group(group)
-    if compiled is None or about.num_rows < FEWEST_ROWS:
+    """Those of the columns of a row group that the compiled reader takes."""
+    about, schema = file.metadata.row_group(group), file.schema_arrow  # made anew each time
+    leaves = leaves_of(file, schema, names)
+    if leaves is None or about.num_rows < FEWEST_ROWS:
         return {}
-    if metadata.num_columns != len(schema):
-        return {}  # columns lie in others
-    chunks = [chunk for name in names if (chunk := _chunk(about, schema, name)) is not None]
-    try:
-        contents = _contents(path, chunks)
-    except OSError:
-        return {}  # Arrow finds out why
-    found = {
-        chunk.field.name: _column(chunk, content, about.num_rows)
-        for chunk, content in zip(chunks, contents, strict=True)
-    }
-    return {name: column for name, column in found.items() if column is not None}
+    found = {}
+    for name, leaf in zip(names, leaves, strict=True):
+        places = places_of(about, [leaf])
+        if places is None:
+            continue
+        try:
+            piece = piece_at(path, about.num_rows, places)
+        except OSError:
+            continue  # Arrow finds out why
+        field = schema.field(leaf)
+        column = _column([piece], 0, field.type, field.nullable)
+        if column is not None:
+            found[name] = column
+    return found
 
 
-def _chunk(group: pq.RowGroupMetaData, schema: pa.Schema, name: str) -> _Chunk | None:
-    """None: it is surely not plain."""
-    number = schema.get_field_index(name)
-    about = group.column(number)
-    is_packed, start = PACKED.get(about.compression), about.data_page_offset
-    if is_packed is None or about.file_path:
+def joined(pieces: Sequence[Piece], fields: Sequence[pa.Field]) -> pa.Table | None:
+    """The columns of several row groups, one after the other; None if one is not plain. Labels that
+    are read as codes elsewhere are texts here: each row group has its own dictionary of them."""
+    columns = {}
+    if sum(piece.rows for piece in pieces) < FEWEST_ROWS:
         return None
-    dictionary = about.dictionary_page_offset
-    if dictionary is not None and 0 < dictionary < start:
-        start = dictionary
-    sizes = about.total_compressed_size, about.total_uncompressed_size
-    if min(start, *sizes) < 0:
-        return None
-    return _Chunk(schema.field(number), start, *sizes, is_packed)
+    for number, field in enumerate(fields):
+        type_ = pa.utf8() if field.type == CODES else field.type
+        column = _column(pieces, number, type_, field.nullable)
+        if column is None:
+            return None
+        columns[field.name] = column
+    return pa.table(columns)
 
 
-def _contents(path: str, chunks: Sequence[_Chunk]) -> list[pa.Buffer]:
-    """The bytes of each. Raises OSError if they are not in the file."""
-    first = min((chunk.start for chunk in chunks), default=0)
-    last = max((chunk.start + chunk.bytes for chunk in chunks), default=0)
-    if last - first <= LARGEST_GAP * sum(chunk.bytes for chunk in chunks):
-        whole = read_range(path, first, last)
-        return [whole.slice(chunk.start - first, chunk.bytes) for chunk in chunks]
-    return [read_range(path, chunk.start, chunk.start + chunk.bytes) for chunk in chunks]
+# ------------------------------------------------------------------ inside
 
 
-def _column(chunk: _Chunk, content: pa.Buffer, rows: int) -> pa.Array | None:
+def _column(
+    pieces: Sequence[Piece], number: int, type_: pa.DataType, nullable: bool
+) -> pa.Array | None:
+    """One column of all rows; None if it is not plain."""
     assert compiled is not None
-    type_, packed = chunk.field.type, chunk.is_packed
-    valid = pa.allocate_buffer((rows + 7) // 8) if chunk.field.nullable else None
+    rows = sum(piece.rows for piece in pieces)
+    chunks = [(piece.columns[number][0], piece.is_packed, nullable, piece.rows) for piece in pieces]
+    valid = pa.allocate_buffer((rows + 7) // 8) if nullable else None
     if type_ in (pa.float64(), pa.int64()):
         values = pa.allocate_buffer(8 * rows)
-        missing = compiled.words(content, packed, rows, values, valid)
+        missing = compiled.words(chunks, values, valid)
         if missing is None:
             return None
         return pa.Array.from_buffers(type_, rows, [valid, values], missing)
     if type_ == CODES:
         codes = pa.allocate_buffer(4 * rows)
-        found = compiled.codes(content, packed, rows, codes, valid)
-        if found is None:
-            return None
-        missing, ends, labels = found
-        return pa.DictionaryArray.from_arrays(
-            pa.Array.from_buffers(pa.int32(), rows, [valid, codes], missing),
-            pa.Array.from_buffers(
-                pa.utf8(), len(ends) // 4 - 1, [None, pa.py_buffer(ends), pa.py_buffer(labels)], 0
-            ),
-            safe=False,  # the indices are in it, as the reader saw
-        )
+        coded = compiled.codes(chunks, codes, valid)
+        return None if coded is None else _labelled(rows, valid, codes, *coded)
     if type_ == pa.utf8():
         ends = pa.allocate_buffer(4 * (rows + 1))
-        data = pa.allocate_buffer(2 * chunk.raw_bytes + TEXT_BYTES * rows)
-        found = compiled.texts(content, packed, rows, ends, valid, data)
+        unpacked = sum(piece.columns[number][1] for piece in pieces)
+        data = pa.allocate_buffer(2 * unpacked + TEXT_BYTES * rows)
+        found = compiled.texts(chunks, ends, valid, data)
         if found is None:
             return None
         missing, used = found
         return pa.Array.from_buffers(type_, rows, [valid, ends, data.slice(0, used)], missing)
     return None
+
+
+def _labelled(
+    rows: int, valid: pa.Buffer | None, codes: pa.Buffer, missing: int, ends: bytes, labels: bytes
+) -> pa.DictionaryArray:
+    indices = pa.Array.from_buffers(pa.int32(), rows, [valid, codes], missing)
+    texts = [None, pa.py_buffer(ends), pa.py_buffer(labels)]
+    dictionary = pa.Array.from_buffers(pa.utf8(), len(ends) // 4 - 1, texts, 0)
+    # Unchecked: the reader gives no index that is not in the dictionary.
+    return pa.DictionaryArray.from_arrays(indices, dictionary, safe=False)

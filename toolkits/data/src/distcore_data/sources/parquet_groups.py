@@ -15,7 +15,7 @@ from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import words_of
-from distcore_data.sources.parquet_columns import row_group
+from distcore_data.sources.parquet_columns import Places, joined, piece_at, row_group
 from distcore_data.sources.parquet_files import open_file
 from distcore_data.sources.tables import typed_batch
 
@@ -29,7 +29,11 @@ of them, which of a thousand columns are hundreds of megabytes."""
 @dataclass(frozen=True)
 class ParquetPartition:
     """Rows [start, stop) of one row group; `first` is the dataset's row where that row group
-    begins."""
+    begins.
+
+    places: where the columns of a small one lie; fields: what they are. None, (): they may not be
+    plain, or are found where they are read.
+    """
 
     file: DataFile
     group: int
@@ -41,6 +45,8 @@ class ParquetPartition:
     dictionaries: tuple[str, ...]
     null_values: tuple[str, ...]
     units: tuple[tuple[str, str], ...]
+    fields: tuple[pa.Field, ...] = ()
+    places: Places | None = None
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
@@ -101,8 +107,31 @@ class JoinedGroups:
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
         first = self.parts[0]
-        table = pa.concat_tables([part.table() for part in self.parts])
+        table = self._at_once()
+        if table is None:
+            table = pa.concat_tables([part.table() for part in self.parts])
         return typed_batch(table, first.raw, first.null_values, self._place, dict(first.units))
+
+    def _at_once(self) -> pa.Table | None:
+        """All rows by the compiled reader; None if it does not take them, or something is wrong."""
+        pieces = []
+        for part in self.parts:
+            if part.places is None:
+                return None
+            with part.file.unchanged():
+                try:
+                    pieces.append(piece_at(part.file.path, part.rows, part.places))
+                except FileNotFoundError:
+                    raise  # another machine may not see it
+                except OSError:
+                    return None
+        table = joined(pieces, self.parts[0].fields)
+        try:
+            if table is not None:
+                table.validate(full=True)
+        except pa.ArrowInvalid:
+            return None
+        return table
 
     def _place(self, row: int) -> str:
         row += self.parts[0].first
