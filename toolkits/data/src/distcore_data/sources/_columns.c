@@ -49,7 +49,7 @@ static inline uint64_t word_of_8(const uint8_t *p)
 
 /* ------------------------------------------------------------------ headers, in Thrift's compact protocol */
 
-enum { STOP = 0, TRUE = 1, FALSE = 2, BYTE = 3, I16 = 4, I64 = 6, DOUBLE = 7, BINARY = 8, LIST = 9, SET = 10, STRUCT = 12 };
+enum { STOP = 0, TRUE = 1, FALSE = 2, BYTE = 3, I16 = 4, I32 = 5, I64 = 6, DOUBLE = 7, BINARY = 8, LIST = 9, SET = 10, STRUCT = 12 };
 enum { DEEPEST = 8, FIELDS = 9 };
 
 /* 0 where no number of up to 64 bits ends. */
@@ -149,6 +149,150 @@ static int read_struct(Bytes *bytes, int32_t *numbers, int32_t *inside)
         }
     }
     return type == STOP;
+}
+
+/* ------------------------------------------------------------------ footers */
+
+/* What is said of a column of a row group. DELTA: whether a page may have an encoding of that name. */
+enum { START, BYTES, RAW_BYTES, CODEC, VALUES, DELTA, NUMBERS };
+
+enum { FIRST_DELTA = 5, LAST_DELTA = 7 };
+
+/* Of row groups, one after the other: rows, and NUMBERS of each column. */
+typedef struct {
+    int64_t *numbers;
+    Py_ssize_t count, room;
+} Found;
+
+static int64_t *more(Found *found, Py_ssize_t count)
+{
+    if (found->count + count > found->room) {
+        Py_ssize_t room = 2 * found->room + count + 64;
+        int64_t *numbers = realloc(found->numbers, sizeof(int64_t) * (size_t)room);
+        if (!numbers)
+            return NULL;
+        found->numbers = numbers;
+        found->room = room;
+    }
+    int64_t *here = found->numbers + found->count;
+    memset(here, 0, sizeof(int64_t) * (size_t)count);
+    found->count += count;
+    return here;
+}
+
+static int signed_number(Bytes *bytes, int type, int64_t *number)
+{
+    uint64_t said;
+    if (type < I16 || type > I64 || !varint(bytes, &said))
+        return 0;
+    *number = (int64_t)(said >> 1) ^ -(int64_t)(said & 1);
+    return 1;
+}
+
+/* The size of a list of values of this type; -1 where there is none. */
+static Py_ssize_t list_size(Bytes *bytes, int type, int inside)
+{
+    if (type != LIST || bytes->at == bytes->end || (*bytes->at & 15) != inside)
+        return -1;
+    uint64_t size = *bytes->at++ >> 4;
+    if (size == 15 && !varint(bytes, &size))
+        return -1;
+    return size <= (uint64_t)left(bytes) ? (Py_ssize_t)size : -1;
+}
+
+static int read_encodings(Bytes *bytes, int type, int64_t *has_delta)
+{
+    int64_t encoding;
+    for (Py_ssize_t size = list_size(bytes, type, I32); size; size--) {
+        if (size < 0 || !signed_number(bytes, I32, &encoding))
+            return 0;
+        *has_delta |= encoding >= FIRST_DELTA && encoding <= LAST_DELTA;
+    }
+    return 1;
+}
+
+/* ColumnMetaData. 0 where it does not end, or lacks something. */
+static int read_column_facts(Bytes *bytes, int64_t *numbers)
+{
+    int field = 0, type, good = 1;
+    int64_t dictionary = 0;
+    unsigned seen = 0;
+    while (good && (type = field_type(bytes, &field)) > STOP) {
+        int64_t *to = field == 4   ? &numbers[CODEC]
+                      : field == 5 ? &numbers[VALUES]
+                      : field == 6 ? &numbers[RAW_BYTES]
+                      : field == 7 ? &numbers[BYTES]
+                      : field == 9 ? &numbers[START]
+                                   : NULL;
+        if (to) {
+            good = signed_number(bytes, type, to) && *to >= 0;
+            seen |= 1u << field;
+        } else if (field == 11)
+            good = signed_number(bytes, type, &dictionary);
+        else
+            good = field == 2 ? read_encodings(bytes, type, &numbers[DELTA]) : skip(bytes, type, 0);
+    }
+    if (dictionary > 0 && dictionary < numbers[START])
+        numbers[START] = dictionary;
+    return good && type == STOP && seen == (1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << 9);
+}
+
+/* ColumnChunk: 0 also where it lies in another file, or is encrypted. */
+static int read_chunk_facts(Bytes *bytes, Found *found)
+{
+    int field = 0, type, good = 1, known = 0;
+    while (good && (type = field_type(bytes, &field)) > STOP) {
+        if (field == 3 && type == STRUCT && !known++) {
+            int64_t *numbers = more(found, NUMBERS);
+            good = numbers && read_column_facts(bytes, numbers);
+        } else
+            good = field != 1 && field != 3 && field < 8 && skip(bytes, type, 0);
+    }
+    return good && type == STOP && known;
+}
+
+static int read_group_facts(Bytes *bytes, Found *found, Py_ssize_t columns)
+{
+    int field = 0, type, good = 1, known = 0;
+    Py_ssize_t at = found->count;
+    int64_t rows = -1;
+    if (!more(found, 1))
+        return 0;
+    while (good && (type = field_type(bytes, &field)) > STOP) {
+        if (field == 1 && !known++) {
+            Py_ssize_t size = list_size(bytes, type, STRUCT);
+            good = size == columns;
+            for (; good && size; size--)
+                good = read_chunk_facts(bytes, found);
+        } else
+            good = field == 3 ? signed_number(bytes, type, &rows) : field != 1 && skip(bytes, type, 0);
+    }
+    found->numbers[at] = rows;
+    return good && type == STOP && known && rows >= 0;
+}
+
+/* FileMetaData, of so many columns. spans: of the schema, and of what the writer says besides, from `start` on; 0 where it does
+   not end, or is of an encrypted file. */
+static int read_footer(Bytes *bytes, Found *found, Py_ssize_t columns, Py_ssize_t *spans)
+{
+    const uint8_t *start = bytes->at;
+    int field = 0, type, good = 1, known = 0;
+    memset(spans, 0, 4 * sizeof *spans);
+    while (good && (type = field_type(bytes, &field)) > STOP) {
+        Py_ssize_t *span = field == 2 ? spans : field == 5 ? spans + 2 : NULL;
+        if (field == 4 && !known++) {
+            Py_ssize_t size = list_size(bytes, type, STRUCT);
+            good = size >= 0;
+            for (; good && size; size--)
+                good = read_group_facts(bytes, found, columns);
+            continue;
+        }
+        Py_ssize_t from = bytes->at - start;
+        good = field != 4 && field < 8 && skip(bytes, type, 0);
+        if (good && span)
+            span[0] = from, span[1] = bytes->at - start;
+    }
+    return good && type == STOP && known && left(bytes) == 0;
 }
 
 /* ------------------------------------------------------------------ Snappy */
@@ -675,6 +819,25 @@ static PyObject *read_as(int kind, PyObject *arguments)
     return answer;
 }
 
+static PyObject *footer(PyObject *module, PyObject *arguments)
+{
+    Py_buffer text;
+    Py_ssize_t columns, spans[4];
+    if (!PyArg_ParseTuple(arguments, "y*n", &text, &columns))
+        return NULL;
+    Bytes bytes = {text.buf, (const uint8_t *)text.buf + text.len};
+    Found found = {NULL, 0, 0};
+    PyObject *answer = NULL;
+    if (columns > 0 && read_footer(&bytes, &found, columns, spans))
+        answer = Py_BuildValue("(y#(nnnn))", (const char *)found.numbers, found.count * (Py_ssize_t)sizeof(int64_t), spans[0],
+                               spans[1], spans[2], spans[3]);
+    else
+        answer = Py_NewRef(Py_None);
+    free(found.numbers);
+    PyBuffer_Release(&text);
+    return answer;
+}
+
 static PyObject *words(PyObject *module, PyObject *arguments)
 {
     return read_as(WORDS, arguments);
@@ -691,6 +854,9 @@ static PyObject *texts(PyObject *module, PyObject *arguments)
 }
 
 static PyMethodDef METHODS[] = {
+    {"footer", footer, METH_VARARGS,
+     "footer(text, columns): (of each row group its rows, then START to DELTA of each column, as words of 64 bits; where the "
+     "schema and the writer's own words stand), or None."},
     {"words", words, METH_VARARGS,
      "words([(chunk, is_packed, is_optional, rows)], values, valid): fill the buffers; how many are missing, or None."},
     {"codes", codes, METH_VARARGS,

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +19,20 @@ from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digests
 from distcore_data.sources.fetch import Workplace
-from distcore_data.sources.parquet_columns import Places, leaves_of, places_of_small
 from distcore_data.sources.parquet_files import (
     checked_batches,
     column_paths,
     open_file,
-    plain_columns,
     schema_of,
+)
+from distcore_data.sources.parquet_footers import (
+    Footer,
+    Group,
+    Places,
+    footer_of,
+    groups_by_arrow,
+    places_of,
+    plain_columns,
 )
 from distcore_data.sources.parquet_groups import JoinedGroups, ParquetPartition
 from distcore_data.sources.tables import (
@@ -48,8 +56,8 @@ ROW_BYTES = {"number": 8, "category": 4, "string": 4}
 
 
 class _Group(NamedTuple):
-    """A row group. texts: {string column: bytes of the stored average of a row}; places: of a small
-    one whose columns may be plain."""
+    """A row group. texts: {string column: bytes of the stored average of a row}; places: where the
+    declared columns lie, unless they are surely not plain."""
 
     rows: int
     texts: Mapping[str, float]
@@ -71,15 +79,18 @@ class _Layout(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What files of one schema share. fields: of the declared columns; leaves: their leaf columns,
-    unless columns may lie in others; numbers: of those whose leaf column has their name, of that
-    leaf; texts: the same, of the categories that are stored as text."""
+    """What files of one schema share. columns: how many leaf columns there are. fields: of the
+    declared columns; leaves: their leaf columns, none if columns lie in others; numbers: of those
+    whose leaf column has their name, of that leaf; texts: the same, of the categories that are
+    stored as text. footer: how the schema stands in the first file, if that is known."""
 
     schema: pa.Schema
+    columns: int
     fields: tuple[pa.Field, ...]
-    leaves: Sequence[int] | None
+    leaves: Sequence[int]
     numbers: Mapping[str, int]
     texts: Mapping[str, int]
+    footer: bytes | None
 
 
 class ParquetSource(FileSource):
@@ -109,9 +120,14 @@ class ParquetSource(FileSource):
         kind, first = self._looked_at(self.files[0], None)
 
         def alike(each: DataFile) -> _Layout | None:
+            if kind.footer is not None:
+                footer = _footer(each, kind.columns)
+                if footer is not None and footer.schema == kind.footer:
+                    return self._layout(each, footer.groups, kind)
             file = open_file(each.path, each.shown)
-            same = schema_of(file, each.path, each.shown, kind.schema) is kind.schema
-            return self._layout(file.metadata, kind) if same else None
+            if schema_of(file, each.path, each.shown, kind.schema) is not kind.schema:
+                return None
+            return self._layout(each, groups_by_arrow(file.metadata, kind.numbers.values()), kind)
 
         found, last = [first], kind
         others = self.files[1:]
@@ -125,17 +141,31 @@ class ParquetSource(FileSource):
         """A file's kind, `known` itself if it is of that one, and its layout."""
         file = open_file(each.path, each.shown)
         schema = schema_of(file, each.path, each.shown, known and known.schema)
+        columns = file.metadata.num_columns
+        footer = _footer(each, columns)
         if known is None or schema is not known.schema:
             self._check(each, schema)
             numbers = self._numbers(file)
-            texts = {
-                name: numbers[name]
-                for name, raw in self._raw.items()
-                if raw == "category" and name in numbers and is_text(self._types[name])
-            }
-            fields = tuple(schema.field(name) for name in self._raw)
-            known = _Kind(schema, fields, leaves_of(file, schema, self._raw), numbers, texts)
-        return known, self._layout(file.metadata, known)
+            names = self._raw if columns == len(schema) else ()
+            known = _Kind(
+                schema,
+                columns,
+                tuple(schema.field(name) for name in self._raw),
+                [schema.get_field_index(name) for name in names],
+                numbers,
+                {
+                    name: numbers[name]
+                    for name, raw in self._raw.items()
+                    if raw == "category" and name in numbers and is_text(self._types[name])
+                },
+                None if footer is None else footer.schema,
+            )
+        groups = (
+            groups_by_arrow(file.metadata, known.numbers.values())
+            if footer is None
+            else footer.groups
+        )
+        return known, self._layout(each, groups, known)
 
     def _check(self, file: DataFile, schema: pa.Schema) -> None:
         """Raise DataError unless the declared columns are there and readable, and text is made of
@@ -153,8 +183,7 @@ class ParquetSource(FileSource):
                     "Write all files with one type."
                 )
 
-    def _layout(self, metadata: pq.FileMetaData, kind: _Kind) -> _Layout:
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    def _layout(self, file: DataFile, groups: Sequence[Group], kind: _Kind) -> _Layout:
         dictionaries = sorted(set(kind.texts) - plain_columns(groups, kind.texts))
         strings = {
             name: kind.numbers[name]
@@ -166,7 +195,9 @@ class ParquetSource(FileSource):
             tuple(dictionaries),
             tuple(
                 _Group(
-                    group.num_rows, _text_bytes(group, strings), places_of_small(group, kind.leaves)
+                    group.rows,
+                    _text_bytes(group, strings),
+                    places_of(group, kind.leaves, file.state.bytes),
                 )
                 for group in groups
             ),
@@ -285,7 +316,7 @@ def _into_rows(
     """Slices of a row group, of all its columns."""
     row_bytes = sum(column_bytes) / whole.rows
     return [
-        (replace(whole, start=start, stop=stop),)
+        (replace(whole, start=start, stop=stop, places=None),)
         for start, stop in slices(whole.rows, row_bytes, target_bytes)
     ]
 
@@ -296,24 +327,39 @@ def _into_columns(
     """All rows of some columns at a time, if every column is small enough."""
     if max(column_bytes) > MOST_COLUMN_BYTES:
         return _into_rows(whole, column_bytes, target_bytes)
-    tiles: list[list[tuple[str, str]]] = []
+    firsts: list[int] = []
     filled = math.inf
-    for column, size in zip(whole.raw, column_bytes, strict=True):
+    for number, size in enumerate(column_bytes):
         if filled + size > target_bytes:
-            tiles.append([])
+            firsts.append(number)
             filled = 0.0
-        tiles[-1].append(column)
         filled += size
-    return [tuple(replace(whole, raw=tuple(columns)) for columns in tiles)]
+    return [
+        tuple(
+            _columns_of(whole, first, last)
+            for first, last in pairwise([*firsts, len(column_bytes)])
+        )
+    ]
 
 
-def _text_bytes(group: pq.RowGroupMetaData, numbers: Mapping[str, int]) -> dict[str, float]:
+def _columns_of(whole: ParquetPartition, first: int, last: int) -> ParquetPartition:
+    """Some of its columns."""
+    places = None if whole.places is None else whole.places.some(first, last)
+    raw, fields = whole.raw[first:last], whole.fields[first:last]
+    return replace(whole, raw=raw, fields=fields, places=places)
+
+
+def _footer(file: DataFile, columns: int) -> Footer | None:
+    try:
+        return footer_of(file, columns)
+    except OSError:
+        return None  # Arrow finds out why
+
+
+def _text_bytes(group: Group, numbers: Mapping[str, int]) -> dict[str, float]:
     """Bytes of the stored average of a row of each string column."""
-    rows = max(1, group.num_rows)
-    return {
-        name: group.column(number).total_uncompressed_size / rows
-        for name, number in numbers.items()
-    }
+    rows = max(1, group.rows)
+    return {name: group.of(number).raw_bytes / rows for name, number in numbers.items()}
 
 
 def _alike(left: pa.DataType, right: pa.DataType) -> bool:

@@ -9,26 +9,24 @@ installed.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from distcore_data.sources.datafile import read_range
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from distcore_data.sources.parquet_footers import Places
+
 compiled: ModuleType | None
 try:
     from distcore_data.sources import _columns as compiled
 except ImportError:
     compiled = None
-
-PACKED = {"SNAPPY": True, "UNCOMPRESSED": False}
 
 CODES = pa.dictionary(pa.int32(), pa.utf8())
 
@@ -39,17 +37,12 @@ TEXT_BYTES = 64
 """Room for a row of texts, beside twice what the file has of them: those of a dictionary stand in
 it once. Arrow takes columns with more."""
 
+MOST_TEXT_BYTES = (1 << 30) - 1
+"""What the compiled reader writes at most, whatever a file says of itself."""
+
 LARGEST_GAP = 1.25
 """Bytes from the first to the last of the columns that are wanted, over their own, up to which all
 are read at once."""
-
-
-class Places(NamedTuple):
-    """Where columns of a row group lie. numbers: of each column the first byte, how many there are,
-    and how many they are unpacked."""
-
-    is_packed: bool
-    numbers: array[int]
 
 
 class Piece(NamedTuple):
@@ -61,102 +54,46 @@ class Piece(NamedTuple):
     columns: list[tuple[pa.Buffer, int]]
 
 
-def places_of(group: pq.RowGroupMetaData, leaves: Iterable[int]) -> Places | None:
-    """Where these leaf columns of a row group lie; None if they are surely not plain."""
-    numbers, packings = array("q"), set()
-    for leaf in leaves:
-        about = group.column(leaf)
-        start, dictionary = about.data_page_offset, about.dictionary_page_offset
-        if dictionary is not None and 0 < dictionary < start:
-            start = dictionary
-        numbers.extend((start, about.total_compressed_size, about.total_uncompressed_size))
-        packings.add(PACKED.get(about.compression))
-    if len(packings) != 1 or None in packings or min(numbers) < 0:
-        return None
-    return Places(bool(packings.pop()), numbers)
-
-
-def places_of_small(group: pq.RowGroupMetaData, leaves: Iterable[int] | None) -> Places | None:
-    """The same of a row group that is read with others; whoever reads a larger one opens its
-    file. leaves: None, if columns may lie in others."""
-    if leaves is None or group.num_rows >= FEWEST_ROWS:
-        return None
-    return places_of(group, leaves)
-
-
 def piece_at(path: str, rows: int, places: Places) -> Piece:
     """Columns that lie there. Raises OSError if the file ends before."""
-    starts, sizes, unpacked = (places.numbers[place::3] for place in range(3))
-    first = min(starts)
-    last = max(map(add, starts, sizes))
-    if last - first <= LARGEST_GAP * sum(sizes):
+    ends = list(map(add, places.starts, places.sizes))
+    first, last = min(places.starts), max(ends)
+    if last - first <= LARGEST_GAP * sum(places.sizes):
         whole = read_range(path, first, last)
         contents = [
-            whole.slice(start - first, size) for start, size in zip(starts, sizes, strict=True)
+            whole.slice(start - first, size)
+            for start, size in zip(places.starts, places.sizes, strict=True)
         ]
     else:
         contents = [
-            read_range(path, start, start + size) for start, size in zip(starts, sizes, strict=True)
+            read_range(path, start, end) for start, end in zip(places.starts, ends, strict=True)
         ]
-    return Piece(rows, places.is_packed, list(zip(contents, unpacked, strict=True)))
+    return Piece(rows, places.is_packed, list(zip(contents, places.raw_sizes, strict=True)))
 
 
-def leaves_of(file: pq.ParquetFile, schema: pa.Schema, names: Iterable[str]) -> list[int] | None:
-    """The leaf columns of these names; None if columns may lie in others."""
-    if compiled is None or file.metadata.num_columns != len(schema):
-        return None
-    return [schema.get_field_index(name) for name in names]
-
-
-def row_group(path: str, file: pq.ParquetFile, group: int, names: Sequence[str]) -> pa.Table:
-    """Columns of a row group, as `file.read_row_group` gives them. Raises as that does.
-
-    Args:
-        path: Of the file, which is open.
-        names: Of columns, none of which is there twice.
-    """
-    found = plain_columns_of(path, file, group, names)
-    others = [name for name in names if name not in found]
-    if not found:
-        return file.read_row_group(group, columns=others, use_threads=False)
-    if others:
-        rest = file.read_row_group(group, columns=others, use_threads=False)
-        found |= {name: rest.column(name) for name in others}
-    schema = file.schema_arrow
-    return pa.Table.from_arrays(
-        [found[name] for name in names], schema=pa.schema([schema.field(name) for name in names])
-    )
-
-
-def plain_columns_of(
-    path: str, file: pq.ParquetFile, group: int, names: Sequence[str]
-) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Those of the columns of a row group that the compiled reader takes."""
-    about, schema = file.metadata.row_group(group), file.schema_arrow  # made anew each time
-    leaves = leaves_of(file, schema, names)
-    if leaves is None or about.num_rows < FEWEST_ROWS:
+def columns_at(
+    path: str, rows: int, places: Places, fields: Sequence[pa.Field]
+) -> dict[str, pa.Array]:
+    """Those of the columns of a row group that are plain. fields: what each is, in the order of
+    the places; of labels, that they are wanted as codes."""
+    if compiled is None or rows < FEWEST_ROWS:
         return {}
-    found = {}
-    for name, leaf in zip(names, leaves, strict=True):
-        places = places_of(about, [leaf])
-        if places is None:
-            continue
-        try:
-            piece = piece_at(path, about.num_rows, places)
-        except OSError:
-            continue  # Arrow finds out why
-        field = schema.field(leaf)
-        column = _column([piece], 0, field.type, field.nullable)
-        if column is not None:
-            found[name] = column
-    return found
+    try:
+        piece = piece_at(path, rows, places)
+    except OSError:
+        return {}  # Arrow finds out why
+    found = {
+        field.name: _column([piece], number, field.type, field.nullable)
+        for number, field in enumerate(fields)
+    }
+    return {name: column for name, column in found.items() if column is not None}
 
 
 def joined(pieces: Sequence[Piece], fields: Sequence[pa.Field]) -> pa.Table | None:
     """The columns of several row groups, one after the other; None if one is not plain. Labels that
     are read as codes elsewhere are texts here: each row group has its own dictionary of them."""
     columns = {}
-    if sum(piece.rows for piece in pieces) < FEWEST_ROWS:
+    if compiled is None or sum(piece.rows for piece in pieces) < FEWEST_ROWS:
         return None
     for number, field in enumerate(fields):
         type_ = pa.utf8() if field.type == CODES else field.type
@@ -191,7 +128,7 @@ def _column(
     if type_ == pa.utf8():
         ends = pa.allocate_buffer(4 * (rows + 1))
         unpacked = sum(piece.columns[number][1] for piece in pieces)
-        data = pa.allocate_buffer(2 * unpacked + TEXT_BYTES * rows)
+        data = pa.allocate_buffer(min(2 * unpacked + TEXT_BYTES * rows, MOST_TEXT_BYTES))
         found = compiled.texts(chunks, ends, valid, data)
         if found is None:
             return None

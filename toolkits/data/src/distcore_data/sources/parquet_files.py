@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,9 +14,6 @@ from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import refuse_foreign, words_of
 from distcore_data.sources.fetch import existing
-
-SMALL_BYTES = 1 << 19
-"""Bytes of a column chunk that may be read in either way."""
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 
@@ -63,7 +60,7 @@ def open_file(
         return pq.ParquetFile(
             pa.OSFile(os.fsencode(path)), read_dictionary=list(dictionaries), buffer_size=buffer
         )
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         refuse_foreign(path, shown, "Parquet", error)
 
 
@@ -109,23 +106,3 @@ def checked_batches(
         raise DataError(
             f"{file.shown}: the file is damaged ({words_of(error)}). Write it again."
         ) from error
-
-
-def plain_columns(groups: Sequence[pq.RowGroupMetaData], numbers: Mapping[str, int]) -> set[str]:
-    """Those of some columns, given by the numbers of their leaves, that are not to be read into a
-    dictionary: Arrow cannot (DELTA encodings), or it takes ten times as long as decoding the texts
-    (the writer gave its dictionary up, so that most texts lie plain)."""
-    return {
-        name
-        for name, number in numbers.items()
-        if any(_is_plain(group.column(number)) for group in groups)
-    }
-
-
-def _is_plain(chunk: pq.ColumnChunkMetaData) -> bool:
-    # A code has at most 20 bits, a plain text at least its 4 bytes of length. Writers give up at
-    # 1 MiB.
-    size = chunk.total_uncompressed_size
-    if size > SMALL_BYTES and size > 4 * chunk.num_values:
-        return True
-    return any("DELTA" in each for each in chunk.encodings)

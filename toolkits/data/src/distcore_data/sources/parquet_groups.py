@@ -15,8 +15,9 @@ from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import words_of
-from distcore_data.sources.parquet_columns import Places, joined, piece_at, row_group
+from distcore_data.sources.parquet_columns import CODES, columns_at, joined, piece_at
 from distcore_data.sources.parquet_files import open_file
+from distcore_data.sources.parquet_footers import Places
 from distcore_data.sources.tables import typed_batch
 
 OPEN_CURSORS = 4
@@ -31,8 +32,8 @@ class ParquetPartition:
     """Rows [start, stop) of one row group; `first` is the dataset's row where that row group
     begins.
 
-    places: where the columns of a small one lie; fields: what they are. None, (): they may not be
-    plain, or are found where they are read.
+    fields: what each of the columns is in the file. places: where they lie in this row group, all
+    of it; None, if they are surely not plain (parquet_columns.py).
     """
 
     file: DataFile
@@ -45,8 +46,8 @@ class ParquetPartition:
     dictionaries: tuple[str, ...]
     null_values: tuple[str, ...]
     units: tuple[tuple[str, str], ...]
-    fields: tuple[pa.Field, ...] = ()
-    places: Places | None = None
+    fields: tuple[pa.Field, ...]
+    places: Places | None
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
@@ -90,11 +91,29 @@ class ParquetPartition:
             if found is None:
                 raise pa.ArrowInvalid(f"rows {self.start} to {self.stop} are not in it")
             return found
-        table = row_group(self.file.path, _opened(self), self.group, [name for name, _ in self.raw])
+        table = self._whole()
         table.validate(full=True)
         if table.num_rows != self.rows:  # a column that was read alone
             raise pa.ArrowInvalid(f"it has {table.num_rows} rows, and should have {self.rows}")
         return table
+
+    def _whole(self) -> pa.Table:
+        """All columns of the row group: those that are plain by the compiled reader, others by
+        Arrow's."""
+        fields = [
+            field.with_type(CODES) if field.name in self.dictionaries else field
+            for field in self.fields
+        ]
+        found: dict[str, pa.Array | pa.ChunkedArray] = {}
+        if self.places is not None:
+            found |= columns_at(self.file.path, self.rows, self.places, fields)
+        others = [name for name, _ in self.raw if name not in found]
+        if others:
+            rest = _opened(self).read_row_group(self.group, columns=others, use_threads=False)
+            if not found:
+                return rest
+            found |= {name: rest.column(name) for name in others}
+        return pa.Table.from_arrays([found[name] for name, _ in self.raw], schema=pa.schema(fields))
 
 
 @dataclass(frozen=True)
