@@ -27,6 +27,10 @@ COMPILED = {
         "distcore_data.sources._plaintext",
         "Arrow reads them, at half the speed or less",
     ),
+    "reader of Parquet's columns": (
+        "distcore_data.sources._columns",
+        "Arrow reads them, at half the speed or less",
+    ),
     "sums of number columns": (
         "distcore_data.encoding._numbers",
         "numpy adds them up, more slowly",

@@ -19,6 +19,7 @@ from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile, FileSource
 from distcore_data.sources.digests import combined, file_digests
 from distcore_data.sources.fetch import Workplace
+from distcore_data.sources.parquet_columns import Places
 from distcore_data.sources.parquet_files import (
     checked_batches,
     column_paths,
@@ -28,7 +29,6 @@ from distcore_data.sources.parquet_files import (
 from distcore_data.sources.parquet_footers import (
     Footer,
     Group,
-    Places,
     footer_of,
     groups_by_arrow,
     places_of,

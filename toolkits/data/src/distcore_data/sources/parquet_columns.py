@@ -9,6 +9,7 @@ installed.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,8 +20,6 @@ from distcore_data.sources.datafile import read_range
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from distcore_data.sources.parquet_footers import Places
 
 compiled: ModuleType | None
 try:
@@ -43,6 +42,20 @@ MOST_TEXT_BYTES = (1 << 30) - 1
 LARGEST_GAP = 1.25
 """Bytes from the first to the last of the columns that are wanted, over their own, up to which all
 are read at once."""
+
+
+class Places(NamedTuple):
+    """Where columns of a row group lie. starts, sizes, raw_sizes: of each the first byte, how many
+    there are, and how many they are unpacked."""
+
+    is_packed: bool
+    starts: array[int]
+    sizes: array[int]
+    raw_sizes: array[int]
+
+    def some(self, first: int, last: int) -> Places:
+        """Those of the columns [first, last)."""
+        return Places(self.is_packed, *(each[first:last] for each in self[1:]))
 
 
 class Piece(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from distcore_data.sources.datafile import DataFile, read_range
-from distcore_data.sources.parquet_columns import compiled
+from distcore_data.sources.parquet_columns import Places, compiled
 
 UNPACKED, SNAPPY, OTHER = 0, 1, -1
 """Codecs: as numbers in a footer, and one that is not known."""
@@ -57,20 +57,6 @@ class Footer(NamedTuple):
 
     schema: bytes
     groups: list[Group]
-
-
-class Places(NamedTuple):
-    """Where columns of a row group lie. starts, sizes, raw_sizes: of each the first byte, how many
-    there are, and how many they are unpacked."""
-
-    is_packed: bool
-    starts: array[int]
-    sizes: array[int]
-    raw_sizes: array[int]
-
-    def some(self, first: int, last: int) -> Places:
-        """Those of the columns [first, last)."""
-        return Places(self.is_packed, *(each[first:last] for each in self[1:]))
 
 
 def footer_of(file: DataFile, columns: int) -> Footer | None:

@@ -15,9 +15,8 @@ from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import words_of
-from distcore_data.sources.parquet_columns import CODES, columns_at, joined, piece_at
+from distcore_data.sources.parquet_columns import CODES, Places, columns_at, joined, piece_at
 from distcore_data.sources.parquet_files import open_file
-from distcore_data.sources.parquet_footers import Places
 from distcore_data.sources.tables import typed_batch
 
 OPEN_CURSORS = 4
