@@ -5,7 +5,8 @@ An option of Ludwig's that is not carried out (`ludwig_only`) may stand at Ludwi
 is an error.
 
 Modules of options have no `from __future__ import annotations`: each annotation would be a text,
-which pydantic compiles, and that is half of what making the models of a config takes.
+which pydantic compiles, and that is half of what making the models of a config takes. (That of the
+trainer has: its options are part of the plugin API, which is recorded in the words of its code.)
 """
 
 import json

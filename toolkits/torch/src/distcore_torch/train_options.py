@@ -1,7 +1,9 @@
 """The `trainer` section: Ludwig's names and defaults, validated; nothing here imports torch."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
@@ -250,7 +252,7 @@ class TrainerOptions(Options):
         return None if value == 0 and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
-    def _fit_together(self) -> Self:
+    def _fit_together(self) -> TrainerOptions:
         effective, accumulation = self.effective_batch_size, self.gradient_accumulation_steps
         if self.steps_per_checkpoint and self.checkpoints_per_epoch:
             raise ValueError(
