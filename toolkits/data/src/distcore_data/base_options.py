@@ -4,10 +4,13 @@ out; no torch.
 An option of Ludwig's that is not carried out (`ludwig_only`) may stand at Ludwig's default; else it
 is an error.
 
-Modules of options have no `from __future__ import annotations`: each annotation would be a text,
-which pydantic compiles, and that is half of what making the models of a config takes. (That of the
-trainer has: its options are part of the plugin API, which is recorded in the words of its code.)
+Other modules of options have no `from __future__ import annotations`: each annotation would be a
+text, which pydantic compiles, and that is half of what making the models of a config takes. (This
+one has, and that of the trainer: they are part of the plugin API, which is recorded in the words of
+its code.)
 """
+
+from __future__ import annotations
 
 import json
 import threading
