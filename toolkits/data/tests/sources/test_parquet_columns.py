@@ -393,6 +393,17 @@ def test_damage_of_a_footer_is_told_or_changes_no_more_than_for_arrow(tmp_path, 
     assert told > 50
 
 
+def test_a_file_without_row_groups_is_empty(tmp_path):
+    rows = table(30, 1, 0.2)
+    pq.ParquetWriter(tmp_path / "0.parquet", rows.schema).close()
+    assert footer_of(DataFile.at(tmp_path / "0.parquet", "0"), len(NAMES)).groups == []
+    with pytest.raises(DataError, match="there are no rows"):
+        open_source(tmp_path / "0.parquet", {"number": "number"})
+    pq.write_table(rows, tmp_path / "1.parquet")
+    (part,) = open_source(tmp_path, {"number": "number"}).partitions(1 << 20)
+    assert part.read()["number"].to_pylist() == rows["number"].to_pylist()
+
+
 def test_footers_of_every_length(tmp_path):
     path = tmp_path / "data.parquet"
     for columns in (1, 40, 400):

@@ -454,7 +454,6 @@ static int read_dictionary(Column *column, int32_t raw, const int32_t *about, By
             return NOT_PLAIN;
         body.at += size;
     }
-    column->texts[count] = body.at;
     return body.at == body.end ? 0 : NOT_PLAIN;
 }
 
@@ -566,23 +565,21 @@ static int append_text(Column *column, const uint8_t *text, uint32_t size)
 static int read_values(Column *column, Bytes values, int encoding, Py_ssize_t count, Py_ssize_t present)
 {
     int by_codes = encoding == RLE_DICTIONARY || encoding == PLAIN_DICTIONARY;
-    int32_t *codes = NULL;
+    int32_t *codes = column->codes + column->row; /* where they are what is wanted */
     if (by_codes && present) {
         if (left(&values) == 0 || *values.at > 32 || !column->entries)
             return NOT_PLAIN;
         int width = *values.at++;
-        if (column->kind == CODES)
-            codes = column->codes + column->row;
-        else if (!make_room(&column->codes_room, 4 * (size_t)count))
-            return NO_MEMORY;
-        else
+        if (column->kind != CODES) {
+            if (!make_room(&column->codes_room, 4 * (size_t)count))
+                return NO_MEMORY;
             codes = (int32_t *)column->codes_room.bytes;
+        }
         if (!read_runs(&values, width, codes, present, column->entries))
             return NOT_PLAIN;
     } else if (!by_codes && (encoding != PLAIN || column->kind == CODES))
         return NOT_PLAIN;
     if (column->kind == CODES) {
-        codes = column->codes + column->row;
         SPREAD(codes, column, count, present);
     } else if (column->kind == WORDS) {
         uint64_t *words = column->words + column->row;
@@ -650,9 +647,11 @@ static int read_data_v2(Column *column, int32_t raw, const int32_t *about, Bytes
     int failed = page_bytes(&body, column->is_packed && about[7] != 0, raw - size, &column->page_room);
     if (failed)
         return failed;
-    if (column->is_optional ? count && (present = read_levels(column, levels, count)) < 0 : size != 0)
-        return column->is_optional ? (int)present : NOT_PLAIN;
-    return about[2] == count - present ? read_values(column, body, about[4], count, present) : NOT_PLAIN;
+    if (column->is_optional && count && (present = read_levels(column, levels, count)) < 0)
+        return (int)present;
+    if ((size && !column->is_optional) || about[2] != count - present)
+        return NOT_PLAIN;
+    return read_values(column, body, about[4], count, present);
 }
 
 /* Reads a chunk; 0, NOT_PLAIN or NO_MEMORY. */
@@ -829,8 +828,8 @@ static PyObject *footer(PyObject *module, PyObject *arguments)
     Found found = {NULL, 0, 0};
     PyObject *answer = NULL;
     if (columns > 0 && read_footer(&bytes, &found, columns, spans))
-        answer = Py_BuildValue("(y#(nnnn))", (const char *)found.numbers, found.count * (Py_ssize_t)sizeof(int64_t), spans[0],
-                               spans[1], spans[2], spans[3]);
+        answer = Py_BuildValue("(y#(nnnn))", found.count ? (const char *)found.numbers : "",
+                               found.count * (Py_ssize_t)sizeof(int64_t), spans[0], spans[1], spans[2], spans[3]);
     else
         answer = Py_NewRef(Py_None);
     free(found.numbers);

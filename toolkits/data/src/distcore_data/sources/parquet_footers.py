@@ -1,8 +1,5 @@
-"""What Parquet files say of their row groups: as Arrow has it, or, of a file like one that it has
-opened before, by compiled code in a twentieth of the time.
-
-Of two thousand small files, Arrow's reading of that takes as long as their rows.
-"""
+"""What Parquet files say of their row groups: by compiled code, which takes some microseconds where
+Arrow takes 150, or, where that does not take a footer, as Arrow has it."""
 
 from __future__ import annotations
 
