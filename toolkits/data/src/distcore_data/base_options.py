@@ -5,9 +5,9 @@ An option of Ludwig's that is not carried out (`ludwig_only`) may stand at Ludwi
 is an error.
 
 Other modules of options have no `from __future__ import annotations`: each annotation would be a
-text, which pydantic compiles, and that is half of what making the models of a config takes. (This
-one has, and that of the trainer: they are part of the plugin API, which is recorded in the words of
-its code.)
+text, which pydantic compiles, a third of what making the models of a config takes. (This one has,
+and that of the trainer: they are part of the plugin API, which is recorded in the words of its
+code.)
 """
 
 from __future__ import annotations
