@@ -9,6 +9,7 @@ import tracemalloc
 import pytest
 
 from distcore_core.errors import UserError
+from distcore_data.json_text import MAPPINGS_AT_ONCE, indented
 from distcore_data.seals import (
     MOST_CONTAINERS,
     MOST_DEPTH,
@@ -148,9 +149,9 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
 def some_json(dice, depth=0):
     """Any JSON, with keys and texts that need escapes."""
     texts = ["", "a", 'say "no"', "line\nline", "\\", "Ærø", "\u2028", "\x00", "{[", "caf\udce9"]
-    texts += ["\x7f", "\xa0", "a, b", "𝄞"]
+    texts += ["\x7f", "\xa0", "a, b", "𝄞", "},\n  {"]
     plain = [None, True, False, 0, -7, 10**30, 0.1, -1e-300, 1e22, *texts]
-    kind = dice.randrange(8) if depth < 6 else 5
+    kind = dice.randrange(10) if depth < 6 else 5
     size = dice.choice([0, 1, 2, 5])
     if kind == 0:
         return {dice.choice(texts): some_json(dice, depth + 1) for _ in range(size)}
@@ -163,6 +164,16 @@ def some_json(dice, depth=0):
         return [dice.choice(some) for _ in range(size)]
     if kind == 7:
         return [dice.choice([0, 1, -7, 10**30]) for _ in range(size)]
+    if kind > 7:  # mappings of plain values, as the metadata of many numbers
+        some = [
+            {dice.choice(texts): dice.choice(plain) for _ in range(dice.choice([0, 1, 3]))}
+            for _ in range(size)
+        ]
+        return (
+            some
+            if kind == 8
+            else {f"{dice.choice(texts)}{at}": each for at, each in enumerate(some)}
+        )
     return dice.choice(plain) if kind > 3 else [dice.choice(plain) for _ in range(size)]
 
 
@@ -175,6 +186,12 @@ def test_what_is_sealed_is_spelt_as_json_spells_it_with_an_indent(sort_keys):
         seal, _, rest = sealed(document, sort_keys=sort_keys).partition(b",")
         assert seal.startswith(b'{\n "digest": "')
         assert rest == expected[1:].encode("utf-8", "backslashreplace") + b"\n"
+
+
+def test_more_mappings_than_are_encoded_at_once():
+    some = [{"name": f"x{at}", "width": 1} for at in range(2 * MAPPINGS_AT_ONCE + 1)]
+    document = {"columns": some, "metadata": {each["name"]: each for each in some}}
+    assert "".join(indented(document, False)) == json.dumps(document, indent=1)
 
 
 @pytest.mark.parametrize("value", [math.nan, [math.inf], {1, 2}, [b"x"], [[object()]]])

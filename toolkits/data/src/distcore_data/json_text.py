@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, repeat
 from typing import Any
 
 MOST_DEPTH = 64
@@ -16,6 +17,9 @@ PLAIN = frozenset({str, int, float, bool, type(None)})
 
 ENCODED_AT_ONCE = 1 << 14
 """Values of a list that are encoded by one call."""
+
+MAPPINGS_AT_ONCE = 1 << 10
+"""Mappings of plain values that are."""
 
 
 def in_line(value: Any, sort_keys: bool, separators: tuple[str, str] | None = None) -> str:
@@ -47,20 +51,52 @@ def indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
                 yield start
                 yield _joined(some, kinds, between) or in_line(some, False, (between, ""))[1:-1]
                 start = between
-    elif isinstance(value, dict):
-        for key, each in sorted(value.items()) if sort_keys else value.items():
-            yield f"{start}{in_line({key: 0}, False)[1:-4]}: "
-            yield from indented(each, sort_keys, level + 1)
-            start = between
     else:
-        for each in value:
-            yield start
-            yield from indented(each, sort_keys, level + 1)
+        names: Iterable[str] = repeat("")
+        if isinstance(value, dict):
+            items = sorted(value.items()) if sort_keys else list(value.items())
+            names = _names([key for key, _ in items])
+            value = [each for _, each in items]
+        for name, pieces in zip(names, _each(value, sort_keys, level + 1), strict=False):
+            if isinstance(pieces, str):
+                yield start + name + pieces
+            else:
+                yield start + name
+                yield from pieces
             start = between
     yield between[1:-1] + closing
 
 
 # ------------------------------------------------------------------ inside
+
+
+def _names(keys: list[Any]) -> list[str]:
+    """How each key of a mapping begins its line."""
+    if set(map(type, keys)) != {str}:
+        return [in_line({key: 0}, False)[1:-2] for key in keys]
+    names = in_line(keys, False, (",\n", ""))[1:-1].split(",\n")  # no text has a line break
+    return [f"{name}: " for name in names]
+
+
+def _each(values: Sequence[Any], sort_keys: bool, level: int) -> Iterator[str | Iterator[str]]:
+    """The text of each value, or its pieces. One call of the encoder makes many mappings of plain
+    values, such as the metadata of a thousand numbers: a line break stands between two of them, and
+    in no text."""
+    between, closing = ",\n" + " " * level, "\n" + " " * (level - 1) + "}"
+    for at in range(0, len(values), MAPPINGS_AT_ONCE):
+        some = values[at : at + MAPPINGS_AT_ONCE]
+        flat = [level <= MOST_DEPTH and _is_flat(each) for each in some]
+        whole = in_line(list(compress(some, flat)), sort_keys, (between, ": "))
+        texts = iter(whole[2:-2].split("}" + between + "{"))
+        for each, together in zip(some, flat, strict=True):
+            if together:
+                yield "{" + between[1:] + next(texts) + closing
+            else:
+                yield indented(each, sort_keys, level)
+
+
+def _is_flat(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and PLAIN.issuperset(map(type, value.values()))
 
 
 def _joined(values: Sequence[Any], kinds: set[type], between: str) -> str | None:
