@@ -46,6 +46,7 @@ STAGES = (
     "predict",
     "prediction_shapes",
     "experiment",
+    "plan",
     "quality",
     "start",
 )

@@ -40,6 +40,7 @@ SOME = Constants(
     start={"preprocess": 0.5, "train": 2.0, "predict": 1.5},
     memory={"preprocess": 1.2e8, "train": 4e8, "predict": 3e8},
     buffer=2.0,
+    predicted=1000.0,
     message=1e-4,
     sent_byte=1e-9,
 )
@@ -132,6 +133,8 @@ def test_each_stage_has_its_seconds_and_memory(calibrated: Path, tmp_path: Path)
         assert each["seconds"] > starts[name]
         assert each["memory_bytes"] > SOME.memory[name]
         assert many[name]["seconds"] > each["seconds"]
+    more = many["predict"]["memory_bytes"] - few["predict"]["memory_bytes"]
+    assert more >= 5400 * SOME.predicted
     longer = stages(6000, trainer={"epochs": 20, "batch_size": 64})
     spent = many["train"]["seconds"] - starts["train"]
     assert longer["train"]["seconds"] - starts["train"] == pytest.approx(10 * spent)

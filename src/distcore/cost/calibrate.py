@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from distcore.cost.constants import Constants, StepRates
+from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates
 from distcore_core.contracts import JSON
 from distcore_core.errors import DistcoreError
 from distcore_data.temporaries import temporary_folder
@@ -83,6 +83,7 @@ def measure(say: Say = lambda text: None) -> Constants:
         predict_row=predict,
         start=starts.seconds,
         memory=starts.memory,
+        predicted=starts.predicted,
         message=message,
         sent_byte=sent,
     )
@@ -321,6 +322,7 @@ class _Starts:
         self.folder = folder
         self.seconds: dict[str, float] = {}
         self.memory: dict[str, float] = {}
+        self.predicted = 0.0
         self._config = folder / "tiny.yaml"
         self._config.write_text(yaml.safe_dump(config_of("number", 2, folder / "tiny")))
         data = folder / "tiny.csv"
@@ -347,7 +349,8 @@ class _Starts:
         return max(0.0, memory - self.memory["preprocess"]) / (8 * NUMBERS * ROWS)
 
     def predict_row(self, read: Mapping[str, Any], steps: Mapping[str, StepRates]) -> float:
-        """Processor seconds of decoding and writing a row, beyond reading and encoding it."""
+        """Processor seconds of decoding and writing a row, beyond reading and encoding it. Sees
+        what memory it takes."""
         seconds = {}
         for rows in (3 * ROWS, ROWS):
             data = self.folder / f"predict_{rows}.parquet"
@@ -356,8 +359,8 @@ class _Starts:
             where = ["-od", str(self.folder / "predicted")]
             found = [_command([*words, *where]) for _ in range(2)]
             seconds[rows] = min(spent for spent, _ in found)
-            # What is under way at once takes about as much for the fewer rows as for any number.
-            self.memory["predict"] = min(memory for _, memory in found)
+            more = min(memory for _, memory in found) - self.memory["predict"]
+            self.predicted = max(0.0, more / min(rows, PREDICTED_AT_ONCE))
         reading = 2 * read["parquet_value"]["number"]
         return max(0.0, (seconds[3 * ROWS] - seconds[ROWS]) / (2 * ROWS) - reading)
 

@@ -16,7 +16,7 @@ from distcore_data.seals import read_sealed, sealed
 from distcore_data.threads import processors
 
 NAME = "calibration.json"
-VERSION = 1
+VERSION = 2
 AGAIN = "Measure again: distcore doctor --calibrate"
 
 
@@ -28,6 +28,10 @@ CALLED = {
     "distcore": "version of distcore",
 }
 """What the constants hold for, in words."""
+
+
+PREDICTED_AT_ONCE = 200_000
+"""Rows of a prediction; more of them take hardly more memory."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Constants:
     score_row: metrics of a row of an output. predict_row: decoding and writing one.
     start: of a command that has nothing to do, by command. memory: the same, bytes at the peak.
     buffer: bytes of memory a byte of the rows, as Arrow has them, that are read at once.
+    predicted: bytes of memory a row that is predicted, of the first PREDICTED_AT_ONCE.
     message, sent_byte: a collective's, between two processes over the loopback.
     """
 
@@ -69,6 +74,7 @@ class Constants:
     start: Mapping[str, float]
     memory: Mapping[str, float]
     buffer: float
+    predicted: float
     message: float
     sent_byte: float
 

@@ -6,7 +6,7 @@ import math
 import os
 from typing import TYPE_CHECKING
 
-from distcore.cost.constants import Constants, StepRates, load
+from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates, load
 from distcore.cost.sample import Sample, trial_of
 from distcore.cost.scale import Scale, Traffic, ring, sliced_tree, step_seconds, workers_up_to
 from distcore_core.contracts import JSON, TrainJob
@@ -222,6 +222,7 @@ def _prediction(
     seconds = reading + rows * (constants.predict_row + seconds_of(work.forward, rates) / work.rows)
     memory = constants.memory["predict"] + 4 * work.parameters + work.made
     memory += _read_at_once(constants, sample, dataset)
+    memory += constants.predicted * min(rows, PREDICTED_AT_ONCE)
     return _stage("predict", constants.start["predict"] + seconds, memory, "of all these rows")
 
 
