@@ -3,6 +3,7 @@ waits."""
 
 import io
 import json
+import logging
 import os
 import re
 import shutil
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from distcore.cli.arguments import set_up_logging
+from distcore.cli.main import main
 from distcore.workflow import progress_view
 from distcore.workflow.progress_text import closing, line_of, round_line
 from distcore.workflow.progress_view import ProgressView
@@ -52,6 +55,20 @@ def test_bars_show_stage_rate_and_loss() -> None:
         until(lambda: "loss 0.2500" in stream.getvalue())
         progress.end()
     assert "train" in stream.getvalue()
+
+
+def test_a_line_and_its_end_are_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the thread that draws writes between them: ".../experiment_runepoch 3"."""
+    written: list[str] = []
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "write", written.append)
+    monkeypatch.setattr(sys, "stderr", stream)
+    set_up_logging("info")
+    logging.getLogger("distcore").info("Training goes on.")
+    assert main(["train", "--config_str", "nothing: here", "--dataset", "none.csv"]) == 2
+    assert written[0] == "Training goes on.\n"
+    assert len(written) > 1
+    assert [each for each in written if not each.endswith("\n")] == []
 
 
 def test_the_thread_ends_with_the_view() -> None:

@@ -107,7 +107,9 @@ class _ToStandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            print(self.format(record), file=sys.stderr, flush=True)
+            # One write: the thread that draws progress may write before `print` ends its line.
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
         except Exception:  # noqa: BLE001 - what every handler does with what goes wrong in it
             self.handleError(record)
 

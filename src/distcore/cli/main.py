@@ -104,25 +104,27 @@ def _told(error: BaseException, received: int) -> tuple[int, str]:
         # too.
         number = received or signal_of(error)
         said = f"distcore: stopped by {named(number)}. {error}".rstrip()
-        print(said, file=sys.stderr)
+        _say(said)
         return 128 + number, said
     if isinstance(error, DistcoreError):
-        print(said := f"distcore: {error}", file=sys.stderr)
+        _say(said := f"distcore: {error}")
         return error.exit_code, said
     from distcore_data.blame import notes_of
     from distcore_data.os_errors import in_words
 
     if words := in_words(error):
-        print(said := f"distcore: {words}", file=sys.stderr)
+        _say(said := f"distcore: {words}")
         return 1, said
-    print(said := f"distcore: {type(error).__name__}: {error}", file=sys.stderr)
+    _say(said := f"distcore: {type(error).__name__}: {error}")
     for note in notes_of(error):
-        print(f"distcore: {note}", file=sys.stderr)
-    print(
-        "distcore: this was not expected; run again with --debug for the traceback.",
-        file=sys.stderr,
-    )
+        _say(f"distcore: {note}")
+    _say("distcore: this was not expected; run again with --debug for the traceback.")
     return 1, said
+
+
+def _say(line: str) -> None:
+    """By one write: another thread's line may stand between the two of `print`."""
+    sys.stderr.write(line + "\n")
 
 
 # ------------------------------------------------------------------ the parser

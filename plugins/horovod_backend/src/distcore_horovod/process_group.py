@@ -221,7 +221,8 @@ class ProcessGroup:
     def say_and_leave(self, words: str) -> NoReturn:
         """End this process with these words, the last checkpoint, and how to go on."""
         said = f"distcore: {words} {self.advice()}".rstrip()
-        print(said, file=sys.stderr, flush=True)
+        sys.stderr.write(said + "\n")  # one write: another thread may be at its own line
+        sys.stderr.flush()
         say_afterwards(said)
         leave_process(1)
 
