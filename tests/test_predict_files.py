@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import csv
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pyarrow import csv as pa_csv
 import distcore
 from distcore.cli.main import main
 from distcore_core.errors import UserError
+from distcore_torch import prediction
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
 
@@ -48,6 +51,61 @@ def test_csv_with_keys(trained: Path, tmp_path: Path) -> None:
     assert [row["island"] for row in rows] == [row["island"] for row in given]
     table = distcore.load(trained / "experiment_run").predict(trained / "penguins.csv")
     assert [row["species_predictions"] for row in rows] == table["species_predictions"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "most"), [(65_536, 4 << 20), (40, 4 << 20), (7, 4 << 20), (40, 100)]
+)
+def test_passes_that_are_decoded_together_are_those_decoded_alone(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, rows: int, most: int
+) -> None:
+    monkeypatch.setattr(prediction, "DECODED_ROWS", rows)
+    monkeypatch.setattr(prediction, "LARGE_BYTES", most)
+    model = distcore.load(trained / "experiment_run")
+    layout = prediction.layout_of(model.features, ("input",))
+    passes = []
+    with prediction.encoded_stream(model, trained / "penguins.csv", ("input",), None) as (
+        _,
+        stream,
+    ):
+        for piece in stream.pieces():
+            for size in (16, 100, 1):
+                batches = prediction.forward(model, piece.batch, layout, piece.first, size)
+                passes += [outputs for _, outputs in batches]
+    alone = [prediction.decoded(model.features, each) for each in passes]
+    assert list(prediction.decoded_passes(model.features, iter(passes))) == alone
+
+
+def test_many_rows_take_little_more_memory_than_few(tmp_path: Path) -> None:
+    lines = [f"{at % 17 / 3},{at % 5},{at % 3 == 0}" for at in range(100_000)]
+    for name, rows in (("few", 200), ("many", len(lines))):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,y", *lines[:rows]]) + "\n")
+    config = {
+        "input_features": [{"name": "a", "type": "number"}, {"name": "b", "type": "number"}],
+        "output_features": [{"name": "y", "type": "binary"}],
+        "combiner": {"type": "concat", "num_fc_layers": 1, "output_size": 256},
+        "trainer": {"epochs": 1},
+    }
+    model = distcore.train(config, dataset=tmp_path / "few.csv", output_directory=tmp_path).model
+
+    def peak(name: str) -> int:
+        """MB of a whole command."""
+        words = ["predict", "-m", model, "--dataset", tmp_path / f"{name}.csv", "-od", tmp_path]
+        command = [sys.executable, "-c", PEAK, *map(str, words), "--overwrite"]
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return int(said.splitlines()[-1]) // 1024
+
+    assert peak("many") < peak("few") + 60
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from distcore.cli.main import main
+main(sys.argv[1:])
+print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+"""
+"""The system's own figure counts the memory of whoever started the process."""
 
 
 def test_a_list_in_a_column_of_csv_is_json(tmp_path: Path) -> None:

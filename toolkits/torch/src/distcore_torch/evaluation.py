@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from distcore_core.contracts import JSON
 from distcore_torch.diagnostics import Arrays, Diagnostics
-from distcore_torch.prediction import Outputs, decoded
+from distcore_torch.prediction import Outputs, decoded_passes
 from distcore_torch.training.scores import MergedScores, Scores, ScoresState
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class Evaluation:
         self, batches: Iterator[tuple[Batch, Outputs]], progress: Progress, decode: bool
     ) -> Iterator[pa.RecordBatch]:
         """Score every batch, and give its decoded predictions, or none unless `decode`."""
-        for batch, outputs in self.score(batches, progress):
-            if batch.rows and decode:
-                yield decoded(self.features, outputs)
+        scored = self.score(batches, progress)
+        passes = (outputs for batch, outputs in scored if batch.rows and decode)
+        yield from decoded_passes(self.features, passes)
 
     def state(self) -> EvaluationState:
         """What was found since the last cut."""

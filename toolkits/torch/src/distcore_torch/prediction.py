@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,12 @@ enough for the caches."""
 
 READ_ROWS = 65_536
 """Rows read from a cache at once."""
+
+DECODED_ROWS = 65_536
+"""Rows whose outputs are decoded together."""
+
+LARGE_BYTES = 4 << 20
+"""Outputs of a forward pass that are decoded by themselves."""
 
 LEAST_PIECES = 64
 """Pieces that a dataset is cut into if it has as many partitions: every CPU of a small cluster
@@ -70,7 +77,7 @@ def predicted(
     layout = layout_of(features, ("input",))
     for piece in stream.pieces():
         batches = forward(artifact, piece.batch, layout, piece.first, rows)
-        parts: Iterator[pa.RecordBatch] = (decoded(features, outputs) for _, outputs in batches)
+        parts = decoded_passes(features, (outputs for _, outputs in batches))
         if piece.kept is not None:
             parts = iter([spread(list(parts), piece.kept, piece.read, empty_schema(features))])
         yield parts, piece.read
@@ -162,6 +169,42 @@ def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:
         )
         columns |= dict(zip(found.schema.names, found.columns, strict=True))
     return pa.record_batch(columns)
+
+
+def decoded_passes(features: Features, passes: Iterator[Outputs]) -> Iterator[pa.RecordBatch]:
+    """`decoded` of each forward pass.
+
+    What many passes answer lies in one block, and is decoded together. Else small results, which
+    stay, would lie between the large blocks of one pass and those of the next, and none would find
+    room where one was: a kilobyte more for each row until a row group is written."""
+    block: dict[str, np.ndarray] = {}
+    sizes: list[int] = []
+    for outputs in passes:
+        count, filled = len(next(iter(outputs.values()))), sum(sizes)
+        large = sum(each.nbytes for each in outputs.values()) > LARGE_BYTES
+        if sizes and (large or filled + count > len(next(iter(block.values())))):
+            yield from _slices(features, block, sizes)
+            sizes, filled = [], 0
+        if large:
+            yield decoded(features, outputs)
+            continue
+        if not sizes:
+            room = max(DECODED_ROWS, count)
+            block = {
+                name: np.empty((room, *each.shape[1:]), each.dtype)
+                for name, each in outputs.items()
+            }
+        for name, each in outputs.items():
+            block[name][filled : filled + count] = each
+        sizes.append(count)
+    if sizes:
+        yield from _slices(features, block, sizes)
+
+
+def _slices(features: Features, block: Outputs, sizes: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    whole = decoded(features, {name: each[: sum(sizes)] for name, each in block.items()})
+    for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
+        yield whole.slice(start, size)
 
 
 def finite_or_told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
