@@ -40,6 +40,9 @@ COLUMNS = 200
 TINY = 200
 """Rows of a table that costs nothing but the start."""
 
+FILES = 200
+"""Of a folder of such tables."""
+
 STEP_SECONDS = 0.4
 """For which each network is stepped."""
 
@@ -152,6 +155,7 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
     made = {
         "nothing": _numbers(TINY, NUMBERS, 4),
         "short": _numbers(ROWS, NUMBERS, 4),
+        "many rows": _numbers(4 * ROWS, NUMBERS, 4),  # enough to keep every processor at work
         "long": _numbers(ROWS, NUMBERS, 16),
         "few": _categories(ROWS, CATEGORIES, 100),
         "many": _categories(ROWS, CATEGORIES, ROWS),
@@ -172,6 +176,7 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
         for name, ending in (
             *(("short", "csv"), ("long", "csv"), ("short", "parquet"), ("few", "csv")),
             *(("few", "parquet"), ("many", "parquet"), ("text", "csv"), ("text", "parquet")),
+            ("many rows", "csv"),
         )
     }
     spent = {key: max(0.0, each.seconds - nothing.seconds) for key, each in found.items()}
@@ -186,6 +191,13 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
     def of_csv(name: str) -> float:
         return max(0.0, spent[name, "csv"] - byte * sizes[name, "csv"]) / values[name]
 
+    several = folder / "files"
+    several.mkdir()
+    for number in range(FILES):
+        pq.write_table(made["nothing"], str(several / f"{number}.parquet"))
+    files = _preprocessed(several, config_of("number", NUMBERS, folder / "cache"))
+    of_rows = FILES * TINY * (NUMBERS + 1) * spent["short", "parquet"] / values["short"]
+    of_files = max(0.0, files.seconds - nothing.seconds - of_rows)
     text = pc.sum(pc.binary_length(made["text"]["x0"])).as_py()
     extra = max(0.0, spent["many", "parquet"] - spent["few", "parquet"])
     busy = max(each.beside(nothing) for each in found.values())
@@ -203,8 +215,9 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
         },
         "distinct": extra / distinct,
         "column": max(0.0, wide.seconds - nothing.seconds) / (COLUMNS - NUMBERS),
+        "file": of_files / (FILES * (NUMBERS + 1)),
         "parallel": min(1.0, max(LEAST_PARALLEL, busy / processors())),
-        "buffer": starts.buffer(folder / "long.csv", folder),
+        "held": starts.held(),
     }
 
 
@@ -339,14 +352,29 @@ class _Starts:
         (seconds, memory), (again, _) = _command(words), _command(words)
         self.seconds[name], self.memory[name] = min(seconds, again), memory
 
-    def buffer(self, path: Path, folder: Path) -> float:
-        """Bytes of memory a byte of the rows that are read at once."""
+    def held(self) -> dict[str, float]:
+        """Bytes of memory that preprocessing takes beyond nothing, see `Constants`."""
+        wide, tall = _numbers(ROWS, 5 * NUMBERS, 4), _categories(ROWS, 2, ROWS)
+        texts = _texts(ROWS)
+        byte = self._more("number", wide) / (8 * wide.num_columns * ROWS)
+        codes = byte * 8 * tall.num_columns * ROWS
+        distinct = sum(len(tall[name].unique()) for name in ("x0", "x1"))
+        of_text = pc.sum(pc.binary_length(texts["x0"])).as_py()
+        return {
+            "byte": byte,
+            "distinct": max(0.0, self._more("category", tall) - codes) / distinct,
+            "text": max(0.0, self._more("text", texts) - byte * 8 * ROWS) / of_text,
+        }
+
+    def _more(self, kind: str, table: pa.Table) -> float:
         import yaml
 
-        config = folder / "buffer.yaml"
-        config.write_text(yaml.safe_dump(config_of("number", NUMBERS, folder / "buffer")))
+        config, path = self.folder / f"held_{kind}.yaml", self.folder / f"held_{kind}.parquet"
+        pq.write_table(table, str(path))
+        cache = self.folder / f"held_{kind}"
+        config.write_text(yaml.safe_dump(config_of(kind, table.num_columns - 1, cache)))
         _, memory = _command(["preprocess", "--config", str(config), "--dataset", str(path)])
-        return max(0.0, memory - self.memory["preprocess"]) / (8 * NUMBERS * ROWS)
+        return max(0.0, memory - self.memory["preprocess"])
 
     def predict_row(self, read: Mapping[str, Any], steps: Mapping[str, StepRates]) -> float:
         """Processor seconds of decoding and writing a row, beyond reading and encoding it. Sees

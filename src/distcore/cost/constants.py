@@ -52,11 +52,13 @@ class Constants:
     csv_byte: reading a byte of csv. csv_value, parquet_value: reading, fitting and encoding a
         value, beside that, by kind ("number", "category"). text_byte: all of it for a byte of text,
         by format ("csv", "parquet"). distinct: a distinct value of a category. column: of a table.
+        file: a column of each Parquet file beyond the first.
     parallel: the share of each processor that preprocessing uses.
     step: a training step's, by torch's threads ("1", and as many as there are by default).
     score_row: metrics of a row of an output. predict_row: decoding and writing one.
     start: of a command that has nothing to do, by command. memory: the same, bytes at the peak.
-    buffer: bytes of memory a byte of the rows, as Arrow has them, that are read at once.
+    held: bytes of memory of what is under way in preprocessing: a byte of numbers and categories as
+        Arrow has them ("byte"), one of text ("text"), a distinct value of a category ("distinct").
     predicted: bytes of memory a row that is predicted, of the first PREDICTED_AT_ONCE.
     message, sent_byte: a collective's, between two processes over the loopback.
     """
@@ -67,13 +69,14 @@ class Constants:
     text_byte: Mapping[str, float]
     distinct: float
     column: float
+    file: float
     parallel: float
     step: Mapping[str, StepRates]
     score_row: float
     predict_row: float
     start: Mapping[str, float]
     memory: Mapping[str, float]
-    buffer: float
+    held: Mapping[str, float]
     predicted: float
     message: float
     sent_byte: float

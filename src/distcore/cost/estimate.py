@@ -10,6 +10,7 @@ from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates, loa
 from distcore.cost.sample import Sample, trial_of
 from distcore.cost.scale import Scale, Traffic, ring, sliced_tree, step_seconds, workers_up_to
 from distcore_core.contracts import JSON, TrainJob
+from distcore_data.cache.manifest import SHARD_ROWS
 from distcore_data.threads import processors
 
 if TYPE_CHECKING:
@@ -19,18 +20,17 @@ if TYPE_CHECKING:
 TEXTS = ("text", "set", "sequence", "bag")
 """Types whose values cost by their bytes."""
 
-PARTITION = 16 << 20
-"""Bytes of a partition that a thread reads at once (the processor `local`)."""
-
 ROW_GROUP = 128 << 20
 """Bytes of a row group of Parquet, decoded, at most as writers make them."""
 
-COPIES = 9
+COPIES = 12
 """Numbers that training holds for each that is learned: the weight, its gradient, two moments, the
-best weights, and what a checkpoint is written from: a copy of all these but the gradient."""
+best weights, what a checkpoint is written from (a copy of all these but the gradient), and what an
+update computes with."""
 
-LOADED = 2
-"""Copies of the encoded rows while a cache is loaded: a column, and its place in the matrix."""
+LOADED = 5
+"""Copies of the encoded rows while a cache is loaded: the file, what was read of it, a column, its
+place in the matrix, and what was freed and not given back."""
 
 
 def estimated(
@@ -103,8 +103,9 @@ def preprocessing(constants: Constants, sample: Sample, dataset: JSON, cache: JS
     if encoding is None:
         return None
     used = max(1.0, processors() * constants.parallel)
-    memory = constants.memory["preprocess"] + _read_at_once(constants, sample, dataset)
-    memory += 100 * _distinct(sample, dataset)
+    rows = min(dataset["rows"]["count"], processors() * SHARD_ROWS)
+    memory = constants.memory["preprocess"] + _under_way(constants, sample, dataset, rows)
+    memory += constants.held["distinct"] * _distinct(sample, dataset)
     fixed = constants.start["preprocess"] + constants.column * len(dataset["types"])
     return _stage("preprocess", fixed + encoding / used, memory, "")
 
@@ -124,6 +125,8 @@ def reading_seconds(constants: Constants, sample: Sample, dataset: JSON) -> floa
             seconds += rows * values.get(kind, values["category"])
     if format == "csv":
         seconds += (dataset["bytes"] or 0) * constants.csv_byte
+    else:
+        seconds += constants.file * len(dataset["types"]) * max(0, (dataset["files"] or 1) - 1)
     seconds += of_text * constants.text_byte[format]
     return seconds + constants.distinct * _distinct(sample, dataset)
 
@@ -134,17 +137,12 @@ def _distinct(sample: Sample, dataset: JSON) -> float:
     return sum(count for name, count in sample.distinct.items() if types[name] not in TEXTS)
 
 
-def _read_at_once(constants: Constants, sample: Sample, dataset: JSON) -> float:
-    """Bytes of memory for rows that are read at once."""
-    # A row group of Parquet is decoded whole, a csv is cut anywhere.
-    most = PARTITION * processors() if _format(dataset) == "csv" else ROW_GROUP
-    return constants.buffer * min(_decoded(sample, dataset), most)
-
-
-def _decoded(sample: Sample, dataset: JSON) -> float:
-    """Bytes of the rows as Arrow has them: 8 for what is no text."""
-    row = sum(sample.text_bytes.get(name, 4.0) + 4.0 for name in dataset["types"])
-    return row * dataset["rows"]["count"]
+def _under_way(constants: Constants, sample: Sample, dataset: JSON, rows: float) -> float:
+    """Bytes of memory for so many rows, from their reading to their encoding."""
+    texts = [name for name, kind in dataset["types"].items() if kind in TEXTS]
+    of_text = sum(sample.text_bytes.get(name, 0.0) for name in texts)
+    others = 8 * (len(dataset["types"]) - len(texts))
+    return rows * (constants.held["byte"] * others + constants.held["text"] * of_text)
 
 
 def _format(dataset: JSON) -> str | None:
@@ -220,8 +218,12 @@ def _prediction(
         return None
     rows = dataset["rows"]["count"]
     seconds = reading + rows * (constants.predict_row + seconds_of(work.forward, rates) / work.rows)
-    memory = constants.memory["predict"] + 4 * work.parameters + work.made
-    memory += _read_at_once(constants, sample, dataset)
+    # The weights as they were read, and the model's.
+    memory = constants.memory["predict"] + 2 * 4 * work.parameters + work.made
+    memory += constants.held["distinct"] * _distinct(sample, dataset)
+    memory += _under_way(constants, sample, dataset, min(rows, PREDICTED_AT_ONCE))
+    if _format(dataset) == "parquet":  # a row group is decoded whole, a csv is cut anywhere
+        memory += min(8 * len(dataset["types"]) * rows, ROW_GROUP)
     memory += constants.predicted * min(rows, PREDICTED_AT_ONCE)
     return _stage("predict", constants.start["predict"] + seconds, memory, "of all these rows")
 

@@ -157,11 +157,13 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Sample]:
     rows, exact = sum(size.rows for _, size in sizes), all(size.exact for _, size in sizes)
     found = _cached_rows(session, where)
     state, splits = found if isinstance(found, tuple) else (found, _expected(session, sizes))
+    size, files = _size_on_disk(data)
     dataset = {
         "names": data.names(),
         "digest": digest,
         "rows": {"count": rows, "exact": exact},
-        "bytes": _bytes(data),
+        "bytes": size,
+        "files": files,
         "columns": raw,
         "types": session.features.types,
         "split": "given as separate sets" if splitter is None else _split_in_words(preprocessing),
@@ -256,25 +258,26 @@ def _spread(parts: list[Partition]) -> list[Partition]:
     return [parts[number * (len(parts) - 2) // (SAMPLES - 1)] for number in range(SAMPLES)]
 
 
-def _bytes(data: Data) -> int | None:
-    """What the files take, or the frame; None if it lies elsewhere."""
+def _size_on_disk(data: Data) -> tuple[int | None, int | None]:
+    """(bytes, number) of the files; those of a frame; None if they lie elsewhere."""
     wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
-    sizes = [_bytes_of(each) for each in wanted]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
+    sizes = [size for each in wanted for size in _sizes_of(each)]
+    known = [size for size in sizes if size is not None]
+    return (sum(known), len(known)) if len(known) == len(sizes) else (None, None)
 
 
-def _bytes_of(dataset: Any) -> int | None:
+def _sizes_of(dataset: Any) -> list[int | None]:
     from distcore_data.sources.fetch import is_url, local_path
     from distcore_data.sources.memory import as_table
     from distcore_data.sources.parquet_files import parquet_files
 
     if not isinstance(dataset, str | os.PathLike):
-        return int(as_table(dataset).nbytes)
+        return [int(as_table(dataset).nbytes)]
     if is_url(os.fspath(dataset)):
-        return None
+        return [None]
     path = local_path(dataset)
     files = [path] if path.is_file() else parquet_files(path, os.fspath(dataset))
-    return sum(file.stat().st_size for file in files)
+    return [file.stat().st_size for file in files]
 
 
 def _stored_bytes(cache: Cache) -> int:
