@@ -46,7 +46,8 @@ def ours(folder: Path, rows: Path, out: Path) -> Path:
 def ours_encoded(folder: Path, rows: Path, out: Path) -> Path:
     """The cache's only split through the model, without scores."""
     from distcore_data.artifact import open_artifact
-    from distcore_torch.prediction import decoded, empty_schema, split_batches
+    from distcore_torch.decoding import decoded, empty_schema
+    from distcore_torch.prediction import split_batches
     from distcore_torch.prediction_files import write_predictions
 
     artifact = open_artifact(folder / "model")

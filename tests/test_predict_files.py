@@ -17,7 +17,7 @@ from pyarrow import csv as pa_csv
 import distcore
 from distcore.cli.main import main
 from distcore_core.errors import UserError
-from distcore_torch import prediction
+from distcore_torch import decoding, prediction
 
 PENGUINS = Path(__file__).parent.parent / "examples" / "penguins"
 
@@ -59,8 +59,8 @@ def test_csv_with_keys(trained: Path, tmp_path: Path) -> None:
 def test_passes_that_are_decoded_together_are_those_decoded_alone(
     trained: Path, monkeypatch: pytest.MonkeyPatch, rows: int, most: int
 ) -> None:
-    monkeypatch.setattr(prediction, "DECODED_ROWS", rows)
-    monkeypatch.setattr(prediction, "LARGE_BYTES", most)
+    monkeypatch.setattr(decoding, "DECODED_ROWS", rows)
+    monkeypatch.setattr(decoding, "LARGE_BYTES", most)
     model = distcore.load(trained / "experiment_run")
     layout = prediction.layout_of(model.features, ("input",))
     passes = []
@@ -72,8 +72,8 @@ def test_passes_that_are_decoded_together_are_those_decoded_alone(
             for size in (16, 100, 1):
                 batches = prediction.forward(model, piece.batch, layout, piece.first, size)
                 passes += [outputs for _, outputs in batches]
-    alone = [prediction.decoded(model.features, each) for each in passes]
-    assert list(prediction.decoded_passes(model.features, iter(passes))) == alone
+    alone = [decoding.decoded(model.features, each) for each in passes]
+    assert list(decoding.decoded_passes(model.features, iter(passes))) == alone
 
 
 def test_many_rows_take_little_more_memory_than_few(tmp_path: Path) -> None:

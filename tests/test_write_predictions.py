@@ -7,7 +7,7 @@ import pytest
 from distcore.workflow.results import refuse_without_scores
 from distcore_core.contracts import TrainResult
 from distcore_core.errors import DistcoreError, TrainingError
-from distcore_torch.prediction import finite_or_told
+from distcore_torch.decoding import finite_or_told
 from distcore_torch.prediction_files import GROUP_ROWS, write_predictions
 
 SCHEMA = pa.schema([("y", pa.int64())])

@@ -74,7 +74,7 @@ def kept_columns(artifact: Artifact, request: Request, names: Sequence[str]) -> 
 
     from distcore_data.dataset import Data
     from distcore_data.sources.registry import format_name, sample
-    from distcore_torch.prediction import empty_schema
+    from distcore_torch.decoding import empty_schema
 
     taken = set(empty_schema(artifact.features).names)
     for name in names:

@@ -91,7 +91,7 @@ def predictions(
     written.
 
     kept: the columns of the dataset that come before them."""
-    from distcore_torch.prediction import empty_schema, finite_or_told
+    from distcore_torch.decoding import empty_schema, finite_or_told
     from distcore_torch.prediction_files import write_predictions
 
     batches = finite_or_told(batches)

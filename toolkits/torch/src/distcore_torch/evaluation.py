@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from distcore_core.contracts import JSON
+from distcore_torch.decoding import Outputs, decoded_passes
 from distcore_torch.diagnostics import Arrays, Diagnostics
-from distcore_torch.prediction import Outputs, decoded_passes
 from distcore_torch.training.scores import MergedScores, Scores, ScoresState
 
 if TYPE_CHECKING:

@@ -1,0 +1,133 @@
+"""What a model answers, decoded for people: the columns of every output feature, side by side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+if TYPE_CHECKING:
+    from distcore_data.features import Features
+
+DECODED_ROWS = 65_536
+"""Rows whose outputs are decoded together."""
+
+LARGE_BYTES = 4 << 20
+"""Outputs of a forward pass that are decoded by themselves."""
+
+Outputs = Mapping[str, np.ndarray]
+
+log = logging.getLogger("distcore")
+
+
+def decoded(features: Features, outputs: Outputs) -> pa.RecordBatch:
+    """What people read: the columns of every output feature, side by side."""
+    columns: dict[str, pa.Array] = {}
+    for feature in features.outputs:
+        found = feature.network().predictions(
+            outputs[feature.name], features.metadata[feature.name]
+        )
+        columns |= dict(zip(found.schema.names, found.columns, strict=True))
+    return pa.record_batch(columns)
+
+
+def decoded_passes(features: Features, passes: Iterator[Outputs]) -> Iterator[pa.RecordBatch]:
+    """`decoded` of each forward pass.
+
+    What many passes answer lies in one block, and is decoded together. Else small results, which
+    stay, would lie between the large blocks of one pass and those of the next, and none would find
+    room where one was: a kilobyte more for each row until a row group is written."""
+    block: dict[str, np.ndarray] = {}
+    sizes: list[int] = []
+    for outputs in passes:
+        count, filled = len(next(iter(outputs.values()))), sum(sizes)
+        large = sum(each.nbytes for each in outputs.values()) > LARGE_BYTES
+        if sizes and (large or filled + count > len(next(iter(block.values())))):
+            yield from _slices(features, block, sizes)
+            sizes, filled = [], 0
+        if large:
+            yield decoded(features, outputs)
+            continue
+        if not sizes:
+            room = max(DECODED_ROWS, count)
+            block = {
+                name: np.empty((room, *each.shape[1:]), each.dtype)
+                for name, each in outputs.items()
+            }
+        for name, each in outputs.items():
+            block[name][filled : filled + count] = each
+        sizes.append(count)
+    if sizes:
+        yield from _slices(features, block, sizes)
+
+
+def empty_schema(features: Features) -> pa.Schema:
+    """The columns of predictions, from a prediction of no rows."""
+    outputs = {}
+    for feature in features.outputs:
+        shape = feature.output_shape(features.metadata[feature.name])
+        outputs[feature.name] = np.zeros((0, *shape), np.float32)
+    return decoded(features, outputs).schema
+
+
+def spread(
+    parts: Sequence[pa.RecordBatch], kept: np.ndarray, rows: int, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Predictions of some of `rows` rows as a batch of all of them, nulls elsewhere. kept: their
+    places."""
+    table = pa.Table.from_batches(parts, schema)
+    places = np.full(rows, -1)
+    places[kept] = np.arange(len(kept))
+    taken = table.take(pa.array(places, mask=places < 0))
+    return (
+        taken.combine_chunks().to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema)
+    )
+
+
+def finite_or_told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; at their end a warning for each column in which numbers are not finite,
+    with how many."""
+    found: dict[str, tuple[int, int]] = {}
+    rows = 0
+    for batch in batches:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            bad = _not_finite(column)
+            if bad.size:
+                count, first = found.get(name, (0, rows + int(bad[0])))
+                found[name] = (count + bad.size, first)
+        rows += batch.num_rows
+        yield batch
+    for name, (count, first) in found.items():
+        log.warning(
+            "%s is not finite in %d of %d rows, the first of them row %d (from 0): the model says "
+            "nothing about these, whatever stands in other columns of the same output. Look for "
+            "extreme values in their inputs.",
+            *(name, count, rows, first),
+        )
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _slices(features: Features, block: Outputs, sizes: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    whole = decoded(features, {name: each[: sum(sizes)] for name, each in block.items()})
+    for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
+        yield whole.slice(start, size)
+
+
+def _not_finite(column: pa.Array) -> np.ndarray:
+    """The rows of a column (numbers, or lists of them) that hold NaN or infinity."""
+    import pyarrow.compute as pc
+
+    lists = pt.is_list(column.type) or pt.is_fixed_size_list(column.type)
+    values = column.flatten() if lists else column
+    total = pc.sum(values).as_py() if pt.is_floating(values.type) else None
+    if total is None or np.isfinite(total):
+        return np.zeros(0, np.int64)
+    bad = np.flatnonzero(~pc.fill_null(pc.is_finite(values), True).to_numpy(zero_copy_only=False))
+    return np.unique(pc.list_parent_indices(column).to_numpy()[bad]) if lists else bad
