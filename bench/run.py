@@ -115,7 +115,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="small rows, few rounds: about two minutes, nothing judged",
+        help="small rows, few rounds: some minutes, nothing judged",
     )
     parser.add_argument(
         "--stages", type=lambda text: text.split(","), default=list(STAGES), help=", ".join(STAGES)

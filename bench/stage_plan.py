@@ -1,4 +1,4 @@
-"""What `plan` says beside what was seen: processor seconds and peak memory of each stage.
+"""What `plan` says beside what was seen: seconds and peak memory of each stage.
 
     python bench/stage_plan.py COMMAND ARGUMENT …
 
@@ -91,14 +91,13 @@ def main() -> None:
     command, started = [sys.executable, "-m", "distcore", *sys.argv[1:]], time.perf_counter()
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    stages = json.loads(said)["cost"]["stages"] if sys.argv[1] == "plan" else []
     emit(
         clock=time.perf_counter() - started,
         seconds=used.ru_utime + used.ru_stime,
         memory_bytes=1024 * used.ru_maxrss,
+        planned={each["stage"]: each for each in stages},
     )
-    if sys.argv[1] == "plan":
-        cost = json.loads(said)["cost"]
-        emit(planned={each["stage"]: each for each in cost["stages"]}, why=cost["why"])
 
 
 def measure(bench: Bench) -> list[Row]:

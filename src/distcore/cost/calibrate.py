@@ -379,7 +379,7 @@ class _Starts:
     def predict_row(self, read: Mapping[str, Any], steps: Mapping[str, StepRates]) -> float:
         """Processor seconds of decoding and writing a row, beyond reading and encoding it. Sees
         what memory it takes."""
-        seconds = {}
+        seconds, memory = {}, {}
         for rows in (3 * ROWS, ROWS):
             data = self.folder / f"predict_{rows}.parquet"
             pq.write_table(_numbers(rows, 2, 4), str(data))
@@ -387,8 +387,9 @@ class _Starts:
             where = ["-od", str(self.folder / "predicted")]
             found = [_command([*words, *where]) for _ in range(2)]
             seconds[rows] = min(spent for spent, _ in found)
-            more = min(memory for _, memory in found) - self.memory["predict"]
-            self.predicted = max(0.0, more / min(rows, PREDICTED_AT_ONCE))
+            memory[rows] = min(most for _, most in found)
+        more = memory[ROWS] - self.memory["predict"]
+        self.predicted = max(0.0, more / min(ROWS, PREDICTED_AT_ONCE))
         reading = 2 * read["parquet_value"]["number"]
         return max(0.0, (seconds[3 * ROWS] - seconds[ROWS]) / (2 * ROWS) - reading)
 
