@@ -21,9 +21,30 @@ def killing(place):
     found.close()
 
 
-TIMES = ("log.txt", "report.html")
-"""Files that tell times, to a tenth of a second: two runs may have the same by chance. A trial's
-log also tells that it goes on."""
+TIMES = {
+    "hyperopt_statistics.json",
+    "log.txt",
+    "receipt.json",
+    "report.html",
+    "rounds.jsonl",
+    "started.json",
+    "study.journal",
+    "summary.json",
+    "training_log.jsonl",
+    "trial.json",
+}
+"""Files that tell times, or a digest of one that does, so that two runs have the same bytes by chance
+alone. Those of every other file are the same each time."""
+
+
+def same_each_time(first, again):
+    """The digests of two runs' files that tell no times: the same in both."""
+    first, again = (
+        {name: digest for name, digest in files.items() if Path(name).name not in TIMES}
+        for files in (first, again)
+    )
+    assert first == again
+    return first
 
 
 class Anywhere:
@@ -38,14 +59,8 @@ class Anywhere:
     def __init__(self, killing, place, words, begun=None):
         self.killing, self.place, self.words, self.begun = killing, place, words, begun
         self.before = set(place.listing())
-        self.names, self.bytes = self.undisturbed(), {}
-        first = self.found()
-        self.undisturbed()
-        self.bytes = {
-            name: digest
-            for name, digest in self.found().items()
-            if first[name] == digest and Path(name).name not in TIMES
-        }
+        first = self.undisturbed()
+        self.names, self.bytes = set(first), same_each_time(first, self.undisturbed())
         self.calls = len(self.fresh()["calls"])
 
     def found(self):
@@ -66,7 +81,7 @@ class Anywhere:
     def undisturbed(self):
         done = self.fresh()
         assert done["code"] == 0, done["said"]
-        return set(self.found())
+        return self.found()
 
     def killed(self, at):
         """Killed before a call; then run again, or gone on with."""
@@ -160,11 +175,7 @@ class InBucket:
         self.files = set(place.listing())
         self.changes, first = [], self.undisturbed()
         self.files |= set(place.listing())
-        again = self.undisturbed()
-        self.names, self.bytes = (
-            set(first),
-            {name: digest for name, digest in first.items() if again[name] == digest},
-        )
+        self.names, self.bytes = set(first), same_each_time(first, self.undisturbed())
 
     def objects(self):
         listed = self.client.list_objects_v2(Bucket=BUCKET).get("Contents", ())
