@@ -17,7 +17,7 @@ from distcore_torch.training.progress_channel import Reporter
 
 
 class RayProgressChannel:
-    """Like `FileProgressChannel`, over the cluster. coordinator: where the group meets, once it
+    """Like `file_progress_channel`, over the cluster. coordinator: where the group meets, once it
     is entered."""
 
     def __init__(self, progress: Progress) -> None:

@@ -1,12 +1,15 @@
 """A worker's progress arrives in the process that the user started, and never costs it anything."""
 
+import itertools
 import os
+import sys
+import tempfile
 import time
 
 import torch
 
 from distcore_core.progress import Progress, Round
-from distcore_torch.training.progress_channel import FileProgressChannel, FileReporter
+from distcore_torch.training.progress_channel import FileReporter, file_progress_channel
 
 
 def until(condition):
@@ -18,7 +21,7 @@ def until(condition):
 
 def test_numbers_arrive_and_the_file_is_gone_afterwards():
     shown = Progress()
-    with FileProgressChannel(shown) as progress_channel:
+    with file_progress_channel(shown) as progress_channel:
         path = progress_channel.reporter.path
         with progress_channel.reporter.reporting() as worker:
             worker.begin("train", 10, "steps", 64)
@@ -41,7 +44,7 @@ def test_the_last_numbers_arrive_of_a_stage_that_ended_between_two_looks():
     """The loop ends its stage as soon as its last step is done."""
     shown = Progress()
     with (
-        FileProgressChannel(shown) as progress_channel,
+        file_progress_channel(shown) as progress_channel,
         progress_channel.reporter.reporting() as worker,
     ):
         worker.begin("train", 10, "steps", 64)
@@ -56,7 +59,7 @@ def test_rounds_arrive_each_once_and_in_order():
     shown, heard = Progress(), []
     shown.on_round.append(heard.append)
     rounds = [a_round(number) for number in range(1, 40)]
-    with FileProgressChannel(shown) as progress_channel:
+    with file_progress_channel(shown) as progress_channel:
         for part in (rounds[:20], rounds[20:]):  # a group that was started again
             with progress_channel.reporter.reporting() as worker:
                 worker.begin("train", 10, "steps", 64)
@@ -88,6 +91,43 @@ def test_a_worker_that_cannot_open_the_file_goes_on(tmp_path):
 
 def test_nothing_is_shown_of_a_worker_that_never_began():
     shown = Progress()
-    with FileProgressChannel(shown):
+    with file_progress_channel(shown):
         pass
     assert shown.stages_finished == []
+
+
+def test_an_interrupt_at_any_line_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    raised = []  # kept, as a traceback keeps what its frames hold
+    for lines in itertools.count():
+        interrupt = Interrupt(lines)
+        sys.settrace(interrupt)
+        try:
+            with file_progress_channel(Progress()) as channel:
+                sys.settrace(None)
+                assert os.path.exists(channel.reporter.path)
+        except KeyboardInterrupt as error:
+            raised.append(error)
+        finally:
+            sys.settrace(None)
+        assert not list(tmp_path.iterdir()), f"after {lines} lines"
+        if len(raised) == lines:
+            break
+    assert len(raised) > 8
+
+
+class Interrupt:
+    """A trace function that raises KeyboardInterrupt after so many lines of the channel's module."""
+
+    def __init__(self, lines):
+        self.left = lines
+
+    def __call__(self, frame, event, argument):
+        if frame.f_code.co_filename != file_progress_channel.__wrapped__.__code__.co_filename:
+            return None
+        if event == "line":
+            if not self.left:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            self.left -= 1
+        return self

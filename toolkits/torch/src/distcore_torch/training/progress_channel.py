@@ -13,12 +13,11 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TextIO
 
 from distcore_core.progress import Progress, Round
 from distcore_data.temporaries import temporary_folder
@@ -59,41 +58,20 @@ class Numbers(NamedTuple):
 
 
 class FileProgressChannel:
-    """The reading side: `with FileProgressChannel(progress) as channel:` keeps `progress` up to
-    date from what `channel.reporter` got."""
+    """The reading side: keeps `progress` up to date from what `reporter` got. Made by
+    `file_progress_channel`."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self._closing = ExitStack()
-        path = self._closing.enter_context(temporary_folder("progress")) / "numbers"
-        self.reporter: Reporter = FileReporter(str(path))
-        path.write_bytes(bytes(LAYOUT.size))
-        _rounds_of(path).touch()
-        self._rounds = self._closing.enter_context(_rounds_of(path).open(encoding="utf-8"))
-        with path.open("r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), LAYOUT.size)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="distcore-progress", daemon=True)
-
-    def __enter__(self) -> FileProgressChannel:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+    def __init__(
+        self, progress: Progress, reporter: Reporter, memory: mmap.mmap, rounds: TextIO
     ) -> None:
-        self._over.set()
-        self._thread.join()
-        self._memory.close()
-        self._closing.close()
+        self.progress, self.reporter = progress, reporter
+        self._memory, self._rounds = memory, rounds
 
-    def _follow(self) -> None:
+    def follow(self, over: threading.Event) -> None:
+        """Look a few times a second, and once more when it is over."""
         begun = False
         while True:
-            last = self._over.wait(SECONDS)
+            last = over.wait(SECONDS)
             sequence, done, total, loss, rows = LAYOUT.unpack(self._memory[:])
             if sequence:
                 numbers = Numbers(
@@ -116,6 +94,37 @@ class FileProgressChannel:
                 self._rounds.seek(start)
                 return
             self.progress.tell(Round(**json.loads(line)))
+
+
+@contextmanager
+def file_progress_channel(progress: Progress) -> Iterator[FileProgressChannel]:
+    """A channel whose file is there until the block ends, also if ctrl-C comes while it is made."""
+    with temporary_folder("progress") as folder:
+        path = folder / "numbers"
+        path.write_bytes(bytes(LAYOUT.size))
+        _rounds_of(path).touch()
+        with (
+            path.open("r+b") as file,
+            mmap.mmap(file.fileno(), LAYOUT.size) as memory,
+            _rounds_of(path).open(encoding="utf-8") as rounds,
+        ):
+            channel = FileProgressChannel(progress, FileReporter(str(path)), memory, rounds)
+            with beside(channel.follow):
+                yield channel
+
+
+@contextmanager
+def beside(function: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run a function in a thread; when the block ends, set its event and wait for it."""
+    over = threading.Event()
+    thread = threading.Thread(target=function, args=(over,), name="distcore-progress", daemon=True)
+    try:
+        thread.start()
+        yield
+    finally:
+        over.set()
+        if thread.is_alive():  # ctrl-C may come before it is
+            thread.join()
 
 
 def _rounds_of(path: str | Path) -> Path:
@@ -142,9 +151,8 @@ class FileReporter:
         memory = mmap.mmap(handle, LAYOUT.size)
         os.close(handle)
         progress.on_round.append(self._write_round)
-        over = threading.Event()
 
-        def write() -> None:
+        def write(over: threading.Event) -> None:
             sequence = 0
             while True:
                 last = over.wait(SECONDS)
@@ -158,14 +166,8 @@ class FileReporter:
                 if last:
                     return
 
-        thread = threading.Thread(target=write, name="distcore-progress", daemon=True)
-        thread.start()
-        try:
+        with memory, beside(write):
             yield progress
-        finally:
-            over.set()
-            thread.join()
-            memory.close()
 
     def _write_round(self, found: Round) -> None:
         with suppress(OSError), _rounds_of(self.path).open("a", encoding="utf-8") as file:

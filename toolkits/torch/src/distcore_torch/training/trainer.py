@@ -155,7 +155,7 @@ class TorchTrainer(TrainerBase):
         self, job: TrainJob, backend: Backend, workers: int, progress: Progress
     ) -> TrainResult | None:
         from distcore_core.registry.manager import Plugins
-        from distcore_torch.training.progress_channel import FileProgressChannel
+        from distcore_torch.training.progress_channel import file_progress_channel
         from distcore_torch.training.rank import refuse_too_many
 
         refuse_too_many(job, workers, Plugins(job.plugins_block))
@@ -168,9 +168,8 @@ class TorchTrainer(TrainerBase):
                 "the beginning."
             )
         resources = dict(self.options.resources_per_worker)
-        with backend.progress_channel(progress) or FileProgressChannel(
-            progress
-        ) as progress_channel:
+        channel = backend.progress_channel(progress) or file_progress_channel(progress)
+        with channel as progress_channel:
             group = WorkerGroup(
                 function=train_rank,
                 arguments=(job, progress_channel.reporter),
