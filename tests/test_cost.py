@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.conftest import Place
@@ -139,6 +140,27 @@ def test_each_stage_has_its_seconds_and_memory(calibrated: Path, tmp_path: Path)
     longer = stages(6000, trainer={"epochs": 20, "batch_size": 64})
     spent = many["train"]["seconds"] - starts["train"]
     assert longer["train"]["seconds"] - starts["train"] == pytest.approx(10 * spent)
+
+
+def test_a_row_group_counts_beyond_the_rows_under_way(
+    calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its chunks are read whole."""
+    from distcore.cost import estimate
+
+    monkeypatch.setattr(estimate, "SHARD_ROWS", 300)
+    monkeypatch.setattr(estimate, "processors", lambda: 2)
+    config, path = data.config(str(tmp_path / "cache")), tmp_path / "table.parquet"
+
+    def planned(rows: int) -> tuple[dict[str, int], float]:
+        pq.write_table(data.table(6000), str(path), row_group_size=rows)
+        found = distcore.plan(config, str(path))
+        return found["dataset"]["row_group"], found["cost"]["stages"][0]["memory_bytes"]
+
+    (small, least), (large, most) = planned(600), planned(6000)
+    assert (small["rows"], large["rows"]) == (600, 6000)
+    assert small["bytes"] < large["bytes"] < path.stat().st_size
+    assert most - least == pytest.approx(0.9 * large["bytes"], abs=1)
 
 
 def test_a_cache_that_is_there_costs_nothing(calibrated: Path, tmp_path: Path) -> None:

@@ -106,6 +106,9 @@ def preprocessing(constants: Constants, sample: Sample, dataset: JSON, cache: JS
     rows = min(dataset["rows"]["count"], processors() * SHARD_ROWS)
     memory = constants.memory["preprocess"] + _under_way(constants, sample, dataset, rows)
     memory += constants.held["distinct"] * _distinct(sample, dataset)
+    if dataset["row_group"]:  # its chunks are read whole, also what lies behind the rows under way
+        group = dataset["row_group"]
+        memory += group["bytes"] * max(0.0, 1 - rows / max(1, group["rows"]))
     fixed = constants.start["preprocess"] + constants.column * len(dataset["types"])
     return _stage("preprocess", fixed + encoding / used, memory, "")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,13 +157,14 @@ def _data(session: Session, data: Data) -> tuple[JSON, JSON, Cache, Sample]:
     rows, exact = sum(size.rows for _, size in sizes), all(size.exact for _, size in sizes)
     found = _cached_rows(session, where)
     state, splits = found if isinstance(found, tuple) else (found, _expected(session, sizes))
-    size, files = _size_on_disk(data)
+    size, files, row_group = _size_on_disk(data, raw)
     dataset = {
         "names": data.names(),
         "digest": digest,
         "rows": {"count": rows, "exact": exact},
         "bytes": size,
         "files": files,
+        "row_group": row_group,
         "columns": raw,
         "types": session.features.types,
         "split": "given as separate sets" if splitter is None else _split_in_words(preprocessing),
@@ -258,26 +259,51 @@ def _spread(parts: list[Partition]) -> list[Partition]:
     return [parts[number * (len(parts) - 2) // (SAMPLES - 1)] for number in range(SAMPLES)]
 
 
-def _size_on_disk(data: Data) -> tuple[int | None, int | None]:
-    """(bytes, number) of the files; those of a frame; None if they lie elsewhere."""
+def _size_on_disk(data: Data, columns: Iterable[str]) -> tuple[int | None, int | None, JSON | None]:
+    """(bytes of the files, or of a frame, their number, the first row group if they are Parquet);
+    None, None, None if they lie elsewhere."""
     wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
     sizes = [size for each in wanted for size in _sizes_of(each)]
     known = [size for size in sizes if size is not None]
-    return (sum(known), len(known)) if len(known) == len(sizes) else (None, None)
+    if len(known) < len(sizes):
+        return None, None, None
+    return sum(known), len(known), _row_group(wanted[0], set(columns))
 
 
 def _sizes_of(dataset: Any) -> list[int | None]:
-    from distcore_data.sources.fetch import is_url, local_path
+    from distcore_data.sources.fetch import is_url
     from distcore_data.sources.memory import as_table
-    from distcore_data.sources.parquet_files import parquet_files
 
     if not isinstance(dataset, str | os.PathLike):
         return [int(as_table(dataset).nbytes)]
     if is_url(os.fspath(dataset)):
         return [None]
+    return [file.stat().st_size for file in _files_of(dataset)]
+
+
+def _files_of(dataset: Any) -> list[Path]:
+    from distcore_data.sources.fetch import local_path
+    from distcore_data.sources.parquet_files import parquet_files
+
     path = local_path(dataset)
-    files = [path] if path.is_file() else parquet_files(path, os.fspath(dataset))
-    return [file.stat().st_size for file in files]
+    return [path] if path.is_file() else parquet_files(path, os.fspath(dataset))
+
+
+def _row_group(dataset: Any, columns: set[str]) -> JSON | None:
+    """{"rows", "bytes"} of the first row group, of these columns, packed as they are in the file;
+    None for what is no Parquet."""
+    from distcore_data.sources.parquet_files import SUFFIXES, column_paths, open_file
+
+    first = _files_of(dataset)[0] if isinstance(dataset, str | os.PathLike) else None
+    if first is None or first.suffix not in SUFFIXES:
+        return None
+    with open_file(first, os.fspath(dataset)) as file:
+        if not file.num_row_groups:
+            return None
+        group = file.metadata.row_group(0)
+        read = [at for at, path in enumerate(column_paths(file)) if path in columns]
+        size = sum(group.column(at).total_compressed_size for at in read)
+        return {"rows": group.num_rows, "bytes": size}
 
 
 def _stored_bytes(cache: Cache) -> int:
