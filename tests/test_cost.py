@@ -142,25 +142,29 @@ def test_each_stage_has_its_seconds_and_memory(calibrated: Path, tmp_path: Path)
     assert longer["train"]["seconds"] - starts["train"] == pytest.approx(10 * spent)
 
 
-def test_a_row_group_counts_beyond_the_rows_under_way(
+def test_memory_of_row_groups(
     calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its chunks are read whole."""
+    """Large ones are read whole, also what lies behind the rows under way; small ones many at
+    once."""
     from distcore.cost import estimate
 
     monkeypatch.setattr(estimate, "SHARD_ROWS", 300)
     monkeypatch.setattr(estimate, "processors", lambda: 2)
     config, path = data.config(str(tmp_path / "cache")), tmp_path / "table.parquet"
 
-    def planned(rows: int) -> tuple[dict[str, int], float]:
+    def planned(rows: int, partition: int) -> tuple[dict[str, int], float]:
+        monkeypatch.setattr(estimate, "PARTITION", partition)
         pq.write_table(data.table(6000), str(path), row_group_size=rows)
         found = distcore.plan(config, str(path))
         return found["dataset"]["row_group"], found["cost"]["stages"][0]["memory_bytes"]
 
-    (small, least), (large, most) = planned(600), planned(6000)
-    assert (small["rows"], large["rows"]) == (600, 6000)
-    assert small["bytes"] < large["bytes"] < path.stat().st_size
+    (none, least), (large, most) = planned(600, 0), planned(6000, 0)
+    assert (none["rows"], large["rows"]) == (600, 6000)
+    assert none["bytes"] < large["bytes"] < path.stat().st_size
     assert most - least == pytest.approx(0.9 * large["bytes"], abs=1)
+    assert planned(600, 20_000)[1] - least == 2 * 20_000
+    assert planned(600, 1 << 20)[1] - least == path.stat().st_size
 
 
 def test_a_cache_that_is_there_costs_nothing(calibrated: Path, tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 TEXTS = ("text", "set", "sequence", "bag")
 """Types whose values cost by their bytes."""
 
+PARTITION = 16 << 20
+"""Bytes of a partition, at most, as processors ask for them."""
+
 ROW_GROUP = 128 << 20
 """Bytes of a row group of Parquet, decoded, at most as writers make them."""
 
@@ -106,9 +109,7 @@ def preprocessing(constants: Constants, sample: Sample, dataset: JSON, cache: JS
     rows = min(dataset["rows"]["count"], processors() * SHARD_ROWS)
     memory = constants.memory["preprocess"] + _under_way(constants, sample, dataset, rows)
     memory += constants.held["distinct"] * _distinct(sample, dataset)
-    if dataset["row_group"]:  # its chunks are read whole, also what lies behind the rows under way
-        group = dataset["row_group"]
-        memory += group["bytes"] * max(0.0, 1 - rows / max(1, group["rows"]))
+    memory += _packed(dataset, rows)
     fixed = constants.start["preprocess"] + constants.column * len(dataset["types"])
     return _stage("preprocess", fixed + encoding / used, memory, "")
 
@@ -146,6 +147,17 @@ def _under_way(constants: Constants, sample: Sample, dataset: JSON, rows: float)
     of_text = sum(sample.text_bytes.get(name, 0.0) for name in texts)
     others = 8 * (len(dataset["types"]) - len(texts))
     return rows * (constants.held["byte"] * others + constants.held["text"] * of_text)
+
+
+def _packed(dataset: JSON, rows: float) -> float:
+    """Bytes of memory for Parquet as it lies in the files, beyond that of so many rows: row groups
+    smaller than a partition are read many at once, and of a larger one every chunk whole."""
+    group = dataset["row_group"]
+    if group is None:
+        return 0.0
+    if group["bytes"] < PARTITION:
+        return float(min(dataset["bytes"], processors() * PARTITION))
+    return float(group["bytes"] * max(0.0, 1 - rows / group["rows"]))
 
 
 def _format(dataset: JSON) -> str | None:

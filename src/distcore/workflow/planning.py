@@ -298,7 +298,7 @@ def _row_group(dataset: Any, columns: set[str]) -> JSON | None:
     if first is None or first.suffix not in SUFFIXES:
         return None
     with open_file(first, os.fspath(dataset)) as file:
-        if not file.num_row_groups:
+        if not file.metadata.num_rows:
             return None
         group = file.metadata.row_group(0)
         read = [at for at, path in enumerate(column_paths(file)) if path in columns]
