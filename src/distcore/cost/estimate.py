@@ -210,12 +210,13 @@ def _training(
         return float(steps * step + rounds * validation * row / workers)
 
     epoch, where = epoch_of(step, training["workers"]), ""
-    whole = constants.start["train"] + training["epochs"] * epoch
+    once = constants.start["train"] + row * training["scored_rows"]
+    whole = once + training["epochs"] * epoch
     processes = training.get("processes", 1)
     if processes > 1:  # exact training may go on in them, which have to start too
         shared, _, _ = _among(constants, job, work, processes, Scale(1))
         quicker = epoch_of(shared, processes)
-        several = 2 * constants.start["train"] + training["epochs"] * quicker
+        several = constants.start["train"] + once + training["epochs"] * quicker
         if several < whole:
             whole, epoch, step = several, quicker, shared
             where = f", in {processes} processes"

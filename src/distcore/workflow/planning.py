@@ -17,6 +17,7 @@ from distcore.cost.scale import Scale
 from distcore.workflow.description import used
 from distcore.workflow.prepare import key_of, raw_columns, root_of, splitter_of
 from distcore.workflow.session import Session, limited_gpus, resolved_session
+from distcore.workflow.split_scores import MOST_ROWS
 from distcore_core.contracts import JSON, LOADER, SPLITS, TRAINER, Partition, Source, TrainJob
 from distcore_core.errors import CacheError
 from distcore_data.dataset import Data, JoinedSource
@@ -72,6 +73,7 @@ def _described(session: Session, data: Data, scale: Scale | None) -> JSON:
     trainer = session.make(TRAINER)
     job = job_of(session, where, expected)
     training = trainer.plan(job, session.backend)
+    training["scored_rows"] = min(expected or 0, MOST_ROWS)  # for the report
     notes = [*session.config.notes, *_defaults_told(session), *training.get("notes", ())]
     free = cache["free_bytes"]
     if cache["state"] != "hit" and free is not None and cache["bytes"] > free:
