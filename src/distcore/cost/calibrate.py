@@ -155,7 +155,7 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
     made = {
         "nothing": _numbers(TINY, NUMBERS, 4),
         "short": _numbers(ROWS, NUMBERS, 4),
-        "many rows": _numbers(4 * ROWS, NUMBERS, 4),  # enough to keep every processor at work
+        "many rows": _numbers(8 * ROWS, NUMBERS, 4),  # enough to keep every processor at work
         "long": _numbers(ROWS, NUMBERS, 16),
         "few": _categories(ROWS, CATEGORIES, 100),
         "many": _categories(ROWS, CATEGORIES, ROWS),
