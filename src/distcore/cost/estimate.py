@@ -151,13 +151,14 @@ def _under_way(constants: Constants, sample: Sample, dataset: JSON, rows: float)
 
 def _packed(dataset: JSON, rows: float) -> float:
     """Bytes of memory for Parquet as it lies in the files, beyond that of so many rows: row groups
-    smaller than a partition are read many at once, and of a larger one every chunk whole."""
+    smaller than a partition are read many at once, and of a larger one the chunks whole, but for
+    text."""
     group = dataset["row_group"]
     if group is None:
         return 0.0
     if group["bytes"] < PARTITION:
         return float(min(dataset["bytes"], processors() * PARTITION))
-    return float(group["bytes"] * max(0.0, 1 - rows / group["rows"]))
+    return float(group["read_whole"] * max(0.0, 1 - rows / group["rows"]))
 
 
 def _format(dataset: JSON) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -261,7 +261,9 @@ def _spread(parts: list[Partition]) -> list[Partition]:
     return [parts[number * (len(parts) - 2) // (SAMPLES - 1)] for number in range(SAMPLES)]
 
 
-def _size_on_disk(data: Data, columns: Iterable[str]) -> tuple[int | None, int | None, JSON | None]:
+def _size_on_disk(
+    data: Data, columns: Mapping[str, str]
+) -> tuple[int | None, int | None, JSON | None]:
     """(bytes of the files, or of a frame, their number, the first row group if they are Parquet);
     None, None, None if they lie elsewhere."""
     wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
@@ -269,7 +271,7 @@ def _size_on_disk(data: Data, columns: Iterable[str]) -> tuple[int | None, int |
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
         return None, None, None
-    return sum(known), len(known), _row_group(wanted[0], set(columns))
+    return sum(known), len(known), _row_group(wanted[0], columns)
 
 
 def _sizes_of(dataset: Any) -> list[int | None]:
@@ -291,9 +293,10 @@ def _files_of(dataset: Any) -> list[Path]:
     return [path] if path.is_file() else parquet_files(path, os.fspath(dataset))
 
 
-def _row_group(dataset: Any, columns: set[str]) -> JSON | None:
-    """{"rows", "bytes"} of the first row group, of these columns, packed as they are in the file;
-    None for what is no Parquet."""
+def _row_group(dataset: Any, columns: Mapping[str, str]) -> JSON | None:
+    """{"rows", "bytes", "read_whole"} of the first row group: bytes of these columns, packed as
+    they are in the file, and of those that are not read in slices, as text is; None for what is no
+    Parquet."""
     from distcore_data.sources.parquet_files import SUFFIXES, column_paths, open_file
 
     first = _files_of(dataset)[0] if isinstance(dataset, str | os.PathLike) else None
@@ -303,9 +306,13 @@ def _row_group(dataset: Any, columns: set[str]) -> JSON | None:
         if not file.metadata.num_rows:
             return None
         group = file.metadata.row_group(0)
-        read = [at for at, path in enumerate(column_paths(file)) if path in columns]
-        size = sum(group.column(at).total_compressed_size for at in read)
-        return {"rows": group.num_rows, "bytes": size}
+        sizes = {
+            path: group.column(at).total_compressed_size
+            for at, path in enumerate(column_paths(file))
+            if path in columns
+        }
+    whole = sum(size for path, size in sizes.items() if columns[path] != "string")
+    return {"rows": group.num_rows, "bytes": sum(sizes.values()), "read_whole": whole}
 
 
 def _stored_bytes(cache: Cache) -> int:
