@@ -158,7 +158,7 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
         "many rows": _numbers(8 * ROWS, NUMBERS, 4),  # enough to keep every processor at work
         "long": _numbers(ROWS, NUMBERS, 16),
         "few": _categories(ROWS, CATEGORIES, 100),
-        "many": _categories(ROWS, CATEGORIES, ROWS),
+        "many": _categories(4 * ROWS, 2, 2 * ROWS),  # each value in two rows or three
         "text": _texts(ROWS // 4),
         "columns": _numbers(TINY, COLUMNS, 4),
     }
@@ -199,15 +199,16 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
     of_rows = FILES * TINY * (NUMBERS + 1) * spent["short", "parquet"] / values["short"]
     of_files = max(0.0, files.seconds - nothing.seconds - of_rows)
     text = pc.sum(pc.binary_length(made["text"]["x0"])).as_py()
-    extra = max(0.0, spent["many", "parquet"] - spent["few", "parquet"])
+    of_few = spent["few", "parquet"] / values["few"]
+    extra = max(0.0, spent["many", "parquet"] - 4 * ROWS * (2 + 1) * of_few)
     busy = max(each.beside(nothing) for each in found.values())
-    distinct = sum(len(made["many"][f"x{i}"].unique()) for i in range(CATEGORIES))
+    distinct = sum(len(made["many"][name].unique()) for name in ("x0", "x1"))
     return {
         "csv_byte": byte,
         "csv_value": {"number": of_csv("short"), "category": of_csv("few")},
         "parquet_value": {
             "number": spent["short", "parquet"] / values["short"],
-            "category": spent["few", "parquet"] / values["few"],
+            "category": of_few,
         },
         "text_byte": {
             "csv": max(0.0, spent["text", "csv"] - byte * text) / text,
