@@ -107,6 +107,11 @@ def _categories(rows: int, columns: int, values: int) -> pa.Table:
     return _with_target(found, rows)
 
 
+def _distinct(table: pa.Table) -> int:
+    """Values of all its categories."""
+    return sum(len(table[name].unique()) for name in table.column_names if name != "y")
+
+
 def _texts(rows: int) -> pa.Table:
     dice = np.random.default_rng(rows)
     words = np.array([f"w{number}" for number in range(5000)])
@@ -186,7 +191,9 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
         (spent["long", "csv"] - spent["short", "csv"])
         / (sizes["long", "csv"] - sizes["short", "csv"]),
     )
-    values = {"short": ROWS * (NUMBERS + 1), "few": ROWS * (CATEGORIES + 1)}
+    values = {
+        name: made[name].num_rows * made[name].num_columns for name in ("short", "few", "many")
+    }
 
     def of_csv(name: str) -> float:
         return max(0.0, spent[name, "csv"] - byte * sizes[name, "csv"]) / values[name]
@@ -200,9 +207,8 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
     of_files = max(0.0, files.seconds - nothing.seconds - of_rows)
     text = pc.sum(pc.binary_length(made["text"]["x0"])).as_py()
     of_few = spent["few", "parquet"] / values["few"]
-    extra = max(0.0, spent["many", "parquet"] - 4 * ROWS * (2 + 1) * of_few)
+    extra = max(0.0, spent["many", "parquet"] - values["many"] * of_few)
     busy = max(each.beside(nothing) for each in found.values())
-    distinct = sum(len(made["many"][name].unique()) for name in ("x0", "x1"))
     return {
         "csv_byte": byte,
         "csv_value": {"number": of_csv("short"), "category": of_csv("few")},
@@ -214,7 +220,7 @@ def _reading(folder: Path, starts: _Starts) -> dict[str, Any]:
             "csv": max(0.0, spent["text", "csv"] - byte * text) / text,
             "parquet": spent["text", "parquet"] / text,
         },
-        "distinct": extra / distinct,
+        "distinct": extra / _distinct(made["many"]),
         "column": max(0.0, wide.seconds - nothing.seconds) / (COLUMNS - NUMBERS),
         "file": of_files / (FILES * (NUMBERS + 1)),
         "parallel": min(1.0, max(LEAST_PARALLEL, busy / processors())),
@@ -359,11 +365,10 @@ class _Starts:
         texts = _texts(ROWS)
         byte = self._more("number", wide) / (8 * wide.num_columns * ROWS)
         codes = byte * 8 * tall.num_columns * ROWS
-        distinct = sum(len(tall[name].unique()) for name in ("x0", "x1"))
         of_text = pc.sum(pc.binary_length(texts["x0"])).as_py()
         return {
             "byte": byte,
-            "distinct": max(0.0, self._more("category", tall) - codes) / distinct,
+            "distinct": max(0.0, self._more("category", tall) - codes) / _distinct(tall),
             "text": max(0.0, self._more("text", texts) - byte * 8 * ROWS) / of_text,
         }
 

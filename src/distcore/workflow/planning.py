@@ -266,52 +266,46 @@ def _size_on_disk(
 ) -> tuple[int | None, int | None, JSON | None]:
     """(bytes of the files, or of a frame, their number, the first row group if they are Parquet);
     None, None, None if they lie elsewhere."""
-    wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
-    sizes = [size for each in wanted for size in _sizes_of(each)]
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes):
-        return None, None, None
-    return sum(known), len(known), _row_group(wanted[0], columns)
-
-
-def _sizes_of(dataset: Any) -> list[int | None]:
     from distcore_data.sources.fetch import is_url
     from distcore_data.sources.memory import as_table
 
-    if not isinstance(dataset, str | os.PathLike):
-        return [int(as_table(dataset).nbytes)]
-    if is_url(os.fspath(dataset)):
-        return [None]
-    return [file.stat().st_size for file in _files_of(dataset)]
+    wanted = [data.dataset] if data.dataset is not None else [each for _, each in data.given()]
+    paths = [os.fspath(each) for each in wanted if isinstance(each, str | os.PathLike)]
+    if any(map(is_url, paths)):
+        return None, None, None
+    files = [file for path in paths for file in _files_of(path)]
+    frames = [each for each in wanted if not isinstance(each, str | os.PathLike)]
+    sizes = [int(as_table(each).nbytes) for each in frames]
+    sizes += [file.stat().st_size for file in files]
+    return sum(sizes), len(sizes), _row_group(files[0], columns) if files else None
 
 
-def _files_of(dataset: Any) -> list[Path]:
+def _files_of(dataset: str) -> list[Path]:
     from distcore_data.sources.fetch import local_path
     from distcore_data.sources.parquet_files import parquet_files
 
     path = local_path(dataset)
-    return [path] if path.is_file() else parquet_files(path, os.fspath(dataset))
+    return [path] if path.is_file() else parquet_files(path, dataset)
 
 
-def _row_group(dataset: Any, columns: Mapping[str, str]) -> JSON | None:
-    """{"rows", "bytes", "read_whole"} of the first row group: bytes of these columns, packed as
-    they are in the file, and of those that are not read in slices, as text is; None for what is no
-    Parquet."""
+def _row_group(path: Path, columns: Mapping[str, str]) -> JSON | None:
+    """{"rows", "bytes", "read_whole"} of a file's first row group: bytes of these columns, packed
+    as they are in the file, and of those that are not read in slices, as text is; None for what is
+    no Parquet."""
     from distcore_data.sources.parquet_files import SUFFIXES, column_paths, open_file
 
-    first = _files_of(dataset)[0] if isinstance(dataset, str | os.PathLike) else None
-    if first is None or first.suffix not in SUFFIXES:
+    if path.suffix not in SUFFIXES:
         return None
-    with open_file(first, os.fspath(dataset)) as file:
+    with open_file(path, str(path)) as file:
         if not file.metadata.num_rows:
             return None
         group = file.metadata.row_group(0)
         sizes = {
-            path: group.column(at).total_compressed_size
-            for at, path in enumerate(column_paths(file))
-            if path in columns
+            name: group.column(at).total_compressed_size
+            for at, name in enumerate(column_paths(file))
+            if name in columns
         }
-    whole = sum(size for path, size in sizes.items() if columns[path] != "string")
+    whole = sum(size for name, size in sizes.items() if columns[name] != "string")
     return {"rows": group.num_rows, "bytes": sum(sizes.values()), "read_whole": whole}
 
 
