@@ -1,7 +1,10 @@
 """Exact training: one tree for every number of ranks, and whatever would let their number show
 is seen."""
 
+import itertools
 import threading
+from functools import cache, partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +21,7 @@ from distcore_torch.products import linear
 from distcore_torch.sampler import share
 from distcore_torch.train_options import TrainerOptions
 from distcore_torch.training.determinism import one_thread, weights_digest
-from distcore_torch.training.exact import by_parts, groups, tree
+from distcore_torch.training.exact import by_parts, groups, kernels, layers, tree
 from distcore_torch.training.exact.cut import Cut
 from distcore_torch.training.exact.exchange import GatheredTree, Shares, SlicedTree
 from distcore_torch.training.exact.gradients import PartGradients, Way
@@ -379,27 +382,22 @@ def gradients_of(make, rows=320, parts=8, seed=1):
         return made, [slot.clone() for group in made._groups for slot in group.exchange.slots()]
 
 
-@pytest.mark.parametrize(
-    ("way", "rows"),
-    [(Way.BATCHED, 320), (Way.BATCHED, 512), (Way.AT_ONCE, 320), (Way.AT_ONCE, 331)],
-)
+@pytest.mark.parametrize("rows", [64, 320, 331, 512])
 @pytest.mark.parametrize(
     ("make", "built"), [(Wide, True), (Broad, True), (Broad, False), (Bagged, True)], ids=str
 )
-def test_all_rows_at_once_have_the_bits_of_one_part_after_another(
-    make, built, way, rows, monkeypatch
-):
+def test_all_rows_at_once_have_the_bits_of_one_part_after_another(make, built, rows, monkeypatch):
     """In the first pass the ways are compared; in the second only one of them runs."""
     if not built:
         monkeypatch.setattr(products, "compiled", None)
     made, first = gradients_of(make, rows)
-    assert set(made.ways.values()) == {Way.AT_ONCE if rows == 331 else Way.BATCHED}
+    assert set(made.ways.values()) == {Way.AT_ONCE}
     alone = []
     monkeypatch.setattr(PartGradients, "_one_by_one", lambda *given: alone.append(given))
 
     def only(self, *given):
-        self._together(*given, batched=way is Way.BATCHED)
-        return way
+        self._together(*given)
+        return Way.AT_ONCE
 
     monkeypatch.setattr(PartGradients, "_tried", only)
     _, second = gradients_of(make, rows)
@@ -409,17 +407,59 @@ def test_all_rows_at_once_have_the_bits_of_one_part_after_another(
     assert second[0][:exactly].count_nonzero() > 1000
 
 
-def test_what_kernels_for_batches_give_otherwise_goes_product_by_product(monkeypatch):
-    right = Cut.products
+def untried(monkeypatch):
+    """Kernels are tried anew."""
+    for trial in (
+        kernels.forward_goes_at_once,
+        kernels.input_gradient_goes_at_once,
+        kernels.products_by_part,
+        kernels.sums_go_at_once,
+    ):
+        monkeypatch.setattr(kernels, trial.__name__, cache(trial.__wrapped__))
 
-    def wrong(self, left, given, span):
-        return right(self, left, given, span) * (1.000001 if self._batched else 1)
 
-    monkeypatch.setattr(Cut, "products", wrong)
+def in_company(right, first, *others, **more):
+    """A kernel that gives many rows other bits than few."""
+    return right(first, *others, **more) * (1.000001 if len(first) > 80 else 1)
+
+
+def layers_otherwise(monkeypatch):
+    # `F` is one module for all, torch's own layers too: only ours are to be wrong.
+    own = SimpleNamespace(linear=partial(in_company, torch.nn.functional.linear))
+    monkeypatch.setattr(layers, "F", own)
+    monkeypatch.setattr(kernels, "F", own)
+
+
+def gradients_of_inputs_otherwise(monkeypatch):
+    monkeypatch.setattr(torch, "mm", partial(in_company, torch.mm))
+
+
+def products_otherwise(monkeypatch):
+    for name in ("_batched", "_turned"):
+        right = getattr(kernels, name)
+        monkeypatch.setattr(kernels, name, lambda *given, right=right: right(*given) * 1.000001)
+
+
+def sums_otherwise(monkeypatch):
+    right = kernels.as_batch
+    monkeypatch.setattr(kernels, "as_batch", lambda *given: right(*given) * 1.000001)
+
+
+OTHERWISE = (
+    layers_otherwise,
+    gradients_of_inputs_otherwise,
+    products_otherwise,
+    sums_otherwise,
+)
+
+
+@pytest.mark.parametrize("otherwise", OTHERWISE)
+def test_what_a_kernel_gives_otherwise_goes_by_part(otherwise, monkeypatch):
+    _, expected = gradients_of(Wide)
+    untried(monkeypatch)
+    otherwise(monkeypatch)
     made, found = gradients_of(Wide)
     assert set(made.ways.values()) == {Way.AT_ONCE}
-    monkeypatch.undo()
-    _, expected = gradients_of(Wide)
     assert torch.equal(found[0], expected[0])
 
 
@@ -468,27 +508,43 @@ def test_numbers_have_the_same_bits_in_any_company_of_whole_vectors(name, layout
         assert torch.equal(whole[place], torch.cat([each[place] for each in parts]))
 
 
-@pytest.mark.parametrize("width", range(1, 9))
-@pytest.mark.parametrize("columns", [1, 31, 64, 101, 256])
-def test_narrow_layers_have_the_same_bits_in_any_company_of_whole_vectors(columns, width):
-    torch.manual_seed(0)
-    weight, bias = torch.randn(width, columns), torch.randn(width)
-    for size in (by_parts.VECTOR, 3 * by_parts.VECTOR):
-        rows = torch.randn(8 * size, columns)
-        parts = [torch.nn.functional.linear(part, weight, bias) for part in rows.split(size)]
-        assert torch.equal(torch.nn.functional.linear(rows, weight, bias), torch.cat(parts))
+SHAPES = [(1, 1), (1, 16), (3, 8), (6, 16), (16, 1), (31, 3), (64, 64), (101, 256), (256, 101)]
 
 
-@pytest.mark.parametrize("batched", [True, False])
-@pytest.mark.parametrize(("left", "right"), [(256, 101), (32, 33), (64, 64)])
-def test_products_of_parts_have_one_sum_however_they_are_laid(left, right, batched):
-    """Turned or not, by a kernel for batches or one by one."""
-    torch.manual_seed(0)
-    one, other = torch.randn(8 * 64, left), torch.randn(8 * 64, right)
-    expected = tree_sum([a.t().mm(b) for a, b in zip(one.split(64), other.split(64), strict=True)])
-    found = torch.empty(left, right)
-    lay_tree_sum(found, Cut([64] * 8, batched).products(one, other, range(8)))
-    assert torch.equal(found, expected)
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+@pytest.mark.parametrize(
+    "sizes", [(4,) * 8, (8,) * 2, (8,) * 8, (4, 4, 4, 4, 4, 5, 6, 6), (64,) * 8]
+)
+def test_layers_have_the_bits_of_parts_by_themselves(sizes, inputs, outputs):
+    """Also those whose input is a view of some columns of a batch."""
+    generator = torch.Generator().manual_seed(1)
+    rows = sum(sizes)
+    packed = torch.randn(rows, inputs + 3, generator=generator)
+    weight = torch.randn(outputs, inputs, generator=generator).requires_grad_()
+    bias = torch.randn(outputs, generator=generator).requires_grad_()
+    upon = torch.randn(rows, outputs, generator=generator)
+    for x in (packed[:, 3:], packed[:, 3:].contiguous()):
+        alone, leaves = [], []
+        for start, stop in itertools.pairwise((0, *itertools.accumulate(sizes))):
+            own = packed[start:stop].clone()[:, 3:]
+            own = (own.contiguous() if x.is_contiguous() else own).detach().requires_grad_()
+            found = torch.nn.functional.linear(own, weight, bias)
+            gradients = torch.autograd.grad(found, (own, weight, bias), upon[start:stop].clone())
+            alone.append((found, gradients[0]))
+            leaves.append(gradients[1:])
+        got = {}
+
+        def lay(parameter, make, got=got):
+            got[id(parameter)] = make(range(len(sizes)))
+
+        sink = SimpleNamespace(leaves=lay)
+        x = x.detach().requires_grad_()
+        found = layers.Linear.apply(x, weight, bias, Cut(sizes), sink, False)
+        (before,) = torch.autograd.grad(found, (x,), upon)
+        assert torch.equal(found, torch.cat([each[0] for each in alone]))
+        assert torch.equal(before, torch.cat([each[1] for each in alone]))
+        assert torch.equal(got[id(weight)], torch.stack([each[0] for each in leaves]))
+        assert torch.equal(got[id(bias)], torch.stack([each[1] for each in leaves]))
 
 
 @pytest.mark.parametrize(("rows", "at_once"), [(512, True), (496, False), (500, False)])

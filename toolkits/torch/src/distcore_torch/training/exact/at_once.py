@@ -39,8 +39,6 @@ class AtOnce:
         scale: float,
         keys: Keys,
         sums: torch.Tensor,
-        *,
-        batched: bool,
     ) -> torch.Tensor:
         """Lay the gradients of `scale` times the sum of losses into the slots.
 
@@ -49,8 +47,6 @@ class AtOnce:
             scale: Of the losses.
             keys: Of each part's random numbers.
             sums: float64 [parts, outputs]: the parts' losses are added.
-            batched: Whether kernels for batches take what sums over rows; parts are of one size
-                then.
 
         Returns:
             Each part's loss: [parts].
@@ -61,7 +57,7 @@ class AtOnce:
         self._slots = {id(group): group.slots() for group in self._groups}
         self._left: dict[int, list[torch.Tensor]] = {}
         sink = Sink(self._view, self._spans)
-        cut = Cut(batch.part_rows, batched)
+        cut = Cut(batch.part_rows)
         own = batch.copy()  # type: ignore[attr-defined]  # distcore_torch's batches have it
         with ByParts(cut, self._parameters, sink, keys, self._changed):
             rows = self._losses.rows(own)

@@ -1,12 +1,12 @@
 """All of a rank's rows at once, with the bits of one part after another.
 
-Matrix products, lookups and exact arithmetic (a rectifier, a sum of two tensors) give a row the
-same bits whatever the rows beside it, so they run over many parts at once. So do functions such as
-an exponential, if each part fills whole vectors: their kernels treat the last few numbers of a
-tensor otherwise than the others. Everything else that a network computes runs part by part while
-`ByParts` is active, as does what sums over rows (gradients of weights, batch norm). Whether the
-bits are those of the parts is not taken on trust either: `PartGradients` compares them for every
-cut of a batch that it meets.
+Lookups and exact arithmetic (a rectifier, a sum of two tensors) give a row the same bits whatever
+the rows beside it, so they run over many parts at once. So do matrix products whose kernels were
+seen to do so (`kernels`), and functions such as an exponential, if each part fills whole vectors:
+their kernels treat the last few numbers of a tensor otherwise than the others. Everything else that
+a network computes runs part by part while `ByParts` is active, as does what sums over rows
+(gradients of weights, batch norm). Whether the bits are those of the parts is not taken on trust
+either: `PartGradients` compares them for every cut of a batch that it meets.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from distcore_torch import bags, products
 from distcore_torch.training.exact.cut import VECTOR, Cut, NotByParts
+from distcore_torch.training.exact.kernels import in_rows
 from distcore_torch.training.exact.layers import Bags, Linear, Lookup
 from distcore_torch.training.exact.sink import Sink
 
@@ -153,7 +154,7 @@ class ByParts(TorchFunctionMode):
             return func(x, weight, bias)
         both = id(weight) in self._parameters and (bias is None or id(bias) in self._parameters)
         plain = x.dim() == 2 and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        if not both or not plain or x.shape[0] != self._cut.rows:
+        if not both or not plain or x.shape[0] != self._cut.rows or not in_rows(x):
             return self.each(func, (x, weight, bias), {})
         return Linear.apply(x, weight, bias, self._cut, self._sink, by_onednn)
 

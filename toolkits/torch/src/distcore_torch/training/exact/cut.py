@@ -8,17 +8,13 @@ from collections.abc import Sequence
 import torch
 
 from distcore_torch import products
+from distcore_torch.training.exact import kernels
+from distcore_torch.training.exact.kernels import ALIGNED, Place
 from distcore_torch.training.exact.tree import tree_sum
-
-ALIGNED = 64
-"""Where torch lets memory begin on a CPU: multiples of so many bytes."""
 
 VECTOR = 64
 """Numbers that the kernels of every processor take at once, or a multiple of them: two registers
 of 512 bits hold 32."""
-
-LINE = 16
-"""Numbers of a processor's cache line, or of its longest vector."""
 
 
 class NotByParts(Exception):
@@ -30,17 +26,17 @@ class Cut:
 
     Args:
         sizes: Rows of each part.
-        batched: Whether kernels for batches take what sums over rows; parts are of one size then.
 
     Attributes:
+        sizes: Rows of each part.
         rows: Of all parts.
         alike: Whether all parts are of one size.
         fills: Whether the rows of each part fill whole vectors, which no other part shares.
         bounds: Where each part begins among them, and the end.
     """
 
-    def __init__(self, sizes: Sequence[int], batched: bool) -> None:
-        self.sizes, self._batched = list(sizes), batched
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = tuple(sizes)
         self.bounds = [0, *itertools.accumulate(sizes)]
         self.rows = self.bounds[-1]
         self.alike = len(set(sizes)) == 1
@@ -55,11 +51,7 @@ class Cut:
         rows."""
         if tensor.dim() == 0 or tensor.shape[0] != self.rows:
             raise NotByParts(f"a tensor of shape {tuple(tensor.shape)}, not of {self.rows} rows")
-        # As the part alone would have it: in memory that begins where torch lets memory begin.
-        return [
-            each.clone() if each.is_contiguous() and each.data_ptr() % ALIGNED else each
-            for each in tensor.split(self.sizes)
-        ]
+        return [self._alone(each, tensor) for each in tensor.split(self.sizes)]
 
     def places(self, offsets: torch.Tensor | None) -> list[int]:
         """Where each part's values begin in a ragged column, and the end. Raises NotByParts if
@@ -72,18 +64,13 @@ class Cut:
     def products(self, left: torch.Tensor, right: torch.Tensor, span: range) -> torch.Tensor:
         """Of each part in the span, its rows of `left`, transposed, times those of `right`: [n, k]
         and [n, m] give [parts, k, m]."""
-        if self._batched:
-            one, other = self._batch(left, span), self._batch(right, span)
-            wide = right.shape[1] > 2 * LINE  # narrow ones have kernels of their own: other bits
-            if wide and right.shape[1] % LINE and not left.shape[1] % LINE:
-                # The other way round their columns fill vectors: a fifth faster.
-                return other.mT.bmm(one).mT
-            return one.mT.bmm(other)
-        found = left.new_empty(len(span), left.shape[1], right.shape[1])
-        for part, out in zip(span, found, strict=True):
-            rows = slice(self.bounds[part], self.bounds[part + 1])
-            torch.mm(left[rows].t(), right[rows], out=out)
-        return found
+        sizes, home = self.sizes, Place.of(right)
+        if len(span) < len(self):
+            sizes = sizes[span.start : span.stop]
+            left, right = self._of(left, span), self._of(right, span)
+        shape = (left.shape[1], right.shape[1])
+        way = kernels.products_by_part(sizes, shape, Place.of(left), Place.of(right), home)
+        return way(left, right, sizes)
 
     def lay_weight_gradient(
         self, out: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, span: range
@@ -92,7 +79,7 @@ class Cut:
         bounds = self.bounds[span.start : span.stop + 1]
         if products.has_kernel():
             if len(span) < len(self):
-                gradient, x = gradient[bounds[0] : bounds[-1]], x[bounds[0] : bounds[-1]]
+                gradient, x = self._of(gradient, span), self._of(x, span)
             ends = [bound - bounds[0] for bound in bounds[1:]]
             products.lay_weight_gradients(out, gradient, x, ends)
             return
@@ -101,16 +88,27 @@ class Cut:
         torch.add(tree_sum(leaves), 0.0, out=out)
 
     def sums(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
-        """Of each part in the span, the sum over its rows: [n, ...] gives [parts, ...]."""
-        if self._batched:
-            return self._batch(tensor, span).sum(1)
-        bounds = self.bounds[span.start : span.stop + 1]
-        return torch.stack(
-            [tensor[start:stop].sum(0) for start, stop in itertools.pairwise(bounds)]
-        )
+        """Of each part in the span, the sum over its rows: [n] or [n, k] gives [parts] or
+        [parts, k]."""
+        sizes, rows = self.sizes, tensor
+        if len(span) < len(self):
+            sizes, rows = sizes[span.start : span.stop], self._of(tensor, span)
+        if kernels.in_rows(rows):
+            shape, places = tuple(rows.shape[1:]), (Place.of(rows), Place.of(tensor))
+            if kernels.sums_go_at_once(sizes, shape, *places, rows.dtype):
+                return kernels.as_batch(rows, sizes).sum(1)
+        return torch.stack([self._alone(part, tensor).sum(0) for part in rows.split(sizes)])
 
-    def _batch(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
-        """The span's parts, which are of one size, as a batch: [parts, n, …]."""
-        # Not `unflatten`: it is Python, and this is called ten times a step.
-        found = tensor.view(len(self), -1, *tensor.shape[1:])
-        return found if len(span) == len(self) else found[span.start : span.stop]
+    def _of(self, tensor: torch.Tensor, span: range) -> torch.Tensor:
+        """The span's rows."""
+        return tensor[self.bounds[span.start] : self.bounds[span.stop]]
+
+    @staticmethod
+    def _alone(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        """A part's rows as the part by itself would have them, whose memory begins as that of all
+        rows does."""
+        if (part.data_ptr() - whole.data_ptr()) % ALIGNED == 0:
+            return part
+        if part.is_contiguous() or not kernels.in_rows(whole):
+            return part.clone()
+        return Place.of(whole).copy(part)

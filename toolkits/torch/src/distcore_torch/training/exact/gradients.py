@@ -42,9 +42,8 @@ GIVE_UP = 4
 
 
 class Way(Enum):
-    """How a rank's parts go through the network: all with the same bits, the fastest first."""
+    """How a rank's parts go through the network, with the same bits."""
 
-    BATCHED = "all at once, and kernels for batches take what sums over a part's rows"
     AT_ONCE = "all at once, but for what sums over a part's rows"
     ONE_BY_ONE = "one after another"
 
@@ -121,8 +120,7 @@ class PartGradients:
         elif way is None or way is Way.ONE_BY_ONE:
             self._one_by_one(batch, scale, keys, sums)
         else:
-            batched = way is Way.BATCHED
-            self._loss = self._together(batch, scale, keys, sums, batched=batched)
+            self._loss = self._together(batch, scale, keys, sums)
         return self._loss.sum()
 
     def reduce(self, stop: bool) -> bool:
@@ -168,27 +166,22 @@ class PartGradients:
         return enough and list(self.ways.values()).count(Way.ONE_BY_ONE) < GIVE_UP
 
     def _tried(self, batch: Batch, scale: float, keys: Keys, sums: torch.Tensor) -> Way:
-        """Go one by one, which is what counts; the fastest way that has given the same bits."""
-        expected = torch.zeros_like(sums)
+        """Go one by one, which is what counts, and then at once, to see whether that has the same
+        bits."""
+        expected, losses = torch.zeros_like(sums), torch.zeros_like(sums)
         self._one_by_one(batch, scale, keys, expected)
         sums += expected
         laid = [[slot.clone() for slot in group.exchange.slots()] for group in self._groups]
-        alike = len(set(batch.part_rows)) == 1
         found = Way.ONE_BY_ONE
-        for way in (Way.BATCHED, Way.AT_ONCE) if alike else (Way.AT_ONCE,):
-            losses = torch.zeros_like(sums)
-            try:
-                self._together(batch, scale, keys, losses, batched=way is Way.BATCHED)
-            except (NotByParts, RuntimeError, ValueError, TypeError, IndexError) as error:
-                # If it is a fault of the network, its parts have told it.
-                log.debug("Exact training goes part by part: %s.", error)
-                break
-            finally:
-                for group in self._groups:
-                    group.restore()
+        try:
+            self._together(batch, scale, keys, losses)
             if torch.equal(losses, expected) and self._equal(laid):
-                found = way
-                break
+                found = Way.AT_ONCE
+        except (NotByParts, RuntimeError, ValueError, TypeError, IndexError) as error:
+            # If it is a fault of the network, its parts have told it.
+            log.debug("Exact training goes part by part: %s.", error)
+        for group in self._groups:
+            group.restore()
         for group, slots in zip(self._groups, laid, strict=True):
             for slot, kept in zip(group.exchange.slots(), slots, strict=True):
                 slot.copy_(kept)

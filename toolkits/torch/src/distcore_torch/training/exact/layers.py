@@ -8,18 +8,16 @@ import torch
 from torch.nn import functional as F
 
 from distcore_torch import bags, products
+from distcore_torch.training.exact import kernels
 from distcore_torch.training.exact.cut import Cut
+from distcore_torch.training.exact.kernels import Place
 from distcore_torch.training.exact.sink import Sink
 from distcore_torch.training.exact.tables import add_rows
 
-NARROW = 8
-"""Columns of a layer's output below which kernels for vectors, not for matrices, may be used: other
-bits for other numbers of rows. Unless parts fill whole vectors, its forward pass goes by part."""
-
 
 class Linear(torch.autograd.Function):
-    """A fully connected layer over all rows, by oneDNN (`products`) or by torch's own product; the
-    gradients of weight and bias by part."""
+    """A fully connected layer over all rows, by oneDNN (`products`) or by torch's own product, if
+    that has the bits of the parts' (`kernels`); the gradients of weight and bias by part."""
 
     @staticmethod
     def forward(
@@ -28,11 +26,11 @@ class Linear(torch.autograd.Function):
         ctx.save_for_backward(x)
         ctx.cut, ctx.sink, ctx.weight, ctx.bias = cut, sink, weight, bias
         ctx.by_onednn = by_onednn
-        if by_onednn:
-            return products.forward(x, weight, bias)
-        if weight.shape[0] < NARROW and not cut.fills:
-            return torch.cat([F.linear(part, weight, bias) for part in cut.apart(x)])
-        return F.linear(x, weight, bias)
+        layer = products.forward if by_onednn else F.linear
+        outputs, inputs = weight.shape
+        if kernels.forward_goes_at_once(cut.sizes, inputs, outputs, Place.of(x), by_onednn):
+            return layer(x, weight, bias)
+        return torch.cat([layer(part, weight, bias) for part in cut.apart(x)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -47,8 +45,12 @@ class Linear(torch.autograd.Function):
         if ctx.bias is not None:
             sink.leaves(ctx.bias, lambda span: cut.sums(gradient, span))
         if ctx.needs_input_grad[0]:
-            input_gradient = products.input_gradient if ctx.by_onednn else torch.mm
-            before = input_gradient(gradient, weight)
+            back = products.input_gradient if ctx.by_onednn else torch.mm
+            outputs, inputs = weight.shape
+            if kernels.input_gradient_goes_at_once(cut.sizes, inputs, outputs, ctx.by_onednn):
+                before = back(gradient, weight)
+            else:
+                before = torch.cat([back(part, weight) for part in cut.apart(gradient)])
         return before, None, None, None, None, None
 
 
