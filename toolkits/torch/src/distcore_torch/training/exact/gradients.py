@@ -21,6 +21,7 @@ from distcore_core.contracts import Batch
 from distcore_core.errors import TrainingError, UserError
 from distcore_torch.products import by_weight_alone
 from distcore_torch.sampler import share
+from distcore_torch.training.exact import kernels
 from distcore_torch.training.exact.at_once import AtOnce
 from distcore_torch.training.exact.by_parts import Keys
 from distcore_torch.training.exact.cut import NotByParts
@@ -104,6 +105,7 @@ class PartGradients:
         spans = [
             range(each.start - first, each.start - first + each.size) for each in self._branches
         ]
+        kernels.forget()
         self._together = AtOnce(losses, self._groups, spans)
         self.ways: dict[tuple[int, ...], Way] = {}
 

@@ -4,13 +4,15 @@ A library of matrix products chooses among its kernels by the shapes of the fact
 in memory and by the processor, and some of them add in another order. On an Intel processor with
 vectors of 512 bits MKL's product of 8 rows of 100 numbers has other bits than these rows have among
 64, on one with vectors of 256 bits it has the same. So nothing is taken for granted: each kernel is
-tried on random numbers for every shape, once a process. A few sums of a training's own numbers
+tried on random numbers for every shape, once a training. A few sums of a training's own numbers
 would not do, for many bits of their parts are lost in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import random
+from collections.abc import Callable
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -25,9 +27,12 @@ ALIGNED = 64
 LINE = 16
 """Numbers of a processor's cache line, or of its longest vector."""
 
-ENOUGH = 256
-"""Numbers that are compared at least: of kernels that add otherwise a quarter and more of them
-differ, if only a few rows are added."""
+ENOUGH = 64
+"""Numbers that are compared at least of each row and column of a result: a kernel may treat the
+last ones otherwise, and some of their numbers have the same bits all the same."""
+
+POOL = 1 << 20
+"""Random numbers that are drawn from; with more of them some lie in two places."""
 
 Sizes = tuple[int, ...]
 """Rows of each part, one part after another."""
@@ -74,10 +79,12 @@ def forward_goes_at_once(
         by_onednn: Whether it goes by oneDNN (`products`).
     """
     layer = products.forward if by_onednn else F.linear
-    for random in _draws(sum(sizes) * outputs):
-        x, weight, bias = random(sum(sizes), inputs), random(outputs, inputs), random(outputs)
-        alone = [layer(place.copy(part), weight, bias) for part in x.split(sizes)]
-        if not torch.equal(layer(place.copy(x), weight, bias), torch.cat(alone)):
+    x = place.copy(_random(sum(sizes), inputs))
+    parts = [place.copy(part) for part in x.split(sizes)]
+    for _ in _draws(min(len(x), outputs)):
+        weight, bias = _random(outputs, inputs), _random(outputs)
+        alone = [layer(part, weight, bias) for part in parts]
+        if not torch.equal(layer(x, weight, bias), torch.cat(alone)):
             return False
     return True
 
@@ -86,9 +93,11 @@ def forward_goes_at_once(
 def input_gradient_goes_at_once(sizes: Sizes, inputs: int, outputs: int, by_onednn: bool) -> bool:
     """As `forward_goes_at_once`, of the gradient of the layer's input."""
     back = products.input_gradient if by_onednn else torch.mm
-    for random in _draws(sum(sizes) * inputs):
-        gradient, weight = random(sum(sizes), outputs), random(outputs, inputs)
-        alone = [back(part.clone(), weight) for part in gradient.split(sizes)]
+    gradient = _random(sum(sizes), outputs)
+    parts = [part.clone() for part in gradient.split(sizes)]
+    for _ in _draws(min(len(gradient), inputs)):
+        weight = _random(outputs, inputs)
+        alone = [back(part, weight) for part in parts]
         if not torch.equal(back(gradient, weight), torch.cat(alone)):
             return False
     return True
@@ -113,15 +122,17 @@ def products_by_part(
     """
     apart = partial(_apart, home=home)
     ways: list[Products] = [_sliced]
+    like = 1  # parts whose products a kernel treats alike
     if len(set(sizes)) == 1:
+        like = len(sizes)
         ways.insert(0, _batched)
         if shape[1] % LINE and not shape[0] % LINE:
             # The other way round their columns fill vectors: a fifth faster.
             ways.insert(0, _turned)
     for way in ways:
-        for random in _draws(len(sizes) * shape[0] * shape[1]):
-            one = left.copy(random(sum(sizes), shape[0]))
-            other = right.copy(random(sum(sizes), shape[1]))
+        for _ in _draws(like * min(shape)):
+            one = left.copy(_random(sum(sizes), shape[0]))
+            other = right.copy(_random(sum(sizes), shape[1]))
             if not torch.equal(way(one, other, sizes), apart(one, other, sizes)):
                 break
         else:
@@ -145,8 +156,8 @@ def sums_go_at_once(
     """
     if len(set(sizes)) > 1:
         return False
-    for random in _draws(len(sizes) * (shape[0] if shape else 1)):
-        rows = place.copy(random(sum(sizes), *shape).to(dtype))
+    for _ in _draws(len(sizes)):
+        rows = place.copy(_random(sum(sizes), *shape).to(dtype))
         alone = [home.copy(part).sum(0) for part in rows.split(sizes)]
         if not torch.equal(as_batch(rows, sizes).sum(1), torch.stack(alone)):
             return False
@@ -157,6 +168,17 @@ def as_batch(rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
     """The rows of parts of one size, [parts * n, ...], as a batch: [parts, n, ...]."""
     # Not `unflatten`: it is Python, and this is called ten times a step.
     return rows.view(len(sizes), -1, *rows.shape[1:])
+
+
+def forget() -> None:
+    """Try kernels anew: torch's settings (precision of products, oneDNN) may be others by now."""
+    for trial in (
+        forward_goes_at_once,
+        input_gradient_goes_at_once,
+        products_by_part,
+        sums_go_at_once,
+    ):
+        trial.cache_clear()
 
 
 # -------------------------------------------------------------- inside
@@ -182,13 +204,23 @@ def _apart(left: torch.Tensor, right: torch.Tensor, sizes: Sizes, *, home: Place
     return torch.stack([one.clone().t().mm(home.copy(other)) for one, other in pairs])
 
 
-def _draws(numbers: int) -> Iterator[Callable[..., torch.Tensor]]:
-    """Sources of normally distributed numbers of a shape, as many as make `ENOUGH` comparisons of
-    so many numbers each."""
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(1 + ENOUGH // numbers):
-        yield partial(_normal, generator)
+def _draws(numbers: int) -> range:
+    """How often a result is to be compared in whose rows and columns are so many numbers."""
+    return range(-(-ENOUGH // numbers))
 
 
-def _normal(generator: torch.Generator, *shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=generator)
+def _random(*shape: int) -> torch.Tensor:
+    """Normally distributed numbers, in memory that is aligned."""
+    pool, numbers = _pool(), math.prod(shape)
+    if numbers >= POOL:
+        pool = pool.repeat(numbers // POOL + 2)
+    start = _starts.randrange(len(pool) - numbers)
+    return pool[start : start + numbers].clone().view(shape)
+
+
+@cache
+def _pool() -> torch.Tensor:
+    return torch.randn(POOL, generator=torch.Generator().manual_seed(0))
+
+
+_starts = random.Random(0)
