@@ -111,15 +111,22 @@ def test_a_changed_line_is_told_and_left_out(tmp_path, caplog):
     assert 4 not in digests(tmp_path)
 
 
-def test_going_on_with_another_instruction_set_is_told_in_one_line(tmp_path, caplog, monkeypatch):
+ANOTHER = {
+    "instruction set": (torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER"),
+    "maker": (facts, "_told_by_the_system", lambda: {"vendor_id": "ANOTHER"}),
+}
+
+
+@pytest.mark.parametrize("what", ANOTHER)
+def test_going_on_with_another_processor_is_told_in_one_line(tmp_path, caplog, monkeypatch, what):
     run = interrupted(tmp_path, 9)
     caplog.clear()
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
+    monkeypatch.setattr(*ANOTHER[what])
     with caplog.at_level(logging.WARNING, "distcore"):
         train_tiny(Rank(), run)
     told = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert len(told) == 1
-    assert re.search(r"the instruction set of the processor was \S+ and is ANOTHER\. ", told[0])
+    assert re.search(rf"the {what} of the processor was \S+ and is ANOTHER\. ", told[0])
     assert [each.step for each in entries(tmp_path) if each.run] == [0, 10]
 
 

@@ -23,14 +23,16 @@ SAID: dict[str, str] = {
     "blas": "BLAS library",
     "python": "Python",
     "instruction_set": "instruction set of the processor",
+    "maker": "maker of the processor",
     "processor": "processor",
     "device": "device",
     "threads": "number of threads",
 }
 """Facts, by the words that people read, the most likely cause of other bits first."""
 
-TELLING = ("torch", "torch_build", "instruction_set", "device")
-"""Facts that a run which goes on is warned of, if they are others."""
+TELLING = ("torch", "torch_build", "instruction_set", "maker", "device")
+"""Facts that a run which goes on is warned of, if they are others. A processor's maker is one
+because MKL asks for it: it has other kernels for another's, with the same instruction set."""
 
 
 def rank_facts(device: str) -> JSON:
@@ -41,6 +43,7 @@ def rank_facts(device: str) -> JSON:
         **torch_facts(),
         "python": platform.python_version(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "maker": _told_by_the_system().get("vendor_id", "unknown"),
         "processor": processor(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
         "threads": torch.get_num_threads(),
@@ -62,15 +65,19 @@ def torch_facts() -> JSON:
     }
 
 
-@cache
 def processor() -> str:
     """Vendor and model of the processor, as the system tells them."""
+    return " ".join(_told_by_the_system().values()) or platform.processor() or platform.machine()
+
+
+@cache
+def _told_by_the_system() -> dict[str, str]:
+    """`vendor_id` and `model name` of the processor, where the system has them."""
     try:
         text = CPUINFO.read_text()
     except OSError:
-        return platform.processor() or platform.machine()
-    found = dict(re.findall(r"^(vendor_id|model name)\s*:\s*(.*)$", text, re.MULTILINE))
-    return " ".join(found.values()) or platform.machine()
+        return {}
+    return dict(re.findall(r"^(vendor_id|model name)\s*:\s*(.*)$", text, re.MULTILINE))
 
 
 def of_group(ranks: Sequence[JSON]) -> JSON:
