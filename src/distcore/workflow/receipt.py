@@ -23,7 +23,7 @@ from distcore_core.config.issues import dotted
 from distcore_core.contracts import JSON, TRAINER
 from distcore_core.io.digest import digest_file
 from distcore_data.stores.run_sync import MODEL
-from distcore_torch.training.facts import processor
+from distcore_torch.processor import processor
 from distcore_torch.training.ledger import LEDGER, read_ledger
 
 if TYPE_CHECKING:

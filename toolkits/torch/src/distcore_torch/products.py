@@ -2,8 +2,8 @@
 
 torch's own `linear` multiplies by MKL, which takes vectors of 256 bits on a processor that is not
 Intel's. oneDNN, which is in torch as well, makes its kernels for the instruction set alone. So
-where there are vectors of 512 bits (AVX-512), layers go by oneDNN on every processor: twice as fast
-on an AMD EPYC, and one kernel whoever made the processor.
+where there are vectors of 512 bits (AVX-512) that MKL does not take, layers go by oneDNN: twice as
+fast on an AMD EPYC. On Intel's own MKL is the faster one.
 
 The gradient of a weight takes rows `CHUNK` at a time and adds what chunks give in their order.
 Compiled code does it without copies of its factors turned round, by torch's own threads. Where it
@@ -26,6 +26,8 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import handle_torch_function, has_torch_function
+
+from distcore_torch.processor import maker
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -105,7 +107,8 @@ def by_onednn(weight: torch.Tensor) -> bool:
 @cache
 def _there() -> bool:
     built = ONEDNN is not None and torch.backends.mkldnn.is_available()
-    return built and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    vectors = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return built and vectors and maker() != "GenuineIntel"
 
 
 def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -113,7 +113,7 @@ def test_a_changed_line_is_told_and_left_out(tmp_path, caplog):
 
 ANOTHER = {
     "instruction set": (torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER"),
-    "maker": (facts, "_told_by_the_system", lambda: {"vendor_id": "ANOTHER"}),
+    "maker": (facts, "maker", lambda: "ANOTHER"),
 }
 
 

@@ -11,11 +11,9 @@ import platform
 import re
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 from distcore_core.contracts import JSON
-
-CPUINFO = Path("/proc/cpuinfo")
+from distcore_torch.processor import maker, processor
 
 SAID: dict[str, str] = {
     "torch": "torch",
@@ -43,7 +41,7 @@ def rank_facts(device: str) -> JSON:
         **torch_facts(),
         "python": platform.python_version(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
-        "maker": _told_by_the_system().get("vendor_id", "unknown"),
+        "maker": maker(),
         "processor": processor(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
         "threads": torch.get_num_threads(),
@@ -63,21 +61,6 @@ def torch_facts() -> JSON:
         "torch_build": build,
         "blas": named[1] if named else "unknown",
     }
-
-
-def processor() -> str:
-    """Vendor and model of the processor, as the system tells them."""
-    return " ".join(_told_by_the_system().values()) or platform.processor() or platform.machine()
-
-
-@cache
-def _told_by_the_system() -> dict[str, str]:
-    """`vendor_id` and `model name` of the processor, where the system has them."""
-    try:
-        text = CPUINFO.read_text()
-    except OSError:
-        return {}
-    return dict(re.findall(r"^(vendor_id|model name)\s*:\s*(.*)$", text, re.MULTILINE))
 
 
 def of_group(ranks: Sequence[JSON]) -> JSON:
