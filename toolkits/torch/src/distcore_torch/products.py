@@ -106,9 +106,13 @@ def by_onednn(weight: torch.Tensor) -> bool:
 
 @cache
 def _there() -> bool:
+    return has_vectors() and maker() != "GenuineIntel"  # for whose processors MKL is the faster one
+
+
+def has_vectors() -> bool:
+    """Whether oneDNN is here and takes vectors of 512 bits."""
     built = ONEDNN is not None and torch.backends.mkldnn.is_available()
-    vectors = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return built and vectors and maker() != "GenuineIntel"
+    return built and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

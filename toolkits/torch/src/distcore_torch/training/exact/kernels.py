@@ -167,7 +167,7 @@ def sums_go_at_once(
 def as_batch(rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
     """The rows of parts of one size, [parts * n, ...], as a batch: [parts, n, ...]."""
     # Not `unflatten`: it is Python, and this is called ten times a step.
-    return rows.view(len(sizes), -1, *rows.shape[1:])
+    return rows.view(len(sizes), sizes[0], *rows.shape[1:])
 
 
 def forget() -> None:
@@ -206,7 +206,7 @@ def _apart(left: torch.Tensor, right: torch.Tensor, sizes: Sizes, *, home: Place
 
 def _draws(numbers: int) -> range:
     """How often a result is to be compared in whose rows and columns are so many numbers."""
-    return range(-(-ENOUGH // numbers))
+    return range(-(-ENOUGH // max(1, numbers)))
 
 
 def _random(*shape: int) -> torch.Tensor:
@@ -224,3 +224,4 @@ def _pool() -> torch.Tensor:
 
 
 _starts = random.Random(0)
+"""Where in the pool the next numbers begin."""
