@@ -16,6 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore_core.errors import ConfigError, DataError
+from distcore_data.arrow_list import ArrowList
+from distcore_data.json_text import in_line
+from distcore_tabular import category
 from distcore_tabular.category import NO_CLASS, CategoryFeature
 from distcore_tabular.options import CategoryInputOptions, CategoryOutputOptions
 from distcore_testing.features import FeatureSuite
@@ -81,7 +84,9 @@ def test_metadata_is_the_same_for_any_partition_and_order(values, cuts, random) 
     random.shuffle(parts)
     if not any(values):
         return
-    assert json.dumps(made.finish(reduce(made.merge, parts))) == json.dumps(fitted(made, values))
+    assert in_line(made.finish(reduce(made.merge, parts)), False) == in_line(
+        fitted(made, values), False
+    )
 
 
 @given(values_, st.integers(0, 40), st.integers(0, 40))
@@ -116,8 +121,29 @@ def test_who_fitted_a_vocabulary_encodes_without_making_it_of_the_list_again(mon
     monkeypatch.delattr("distcore_tabular.feature.strings")
     assert made.vocabulary(metadata).labels.to_pylist() == metadata["idx2str"]
     assert made.encode(column(["c", "b"]), metadata).to_pylist() == [1, 3]
-    with pytest.raises(NameError):  # of other metadata it is made
-        made.encode(column(["c"]), dict(metadata))
+    with pytest.raises(NameError):  # of a list it is made
+        made.encode(column(["c"]), json.loads(in_line(metadata, False)))
+
+
+def test_the_values_of_a_block_are_looked_up_once_for_all_of_its_shards(monkeypatch) -> None:
+    made, looked_up = feature(), []
+    metadata = fitted(made, ["b", "a", "c", "c", None])
+    find = category.find
+    monkeypatch.setattr(category, "find", lambda *given: looked_up.append(1) or find(*given))
+    block = column(["c", "b", None, "a", "d", "c"])
+    assert made.encode(block[:3], metadata).to_pylist() == [1, 3, 0]
+    assert made.encode(block[3:], metadata).to_pylist() == [2, 0, 1]
+    assert len(looked_up) == 1
+    # As many other values, and the same ones by other metadata, have codes of their own.
+    assert made.encode(column(["b", "c", None, "a", "d", "c"]), metadata)[0].as_py() == 3
+    other = fitted(feature(), ["b", "b", "d"])
+    assert made.encode(block, other).to_pylist() == [0, 1, 0, 0, 2, 0]
+    assert made.encode(block, metadata).to_pylist() == [1, 3, 0, 2, 0, 1]
+
+
+def test_labels_and_counts_are_held_by_arrow() -> None:
+    metadata = fitted(feature(), ["b", "a", "c", "c", None])
+    assert type(metadata["idx2str"]) is type(metadata["counts"]) is ArrowList
 
 
 @given(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular import vocabulary
-from distcore_tabular.vocabulary import Counts, find, gather, ranked, used_alone
+from distcore_tabular.vocabulary import Counts, find, gather, ranked
 
 words = st.lists(
     st.none() | st.sampled_from(["a", "b", "ä", " b ", "B", "𝄞", "\uffff", ""]), max_size=50
@@ -59,17 +59,6 @@ def test_ranked_by_count_and_then_by_code_points(counts, start) -> None:
     found, sizes = ranked(labels, np.fromiter(counts.values(), np.int64, len(counts)))
     expected = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     assert list(zip(found.to_pylist(), sizes.tolist(), strict=True)) == expected
-
-
-@given(words, st.integers(0, 50), st.integers(0, 50))
-@settings(deadline=None)
-def test_a_slice_has_its_own_part_of_a_dictionary(values, start, length) -> None:
-    part = pa.array(values, pa.utf8()).dictionary_encode().slice(start, length)
-    found = used_alone(part)
-    assert found.to_pylist() == part.to_pylist()
-    assert set(found.dictionary.to_pylist()) == {
-        each for each in part.to_pylist() if each is not None
-    }
 
 
 def test_memory_is_bounded_by_the_distinct_values(monkeypatch: pytest.MonkeyPatch) -> None:

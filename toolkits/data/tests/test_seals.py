@@ -6,10 +6,15 @@ import os
 import random
 import tracemalloc
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from distcore_core.errors import UserError
-from distcore_data.json_text import MAPPINGS_AT_ONCE, indented
+from distcore_data import json_text
+from distcore_data.arrow_list import ArrowList
+from distcore_data.json_text import MAPPINGS_AT_ONCE, in_line, indented
 from distcore_data.seals import (
     MOST_CONTAINERS,
     MOST_DEPTH,
@@ -192,6 +197,21 @@ def test_more_mappings_than_are_encoded_at_once():
     some = [{"name": f"x{at}", "width": 1} for at in range(2 * MAPPINGS_AT_ONCE + 1)]
     document = {"columns": some, "metadata": {each["name"]: each for each in some}}
     assert "".join(indented(document, False)) == json.dumps(document, indent=1)
+
+
+@given(st.lists(st.text()) | st.lists(st.integers(-(2**63), 2**63 - 1)), st.integers(1, 5))
+@settings(deadline=None)
+def test_what_arrow_holds_is_written_as_the_list_that_it_is(values, size):
+    kind = pa.int64() if values and isinstance(values[0], int) else pa.utf8()
+    packed = ArrowList(pa.array(["before", *values][1:], kind))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_text, "OF_ARROW_AT_ONCE", size)
+        for document in ({"a": packed, "b": [packed]}, packed):
+            plain = {"a": values, "b": [values]} if document is not packed else values
+            assert "".join(indented(document, True)) == json.dumps(
+                plain, indent=1, ensure_ascii=False
+            )
+            assert in_line(document, True) == json.dumps(plain, ensure_ascii=False)
 
 
 @pytest.mark.parametrize("value", [math.nan, [math.inf], {1, 2}, [b"x"], [[object()]]])

@@ -89,7 +89,7 @@ class Feature(Protocol):
             state: What `partial` and `merge` made of them.
 
         Returns:
-            Plain JSON, the same bits for the same rows.
+            JSON, the same bits for the same rows; a list may be distcore_data's `ArrowList`.
 
         Raises:
             DataError: The rows are nothing to learn from, such as a column without values.

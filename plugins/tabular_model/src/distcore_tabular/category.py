@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from distcore_core.contracts import JSON, Column
 from distcore_core.errors import ConfigError, ConfigIssue, DataError
 from distcore_data.arrow import from_numpy, strings
+from distcore_data.arrow_list import ArrowList
 from distcore_data.encoding.texts import Vocabulary
 from distcore_tabular.columns import null_mask
 from distcore_tabular.feature import METRICS, TabularFeature
@@ -24,7 +25,6 @@ from distcore_tabular.vocabulary import (
     find,
     gather,
     ranked,
-    used_alone,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class CategoryFeature(TabularFeature):
 
     kind = "category"
     raw: Literal["category"] = "category"
+    _encoded: tuple[JSON, pa.Array, np.ndarray] | None = None
 
     def partial(self, values: pa.Array) -> Counts:
         """How often each value occurs in some rows."""
@@ -69,26 +70,24 @@ class CategoryFeature(TabularFeature):
             )
         found, counts, missing = self._filled(found, counts, state.missing)
         vocabulary, rows = self._select(found, counts)
-        labels = vocabulary.to_pylist()
+        labels = ArrowList(vocabulary)  # there may be millions
         if self.role == "output" and len(labels) < 2:
             raise DataError(
                 f"Column {self.name!r} has one class only, {labels[0]!r}, and an output needs two. "
                 "Give data with more classes, or predict another column."
             )
         unknown = 0 if labels[0] == UNKNOWN else NO_CLASS
-        code = unknown
-        if missing is not None and missing in labels:
-            code = labels.index(missing)
+        place = -1 if missing is None else _place(vocabulary, missing)
         metadata: JSON = {
             "idx2str": labels,
-            "counts": rows,
+            "counts": ArrowList(from_numpy(rows)),
             "vocab_size": len(labels),
             "unknown": unknown,
-            "missing": code,
+            "missing": unknown if place < 0 else place,
         }
         if self.role == "output":
             given = getattr(self.options.loss, "class_weights", None)
-            metadata["class_weights"] = class_weights(self.name, given, labels, rows)
+            metadata["class_weights"] = class_weights(self.name, given, list(labels), rows.tolist())
         # Of a million labels the threads that encode would all make it anew, of the list.
         self._vocabulary = (metadata, Vocabulary(vocabulary))
         return metadata
@@ -99,14 +98,7 @@ class CategoryFeature(TabularFeature):
     def encode(self, values: pa.Array, metadata: JSON) -> pa.Array:
         """Codes: int32 [n]."""
         values = as_dictionary(values)
-        if len(values.dictionary) > len(values):  # a slice of a larger block
-            values = used_alone(values)
-        labels = clean(values.dictionary, self.options.preprocessing.lowercase)
-        table = find(labels, self.vocabulary(metadata), metadata["unknown"])
-        null = null_mask(labels)
-        if null is not None:
-            table = np.where(null, np.int32(metadata["missing"]), table)
-        return gather(values, np.append(table, np.int32(metadata["missing"])))
+        return gather(values, self._codes(values.dictionary, metadata))
 
     def decode(self, codes: np.ndarray, metadata: JSON) -> pa.Array:
         """The label of each code: utf8 [n]."""
@@ -114,6 +106,20 @@ class CategoryFeature(TabularFeature):
 
     def network(self) -> CategoryNetwork:
         return CategoryNetwork(self)
+
+    def _codes(self, values: pa.Array, metadata: JSON) -> np.ndarray:
+        """The code of each value of a dictionary, and last that of a missing row: int32 [n + 1].
+        Kept for the next rows: all shards of a block have its dictionary."""
+        kept = self._encoded
+        if kept is None or kept[0] is not metadata or not kept[1].equals(values):
+            labels = clean(values, self.options.preprocessing.lowercase)
+            codes = find(labels, self.vocabulary(metadata), metadata["unknown"])
+            null = null_mask(labels)
+            if null is not None:
+                codes[null] = metadata["missing"]
+            codes = np.append(codes, np.int32(metadata["missing"]))
+            kept = self._encoded = (metadata, values, codes)
+        return kept[2]
 
     def _filled(
         self, labels: pa.Array, counts: np.ndarray, missing: int
@@ -135,7 +141,7 @@ class CategoryFeature(TabularFeature):
             labels, counts = ranked(labels, counts)
         return labels, counts, label
 
-    def _select(self, labels: pa.Array, counts: np.ndarray) -> tuple[pa.Array, list[int]]:
+    def _select(self, labels: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         """Labels by code and their counts: at most `most_common` of the ranked ones, and `<UNK>`
         before them if there is to be one."""
         place, unknown = _place(labels, UNKNOWN), 0
@@ -145,10 +151,11 @@ class CategoryFeature(TabularFeature):
             labels, counts = labels.take(from_numpy(others)), counts[others]
         limit = self.options.preprocessing.most_common
         most = len(labels) if limit is None else min(limit, len(labels))
-        kept, rows = labels[:most], counts[:most].tolist()
+        kept, rows = labels[:most], counts[:most]
         if self.role == "input" or place >= 0 or most < len(labels):
             unseen = unknown + int(counts[most:].sum())
-            return pa.concat_arrays([strings([UNKNOWN]), kept]), [unseen, *rows]
+            rows = np.concatenate([np.array([unseen]), rows])
+            return pa.concat_arrays([strings([UNKNOWN]), kept]), rows
         return kept, rows
 
 

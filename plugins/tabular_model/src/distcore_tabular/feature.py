@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from distcore_core.contracts import JSON, FeatureBase, Role
 from distcore_core.registry.manager import environment_plugins
 from distcore_data.arrow import strings
+from distcore_data.arrow_list import ArrowList
 from distcore_data.encoding.texts import Vocabulary
 from distcore_data.members import make_named
 from distcore_tabular.roles import DECODER, ENCODER, LOSS, METRIC
@@ -97,7 +98,9 @@ class TabularFeature(FeatureBase):
         """Of `idx2str`, kept for the next rows."""
         kept = self._vocabulary
         if kept is None or kept[0] is not metadata:
-            kept = self._vocabulary = (metadata, Vocabulary(strings(metadata["idx2str"])))
+            found = metadata["idx2str"]
+            labels = found.values if isinstance(found, ArrowList) else strings(found)
+            kept = self._vocabulary = (metadata, Vocabulary(labels))
         return kept[1]
 
     def labels(self, metadata: JSON) -> Sequence[str] | None:

@@ -73,11 +73,13 @@ class Counts:
         if len(self.pieces) == 1 and len(self.pieces[0][0]) == self.compacted:
             return self.pieces[0]
         labels = dictionary_encode(pa.concat_arrays([labels for labels, _ in self.pieces]))
-        # Sums of counts are whole numbers far below 2**53, which doubles hold exactly.
-        counts = np.bincount(
-            plain(labels.indices), np.concatenate([counts for _, counts in self.pieces])
-        )
-        return labels.dictionary, counts.astype(np.int64)
+        codes, sums = plain(labels.indices), np.zeros(len(labels.dictionary), np.int64)
+        for _, counts in self.pieces:
+            for at in range(0, len(counts), COMPACT_AT):  # numpy makes 64 bits of each code
+                some = counts[at : at + COMPACT_AT]
+                np.add.at(sums, codes[: len(some)], some)
+                codes = codes[len(some) :]
+        return labels.dictionary, sums
 
 
 def ranked(labels: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
@@ -133,15 +135,6 @@ def _words(labels: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         padded[:-8] = np.frombuffer(data, np.uint8)[first:last]
     words = np.ndarray((last - first + 1,), "<u8", padded, strides=(1,))
     return words, offsets[:-1] - first, np.diff(offsets)
-
-
-def used_alone(values: pa.DictionaryArray) -> pa.DictionaryArray:
-    """The same rows, with those of the dictionary's values that they have."""
-    count = len(values.dictionary)
-    used = tally(filled(values.indices, count), count + 1)[:-1] > 0
-    places = from_numpy(np.cumsum(used, dtype=np.int32) - np.int32(1))
-    labels = values.dictionary.take(from_numpy(np.flatnonzero(used)))
-    return pa.DictionaryArray.from_arrays(places.take(values.indices), labels)
 
 
 def as_dictionary(values: pa.Array) -> pa.DictionaryArray:

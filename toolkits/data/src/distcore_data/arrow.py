@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 TYPES: dict[pa.DataType, np.dtype] = {
     kind: np.dtype(name)
@@ -61,6 +62,17 @@ def strings(values: Sequence[str]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.utf8(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(content)]
     )
+
+
+def joined(values: pa.Array, separator: str) -> pa.Scalar:
+    """All strings of an array as one.
+
+    Args:
+        values: utf8 [n], none of them null.
+        separator: What stands between two of them.
+    """
+    ends = from_numpy(np.array([0, len(values)], np.int32))
+    return pc.binary_join(pa.ListArray.from_arrays(ends, values), strings([separator])[0])[0]
 
 
 def to_numpy(array: pa.Array) -> np.ndarray:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from distcore_data.arrow_list import ArrowList
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOST_DEPTH = 64
 """Lists and mappings inside of each other."""
@@ -18,21 +23,32 @@ PLAIN = frozenset({str, int, float, bool, type(None)})
 ENCODED_AT_ONCE = 1 << 14
 """Values of a list that are encoded by one call."""
 
+OF_ARROW_AT_ONCE = 1 << 17
+"""Values of an `ArrowList` that are: other threads may have Python after each call."""
+
 MAPPINGS_AT_ONCE = 1 << 10
 """Mappings of plain values that are."""
+
+AS_THEY_ARE = bytes(set(range(0x20, 0x100)) - set(b'"\\'))
+"""Bytes of UTF-8 that need no escape."""
 
 
 def in_line(value: Any, sort_keys: bool, separators: tuple[str, str] | None = None) -> str:
     """The value's JSON in one line. Raises TypeError or ValueError for what is none."""
     return json.dumps(
-        value, sort_keys=sort_keys, separators=separators, ensure_ascii=False, allow_nan=False
+        value,
+        sort_keys=sort_keys,
+        separators=separators,
+        ensure_ascii=False,
+        allow_nan=False,
+        default=_listed,
     )
 
 
 def indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
     """What `json.dumps(value, indent=1)` gives, in pieces. Its own way calls Python for every
     value; here a list or mapping of plain values is one call of the compiled encoder."""
-    if not value or not isinstance(value, dict | list | tuple):
+    if not value or not isinstance(value, dict | list | tuple | ArrowList):
         yield in_line(value, sort_keys)
         return
     if level > MOST_DEPTH:
@@ -40,6 +56,12 @@ def indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
     between = ",\n" + " " * level
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     start = opening + between[1:]
+    if isinstance(value, ArrowList):
+        for piece in value.pieces(OF_ARROW_AT_ONCE):
+            yield start + _of_arrow(piece, between)
+            start = between
+        yield between[1:-1] + closing
+        return
     kinds = set(map(type, value.values() if isinstance(value, dict) else value))
     if PLAIN.issuperset(kinds):
         if isinstance(value, dict):
@@ -68,6 +90,26 @@ def indented(value: Any, sort_keys: bool, level: int = 1) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------ inside
+
+
+def _listed(value: Any) -> list[Any]:
+    """What the encoder asks about a value that it does not know."""
+    if isinstance(value, ArrowList):
+        return list(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def _of_arrow(values: pa.Array, between: str) -> str:
+    """Texts or whole numbers as the encoder would write them; by Arrow if no text needs an escape.
+
+    between: What stands between them."""
+    from distcore_data.arrow import joined
+
+    if str(values.type) != "string":
+        return str(joined(values.cast("string"), between))
+    if joined(values, "").as_buffer().to_pybytes().translate(None, AS_THEY_ARE):
+        return in_line(values.to_pylist(), False, (between, ""))[1:-1]
+    return '"' + str(joined(values, f'"{between}"')) + '"'
 
 
 def _names(keys: list[Any]) -> list[str]:

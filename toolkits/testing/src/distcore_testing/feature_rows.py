@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from distcore_core.contracts import JSON, Column, Feature
 from distcore_core.errors import DataError
+from distcore_data.json_text import in_line
 from distcore_testing.elsewhere import said_elsewhere
 
 UNSEEN: Mapping[str, pa.Array] = {
@@ -26,6 +27,7 @@ import base64, json, sys
 import pyarrow as pa
 from distcore_core.contracts import FEATURE
 from distcore_core.registry.manager import Plugins
+from distcore_data.json_text import in_line
 name, role, options, column = json.load(sys.stdin)
 with pa.ipc.open_stream(base64.b64decode(column)) as stream:
     [values] = stream.read_all().column(0).chunks
@@ -33,7 +35,7 @@ feature = Plugins().make(FEATURE, name, options, column="column", role=role)
 parts = [values.slice(0, 9), values.slice(9)]
 metadata = feature.finish(feature.merge(*map(feature.partial, parts)))
 codes = repr(feature.encode(values, metadata).to_pylist())
-print("FOUND" + json.dumps({"metadata": metadata, "codes": codes}))
+print("FOUND" + in_line({"metadata": metadata, "codes": codes}, False))
 """
 
 
@@ -88,7 +90,7 @@ def type_of(encoded: pa.Array) -> tuple[str, int | None]:
 
 def as_json(metadata: JSON) -> str:
     """One text for equal metadata. Raises ValueError for what is no JSON."""
-    return json.dumps(metadata, sort_keys=True, allow_nan=False)
+    return in_line(metadata, sort_keys=True)
 
 
 def in_another_process(name: str, role: str, options: JSON, values: pa.Array) -> JSON:
