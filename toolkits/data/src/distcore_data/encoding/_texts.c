@@ -28,7 +28,7 @@ typedef struct {
     uint32_t index, hash;
 } Slot;
 
-/* Their number, mask + 1, is a power of two and at least twice `count`. */
+/* mask + 1 slots, a power of two; see `most`. */
 typedef struct {
     Entry *entries;
     Slot *slots;
@@ -60,12 +60,19 @@ static void *take_pages(uint64_t bytes)
     return found;
 }
 
+/* Entries of so many slots at most: the fewer, the fewer keys stand in another one's place; the more, the less memory is
+   new, and of a large table that is what takes time. */
+static inline uint64_t most(uint64_t slots)
+{
+    return slots > FEW ? slots / 4 * 3 : slots / 2;
+}
+
 static void release_table(Table *table)
 {
     uint64_t slots = (uint64_t)table->mask + 1;
     if (table->slots) {
         munmap(table->slots, sizeof(Slot) * slots);
-        munmap(table->entries, sizeof(Entry) * (slots / 2));
+        munmap(table->entries, sizeof(Entry) * most(slots));
     }
     *table = (Table){NULL, NULL, 0, 0};
 }
@@ -75,10 +82,10 @@ static int grow(Table *table, uint64_t slots)
 {
     if (slots > (uint64_t)UINT32_MAX + 1)
         return 0;
-    Table fresh = {take_pages(sizeof(Entry) * (slots / 2)), take_pages(sizeof(Slot) * slots), table->count, (uint32_t)(slots - 1)};
+    Table fresh = {take_pages(sizeof(Entry) * most(slots)), take_pages(sizeof(Slot) * slots), table->count, (uint32_t)(slots - 1)};
     if (!fresh.entries || !fresh.slots) {
         if (fresh.entries)
-            munmap(fresh.entries, sizeof(Entry) * (slots / 2));
+            munmap(fresh.entries, sizeof(Entry) * most(slots));
         if (fresh.slots)
             munmap(fresh.slots, sizeof(Slot) * slots);
         return 0;
@@ -100,11 +107,11 @@ static int grow(Table *table, uint64_t slots)
 static int ensure(Table *table, uint64_t seen, uint64_t left)
 {
     uint64_t slots = table->slots ? (uint64_t)table->mask + 1 : 0, wanted = slots ? 2 * slots : SLOTS;
-    if (2 * ((uint64_t)table->count + BATCH) <= slots)
+    if ((uint64_t)table->count + BATCH <= most(slots))
         return 1;
     /* Where most keys were new ones, those to come are taken to be, too: growing again and again costs as much as the rest. */
     if (wanted > FEW && 2 * (uint64_t)table->count > seen)
-        while (wanted < 2 * (table->count + left + BATCH))
+        while (wanted / 3 * 2 < table->count + left + BATCH)
             wanted *= 2;
     return grow(table, wanted);
 }
