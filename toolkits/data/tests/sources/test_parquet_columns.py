@@ -3,6 +3,8 @@ rest to it."""
 
 import pickle
 import random
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from distcore_core.errors import DataError
 from distcore_data.sources import parquet_columns, parquet_footers
 from distcore_data.sources.datafile import DataFile
-from distcore_data.sources.parquet_columns import CODES, columns_at
+from distcore_data.sources.parquet_columns import CODES, columns_at, rows_at
 from distcore_data.sources.parquet_footers import (
     Facts,
     footer_of,
@@ -148,6 +150,81 @@ def test_any_pages(folder, rows, seed, missing, nullable, options):
         assert "label" in taken
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.sampled_from([7, 64, 1000, 3000]),
+    seed=st.integers(0, 1000),
+    missing=st.sampled_from([0, 0.01, 0.5, 1, 2]),
+    cuts=st.lists(st.integers(1, 2999), max_size=6, unique=True).map(sorted),
+    beside=st.sampled_from([0.25, 1e9]),
+    options=st.fixed_dictionaries(
+        {
+            "compression": st.sampled_from(["snappy", "none"]),
+            "data_page_version": st.sampled_from(["1.0", "2.0"]),
+            "use_dictionary": st.booleans(),
+            "data_page_size": st.sampled_from([64, 1000, 1 << 20]),
+            "dictionary_pagesize_limit": st.sampled_from([50, 1000, 1 << 20]),
+            "write_batch_size": st.sampled_from([1, 10, 1024]),
+            "write_statistics": st.booleans(),
+        }
+    ),
+)
+def test_slices_of_any_pages(folder, rows, seed, missing, cuts, beside, options):
+    path = folder / "slices.parquet"
+    written = table(rows, seed, missing)
+    # A value that makes a header long: its statistics hold it twice.
+    written = written.append_column("wide", pa.array(["w" * 700] * rows))
+    pq.write_table(written, path, **options)
+    names = (*NAMES, "wide")
+    whole = partition(path, names, ["label"], 0)
+    fields = [each.with_type(CODES) if each.name == "label" else each for each in whole.fields]
+    edges = [0, *(cut for cut in cuts if cut < rows), rows]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_columns, "MOST_BESIDE", beside)
+        for start, stop in pairwise(edges):
+            part = replace(whole, start=start, stop=stop)
+            taken = rows_at(part.file, rows, start, stop, part.places, fields)
+            found, expected = part.table(), written.slice(start, stop - start)
+            assert found.column_names == list(names)
+            assert plain(found) == plain(expected)
+            if beside > 1:
+                assert taken.keys() >= {"number", "few", "whole"}
+
+
+def test_a_slice_leaves_what_lies_around_it_alone(tmp_path, monkeypatch):
+    """A row group need not be read from its beginning, nor other pages than the slice's."""
+    path = tmp_path / "data.parquet"
+    written = table(3000, 4, 0.1)
+    pages = {"data_page_size": 1000, "write_batch_size": 10, "use_dictionary": False}
+    pq.write_table(written, path, **pages)
+    part = replace(partition(path, ("number", "text"), [], 0), start=1000, stop=2000)
+    read, asked = parquet_columns.read_range, []
+    monkeypatch.setattr(
+        parquet_columns, "read_range", lambda path, *span: asked.append(span) or read(path, *span)
+    )
+    assert plain(part.table()) == plain(written.select(["number", "text"]).slice(1000, 1000))
+    sizes = sorted(stop - start for start, stop in asked if stop - start > 512)
+    chunks = pq.ParquetFile(path).metadata.row_group(0)
+    assert 0 < sizes[-1] < max(chunks.column(at).total_compressed_size for at in (0, 3)) / 2
+    asked.clear()
+    replace(part, start=0, stop=1000).table()  # where the pages lie is known by now
+    assert len(asked) <= 4
+
+
+def test_slices_beside_which_much_would_be_read_are_left_to_arrow(tmp_path):
+    path, sizes = tmp_path / "data.parquet", {"data_page_size": 400, "write_batch_size": 10}
+    pq.write_table(table(3000, 4, 0.1), path, use_dictionary=False, **sizes)
+    whole = partition(path, ("number",), [], 0)
+    given_ = whole.places, whole.fields
+    assert rows_at(whole.file, 3000, 100, 150, *given_) == {}
+    assert rows_at(whole.file, 3000, 100, 400, *given_) != {}
+    # Pages of another number of rows than the row group is said to have.
+    assert rows_at(whole.file, 2999, 100, 400, *given_) == {}
+    pq.write_table(table(3000, 4, 0.1), path, **sizes)  # with a dictionary of most numbers
+    whole = partition(path, ("number",), [], 0)
+    assert rows_at(whole.file, 3000, 100, 400, whole.places, whole.fields) == {}
+
+
 def test_bits_of_numbers_are_kept(tmp_path):
     words = np.array([0, 1, 2, 1 << 63, 0x7FF0000000000001, 0xFFF8000000000123] * 9, np.uint64)
     path = tmp_path / "bits.parquet"
@@ -228,17 +305,28 @@ def test_damage_is_told_or_changes_no_more_than_for_arrow(tmp_path, version, com
         damaged[place] = (damaged[place] + dice.randrange(1, 256)) % 256
         path.write_bytes(damaged)
         names = (NAMES[number],)
-        ours, arrows = outcome(path, names, read_here), outcome(path, names, read_by_arrow)
-        if arrows == "damaged":
-            assert ours in ("damaged", repr(plain(given_.select(names))))
-            told += ours == "damaged"
-        else:
-            assert ours == arrows
-    assert told > 50
+        arrows = outcome(path, names, read_by_arrow)
+        for read in (read_here, read_in_slices):
+            ours = outcome(path, names, read)
+            if arrows == "damaged":
+                assert ours in ("damaged", repr(plain(given_.select(names))))
+                told += ours == "damaged"
+            else:
+                assert ours == arrows
+    assert told > 100
 
 
 def read_here(path, names):
     return partition(path, names, {"label"} & set(names), 0).table()
+
+
+def read_in_slices(path, names):
+    whole = partition(path, names, {"label"} & set(names), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_columns, "MOST_BESIDE", 1e9)
+        cut = [replace(whole, start=start, stop=start + 100) for start in range(0, 300, 100)]
+        parts = [part.table() for part in cut]
+    return pa.concat_tables(part.unify_dictionaries() for part in parts)
 
 
 def read_by_arrow(path, names):

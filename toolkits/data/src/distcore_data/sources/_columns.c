@@ -654,6 +654,17 @@ static int read_data_v2(Column *column, int32_t raw, const int32_t *about, Bytes
     return read_values(column, body, about[4], count, present);
 }
 
+/* Reads a page's header; NOT_PLAIN where none ends, or it is of none that is taken. */
+static int read_header(Bytes *bytes, int32_t *page, int32_t *about)
+{
+    memset(page, -1, FIELDS * sizeof *page);
+    memset(about, -1, FIELDS * sizeof *about);
+    if (!read_struct(bytes, page, about) || page[2] < 0 || page[3] < 0 || about[1] < 0)
+        return NOT_PLAIN;
+    int of = page[1] == DICTIONARY_PAGE ? OF_DICTIONARY : page[1] == DATA_PAGE ? OF_DATA : page[1] == DATA_PAGE_V2 ? OF_DATA_V2 : 0;
+    return of && page[of] == STRUCT ? 0 : NOT_PLAIN;
+}
+
 /* Reads a chunk; 0, NOT_PLAIN or NO_MEMORY. */
 static int read_chunk(Column *column)
 {
@@ -663,22 +674,18 @@ static int read_chunk(Column *column)
         set_bits(column->valid, column->row, column->rows);
     while (column->row < column->rows) {
         int32_t page[FIELDS], about[FIELDS];
-        memset(page, -1, sizeof page);
-        memset(about, -1, sizeof about);
-        if (!read_struct(&column->chunk, page, about) || page[2] < 0 || page[3] < 0 || page[3] > left(&column->chunk))
+        if (read_header(&column->chunk, page, about) || page[3] > left(&column->chunk))
             return NOT_PLAIN;
         Bytes body = {column->chunk.at, column->chunk.at + page[3]};
         column->chunk.at = body.end;
-        if (about[1] < 0 || (page[1] != DICTIONARY_PAGE && about[1] > column->rows - column->row))
+        if (page[1] != DICTIONARY_PAGE && about[1] > column->rows - column->row)
             return NOT_PLAIN;
-        if (page[1] == DICTIONARY_PAGE && page[OF_DICTIONARY] == STRUCT && !pages)
-            failed = read_dictionary(column, page[2], about, body);
-        else if (page[1] == DATA_PAGE && page[OF_DATA] == STRUCT)
+        if (page[1] == DATA_PAGE)
             failed = read_data(column, page[2], about, body);
-        else if (page[1] == DATA_PAGE_V2 && page[OF_DATA_V2] == STRUCT)
+        else if (page[1] == DATA_PAGE_V2)
             failed = read_data_v2(column, page[2], about, body);
         else
-            failed = NOT_PLAIN;
+            failed = pages ? NOT_PLAIN : read_dictionary(column, page[2], about, body);
         if (failed)
             return failed;
         pages = 1;
@@ -837,6 +844,21 @@ static PyObject *footer(PyObject *module, PyObject *arguments)
     return answer;
 }
 
+static PyObject *page(PyObject *module, PyObject *arguments)
+{
+    Py_buffer text;
+    int32_t page[FIELDS], about[FIELDS];
+    if (!PyArg_ParseTuple(arguments, "y*", &text))
+        return NULL;
+    Bytes bytes = {text.buf, (const uint8_t *)text.buf + text.len};
+    PyObject *answer = read_header(&bytes, page, about)
+                           ? Py_NewRef(Py_None)
+                           : Py_BuildValue("(niiii)", bytes.at - (const uint8_t *)text.buf, page[3], page[2],
+                                           page[1] == DICTIONARY_PAGE, about[1]);
+    PyBuffer_Release(&text);
+    return answer;
+}
+
 static PyObject *words(PyObject *module, PyObject *arguments)
 {
     return read_as(WORDS, arguments);
@@ -856,6 +878,9 @@ static PyMethodDef METHODS[] = {
     {"footer", footer, METH_VARARGS,
      "footer(text, columns): (of each row group its rows, then START to DELTA of each column, as words of 64 bits; where the "
      "schema and the writer's own words stand), or None."},
+    {"page", page, METH_VARARGS,
+     "page(text): of the page whose header the text begins with (bytes of the header, bytes behind it, how many they are "
+     "unpacked, whether it is a dictionary, rows), or None."},
     {"words", words, METH_VARARGS,
      "words([(chunk, is_packed, is_optional, rows)], values, valid): fill the buffers; how many are missing, or None."},
     {"codes", codes, METH_VARARGS,

@@ -316,7 +316,7 @@ def _into_rows(
     """Slices of a row group, of all its columns."""
     row_bytes = sum(column_bytes) / whole.rows
     return [
-        (replace(whole, start=start, stop=stop, places=None),)
+        (replace(whole, start=start, stop=stop),)
         for start, stop in slices(whole.rows, row_bytes, target_bytes)
     ]
 

@@ -10,13 +10,15 @@ installed.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from distcore_data.sources.datafile import read_range
+from distcore_data.sources.datafile import DataFile, read_range
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,6 +41,19 @@ it once. Arrow takes columns with more."""
 MOST_TEXT_BYTES = (1 << 30) - 1
 """What the compiled reader writes at most, whatever a file says of itself."""
 
+TYPES = (pa.float64(), pa.int64(), CODES, pa.utf8())
+"""What columns are read as."""
+
+HEADER_BYTES = (1 << 9, 1 << 16)
+"""Bytes of a page that are read for its header, and what else if that is longer."""
+
+PAGES_KEPT = 1 << 12
+"""Columns of row groups of which it is remembered where their pages lie."""
+
+MOST_BESIDE = 0.25
+"""Bytes of a dictionary and of a page, unpacked, over those of the rows that are wanted, up to
+which the pages of these are read alone: Arrow goes over all of a row group, but once."""
+
 LARGEST_GAP = 1.25
 """Bytes from the first to the last of the columns that are wanted, over their own, up to which all
 are read at once."""
@@ -56,6 +71,18 @@ class Places(NamedTuple):
     def some(self, first: int, last: int) -> Places:
         """Those of the columns [first, last)."""
         return Places(self.is_packed, *(each[first:last] for each in self[1:]))
+
+
+class Pages(NamedTuple):
+    """Where the pages of a column of a row group lie that have rows; before them lies that of the
+    dictionary, if there is one.
+
+    rows, starts, raw_sizes: at each of them and behind the last, how many rows lie before it, where
+        it begins in the file, and how many bytes all before it are unpacked."""
+
+    rows: array[int]
+    starts: array[int]
+    raw_sizes: array[int]
 
 
 class Piece(NamedTuple):
@@ -102,6 +129,28 @@ def columns_at(
     return {name: column for name, column in found.items() if column is not None}
 
 
+def rows_at(
+    file: DataFile, rows: int, start: int, stop: int, places: Places, fields: Sequence[pa.Field]
+) -> dict[str, pa.Array]:
+    """As `columns_at`, rows [start, stop) of a row group of `rows` alone, of columns whose pages
+    have few others beside them."""
+    if compiled is None or stop - start < FEWEST_ROWS:
+        return {}
+    found = {}
+    for field, place, size in zip(fields, places.starts, places.sizes, strict=True):
+        try:
+            around = _around(file, rows, start, stop, place, size) if field.type in TYPES else None
+        except OSError:
+            continue  # Arrow finds out why
+        if around is not None:
+            first, several, content = around
+            piece = Piece(several, places.is_packed, [content])
+            column = _column([piece], 0, field.type, field.nullable)
+            if column is not None:
+                found[field.name] = column.slice(start - first, stop - start)
+    return found
+
+
 def joined(pieces: Sequence[Piece], fields: Sequence[pa.Field]) -> pa.Table | None:
     """The columns of several row groups, one after the other; None if one is not plain. Labels that
     are read as codes elsewhere are texts here: each row group has its own dictionary of them."""
@@ -118,6 +167,55 @@ def joined(pieces: Sequence[Piece], fields: Sequence[pa.Field]) -> pa.Table | No
 
 
 # ------------------------------------------------------------------ inside
+
+
+@lru_cache(maxsize=PAGES_KEPT)
+def _pages_at(file: DataFile, start: int, size: int) -> Pages | None:
+    """The pages of a column that lies there; None if one is not plain. Raises OSError if the file
+    ends before."""
+    assert compiled is not None
+    found, place, stop = None, start, start + size
+    while place < stop:
+        for most in HEADER_BYTES:
+            page = compiled.page(read_range(file.path, place, min(place + most, stop)))
+            if page is not None:
+                break
+        else:
+            return None
+        header, packed, raw, is_dictionary, rows = page
+        if is_dictionary and place > start:
+            return None
+        place += header + packed
+        if found is None:
+            begins = place if is_dictionary else start
+            found = Pages(*(array("q", [at]) for at in (0, begins, raw if is_dictionary else 0)))
+        if not is_dictionary:
+            found.rows.append(found.rows[-1] + rows)
+            found.starts.append(place)
+            found.raw_sizes.append(found.raw_sizes[-1] + raw)
+    return found if place == stop else None
+
+
+def _around(
+    file: DataFile, rows: int, start: int, stop: int, place: int, size: int
+) -> tuple[int, int, tuple[pa.Buffer, int]] | None:
+    """The pages of a column that have the rows [start, stop), and its dictionary: the first of
+    their rows, how many there are, and the bytes as in `Piece`; None if Arrow is to read them.
+    Raises OSError if the file ends before."""
+    pages = _pages_at(file, place, size)
+    if pages is None or pages.rows[-1] != rows:
+        return None
+    dictionary, unpacked = pages.raw_sizes[0], pages.raw_sizes[-1] - pages.raw_sizes[0]
+    beside = dictionary + unpacked / (len(pages.rows) - 1)
+    # The same for all slices, or Arrow would go over all of them for one.
+    if beside > MOST_BESIDE * unpacked * (stop - start) / rows:
+        return None
+    low, high = bisect_right(pages.rows, start) - 1, bisect_left(pages.rows, stop)
+    content = read_range(file.path, pages.starts[low], pages.starts[high])
+    if pages.starts[0] > place:
+        content = pa.py_buffer(b"".join([read_range(file.path, place, pages.starts[0]), content]))
+    raw_size = dictionary + pages.raw_sizes[high] - pages.raw_sizes[low]
+    return pages.rows[low], pages.rows[high] - pages.rows[low], (content, raw_size)
 
 
 def _column(

@@ -6,7 +6,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +15,14 @@ from distcore_core.contracts import Partition
 from distcore_core.errors import DataError
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.encoding import words_of
-from distcore_data.sources.parquet_columns import CODES, Places, columns_at, joined, piece_at
+from distcore_data.sources.parquet_columns import (
+    CODES,
+    Places,
+    columns_at,
+    joined,
+    piece_at,
+    rows_at,
+)
 from distcore_data.sources.parquet_files import open_file
 from distcore_data.sources.tables import typed_batch
 
@@ -46,7 +53,7 @@ class ParquetPartition:
     null_values: tuple[str, ...]
     units: tuple[tuple[str, str], ...]
     fields: tuple[pa.Field, ...]
-    places: Places | None
+    places: Places | None = field(hash=False)
 
     def read(self) -> pa.RecordBatch:
         """The rows, typed. Raises DataError naming file, row (the first is 0) and column."""
@@ -83,36 +90,44 @@ class ParquetPartition:
         return f"{self.file.shown}, row {self.first + self.start + row}"
 
     def _rows(self) -> pa.Table:
-        if self.stop - self.start < self.rows:
-            found = _cursor(self).take(self.start, self.stop)
-            if found is None:  # another thread took these rows since we chose the cursor
-                found = _Cursor(self).take(self.start, self.stop)
-            if found is None:
-                raise pa.ArrowInvalid(f"rows {self.start} to {self.stop} are not in it")
-            return found
-        table = self._whole()
+        table = self._columns()
         table.validate(full=True)
-        if table.num_rows != self.rows:  # a column that was read alone
-            raise pa.ArrowInvalid(f"it has {table.num_rows} rows, and should have {self.rows}")
+        if table.num_rows != self.size:  # a column that was read alone
+            raise pa.ArrowInvalid(f"it has {table.num_rows} rows, and should have {self.size}")
         return table
 
-    def _whole(self) -> pa.Table:
-        """All columns of the row group: those that are plain by the compiled reader, others by
-        Arrow's."""
+    def _columns(self) -> pa.Table:
+        """Those that are plain by the compiled reader, others by Arrow's."""
         fields = [
-            field.with_type(CODES) if field.name in self.dictionaries else field
-            for field in self.fields
+            each.with_type(CODES) if each.name in self.dictionaries else each
+            for each in self.fields
         ]
         found: dict[str, pa.Array | pa.ChunkedArray] = {}
-        if self.places is not None:
+        is_whole = self.size == self.rows
+        if self.places is not None and is_whole:
             found |= columns_at(self.file.path, self.rows, self.places, fields)
-        others = [name for name, _ in self.raw if name not in found]
+        elif self.places is not None:
+            found |= rows_at(self.file, self.rows, self.start, self.stop, self.places, fields)
+        others = tuple(column for column in self.raw if column[0] not in found)
         if others:
-            rest = _opened(self).read_row_group(self.group, columns=others, use_threads=False)
+            rest = self._by_arrow(others, is_whole)
             if not found:
                 return rest
-            found |= {name: rest.column(name) for name in others}
+            found |= {name: rest.column(name) for name, _ in others}
         return pa.Table.from_arrays([found[name] for name, _ in self.raw], schema=pa.schema(fields))
+
+    def _by_arrow(self, columns: tuple[tuple[str, str], ...], is_whole: bool) -> pa.Table:
+        """columns: name and kind of each, as in `raw`."""
+        if is_whole:
+            names = [name for name, _ in columns]
+            return _opened(self).read_row_group(self.group, columns=names, use_threads=False)
+        part = replace(self, raw=columns)
+        found = _cursor(part).take(self.start, self.stop)
+        if found is None:  # another thread took these rows since we chose the cursor
+            found = _Cursor(part).take(self.start, self.stop)
+        if found is None:
+            raise pa.ArrowInvalid(f"rows {self.start} to {self.stop} are not in it")
+        return found
 
 
 @dataclass(frozen=True)
@@ -160,7 +175,7 @@ class JoinedGroups:
 class _Cursor:
     """One pass over a row group, shared by the threads that read its slices.
 
-    Parquet cannot start in the middle of a row group, so a slice by itself would decode all rows
+    Arrow cannot start in the middle of a row group, so a slice by itself would decode all rows
     before it. Slices that were passed for a later one wait in `_ready` for whoever asks for
     them."""
 
