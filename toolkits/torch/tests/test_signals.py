@@ -163,6 +163,30 @@ def test_a_signal_waits_for_the_import_that_is_under_way(tmp_path):
     assert done.stdout == "15 True\n", done.stderr
 
 
+def test_a_signal_waits_while_python_tries_the_temporary_folder(tmp_path):
+    done = program(
+        """
+        import tempfile
+        opened = os.open
+
+        def stopped(*which):
+            handle = opened(*which)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return handle
+
+        with Stoppable():
+            os.open = stopped
+            try:
+                tempfile.gettempdir()
+                time.sleep(60)
+            except KeyboardInterrupt as error:
+                print(error.signal, os.listdir(os.environ["TMPDIR"]))
+        """,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.stdout == "15 []\n", done.stderr
+
+
 def test_a_script_that_is_itself_being_imported_can_be_stopped(tmp_path):
     (tmp_path / "script.py").write_text(
         "import time\nfrom distcore_torch.signals import Stoppable\nfrom __main__ import send\n"

@@ -3,7 +3,8 @@ thread: `errors.Stopped`.
 
 Within `with Stoppable():` the first of them raises `Stopped` in the main thread, or asks whoever
 would rather be asked (`training.interrupt.Interrupt`). Never while a module is being imported,
-which extension modules do not survive: it is raised once that is done. Raised if nobody can catch
+which extension modules do not survive, nor while Python tries the temporary folder, where its file
+would stay: it is raised once that is done. Raised if nobody can catch
 it (in a destructor, in a library that swallows everything), it comes again. A thread sees signals
 also while the main one waits in a library, and ends the process some seconds after a second signal,
 or once the time that a request was given is over.
@@ -263,10 +264,15 @@ class Stoppable:
 
 
 def _busy(calls: Iterable[Call]) -> int:
-    """How many of them are such in which nothing may be raised: Python's imports, and the block's
-    own beginning and end."""
+    """How many of them are such in which nothing may be raised: Python's imports and its try of
+    the temporary folder, and the block's own beginning and end."""
     codes = [each.code for each in calls]
-    return sum(each.co_filename.startswith("<frozen importlib") or each in _OURS for each in codes)
+    return sum(
+        each.co_filename.startswith("<frozen importlib")
+        or each.co_name == "_get_default_tempdir"  # by name: a start may go without `tempfile`
+        or each in _OURS
+        for each in codes
+    )
 
 
 _OURS = (Stoppable.__enter__.__code__, Stoppable.__exit__.__code__, Stoppable.settle.__code__)
