@@ -153,7 +153,7 @@ def test_memory_of_row_groups(
     once."""
     from distcore.cost import estimate
 
-    monkeypatch.setattr(estimate, "SHARD_ROWS", 300)
+    monkeypatch.setattr(estimate, "rows_under_way", lambda: 2 * 300)
     monkeypatch.setattr(estimate, "processors", lambda: 2)
     config, path = data.config(str(tmp_path / "cache")), tmp_path / "table.parquet"
 

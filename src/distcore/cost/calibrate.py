@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates
+from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates, rows_under_way
 from distcore_core.contracts import JSON
 from distcore_core.errors import DistcoreError
 from distcore_data.temporaries import temporary_folder
@@ -30,6 +30,10 @@ from distcore_data.threads import processors
 
 ROWS = 200_000
 """Of a table that is preprocessed."""
+
+MANY_ROWS = 3 * ROWS
+"""Of one of distinct values or of texts whose memory is seen: of fewer rows each seems to take
+more."""
 
 NUMBERS, CATEGORIES, WORDS = 8, 8, 12
 """Columns of such a table, and words of a text."""
@@ -114,9 +118,10 @@ def _distinct(table: pa.Table) -> int:
 
 def _texts(rows: int) -> pa.Table:
     dice = np.random.default_rng(rows)
-    words = np.array([f"w{number}" for number in range(5000)])
-    chosen = words[dice.integers(0, len(words), (rows, WORDS))]
-    return _with_target({"x0": [" ".join(each) for each in chosen.tolist()]}, rows)
+    words = pa.array([f"w{number}" for number in range(5000)])
+    chosen = words.take(pa.array(dice.integers(0, len(words), rows * WORDS)))
+    ends = pa.array(np.arange(0, rows * WORDS + 1, WORDS), pa.int32())
+    return _with_target({"x0": pc.binary_join(pa.ListArray.from_arrays(ends, chosen), " ")}, rows)
 
 
 def _with_target(columns: Mapping[str, Any], rows: int) -> pa.Table:
@@ -361,15 +366,16 @@ class _Starts:
 
     def held(self) -> dict[str, float]:
         """Bytes of memory that preprocessing takes beyond nothing, see `Constants`."""
-        wide, tall = _numbers(ROWS, 5 * NUMBERS, 4), _categories(ROWS, 2, ROWS)
-        texts = _texts(ROWS)
+        wide, texts = _numbers(ROWS, 5 * NUMBERS, 4), _texts(MANY_ROWS)
+        few, many = (_categories(MANY_ROWS, 2, values) for values in (100, MANY_ROWS))
+        distinct = self._more("category", many) - self._more("category", few)
         byte = self._more("number", wide) / (8 * wide.num_columns * ROWS)
-        codes = byte * 8 * tall.num_columns * ROWS
-        of_text = pc.sum(pc.binary_length(texts["x0"])).as_py()
+        rows = min(MANY_ROWS, rows_under_way())
+        of_text = pc.sum(pc.binary_length(texts["x0"])).as_py() * rows / MANY_ROWS
         return {
             "byte": byte,
-            "distinct": max(0.0, self._more("category", tall) - codes) / _distinct(tall),
-            "text": max(0.0, self._more("text", texts) - byte * 8 * ROWS) / of_text,
+            "distinct": max(0.0, distinct) / (_distinct(many) - _distinct(few)),
+            "text": max(0.0, self._more("text", texts) - byte * 8 * rows) / of_text,
         }
 
     def _more(self, kind: str, table: pa.Table) -> float:

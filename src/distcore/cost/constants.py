@@ -12,11 +12,12 @@ from pathlib import Path
 from distcore_core.contracts import JSON
 from distcore_core.errors import UserError
 from distcore_core.io.atomic import write_file
+from distcore_data.cache.manifest import SHARD_ROWS
 from distcore_data.seals import read_sealed, sealed
 from distcore_data.threads import processors
 
 NAME = "calibration.json"
-VERSION = 2
+VERSION = 3
 AGAIN = "Measure again: distcore doctor --calibrate"
 
 
@@ -32,6 +33,11 @@ CALLED = {
 
 PREDICTED_AT_ONCE = 200_000
 """Rows of a prediction; more of them take hardly more memory."""
+
+
+def rows_under_way() -> int:
+    """Rows that preprocessing has in memory at most: a shard's on each processor."""
+    return processors() * SHARD_ROWS
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ import math
 import os
 from typing import TYPE_CHECKING
 
-from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates, load
+from distcore.cost.constants import PREDICTED_AT_ONCE, Constants, StepRates, load, rows_under_way
 from distcore.cost.sample import Sample, trial_of
 from distcore.cost.scale import Scale, Traffic, ring, sliced_tree, step_seconds, workers_up_to
 from distcore_core.contracts import JSON, TrainJob
-from distcore_data.cache.manifest import SHARD_ROWS
 from distcore_data.threads import processors
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def preprocessing(constants: Constants, sample: Sample, dataset: JSON, cache: JS
     if encoding is None:
         return None
     used = max(1.0, processors() * constants.parallel)
-    rows = min(dataset["rows"]["count"], processors() * SHARD_ROWS)
+    rows = min(dataset["rows"]["count"], rows_under_way())
     memory = constants.memory["preprocess"] + _under_way(constants, sample, dataset, rows)
     memory += constants.held["distinct"] * _distinct(sample, dataset)
     memory += _packed(dataset, rows)
