@@ -4,6 +4,7 @@ weights."""
 from __future__ import annotations
 
 import json
+import pickle
 from collections import Counter
 from functools import reduce
 from itertools import pairwise
@@ -118,7 +119,7 @@ def test_codes_go_by_count_then_value_and_unknown_is_first() -> None:
 def test_who_fitted_a_vocabulary_encodes_without_making_it_of_the_list_again(monkeypatch) -> None:
     made = feature()
     metadata = fitted(made, ["b", "a", "c", "c", None])
-    monkeypatch.delattr("distcore_tabular.feature.strings")
+    monkeypatch.delattr("distcore_tabular.feature.Vocabulary")
     assert made.vocabulary(metadata).labels.to_pylist() == metadata["idx2str"]
     assert made.encode(column(["c", "b"]), metadata).to_pylist() == [1, 3]
     with pytest.raises(NameError):  # of a list it is made
@@ -134,6 +135,7 @@ def test_the_values_of_a_block_are_looked_up_once_for_all_of_its_shards(monkeypa
     assert made.encode(block[:3], metadata).to_pylist() == [1, 3, 0]
     assert made.encode(block[3:], metadata).to_pylist() == [2, 0, 1]
     assert len(looked_up) == 1
+    assert pickle.loads(pickle.dumps(made))._encoded is None  # noqa: S301
     # As many other values, and the same ones by other metadata, have codes of their own.
     assert made.encode(column(["b", "c", None, "a", "d", "c"]), metadata)[0].as_py() == 3
     other = fitted(feature(), ["b", "b", "d"])

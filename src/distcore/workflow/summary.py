@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import resource
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -359,7 +360,7 @@ def _columns(
 def _missing(metadata: JSON) -> float | None:
     """The share of values that are missing, or unknown to the vocabulary."""
     counts = metadata.get("counts")
-    if isinstance(counts, list) and counts and str(metadata.get("idx2str", [""])[0]) == "<UNK>":
+    if isinstance(counts, Sequence) and counts and str(metadata.get("idx2str", [""])[0]) == "<UNK>":
         return float(counts[0]) / max(1, sum(counts))
     if isinstance(metadata.get("count"), int) and isinstance(metadata.get("missing"), int):
         return float(metadata["missing"]) / max(1, metadata["missing"] + metadata["count"])

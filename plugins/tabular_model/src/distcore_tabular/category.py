@@ -52,6 +52,9 @@ class CategoryFeature(TabularFeature):
     raw: Literal["category"] = "category"
     _encoded: tuple[JSON, pa.Array, np.ndarray] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_encoded": None}  # a block's values need not travel
+
     def partial(self, values: pa.Array) -> Counts:
         """How often each value occurs in some rows."""
         return Counts.of(values, self.options.preprocessing.lowercase)
@@ -109,7 +112,8 @@ class CategoryFeature(TabularFeature):
 
     def _codes(self, values: pa.Array, metadata: JSON) -> np.ndarray:
         """The code of each value of a dictionary, and last that of a missing row: int32 [n + 1].
-        Kept for the next rows: all shards of a block have its dictionary."""
+        Kept for the next rows: all shards of a block have its dictionary. Threads that come at
+        once each look it up."""
         kept = self._encoded
         if kept is None or kept[0] is not metadata or not kept[1].equals(values):
             labels = clean(values, self.options.preprocessing.lowercase)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 TYPES: dict[pa.DataType, np.dtype] = {
     kind: np.dtype(name)
@@ -71,6 +70,8 @@ def joined(values: pa.Array, separator: str) -> pa.Scalar:
         values: utf8 [n], none of them null.
         separator: What stands between two of them.
     """
+    import pyarrow.compute as pc
+
     ends = from_numpy(np.array([0, len(values)], np.int32))
     return pc.binary_join(pa.ListArray.from_arrays(ends, values), strings([separator])[0])[0]
 

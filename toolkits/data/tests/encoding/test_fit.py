@@ -203,6 +203,15 @@ def test_every_split_is_the_same_for_any_partitions(split, table, tmp_path):
     assert one.rows == two.rows
 
 
+def test_features_keep_nothing_of_the_rows(table, tmp_path, monkeypatch):
+    """What they keep for the next rows lies in files of the scratch folder, which is gone."""
+    features = Features._make(USUAL, PLUGINS)
+    before = [dict(vars(each)) for each in features]
+    monkeypatch.setattr(Features, "_make", staticmethod(lambda *given: features))
+    build(tmp_path / "cache", table)
+    assert [vars(each) for each in features] == before
+
+
 def test_csv_parquet_and_frame_give_the_same_bytes(table, reference, tmp_path):
     pyarrow.csv.write_csv(table, tmp_path / "data.csv")
     pyarrow.parquet.write_table(table, tmp_path / "data.parquet", row_group_size=777)

@@ -3,6 +3,7 @@ rest to it."""
 
 import pickle
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcore_core.errors import DataError
-from distcore_data.sources import parquet_columns, parquet_footers
+from distcore_data.sources import parquet_columns, parquet_footers, parquet_groups
 from distcore_data.sources.datafile import DataFile
 from distcore_data.sources.parquet_columns import CODES, columns_at, rows_at
 from distcore_data.sources.parquet_footers import (
@@ -144,8 +145,8 @@ def test_any_pages(folder, rows, seed, missing, nullable, options):
     ours, arrows, taken = both(path)
     assert ours.schema.equals(arrows.schema)
     assert plain(ours) == plain(arrows)
-    # A label's column that is not all in its dictionary is Arrow's; a text's may have too little room.
-    assert taken >= {"number", "few", "whole"}
+    # A label's column that is not all in its dictionary is Arrow's.
+    assert taken >= {"number", "few", "whole", "text"}
     if options["use_dictionary"] and options["dictionary_pagesize_limit"] == 1 << 20:
         assert "label" in taken
 
@@ -179,6 +180,10 @@ def test_slices_of_any_pages(folder, rows, seed, missing, cuts, beside, options)
     whole = partition(path, names, ["label"], 0)
     fields = [each.with_type(CODES) if each.name == "label" else each for each in whole.fields]
     edges = [0, *(cut for cut in cuts if cut < rows), rows]
+    always = {"number", "few", "whole", "text", "wide"}
+    if options["use_dictionary"] and options["dictionary_pagesize_limit"] == 1 << 20:
+        always.add("label")
+    labelled = set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet_columns, "MOST_BESIDE", beside)
         for start, stop in pairwise(edges):
@@ -188,7 +193,9 @@ def test_slices_of_any_pages(folder, rows, seed, missing, cuts, beside, options)
             assert found.column_names == list(names)
             assert plain(found) == plain(expected)
             if beside > 1:
-                assert taken.keys() >= {"number", "few", "whole"}
+                assert taken.keys() >= always
+                labelled.add("label" in taken)
+    assert len(labelled) <= 1  # in all slices or in none
 
 
 def test_a_slice_leaves_what_lies_around_it_alone(tmp_path, monkeypatch):
@@ -198,10 +205,15 @@ def test_a_slice_leaves_what_lies_around_it_alone(tmp_path, monkeypatch):
     pages = {"data_page_size": 1000, "write_batch_size": 10, "use_dictionary": False}
     pq.write_table(written, path, **pages)
     part = replace(partition(path, ("number", "text"), [], 0), start=1000, stop=2000)
-    read, asked = parquet_columns.read_range, []
-    monkeypatch.setattr(
-        parquet_columns, "read_range", lambda path, *span: asked.append(span) or read(path, *span)
-    )
+    asked = []
+    for name in ("read_range", "read_open"):
+        read = getattr(parquet_columns, name)
+        monkeypatch.setattr(
+            parquet_columns,
+            name,
+            lambda file, *span, read=read: asked.append(span) or read(file, *span),
+        )
+    monkeypatch.setattr(parquet_groups, "_cursor", None)
     assert plain(part.table()) == plain(written.select(["number", "text"]).slice(1000, 1000))
     sizes = sorted(stop - start for start, stop in asked if stop - start > 512)
     chunks = pq.ParquetFile(path).metadata.row_group(0)
@@ -209,6 +221,42 @@ def test_a_slice_leaves_what_lies_around_it_alone(tmp_path, monkeypatch):
     asked.clear()
     replace(part, start=0, stop=1000).table()  # where the pages lie is known by now
     assert len(asked) <= 4
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_what_arrow_reads_of_one_slice_it_reads_of_all(tmp_path, monkeypatch, threads):
+    """Labels whose dictionary is given up half-way, while texts of it outgrow their room: so
+    nothing is kept that nobody asks for."""
+    path, rows = tmp_path / "data.parquet", 40_000
+    written = pa.table(
+        {
+            "number": np.arange(rows) / 3,
+            "label": [f"v{row % 50 if row < rows // 2 else row}" for row in range(rows)],
+            "text": ["t" * (5 if row < rows * 0.7 else 500) for row in range(rows)],
+        }
+    )
+    options = {"dictionary_pagesize_limit": 4000, "data_page_size": 4000, "write_batch_size": 100}
+    pq.write_table(written, path, use_dictionary=["label", "text"], **options)
+    monkeypatch.setattr(parquet_columns, "MOST_BESIDE", 1e9)
+    taken = {}
+
+    def seen(file, rows, start, *more):
+        found = rows_at(file, rows, start, *more)
+        taken[start] = set(found)
+        return found
+
+    monkeypatch.setattr(parquet_groups, "rows_at", seen)
+    parquet_groups._cursors.clear()
+    types = {"number": "number", "label": "category", "text": "string"}
+    parts = open_source(path, types).partitions(50_000)
+    assert len(parts) > 8
+    with ThreadPoolExecutor(threads) as pool:
+        batches = list(pool.map(lambda part: part.read(), parts))
+    for name in types:
+        read = [value for batch in batches for value in batch[name].to_pylist()]
+        assert read == written[name].to_pylist()
+    assert all(each == {"number", "text"} for each in taken.values())
+    assert [cursor._ready for cursor in parquet_groups._cursors.values()] == [[]]
 
 
 def test_slices_beside_which_much_would_be_read_are_left_to_arrow(tmp_path):
@@ -268,11 +316,11 @@ def test_other_columns_and_files_are_left_to_arrow(tmp_path):
 
 
 def test_texts_that_a_dictionary_makes_many_times_as_long(tmp_path):
-    """More than there is room for, so Arrow reads them."""
+    """More than there is room for at first."""
     path = tmp_path / "long.parquet"
     pq.write_table(pa.table({"text": ["long " * 1000] * 100 + ["short"]}), path)
     ours, arrows, taken = both(path, ("text",), ())
-    assert taken == set()
+    assert taken == {"text"}
     assert ours.equals(arrows)
 
 

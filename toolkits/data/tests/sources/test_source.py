@@ -232,14 +232,14 @@ def test_json_types_are_the_columns_not_the_partitions(tmp_path):
 def test_rows_that_another_thread_took_meanwhile_are_read_again(tmp_path, monkeypatch):
     pq.write_table(pa.table({"a": range(20_000)}), tmp_path / "data.parquet")
     parts = open_source(tmp_path / "data.parquet", {"a": "number"}).partitions(8000)
-    cursor = parquet_groups._Cursor(parts[3])
+    cursor = parquet_groups._Cursor(parts[3], ("a",))
     taken = cursor.take(parts[3].start, parts[3].stop)
     # Of each of these some rows are gone: all, the first, the last.
     edges = [(parts[3].start, parts[3].stop), (parts[3].stop - 1, parts[4].stop)]
     edges.append((parts[2].start, parts[3].start + 1))
     assert [cursor.take(*each) for each in edges] == [None] * 3
     assert cursor.take(parts[2].start, parts[2].stop).num_rows == len(parts[2].read())
-    monkeypatch.setattr(parquet_groups, "_cursor", lambda part: cursor)
+    monkeypatch.setattr(parquet_groups, "_cursor", lambda part, names: cursor)
     assert parts[3].read()["a"].to_pylist() == [float(each) for each in taken["a"].to_pylist()]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ def fit_and_encode(
     dataset: how messages call the data. Raises DataError or UserError for rows that cannot be read,
         fitted or split.
     """
-    bound = [Bound(feature, features.source_columns[feature.name]) for feature in features]
+    bound = _bound(features)
     _tell(progress, "read", None)
     processor.scan(source, builder.scratch)
     try:
@@ -139,7 +140,7 @@ def encode_again(
 
     The other arguments must be those of `fit_and_encode` at that time; then the shards' bytes
     are too."""
-    bound = [Bound(feature, features.source_columns[feature.name]) for feature in features]
+    bound = _bound(features)
     _tell(progress, "read", None)
     processor.scan(source, builder.scratch)
     try:
@@ -170,6 +171,12 @@ def plan_shards(rows: int) -> list[ShardPlan]:
 
 
 # ------------------------------------------------------------------ inside
+
+
+def _bound(features: Features) -> list[Bound]:
+    """Copies of the features: what one keeps of the values it saw last, which lie in the scratch
+    folder's files, is gone with the work."""
+    return [Bound(copy(each), features.source_columns[each.name]) for each in features]
 
 
 def _tell(progress: Progress | None, stage: str, total: int | None) -> None:

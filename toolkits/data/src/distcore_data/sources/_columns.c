@@ -397,7 +397,7 @@ typedef struct {
     int32_t *codes;          /* or, of texts, offsets [rows + 1] */
     uint8_t *valid;          /* a bit for each row */
     uint8_t *data;           /* of texts */
-    Py_ssize_t used, behind; /* bytes of data: used, and how many there are */
+    Py_ssize_t used, behind; /* bytes of data: what the texts need, and how many there are */
 } Column;
 
 static int make_room(Room *room, size_t size)
@@ -552,11 +552,13 @@ static inline int is_valid(const Column *column, Py_ssize_t row)
     for (Py_ssize_t at = (count), from = (present); at-- > 0 && from <= at;)                                                     \
     (values)[at] = is_valid(column, (column)->row + at) ? (values)[--from] : 0
 
+/* Of texts for which there is too little room it is only counted how much they need. */
 static int append_text(Column *column, const uint8_t *text, uint32_t size)
 {
-    if (size > (size_t)(column->behind - column->used))
+    if (size >= (size_t)(LONGEST - column->used))
         return 0;
-    memcpy(column->data + column->used, text, size);
+    if ((Py_ssize_t)size <= column->behind - column->used)
+        memcpy(column->data + column->used, text, size);
     column->used += size;
     return 1;
 }
@@ -847,14 +849,19 @@ static PyObject *footer(PyObject *module, PyObject *arguments)
 static PyObject *page(PyObject *module, PyObject *arguments)
 {
     Py_buffer text;
-    int32_t page[FIELDS], about[FIELDS];
+    int32_t said[FIELDS], about[FIELDS];
     if (!PyArg_ParseTuple(arguments, "y*", &text))
         return NULL;
     Bytes bytes = {text.buf, (const uint8_t *)text.buf + text.len};
-    PyObject *answer = read_header(&bytes, page, about)
-                           ? Py_NewRef(Py_None)
-                           : Py_BuildValue("(niiii)", bytes.at - (const uint8_t *)text.buf, page[3], page[2],
-                                           page[1] == DICTIONARY_PAGE, about[1]);
+    int failed = read_header(&bytes, said, about), is_dictionary = said[1] == DICTIONARY_PAGE;
+    int encoding = said[1] == DATA_PAGE_V2 ? about[4] : about[2];
+    int by_codes = !is_dictionary && (encoding == RLE_DICTIONARY || encoding == PLAIN_DICTIONARY);
+    PyObject *answer;
+    if (failed || !(is_dictionary || by_codes || encoding == PLAIN))
+        answer = Py_NewRef(Py_None);
+    else
+        answer = Py_BuildValue("(niiiOO)", bytes.at - (const uint8_t *)text.buf, said[3], said[2], about[1],
+                               is_dictionary ? Py_True : Py_False, by_codes ? Py_True : Py_False);
     PyBuffer_Release(&text);
     return answer;
 }
@@ -880,13 +887,14 @@ static PyMethodDef METHODS[] = {
      "schema and the writer's own words stand), or None."},
     {"page", page, METH_VARARGS,
      "page(text): of the page whose header the text begins with (bytes of the header, bytes behind it, how many they are "
-     "unpacked, whether it is a dictionary, rows), or None."},
+     "unpacked, rows, whether it is a dictionary, whether its values stand in one), or None."},
     {"words", words, METH_VARARGS,
      "words([(chunk, is_packed, is_optional, rows)], values, valid): fill the buffers; how many are missing, or None."},
     {"codes", codes, METH_VARARGS,
      "codes(chunks, codes, valid): the same of one chunk, and its dictionary: (missing, offsets, texts), or None."},
     {"texts", texts, METH_VARARGS,
-     "texts(chunks, offsets, valid, data): the same, of texts: (missing, bytes of data), or None."},
+     "texts(chunks, offsets, valid, data): the same, of texts: (missing, bytes of data that they need), or None. With fewer "
+     "bytes of data nothing but that counts."},
     {NULL, NULL, 0, NULL},
 };
 

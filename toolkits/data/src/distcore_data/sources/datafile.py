@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,17 +163,19 @@ def watched(files: Sequence[DataFile]) -> Iterator[None]:
 def read_range(path: str | Path, start: int, stop: int) -> pa.Buffer:
     """The bytes [start, stop) of a file, in memory of their own. Raises OSError if it is
     shorter."""
+    with open(path, "rb", buffering=0) as file:
+        return read_open(file, start, stop)
+
+
+def read_open(file: FileIO, start: int, stop: int) -> pa.Buffer:
+    """The same of a file that is open."""
     found = pa.allocate_buffer(stop - start)
     view, filled = memoryview(found).cast("B"), 0
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        while filled < len(view):
-            size = os.preadv(handle, [view[filled:]], start + filled)
-            if not size:
-                raise OSError(f"{path} ends at byte {start + filled}; {stop} were expected")
-            filled += size
-    finally:
-        os.close(handle)
+    while filled < len(view):
+        size = os.preadv(file.fileno(), [view[filled:]], start + filled)
+        if not size:
+            raise OSError(f"{file.name} ends at byte {start + filled}; {stop} were expected")
+        filled += size
     return found
 
 

@@ -9,6 +9,7 @@ installed.
 
 from __future__ import annotations
 
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from distcore_data.sources.datafile import DataFile, read_range
+from distcore_data.sources.datafile import DataFile, read_open, read_range
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -36,10 +37,10 @@ FEWEST_ROWS = 10_000
 
 TEXT_BYTES = 64
 """Room for a row of texts, beside twice what the file has of them: those of a dictionary stand in
-it once. Arrow takes columns with more."""
+it once. Columns that need more are read again."""
 
 MOST_TEXT_BYTES = (1 << 30) - 1
-"""What the compiled reader writes at most, whatever a file says of itself."""
+"""Room at first, whatever a file says of itself; the compiled reader writes as many at most."""
 
 TYPES = (pa.float64(), pa.int64(), CODES, pa.utf8())
 """What columns are read as."""
@@ -47,7 +48,7 @@ TYPES = (pa.float64(), pa.int64(), CODES, pa.utf8())
 HEADER_BYTES = (1 << 9, 1 << 16)
 """Bytes of a page that are read for its header, and what else if that is longer."""
 
-PAGES_KEPT = 1 << 12
+CHUNKS_KEPT = 1 << 12
 """Columns of row groups of which it is remembered where their pages lie."""
 
 MOST_BESIDE = 0.25
@@ -78,11 +79,13 @@ class Pages(NamedTuple):
     dictionary, if there is one.
 
     rows, starts, raw_sizes: at each of them and behind the last, how many rows lie before it, where
-        it begins in the file, and how many bytes all before it are unpacked."""
+        it begins in the file, and how many bytes all before it are unpacked.
+    by_codes: of each of them, whether all its values stand in the dictionary."""
 
     rows: array[int]
     starts: array[int]
     raw_sizes: array[int]
+    by_codes: list[bool]
 
 
 class Piece(NamedTuple):
@@ -133,19 +136,27 @@ def rows_at(
     file: DataFile, rows: int, start: int, stop: int, places: Places, fields: Sequence[pa.Field]
 ) -> dict[str, pa.Array]:
     """As `columns_at`, rows [start, stop) of a row group of `rows` alone, of columns whose pages
-    have few others beside them."""
-    if compiled is None or stop - start < FEWEST_ROWS:
+    have few others beside them.
+
+    A column is given for all slices or for none, or Arrow would go over all of them for one: what
+    decides is the same for each, and whoever was not given once is not tried again."""
+    usual = rows // round(rows / (stop - start))  # some slices have a row more than others
+    if compiled is None or usual < FEWEST_ROWS:
         return {}
     found = {}
     for field, place, size in zip(fields, places.starts, places.sizes, strict=True):
+        chunk = _chunk(file, place, size)
+        if field.type not in TYPES or chunk.is_refused:
+            continue
         try:
-            around = _around(file, rows, start, stop, place, size) if field.type in TYPES else None
+            around = chunk.around(rows, start, stop, usual / rows, field.type == CODES)
         except OSError:
             continue  # Arrow finds out why
         if around is not None:
             first, several, content = around
             piece = Piece(several, places.is_packed, [content])
             column = _column([piece], 0, field.type, field.nullable)
+            chunk.is_refused = column is None
             if column is not None:
                 found[field.name] = column.slice(start - first, stop - start)
     return found
@@ -169,53 +180,80 @@ def joined(pieces: Sequence[Piece], fields: Sequence[pa.Field]) -> pa.Table | No
 # ------------------------------------------------------------------ inside
 
 
-@lru_cache(maxsize=PAGES_KEPT)
-def _pages_at(file: DataFile, start: int, size: int) -> Pages | None:
-    """The pages of a column that lies there; None if one is not plain. Raises OSError if the file
-    ends before."""
-    assert compiled is not None
-    found, place, stop = None, start, start + size
-    while place < stop:
-        for most in HEADER_BYTES:
-            page = compiled.page(read_range(file.path, place, min(place + most, stop)))
-            if page is not None:
-                break
-        else:
+class _Chunk:
+    """A column of a row group, of which rows are read by their pages. Where these lie is looked up
+    once.
+
+    is_refused: Arrow's reader is to take it."""
+
+    def __init__(self, file: DataFile, start: int, size: int) -> None:
+        self.is_refused = False
+        self._file, self._start, self._stop = file, start, start + size
+        self._lock = threading.Lock()
+        self._pages: Pages | None = None
+
+    def around(
+        self, rows: int, start: int, stop: int, share: float, as_codes: bool
+    ) -> tuple[int, int, tuple[pa.Buffer, int]] | None:
+        """The pages that have the rows [start, stop), and the dictionary: the first of their rows,
+        how many there are, and the bytes as in `Piece`; None if it is refused. Raises OSError if
+        the file ends before.
+
+        Args:
+            rows: How many the row group has.
+            share: The part of them that is read at once.
+            as_codes: Whether all values must stand in the dictionary.
+        """
+        with self._lock:  # others wait for where the pages lie
+            if self._pages is None and not self.is_refused:
+                self._pages = self._found()
+                self.is_refused = self._pages is None
+        pages = self._pages
+        if pages is None or pages.rows[-1] != rows or (as_codes and not all(pages.by_codes)):
             return None
-        header, packed, raw, is_dictionary, rows = page
-        if is_dictionary and place > start:
+        dictionary, unpacked = pages.raw_sizes[0], pages.raw_sizes[-1] - pages.raw_sizes[0]
+        beside = dictionary + unpacked / (len(pages.rows) - 1)
+        if beside > MOST_BESIDE * unpacked * share:
             return None
-        place += header + packed
-        if found is None:
-            begins = place if is_dictionary else start
-            found = Pages(*(array("q", [at]) for at in (0, begins, raw if is_dictionary else 0)))
-        if not is_dictionary:
-            found.rows.append(found.rows[-1] + rows)
-            found.starts.append(place)
-            found.raw_sizes.append(found.raw_sizes[-1] + raw)
-    return found if place == stop else None
+        low, high = bisect_right(pages.rows, start) - 1, bisect_left(pages.rows, stop)
+        content = read_range(self._file.path, pages.starts[low], pages.starts[high])
+        if pages.starts[0] > self._start:
+            before = read_range(self._file.path, self._start, pages.starts[0])
+            content = pa.py_buffer(b"".join([before, content]))
+        raw_size = dictionary + pages.raw_sizes[high] - pages.raw_sizes[low]
+        return pages.rows[low], pages.rows[high] - pages.rows[low], (content, raw_size)
+
+    def _found(self) -> Pages | None:
+        """None if a page is not plain. Raises OSError if the file ends before."""
+        assert compiled is not None
+        found, place = None, self._start
+        with open(self._file.path, "rb", buffering=0) as file:
+            while place < self._stop:
+                for most in HEADER_BYTES:
+                    text = read_open(file, place, min(place + most, self._stop))
+                    page = compiled.page(text)
+                    if page is not None:
+                        break
+                else:
+                    return None
+                header, packed, raw, rows, is_dictionary, by_codes = page
+                if is_dictionary and place > self._start:
+                    return None
+                place += header + packed
+                if found is None:
+                    begins, before = (place, raw) if is_dictionary else (self._start, 0)
+                    found = Pages(array("q", [0]), array("q", [begins]), array("q", [before]), [])
+                if not is_dictionary:
+                    found.rows.append(found.rows[-1] + rows)
+                    found.starts.append(place)
+                    found.raw_sizes.append(found.raw_sizes[-1] + raw)
+                    found.by_codes.append(by_codes)
+        return found if place == self._stop else None
 
 
-def _around(
-    file: DataFile, rows: int, start: int, stop: int, place: int, size: int
-) -> tuple[int, int, tuple[pa.Buffer, int]] | None:
-    """The pages of a column that have the rows [start, stop), and its dictionary: the first of
-    their rows, how many there are, and the bytes as in `Piece`; None if Arrow is to read them.
-    Raises OSError if the file ends before."""
-    pages = _pages_at(file, place, size)
-    if pages is None or pages.rows[-1] != rows:
-        return None
-    dictionary, unpacked = pages.raw_sizes[0], pages.raw_sizes[-1] - pages.raw_sizes[0]
-    beside = dictionary + unpacked / (len(pages.rows) - 1)
-    # The same for all slices, or Arrow would go over all of them for one.
-    if beside > MOST_BESIDE * unpacked * (stop - start) / rows:
-        return None
-    low, high = bisect_right(pages.rows, start) - 1, bisect_left(pages.rows, stop)
-    content = read_range(file.path, pages.starts[low], pages.starts[high])
-    if pages.starts[0] > place:
-        content = pa.py_buffer(b"".join([read_range(file.path, place, pages.starts[0]), content]))
-    raw_size = dictionary + pages.raw_sizes[high] - pages.raw_sizes[low]
-    return pages.rows[low], pages.rows[high] - pages.rows[low], (content, raw_size)
+@lru_cache(maxsize=CHUNKS_KEPT)
+def _chunk(file: DataFile, start: int, size: int) -> _Chunk:
+    return _Chunk(file, start, size)
 
 
 def _column(
@@ -241,6 +279,9 @@ def _column(
         unpacked = sum(piece.columns[number][1] for piece in pieces)
         data = pa.allocate_buffer(min(2 * unpacked + TEXT_BYTES * rows, MOST_TEXT_BYTES))
         found = compiled.texts(chunks, ends, valid, data)
+        if found is not None and found[1] > data.size:
+            data = pa.allocate_buffer(found[1])
+            found = compiled.texts(chunks, ends, valid, data)
         if found is None:
             return None
         missing, used = found

@@ -108,23 +108,20 @@ class ParquetPartition:
             found |= columns_at(self.file.path, self.rows, self.places, fields)
         elif self.places is not None:
             found |= rows_at(self.file, self.rows, self.start, self.stop, self.places, fields)
-        others = tuple(column for column in self.raw if column[0] not in found)
+        others = tuple(name for name, _ in self.raw if name not in found)
         if others:
             rest = self._by_arrow(others, is_whole)
             if not found:
                 return rest
-            found |= {name: rest.column(name) for name, _ in others}
+            found |= {name: rest.column(name) for name in others}
         return pa.Table.from_arrays([found[name] for name, _ in self.raw], schema=pa.schema(fields))
 
-    def _by_arrow(self, columns: tuple[tuple[str, str], ...], is_whole: bool) -> pa.Table:
-        """columns: name and kind of each, as in `raw`."""
+    def _by_arrow(self, names: tuple[str, ...], is_whole: bool) -> pa.Table:
         if is_whole:
-            names = [name for name, _ in columns]
-            return _opened(self).read_row_group(self.group, columns=names, use_threads=False)
-        part = replace(self, raw=columns)
-        found = _cursor(part).take(self.start, self.stop)
+            return _opened(self).read_row_group(self.group, columns=list(names), use_threads=False)
+        found = _cursor(self, names).take(self.start, self.stop)
         if found is None:  # another thread took these rows since we chose the cursor
-            found = _Cursor(part).take(self.start, self.stop)
+            found = _Cursor(self, names).take(self.start, self.stop)
         if found is None:
             raise pa.ArrowInvalid(f"rows {self.start} to {self.stop} are not in it")
         return found
@@ -173,19 +170,19 @@ class JoinedGroups:
 
 
 class _Cursor:
-    """One pass over a row group, shared by the threads that read its slices.
+    """One pass over columns of a row group, shared by the threads that read its slices.
 
     Arrow cannot start in the middle of a row group, so a slice by itself would decode all rows
-    before it. Slices that were passed for a later one wait in `_ready` for whoever asks for
-    them."""
+    before it. Slices that were passed for a later one wait in `_ready` for whoever asks for them,
+    and somebody will: what Arrow reads of one slice it reads of all."""
 
-    def __init__(self, part: ParquetPartition) -> None:
+    def __init__(self, part: ParquetPartition, names: tuple[str, ...]) -> None:
         self.lock = threading.Lock()
         file = open_file(part.file.path, part.file.shown, part.dictionaries, BUFFER)
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
             batch_size=part.stop - part.start,
             row_groups=[part.group],
-            columns=[name for name, _ in part.raw],
+            columns=list(names),
             use_threads=False,
         )
         self._rows = part.rows
@@ -205,7 +202,6 @@ class _Cursor:
                     raise pa.ArrowInvalid(
                         f"it has {self._position} rows, and should have {self._rows}"
                     )
-                batch.validate(full=True)
                 self._ready.append((self._position, batch))
                 self._position += batch.num_rows
             pieces, rest = [], []
@@ -245,13 +241,13 @@ _cursors: OrderedDict[tuple[object, ...], _Cursor] = OrderedDict()
 _cursors_lock = threading.Lock()
 
 
-def _cursor(part: ParquetPartition) -> _Cursor:
-    """The cursor of the partition's row group, from where it stands, or a new one."""
-    key = (part.file, part.group, part.raw)
+def _cursor(part: ParquetPartition, names: tuple[str, ...]) -> _Cursor:
+    """The cursor over columns of the partition's row group, from where it stands, or a new one."""
+    key = (part.file, part.group, names, part.dictionaries)
     with _cursors_lock:
         cursor = _cursors.get(key)
         if cursor is None or not cursor.covers(part.start):
-            cursor = _cursors[key] = _Cursor(part)
+            cursor = _cursors[key] = _Cursor(part, names)
         _cursors.move_to_end(key)
         while len(_cursors) > OPEN_CURSORS:
             _cursors.popitem(last=False)
