@@ -30,6 +30,19 @@ pytestmark = pytest.mark.skipif(
     parquet_columns.compiled is None, reason="distcore was installed without a C compiler"
 )
 NAMES = ("number", "few", "whole", "text", "label")
+ANY_PAGES = st.fixed_dictionaries(
+    {
+        "compression": st.sampled_from(["snappy", "none"]),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
+        "use_dictionary": st.booleans(),
+        "data_page_size": st.sampled_from([64, 1000, 1 << 20]),
+        "dictionary_pagesize_limit": st.sampled_from([50, 1000, 1 << 20]),
+        "write_batch_size": st.sampled_from([1, 10, 1024]),
+        "write_page_checksum": st.booleans(),
+        "write_statistics": st.booleans(),
+    }
+)
+"""How a file is written."""
 
 
 @pytest.fixture(scope="module")
@@ -126,18 +139,7 @@ def plain(found):
     seed=st.integers(0, 1000),
     missing=st.sampled_from([0, 0.01, 0.5, 1, 2]),
     nullable=st.booleans(),
-    options=st.fixed_dictionaries(
-        {
-            "compression": st.sampled_from(["snappy", "none"]),
-            "data_page_version": st.sampled_from(["1.0", "2.0"]),
-            "use_dictionary": st.booleans(),
-            "data_page_size": st.sampled_from([64, 1000, 1 << 20]),
-            "dictionary_pagesize_limit": st.sampled_from([50, 1000, 1 << 20]),
-            "write_batch_size": st.sampled_from([1, 10, 1024]),
-            "write_page_checksum": st.booleans(),
-            "write_statistics": st.booleans(),
-        }
-    ),
+    options=ANY_PAGES,
 )
 def test_any_pages(folder, rows, seed, missing, nullable, options):
     path = folder / "any.parquet"
@@ -158,17 +160,7 @@ def test_any_pages(folder, rows, seed, missing, nullable, options):
     missing=st.sampled_from([0, 0.01, 0.5, 1, 2]),
     cuts=st.lists(st.integers(1, 2999), max_size=6, unique=True).map(sorted),
     beside=st.sampled_from([0.25, 1e9]),
-    options=st.fixed_dictionaries(
-        {
-            "compression": st.sampled_from(["snappy", "none"]),
-            "data_page_version": st.sampled_from(["1.0", "2.0"]),
-            "use_dictionary": st.booleans(),
-            "data_page_size": st.sampled_from([64, 1000, 1 << 20]),
-            "dictionary_pagesize_limit": st.sampled_from([50, 1000, 1 << 20]),
-            "write_batch_size": st.sampled_from([1, 10, 1024]),
-            "write_statistics": st.booleans(),
-        }
-    ),
+    options=ANY_PAGES,
 )
 def test_slices_of_any_pages(folder, rows, seed, missing, cuts, beside, options):
     path = folder / "slices.parquet"
