@@ -32,8 +32,8 @@ ROWS = 200_000
 """Of a table that is preprocessed."""
 
 MANY_ROWS = 3 * ROWS
-"""Of one of distinct values or of texts whose memory is seen: of fewer rows each seems to take
-more."""
+"""Of the tables by which memory of distinct values and of texts is measured; with fewer, each seems
+to take more."""
 
 NUMBERS, CATEGORIES, WORDS = 8, 8, 12
 """Columns of such a table, and words of a text."""

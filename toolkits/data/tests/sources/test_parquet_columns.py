@@ -265,6 +265,48 @@ def test_slices_beside_which_much_would_be_read_are_left_to_arrow(tmp_path):
     assert rows_at(whole.file, 3000, 100, 400, whole.places, whole.fields) == {}
 
 
+def test_slices_of_a_row_more_or_less_are_read_alike(tmp_path, monkeypatch):
+    path, rows = tmp_path / "data.parquet", 3001
+    pages = {"data_page_size": 400, "write_batch_size": 10, "use_dictionary": False}
+    pq.write_table(table(rows, 4, 0), path, **pages)
+    whole = partition(path, ("number",), [], 0)
+    found = parquet_columns._Chunk(whole.file, whole.places.starts[0], whole.places.sizes[0])
+    number = len(found._found().rows) - 1
+    for size in (999.5, 1000.5):  # the rows of which a page is as much as it may be
+        monkeypatch.setattr(parquet_columns, "MOST_BESIDE", rows / number / size)
+        edges = [0, 1000, 2001, rows]
+        given_ = [
+            rows_at(whole.file, rows, *span, whole.places, whole.fields) != {}
+            for span in pairwise(edges)
+        ]
+        assert given_ == [size < 1000] * 3
+
+
+def test_a_column_that_is_refused_is_not_tried_again(tmp_path, monkeypatch):
+    """Although a slice that another thread reads meanwhile is given."""
+    path = tmp_path / "data.parquet"
+    pq.write_table(table(3000, 4, 0), path)
+    whole = partition(path, ("number",), [], 0)
+    monkeypatch.setattr(parquet_columns, "MOST_BESIDE", 1e9)
+    read, calls = parquet_columns._column, []
+
+    def given_(start):
+        return rows_at(whole.file, 3000, start, start + 1000, whole.places, whole.fields) != {}
+
+    def column(*which):
+        calls.append(which)
+        if len(calls) == 2:
+            return None
+        if len(calls) == 1:
+            assert not given_(1000)
+        return read(*which)
+
+    monkeypatch.setattr(parquet_columns, "_column", column)
+    assert given_(0)
+    assert not given_(2000)
+    assert len(calls) == 2
+
+
 def test_bits_of_numbers_are_kept(tmp_path):
     words = np.array([0, 1, 2, 1 << 63, 0x7FF0000000000001, 0xFFF8000000000123] * 9, np.uint64)
     path = tmp_path / "bits.parquet"

@@ -4,10 +4,10 @@ thread: `errors.Stopped`.
 Within `with Stoppable():` the first of them raises `Stopped` in the main thread, or asks whoever
 would rather be asked (`training.interrupt.Interrupt`). Never while a module is being imported,
 which extension modules do not survive, nor while Python tries the temporary folder, where its file
-would stay: it is raised once that is done. Raised if nobody can catch
-it (in a destructor, in a library that swallows everything), it comes again. A thread sees signals
-also while the main one waits in a library, and ends the process some seconds after a second signal,
-or once the time that a request was given is over.
+would stay: it is raised once that is done. Raised if nobody can catch it (in a destructor, in a
+library that swallows everything), it comes again. A thread sees signals also while the main one
+waits in a library, and ends the process some seconds after a second signal, or once the time that a
+request was given is over.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _busy(calls: Iterable[Call]) -> int:
     codes = [each.code for each in calls]
     return sum(
         each.co_filename.startswith("<frozen importlib")
-        or each.co_name == "_get_default_tempdir"  # by name: a start may go without `tempfile`
+        or each.co_name == "_get_default_tempdir"  # by name, so as not to import tempfile
         or each in _OURS
         for each in codes
     )

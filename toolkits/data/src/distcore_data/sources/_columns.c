@@ -552,7 +552,7 @@ static inline int is_valid(const Column *column, Py_ssize_t row)
     for (Py_ssize_t at = (count), from = (present); at-- > 0 && from <= at;)                                                     \
     (values)[at] = is_valid(column, (column)->row + at) ? (values)[--from] : 0
 
-/* Of texts for which there is too little room it is only counted how much they need. */
+/* Texts that do not fit are only counted. */
 static int append_text(Column *column, const uint8_t *text, uint32_t size)
 {
     if (size >= (size_t)(LONGEST - column->used))
@@ -802,7 +802,7 @@ static PyObject *read_as(int kind, PyObject *arguments)
                              .codes = target.buf,
                              .valid = valid.obj ? valid.buf : NULL,
                              .data = data.buf,
-                             .behind = data.obj && data.len < LONGEST ? data.len : 0};
+                             .behind = !data.obj ? 0 : data.len < LONGEST ? data.len : LONGEST - 1};
             int failed;
             Py_BEGIN_ALLOW_THREADS
             if (valid.obj)
@@ -893,8 +893,8 @@ static PyMethodDef METHODS[] = {
     {"codes", codes, METH_VARARGS,
      "codes(chunks, codes, valid): the same of one chunk, and its dictionary: (missing, offsets, texts), or None."},
     {"texts", texts, METH_VARARGS,
-     "texts(chunks, offsets, valid, data): the same, of texts: (missing, bytes of data that they need), or None. With fewer "
-     "bytes of data nothing but that counts."},
+     "texts(chunks, offsets, valid, data): the same, of texts: (missing, bytes of data that they need), or None. If "
+     "data is shorter than that, its contents are undefined."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -168,7 +168,7 @@ def read_range(path: str | Path, start: int, stop: int) -> pa.Buffer:
 
 
 def read_open(file: FileIO, start: int, stop: int) -> pa.Buffer:
-    """The same of a file that is open."""
+    """As `read_range`, of an open file."""
     found = pa.allocate_buffer(stop - start)
     view, filled = memoryview(found).cast("B"), 0
     while filled < len(view):

@@ -37,7 +37,7 @@ FEWEST_ROWS = 10_000
 
 TEXT_BYTES = 64
 """Room for a row of texts, beside twice what the file has of them: those of a dictionary stand in
-it once. Columns that need more are read again."""
+the file once. Columns that need more are read again."""
 
 MOST_TEXT_BYTES = (1 << 30) - 1
 """Room at first, whatever a file says of itself; the compiled reader writes as many at most."""
@@ -139,13 +139,17 @@ def rows_at(
     have few others beside them.
 
     A column is given for all slices or for none, or Arrow would go over all of them for one: what
-    decides is the same for each, and whoever was not given once is not tried again."""
+    decides is the same for each. One that is damaged, or has more text than is taken, is not
+    tried again."""
+    if compiled is None or start == stop:
+        return {}
     usual = rows // round(rows / (stop - start))  # some slices have a row more than others
-    if compiled is None or usual < FEWEST_ROWS:
+    if usual < FEWEST_ROWS:
         return {}
     found = {}
     for field, place, size in zip(fields, places.starts, places.sizes, strict=True):
-        chunk = _chunk(file, place, size)
+        with _chunks_lock:
+            chunk = _chunk(file, place, size)
         if field.type not in TYPES or chunk.is_refused:
             continue
         try:
@@ -156,8 +160,9 @@ def rows_at(
             first, several, content = around
             piece = Piece(several, places.is_packed, [content])
             column = _column([piece], 0, field.type, field.nullable)
-            chunk.is_refused = column is None
-            if column is not None:
+            if column is None:
+                chunk.is_refused = True
+            else:
                 found[field.name] = column.slice(start - first, stop - start)
     return found
 
@@ -251,6 +256,9 @@ class _Chunk:
         return found if place == self._stop else None
 
 
+_chunks_lock = threading.Lock()
+
+
 @lru_cache(maxsize=CHUNKS_KEPT)
 def _chunk(file: DataFile, start: int, size: int) -> _Chunk:
     return _Chunk(file, start, size)
@@ -280,6 +288,7 @@ def _column(
         data = pa.allocate_buffer(min(2 * unpacked + TEXT_BYTES * rows, MOST_TEXT_BYTES))
         found = compiled.texts(chunks, ends, valid, data)
         if found is not None and found[1] > data.size:
+            del data  # before there is the other one
             data = pa.allocate_buffer(found[1])
             found = compiled.texts(chunks, ends, valid, data)
         if found is None:

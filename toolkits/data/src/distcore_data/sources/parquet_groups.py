@@ -173,8 +173,8 @@ class _Cursor:
     """One pass over columns of a row group, shared by the threads that read its slices.
 
     Arrow cannot start in the middle of a row group, so a slice by itself would decode all rows
-    before it. Slices that were passed for a later one wait in `_ready` for whoever asks for them,
-    and somebody will: what Arrow reads of one slice it reads of all."""
+    before it. Slices that were passed for a later one wait in `_ready` for whoever asks for them;
+    what Arrow reads of one slice it reads of all (`rows_at`)."""
 
     def __init__(self, part: ParquetPartition, names: tuple[str, ...]) -> None:
         self.lock = threading.Lock()
