@@ -110,7 +110,7 @@ static int ensure(Table *table, uint64_t seen, uint64_t left)
     if ((uint64_t)table->count + BATCH <= most(slots))
         return 1;
     /* Where most keys were new ones, those to come are taken to be, too: growing again and again costs as much as the rest.
-       They fill two thirds then, less than `most`: some more may come than were seen before. */
+       They fill two thirds at most then, which is below `most`. */
     if (wanted > FEW && 2 * (uint64_t)table->count > seen)
         while (wanted / 3 * 2 < table->count + left + BATCH)
             wanted *= 2;

@@ -563,10 +563,16 @@ static int append_text(Column *column, const uint8_t *text, uint32_t size)
     return 1;
 }
 
+/* Whether values stand in the dictionary, and their places in the page. */
+static inline int is_by_codes(int encoding)
+{
+    return encoding == RLE_DICTIONARY || encoding == PLAIN_DICTIONARY;
+}
+
 /* Reads a page's values, of which `present` are there in `count` rows. */
 static int read_values(Column *column, Bytes values, int encoding, Py_ssize_t count, Py_ssize_t present)
 {
-    int by_codes = encoding == RLE_DICTIONARY || encoding == PLAIN_DICTIONARY;
+    int by_codes = is_by_codes(encoding);
     int32_t *codes = column->codes + column->row; /* where they are what is wanted */
     if (by_codes && present) {
         if (left(&values) == 0 || *values.at > 32 || !column->entries)
@@ -855,7 +861,7 @@ static PyObject *page(PyObject *module, PyObject *arguments)
     Bytes bytes = {text.buf, (const uint8_t *)text.buf + text.len};
     int failed = read_header(&bytes, said, about), is_dictionary = said[1] == DICTIONARY_PAGE;
     int encoding = said[1] == DATA_PAGE_V2 ? about[4] : about[2];
-    int by_codes = !is_dictionary && (encoding == RLE_DICTIONARY || encoding == PLAIN_DICTIONARY);
+    int by_codes = !is_dictionary && is_by_codes(encoding);
     PyObject *answer;
     if (failed || !(is_dictionary || by_codes || encoding == PLAIN))
         answer = Py_NewRef(Py_None);
