@@ -4,10 +4,12 @@ follow from them, and the traffic of many workers is what the exchanges really s
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -17,12 +19,15 @@ import distcore
 from distcore.cli.main import main
 from distcore.cli.plan_text import render
 from distcore.cost import constants as kept
-from distcore.cost.calibrate import fitted_rates
+from distcore.cost.calibrate import config_of, fitted_rates
 from distcore.cost.constants import Constants, StepRates
-from distcore.cost.sample import distinct_among
+from distcore.cost.sample import distinct_among, sample_of, trial_of
 from distcore.cost.scale import Scale, ring, sliced_tree, step_seconds, workers_up_to
+from distcore.workflow.planning import job_of
+from distcore.workflow.session import resolved_session
 from distcore_core.contracts import Rank
 from distcore_core.errors import UserError
+from distcore_data.cache import Cache
 from distcore_testing import data
 from distcore_torch.training.determinism import one_thread
 from distcore_torch.training.exact.exchange import Shares, SlicedTree
@@ -39,6 +44,7 @@ SOME = Constants(
     step={"1": StepRates(3e-6, 1e-11, 1e-10, 2e-10), "2": StepRates(3e-6, 5e-12, 1e-10, 2e-10)},
     score_row=1e-7,
     predict_row=2e-6,
+    saved_byte=3e-9,
     start={"preprocess": 0.5, "train": 2.0, "predict": 1.5},
     memory={"preprocess": 1.2e8, "train": 4e8, "predict": 3e8},
     held={"byte": 2.0, "text": 5.0, "distinct": 100.0},
@@ -187,11 +193,6 @@ def test_the_work_of_a_step_is_that_of_its_layers(
     width: int, calibrated: Path, tmp_path: Path
 ) -> None:
     """Also of layers that torch does not multiply by its usual operators."""
-    from distcore.cost.sample import sample_of, trial_of
-    from distcore.workflow.planning import job_of
-    from distcore.workflow.session import resolved_session
-    from distcore_data.cache import Cache
-
     table = data.table()
     combiner = {"type": "concat", "num_fc_layers": 2, "output_size": width}
     session = resolved_session("plan", data.config(str(tmp_path / "cache"), combiner=combiner))
@@ -210,6 +211,42 @@ def test_the_work_of_a_step_is_that_of_its_layers(
     assert 2 * work.forward.flops <= work.train.flops <= 3 * work.forward.flops
     assert work.train.calls > work.forward.calls > 0
     assert work.train.bytes > work.forward.bytes > 0
+
+
+def test_labels_that_are_numbers_have_as_many_weights_as_others(
+    calibrated: Path, tmp_path: Path
+) -> None:
+    """The values that a few rows did not show are made up, and are none of those they showed."""
+
+    def weights(labels: Sequence[str]) -> int:
+        table = pa.table({"x0": pa.array(labels), "y": np.arange(len(labels)) % 2})
+        config = config_of("category", 1, tmp_path / "cache", combiner={"type": "concat"})
+        session = resolved_session("plan", config)
+        batches = table.combine_chunks().to_batches()
+        sample = sample_of(session.features, batches, 50 * table.num_rows)
+        job = job_of(session, Cache.at(str(tmp_path), "0", None), None)
+        trial = trial_of(job, sample, 100, session.plugins)
+        assert trial is not None
+        return int(trial.work().parameters)
+
+    drawn = np.random.default_rng(0).integers(0, 20_000, 2000)
+    numbers, words = weights([str(each) for each in drawn]), weights([f"w{each}" for each in drawn])
+    assert numbers == words > 15_000
+
+
+def test_looking_and_saving_cost_by_the_weight(calibrated: Path, tmp_path: Path) -> None:
+    config = data.config(str(tmp_path / "cache"))
+
+    def epoch(**trainer: Any) -> float:
+        changed = {**config, "trainer": {**config["trainer"], **trainer}}
+        stages = distcore.plan(changed, data.table(6000))["cost"]["stages"]
+        return float(next(each["epoch_seconds"] for each in stages if each["stage"] == "train"))
+
+    looking = epoch(ledger_steps=1)
+    assert looking > epoch(ledger_steps=10) > epoch(ledger_steps=0)
+    cheap = epoch()
+    kept.save(replace(SOME, saved_byte=3e-6))
+    assert epoch() > cheap
 
 
 def test_the_command_line(calibrated: Path, tmp_path: Path, capsys: Any) -> None:

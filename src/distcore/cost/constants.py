@@ -17,7 +17,7 @@ from distcore_data.seals import read_sealed, sealed
 from distcore_data.threads import processors
 
 NAME = "calibration.json"
-VERSION = 3
+VERSION = 4
 AGAIN = "Measure again: distcore doctor --calibrate"
 
 
@@ -61,7 +61,8 @@ class Constants:
         file: a column of each Parquet file beyond the first.
     parallel: the share of each processor that preprocessing uses.
     step: a training step's, by torch's threads ("1", and as many as there are by default).
-    score_row: metrics of a row of an output. predict_row: decoding and writing one.
+    score_row: metrics of a row of an output. predict_row: decoding and writing one. saved_byte:
+        writing a byte of a checkpoint.
     start: of a command that has nothing to do, by command. memory: the same, bytes at the peak.
     held: bytes of memory of what is under way in preprocessing: a byte of numbers and categories as
         Arrow has them ("byte"), one of text ("text"), a distinct value of a category ("distinct").
@@ -80,6 +81,7 @@ class Constants:
     step: Mapping[str, StepRates]
     score_row: float
     predict_row: float
+    saved_byte: float
     start: Mapping[str, float]
     memory: Mapping[str, float]
     held: Mapping[str, float]

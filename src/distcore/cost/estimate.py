@@ -30,6 +30,10 @@ COPIES = 12
 best weights, what a checkpoint is written from (a copy of all these but the gradient), and what an
 update computes with."""
 
+SAVED, WATCHED = 4, 3
+"""The same of a checkpoint (weight, two moments, best weight), and of what the sentinel looks
+through."""
+
 LOADED = 5
 """Copies of the encoded rows while a cache is loaded: the file, what was read of it, a column, its
 place in the matrix, and what was freed and not given back."""
@@ -205,12 +209,15 @@ def _training(
     row = seconds_of(work.forward, rates) / work.rows + constants.score_row
     rounds = training["steps_per_epoch"] / max(1, training["steps_per_evaluation"])
     steps = training["steps_per_epoch"] * training["gradient_accumulation_steps"]
+    watching = training["steps_per_epoch"] * _watching(rates, job, work)
+    model = 4 * work.parameters * constants.saved_byte
 
     def epoch_of(step: float, workers: int) -> float:
-        return float(steps * step + rounds * validation * row / workers)
+        scoring = validation * row / workers
+        return float(steps * step + watching + rounds * (scoring + SAVED * model))
 
     epoch, where = epoch_of(step, training["workers"]), ""
-    once = constants.start["train"] + row * training["scored_rows"]
+    once = constants.start["train"] + row * training["scored_rows"] + model
     whole = once + training["epochs"] * epoch
     processes = training.get("processes", 1)
     if processes > 1:  # exact training may go on in them, which have to start too
@@ -224,6 +231,14 @@ def _training(
     memory = constants.memory["train"] + 4 * COPIES * work.parameters + work.made
     memory += LOADED * sample.encoded_bytes * ((dataset["splits"]["train"] or 0) + validation)
     return {**_stage("train", whole, memory, told), "step_seconds": step, "epoch_seconds": epoch}
+
+
+def _watching(rates: StepRates, job: TrainJob, work: StepWork) -> float:
+    """Seconds of a step that the sentinel takes: of every so many one, it looks twice."""
+    from distcore_torch.training.job import train_options
+
+    every = train_options(job).ledger_steps
+    return 2 * WATCHED * 4 * work.parameters * rates.far / every if every else 0.0
 
 
 def _prediction(

@@ -130,7 +130,8 @@ def _met(values: float, rows: int) -> float:
 def _made_up(count: int, like: pa.Array) -> pa.Array:
     """So many values that no other column has, of the type of another array."""
     numbers = pc.cast(from_numpy(np.arange(min(count, MOST_MADE_UP))), pa.string())
-    marked = pc.binary_join_element_wise("\x1f", numbers, "")
+    # White space around a value is no part of it, so the mark stands between.
+    marked = pc.binary_join_element_wise("made", numbers, "\x1f")
     return (
         marked.dictionary_encode() if pa.types.is_dictionary(like.type) else marked.cast(like.type)
     )

@@ -138,16 +138,16 @@ class Trial:
         return StepWork(self.rows, parameters, train.work, forward.work, forward.made)
 
 
-def fastest(function: Callable[[], object], seconds: float, least: int = 5) -> float:
-    """The least time that a call took, over so many seconds of calls: what others do at the same
-    time only adds."""
+def median_seconds(function: Callable[[], object], seconds: float, least: int = 5) -> float:
+    """What a call takes, over so many seconds of calls. Not the least: of training's steps none but
+    the luckiest is that fast."""
     found: list[float] = []
     until = time.perf_counter() + seconds
     while len(found) < least or time.perf_counter() < until:
         started = time.perf_counter()
         function()
         found.append(time.perf_counter() - started)
-    return min(found)
+    return float(np.median(found))
 
 
 class _Counting(TorchDispatchMode):
