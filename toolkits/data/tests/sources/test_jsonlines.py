@@ -258,15 +258,21 @@ def test_many_keys_in_another_order_are_left_to_arrow(folder):
 
 @compiled
 def test_names_that_do_not_fit_are_refused():
-    text, powers = b'{"a": 1}\n', plaintext.powers()
+    text = b'{"a": 1}\n'
+
+    def objects(text, names, kinds, room):
+        values, starts = bytearray(8 * room), bytes(8)
+        return plaintext.compiled.objects(
+            text, names, kinds, plaintext.powers(), room, values, starts
+        )
+
     with pytest.raises(IndexError):
-        plaintext.compiled.objects(text, [], b"\1", powers, 2, [bytearray(16)], [bytearray(1)])
+        objects(text, [], b"\1", 2)
     with pytest.raises(TypeError):
-        plaintext.compiled.objects(text, ["a"], b"\1", powers, 2, [bytearray(16)], [bytearray(1)])
+        objects(text, ["a"], b"\1", 2)
     with pytest.raises(ValueError, match="not wanted"):
-        plaintext.compiled.objects(text, [b"a"], b"\0", powers, 2, [None], [None])
+        objects(text, [b"a"], b"\0", 2)
 
     # Room for fewer rows than there are: the file was written to meanwhile.
-    room = [bytearray(8)], [bytearray(1)]
-    assert plaintext.compiled.objects(text * 2, [b"a"], b"\1", powers, 1, *room) is None
-    assert plaintext.compiled.objects(b'{"a"": 1}', [b'a"'], b"\1", powers, 1, *room) is None
+    assert objects(text * 2, [b"a"], b"\1", 1) is None
+    assert objects(b'{"a"": 1}', [b'a"'], b"\1", 1) is None

@@ -288,18 +288,35 @@ def test_many_and_long_texts(tmp_path):
 @compiled
 def test_buffers_that_do_not_fit_are_refused():
     text, powers = b"1\n2\n3\n", plaintext.powers()
-    with pytest.raises(ValueError, match="too small"):
-        plaintext.compiled.rows(text, 44, b"\1", powers, 4, [bytearray(31)], [bytearray(1)])
+
+    def rows(kinds, room, values, *starts, powers=powers):
+        places = struct.pack(f"={len(starts)}q", *starts)
+        return plaintext.compiled.rows(text, 44, kinds, powers, room, values, places)
+
+    for size, *starts in ((31, 0), (40, 16), (40, -8), (40, 48), (40, 4), (40,), (80, 0, 40)):
+        with pytest.raises(ValueError, match="no room"):
+            rows(b"\1", 4, bytearray(size), *starts)
     with pytest.raises(ValueError, match="powers"):
-        plaintext.compiled.rows(text, 44, b"\1", powers[:-16], 4, [bytearray(32)], [bytearray(1)])
-    with pytest.raises(BufferError):
-        plaintext.compiled.rows(text, 44, b"\1", powers, 4, [bytes(32)], [bytearray(1)])
-    with pytest.raises(IndexError):
-        plaintext.compiled.rows(text, 44, b"\1\1", powers, 4, [bytearray(32)], [bytearray(1)])
+        rows(b"\1", 4, bytearray(32), 0, powers=powers[:-16])
+    with pytest.raises(TypeError, match="read-write"):
+        rows(b"\1", 4, bytes(32), 0)
     # Room for fewer rows than there are: the file was written to meanwhile.
-    assert (
-        plaintext.compiled.rows(text, 44, b"\1", powers, 2, [bytearray(16)], [bytearray(1)]) is None
+    assert rows(b"\1", 2, bytearray(16), 0) is None
+    values = bytearray(40)
+    assert rows(b"\1", 4, values, 8) == (3, [(0, None)])
+    assert struct.unpack("<5d", values) == (0, 1, 2, 3, 0)
+
+
+@compiled
+def test_a_column_without_gaps_has_no_validity_and_others_have_a_bit_a_row():
+    text = "".join(
+        f"{row if row % 3 else ''},{row},{'c' if row % 5 else ''}\n" for row in range(99)
     )
+    raw = (("a", "number"), ("b", "number"), ("c", "category"))
+    batch = read(text, raw, ("a", "b", "c"))
+    same(batch, by_arrow(text, raw, ("a", "b", "c")))
+    assert [column.null_count for column in batch.columns] == [33, 0, 20]
+    assert [column.buffers()[0] is None for column in batch.columns] == [False, True, False]
 
 
 # ------------------------------------------------------------------ as part of a source

@@ -38,11 +38,9 @@ typedef struct {
     uint32_t count, mask;
 } Dictionary;
 
+/* absent: a bit for each row without a value; NULL if every one has one so far. */
 typedef struct {
-    int kind;
-    double *numbers;
-    int32_t *codes;
-    uint8_t *valid;
+    uint8_t *absent;
     Py_ssize_t missing;
     Dictionary texts;
 } Field;
@@ -51,6 +49,8 @@ typedef struct {
     const char *text, *end;
     char delimiter, quote; /* quote: 0 where there is none in the text */
     Py_ssize_t count, room;
+    const char *kinds;
+    void **values; /* of each field: doubles or codes, `room` of them. A row of a wide table reads these and no Field */
     Field *fields;
     const uint64_t (*powers)[2]; /* 10**q for q from LOWEST: the top 128 bits of 5**q, high word first */
 } Job;
@@ -128,6 +128,14 @@ static int nearest(uint64_t value, int power, const uint64_t (*powers)[2], uint6
     return 1;
 }
 
+/* Whole numbers up to 2**53 and these powers of ten are doubles, so that their quotient is rounded once (Clinger, "How to
+   read floating point numbers accurately", 1990). Of numbers with 16 digits some are larger and some are not: a processor
+   that guesses wrong loses more than this gains, so it is for short ones. */
+enum { POWERS = 22 };
+#define SHORT ((uint64_t)1 << 40)
+static const double TEN[POWERS + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                       1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
 /* Behind the number at p; NULL where there is none that is plain. */
 static const char *number_at(const char *p, const Job *job, double *found)
 {
@@ -164,7 +172,10 @@ static const char *number_at(const char *p, const Job *job, double *found)
             return NULL;
         power += down ? -(int64_t)size : (int64_t)size;
     }
-    if (value && (power < LOWEST || power > HIGHEST || !nearest(value, (int)power, job->powers, &bits)))
+    if (value < SHORT && power <= 0 && power >= -POWERS) {
+        double quotient = (double)value / TEN[-power];
+        memcpy(&bits, &quotient, 8);
+    } else if (value && (power < LOWEST || power > HIGHEST || !nearest(value, (int)power, job->powers, &bits)))
         return NULL;
     bits |= sign << 63;
     memcpy(found, &bits, 8);
@@ -266,25 +277,37 @@ static int32_t code_of(Dictionary *texts, const Job *job, const char *p, uint32_
 
 enum { NOT_PLAIN = -1, NO_MEMORY = -2 };
 
+/* Notes that a field has no value in a row; 0 without memory. */
+static int set_absent(const Job *job, Py_ssize_t at, Py_ssize_t row)
+{
+    Field *field = &job->fields[at];
+    if (!field->absent && !(field->absent = calloc((size_t)(job->room + 7) / 8, 1)))
+        return 0;
+    field->absent[row >> 3] |= (uint8_t)(1 << (row & 7));
+    field->missing++;
+    if (job->kinds[at] == NUMBER)
+        ((double *)job->values[at])[row] = 0.0;
+    else
+        ((int32_t *)job->values[at])[row] = 0;
+    return 1;
+}
+
 /* Reads one row's fields; where it ends, or NULL with the reason in *why. */
 static const char *row_at(const char *p, Job *job, Py_ssize_t row, int *why)
 {
-    uint8_t bit = (uint8_t)(1 << (row & 7));
     *why = NOT_PLAIN;
     for (Py_ssize_t at = 0; at < job->count; at++) {
-        Field *field = &job->fields[at];
+        int kind = job->kinds[at];
         const char *start = p, *stop;
         if (at) {
             if (p == job->end || *p != job->delimiter)
                 return NULL;
             start = ++p;
         }
-        if (field->kind == NUMBER) {
-            if (p < job->end && *p != job->delimiter && *p != '\n' && *p != '\r') {
-                if (!(p = number_at(p, job, &field->numbers[row])))
-                    return NULL;
-            } else
-                field->numbers[row] = 0.0;
+        if (kind == NUMBER) {
+            if (p < job->end && *p != job->delimiter && *p != '\n' && *p != '\r' &&
+                !(p = number_at(p, job, (double *)job->values[at] + row)))
+                return NULL;
             stop = p;
         } else {
             if (job->quote && p < job->end && *p == job->quote) {
@@ -294,20 +317,18 @@ static const char *row_at(const char *p, Job *job, Py_ssize_t row, int *why)
                 p = stop + 1;
             } else if (!(p = stop = job->quote ? unquoted_end(p, job) : field_end(p, job)))
                 return NULL;
-            if (field->kind == CATEGORY) {
-                int32_t code = 0;
-                if (stop > start && (code = code_of(&field->texts, job, start, (uint32_t)(stop - start))) < 0) {
+            if (kind == CATEGORY && stop > start) {
+                int32_t code = code_of(&job->fields[at].texts, job, start, (uint32_t)(stop - start));
+                if (code < 0) {
                     *why = NO_MEMORY;
                     return NULL;
                 }
-                field->codes[row] = code;
+                ((int32_t *)job->values[at])[row] = code;
             }
         }
-        if (field->kind) {
-            if (stop > start)
-                field->valid[row >> 3] |= bit;
-            else
-                field->missing++;
+        if (stop == start && kind != SKIP && !set_absent(job, at, row)) {
+            *why = NO_MEMORY;
+            return NULL;
         }
     }
     return p;
@@ -490,29 +511,31 @@ static const char *scalar_end(const char *p, const char *end, int *type)
 }
 
 /* Behind the value at p, which goes into the field; NULL with the reason in *why. */
-static const char *field_value(const char *p, Job *job, Field *field, Py_ssize_t row, int *why)
+static const char *field_value(const char *p, Job *job, Py_ssize_t at, Py_ssize_t row, int *why)
 {
     const char *start = p;
-    int type = 0;
-    if (field->kind == NUMBER && p < job->end && (*p == '-' || (unsigned char)(*p - '0') < 10)) {
-        if (!(p = number_at(p, job, &field->numbers[row])) || !is_json_number(start, p))
-            return NULL;
-    } else if (!(p = scalar_end(p, job->end, &type)) || type == 0)
-        return p;
-    else if (field->kind == NUMBER)
-        return NULL;
-    else {
-        int quote = field->kind == CATEGORY;
-        if (type != (quote ? STRING : INTEGER))
-            return NULL;
-        int32_t code = code_of(&field->texts, job, start + quote, (uint32_t)(p - start - 2 * quote));
-        if (code < 0) {
-            *why = NO_MEMORY;
-            return NULL;
-        }
-        field->codes[row] = code;
+    int type = 0, kind = job->kinds[at];
+    if (kind == NUMBER && p < job->end && (*p == '-' || (unsigned char)(*p - '0') < 10)) {
+        p = number_at(p, job, (double *)job->values[at] + row);
+        return p && is_json_number(start, p) ? p : NULL;
     }
-    field->valid[row >> 3] |= (uint8_t)(1 << (row & 7));
+    if (!(p = scalar_end(p, job->end, &type)))
+        return NULL;
+    if (type == 0) {
+        if (set_absent(job, at, row))
+            return p;
+        *why = NO_MEMORY;
+        return NULL;
+    }
+    int quote = kind == CATEGORY;
+    if (kind == NUMBER || type != (quote ? STRING : INTEGER))
+        return NULL;
+    int32_t code = code_of(&job->fields[at].texts, job, start + quote, (uint32_t)(p - start - 2 * quote));
+    if (code < 0) {
+        *why = NO_MEMORY;
+        return NULL;
+    }
+    ((int32_t *)job->values[at])[row] = code;
     return p;
 }
 
@@ -601,7 +624,7 @@ static const char *object_at(const char *p, Objects *all, Py_ssize_t row, int *w
         if (at < 0 || all->learning)
             p = scalar_end(p, end, &type);
         else
-            p = field_value(p, all->job, &all->job->fields[at], row, why);
+            p = field_value(p, all->job, at, row, why);
         if (!p)
             return NULL;
         if (all->learning)
@@ -628,16 +651,9 @@ static Py_ssize_t read_objects(Objects *all)
                 return NOT_PLAIN;
             if (!(p = object_at(p, all, row, &why)))
                 return why;
-            for (Py_ssize_t at = 0; at < job->count; at++) {
-                Field *field = &job->fields[at];
-                if (field->valid[row >> 3] >> (row & 7) & 1)
-                    continue;
-                field->missing++;
-                if (field->kind == NUMBER)
-                    field->numbers[row] = 0.0;
-                else
-                    field->codes[row] = 0;
-            }
+            for (Py_ssize_t at = 0; at < job->count; at++)
+                if (all->keys[at].row != row + 1 && !set_absent(job, at, row))
+                    return NO_MEMORY;
             row++;
             p = blanks_end(p, job->end);
             if (p < job->end && *p != '\n')
@@ -670,31 +686,47 @@ static PyObject *lines(PyObject *module, PyObject *argument)
     return PyLong_FromSsize_t(found);
 }
 
-/* (missing, offsets, texts) of a category, (missing,) of a number. */
-static PyObject *described(const Field *field, const char *text, char quote)
+/* For Arrow, a bit for each of so many rows with a value; None where all have one. */
+static PyObject *validity(const Field *field, Py_ssize_t rows)
 {
-    if (field->kind == NUMBER)
-        return Py_BuildValue("(n)", field->missing);
+    if (!field->missing)
+        return Py_NewRef(Py_None);
+    Py_ssize_t size = (rows + 7) / 8;
+    PyObject *bits = PyBytes_FromStringAndSize(NULL, size);
+    char *bytes = bits ? PyBytes_AsString(bits) : NULL;
+    for (Py_ssize_t at = 0; bytes && at < size; at++)
+        bytes[at] = (char)~field->absent[at];
+    return bits;
+}
+
+/* (missing, validity, offsets, texts) of a category, (missing, validity) of a number. */
+static PyObject *described(const Job *job, Py_ssize_t at, Py_ssize_t rows)
+{
+    const Field *field = &job->fields[at];
+    PyObject *valid = validity(field, rows);
+    if (!valid || job->kinds[at] == NUMBER)
+        return valid ? Py_BuildValue("(nN)", field->missing, valid) : NULL;
     Py_ssize_t count = field->texts.count, total = 0;
     for (Py_ssize_t index = 0; index < count; index++)
-        total += unquoted(NULL, text + field->texts.entries[index].start, field->texts.entries[index].size, quote);
+        total += unquoted(NULL, job->text + field->texts.entries[index].start, field->texts.entries[index].size, job->quote);
     PyObject *offsets = PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(int32_t));
     PyObject *texts = PyBytes_FromStringAndSize(NULL, total);
     if (!offsets || !texts) {
+        Py_DECREF(valid);
         Py_XDECREF(offsets);
         Py_XDECREF(texts);
         return NULL;
     }
     char *ends = PyBytes_AsString(offsets), *bytes = PyBytes_AsString(texts);
-    int32_t at = 0;
+    int32_t end = 0;
     for (Py_ssize_t index = 0; index <= count; index++) {
-        memcpy(ends + index * (Py_ssize_t)sizeof at, &at, sizeof at);
+        memcpy(ends + index * (Py_ssize_t)sizeof end, &end, sizeof end);
         if (index < count) {
             const Entry *each = &field->texts.entries[index];
-            at += (int32_t)unquoted(bytes + at, text + each->start, each->size, quote);
+            end += (int32_t)unquoted(bytes + end, job->text + each->start, each->size, job->quote);
         }
     }
-    return Py_BuildValue("(nNN)", field->missing, offsets, texts);
+    return Py_BuildValue("(nNNN)", field->missing, valid, offsets, texts);
 }
 
 static PyObject *results(const Job *job, Py_ssize_t found)
@@ -705,7 +737,7 @@ static PyObject *results(const Job *job, Py_ssize_t found)
         Py_RETURN_NONE;
     PyObject *list = PyList_New(0);
     for (Py_ssize_t at = 0; list && at < job->count; at++) {
-        PyObject *each = job->fields[at].kind ? described(&job->fields[at], job->text, job->quote) : Py_NewRef(Py_None);
+        PyObject *each = job->kinds[at] ? described(job, at, found) : Py_NewRef(Py_None);
         if (!each || PyList_Append(list, each) < 0)
             Py_CLEAR(list);
         Py_XDECREF(each);
@@ -713,49 +745,40 @@ static PyObject *results(const Job *job, Py_ssize_t found)
     return list ? Py_BuildValue("(nN)", found, list) : NULL;
 }
 
-/* The buffers of the fields, checked to hold `rows` rows each. views: two a field. */
-static int take_buffers(Job *job, const char *kinds, PyObject *values, PyObject *valid, Py_ssize_t rows, Py_buffer *views)
+/* Where each field's values go: starts[field] bytes into a buffer, checked to hold a job's rows. */
+static int place_fields(Job *job, const Py_buffer *values, const Py_buffer *starts)
 {
-    for (Py_ssize_t at = 0; at < job->count; at++) {
-        Field *field = &job->fields[at];
-        if (!(field->kind = kinds[at]))
+    int ready = starts->len == job->count * 8;
+    for (Py_ssize_t at = 0; ready && at < job->count; at++) {
+        if (job->kinds[at] == SKIP)
             continue;
-        Py_ssize_t needed = rows * (field->kind == NUMBER ? 8 : 4);
-        Py_buffer *view = &views[2 * at];
-        PyObject *each = PyList_GetItem(values, at), *bits = PyList_GetItem(valid, at);
-        if (!each || !bits || PyObject_GetBuffer(each, view, PyBUF_WRITABLE) < 0 ||
-            PyObject_GetBuffer(bits, view + 1, PyBUF_WRITABLE) < 0)
-            return 0;
-        if (view->len < needed || view[1].len < (rows + 7) / 8) {
-            PyErr_SetString(PyExc_ValueError, "a buffer is too small");
-            return 0;
-        }
-        field->numbers = view->buf;
-        field->codes = view->buf;
-        field->valid = view[1].buf;
-        memset(field->valid, 0, (size_t)(rows + 7) / 8);
+        int64_t start;
+        memcpy(&start, (const char *)starts->buf + 8 * at, 8);
+        ready = start >= 0 && start % 8 == 0 && start <= values->len &&
+                (values->len - start) / (job->kinds[at] == NUMBER ? 8 : 4) >= job->room;
+        job->values[at] = (char *)values->buf + start;
     }
-    return 1;
+    if (!ready)
+        PyErr_SetString(PyExc_ValueError, "a column has no room in the buffer");
+    return ready;
 }
 
 /* The rows that `read` finds. names: None, or a list of those of JSON's keys. */
 static PyObject *read_all(const Py_buffer *text, int delimiter, int quote, const Py_buffer *kinds, const Py_buffer *powers,
-                          Py_ssize_t room, PyObject *values, PyObject *valid, PyObject *names)
+                          Py_ssize_t room, const Py_buffer *values, const Py_buffer *starts, PyObject *names)
 {
     PyObject *answer = NULL;
-    Job job = {text->buf, (const char *)text->buf + text->len, (char)delimiter, (char)quote, kinds->len, room, NULL,
-               powers->buf};
-    Objects all = {.job = &job, .count = kinds->len, .room = kinds->len};
-    job.fields = calloc((size_t)kinds->len + 1, sizeof(Field));
-    all.keys = calloc((size_t)kinds->len + 1, sizeof(Key));
-    Py_buffer *views = calloc(2 * (size_t)kinds->len + 1, sizeof(Py_buffer));
+    size_t count = (size_t)kinds->len;
+    Job job = {text->buf, (const char *)text->buf + text->len, (char)delimiter, (char)quote, kinds->len, room,
+               kinds->buf, calloc(count + 1, sizeof(void *)), calloc(count + 1, sizeof(Field)), powers->buf};
+    Objects all = {.job = &job, .count = kinds->len, .room = kinds->len, .keys = calloc(count + 1, sizeof(Key))};
     int ready = 0;
-    if (!job.fields || !views || !all.keys)
+    if (!job.values || !job.fields || !all.keys)
         PyErr_NoMemory();
     else if (text->len > LONGEST || powers->len != 16 * (HIGHEST - LOWEST + 1))
         PyErr_SetString(PyExc_ValueError, "the text is too long, or the powers are not those that are needed");
     else
-        ready = take_buffers(&job, kinds->buf, values, valid, room, views);
+        ready = place_fields(&job, values, starts);
     for (Py_ssize_t at = 0; ready && names && at < kinds->len; at++) {
         PyObject *name = PyList_GetItem(names, at);
         char *bytes;
@@ -763,7 +786,7 @@ static PyObject *read_all(const Py_buffer *text, int delimiter, int quote, const
         ready = name && PyBytes_AsStringAndSize(name, &bytes, &size) == 0;
         if (ready) /* plain text has no key of which a part would be written with a backslash */
             all.keys[at] = (Key){bytes, head_of(bytes, (uint32_t)size, bytes + size), is_plain(bytes, size) ? size : -1, 0, 0};
-        if (ready && !job.fields[at].kind) {
+        if (ready && job.kinds[at] == SKIP) {
             PyErr_SetString(PyExc_ValueError, "a key that is not wanted has a name");
             ready = 0;
         }
@@ -775,62 +798,56 @@ static PyObject *read_all(const Py_buffer *text, int delimiter, int quote, const
         Py_END_ALLOW_THREADS
         answer = results(&job, found);
     }
-    for (Py_ssize_t at = 0; at < kinds->len && job.fields && views; at++) {
+    for (Py_ssize_t at = 0; at < kinds->len && job.fields; at++) {
+        free(job.fields[at].absent);
         free(job.fields[at].texts.entries);
         free(job.fields[at].texts.slots);
-        PyBuffer_Release(&views[2 * at]);
-        PyBuffer_Release(&views[2 * at + 1]);
     }
+    free(job.values);
     free(job.fields);
     free(all.keys);
-    free(views);
     return answer;
+}
+
+static void release(Py_buffer *const views[5])
+{
+    for (int at = 0; at < 5; at++)
+        PyBuffer_Release(views[at]);
 }
 
 static PyObject *rows(PyObject *module, PyObject *arguments)
 {
-    Py_buffer text, kinds, powers;
-    PyObject *values, *valid;
+    Py_buffer text, kinds, powers, values, starts;
     int delimiter;
     Py_ssize_t room;
-    if (!PyArg_ParseTuple(arguments, "y*iy*y*nO!O!", &text, &delimiter, &kinds, &powers, &room, &PyList_Type, &values,
-                          &PyList_Type, &valid))
+    if (!PyArg_ParseTuple(arguments, "y*iy*y*nw*y*", &text, &delimiter, &kinds, &powers, &room, &values, &starts))
         return NULL;
-    PyObject *answer = read_all(&text, delimiter, 0, &kinds, &powers, room, values, valid, NULL);
-    PyBuffer_Release(&text);
-    PyBuffer_Release(&kinds);
-    PyBuffer_Release(&powers);
+    PyObject *answer = read_all(&text, delimiter, 0, &kinds, &powers, room, &values, &starts, NULL);
+    release((Py_buffer *[]){&text, &kinds, &powers, &values, &starts});
     return answer;
 }
 
 static PyObject *quoted(PyObject *module, PyObject *arguments)
 {
-    Py_buffer text, kinds, powers;
-    PyObject *values, *valid;
+    Py_buffer text, kinds, powers, values, starts;
     int delimiter, quote;
     Py_ssize_t room;
-    if (!PyArg_ParseTuple(arguments, "y*iiy*y*nO!O!", &text, &delimiter, &quote, &kinds, &powers, &room, &PyList_Type,
-                          &values, &PyList_Type, &valid))
+    if (!PyArg_ParseTuple(arguments, "y*iiy*y*nw*y*", &text, &delimiter, &quote, &kinds, &powers, &room, &values, &starts))
         return NULL;
-    PyObject *answer = read_all(&text, delimiter, quote, &kinds, &powers, room, values, valid, NULL);
-    PyBuffer_Release(&text);
-    PyBuffer_Release(&kinds);
-    PyBuffer_Release(&powers);
+    PyObject *answer = read_all(&text, delimiter, quote, &kinds, &powers, room, &values, &starts, NULL);
+    release((Py_buffer *[]){&text, &kinds, &powers, &values, &starts});
     return answer;
 }
 
 static PyObject *objects(PyObject *module, PyObject *arguments)
 {
-    Py_buffer text, kinds, powers;
-    PyObject *names, *values, *valid;
+    Py_buffer text, kinds, powers, values, starts;
+    PyObject *names;
     Py_ssize_t room;
-    if (!PyArg_ParseTuple(arguments, "y*O!y*y*nO!O!", &text, &PyList_Type, &names, &kinds, &powers, &room, &PyList_Type,
-                          &values, &PyList_Type, &valid))
+    if (!PyArg_ParseTuple(arguments, "y*O!y*y*nw*y*", &text, &PyList_Type, &names, &kinds, &powers, &room, &values, &starts))
         return NULL;
-    PyObject *answer = read_all(&text, 0, 0, &kinds, &powers, room, values, valid, names);
-    PyBuffer_Release(&text);
-    PyBuffer_Release(&kinds);
-    PyBuffer_Release(&powers);
+    PyObject *answer = read_all(&text, 0, 0, &kinds, &powers, room, &values, &starts, names);
+    release((Py_buffer *[]){&text, &kinds, &powers, &values, &starts});
     return answer;
 }
 
@@ -839,7 +856,7 @@ static PyObject *keys(PyObject *module, PyObject *argument)
     Py_buffer text;
     if (PyObject_GetBuffer(argument, &text, PyBUF_SIMPLE) < 0)
         return NULL;
-    Job job = {text.buf, (const char *)text.buf + text.len, 0, 0, 0, PY_SSIZE_T_MAX - 1, NULL, NULL};
+    Job job = {.text = text.buf, .end = (const char *)text.buf + text.len, .room = PY_SSIZE_T_MAX - 1};
     Objects all = {.job = &job, .learning = 1};
     Py_ssize_t found;
     Py_BEGIN_ALLOW_THREADS
@@ -909,11 +926,11 @@ static PyMethodDef METHODS[] = {
     {"keys", keys, METH_O, "keys(text): JSON's (key, 1 boolean + 2 integer + 4 float + 8 string), by first appearance; or None."},
     {"lines", lines, METH_O, "lines(text): an upper bound of its rows."},
     {"objects", objects, METH_VARARGS,
-     "objects(text, names, kinds, powers, room, values, valid): as `rows`, of JSON lines and the keys of these names."},
+     "objects(text, names, kinds, powers, room, values, starts): as `rows`, of JSON lines and the keys of these names."},
     {"quoted", quoted, METH_VARARGS,
-     "quoted(text, delimiter, quote, kinds, powers, room, values, valid): as `rows`, of a text with quotes."},
+     "quoted(text, delimiter, quote, kinds, powers, room, values, starts): as `rows`, of a text with quotes."},
     {"rows", rows, METH_VARARGS,
-     "rows(text, delimiter, kinds, powers, room, values, valid): fill the buffers; (rows, what each column is), or None."},
+     "rows(text, delimiter, kinds, powers, room, values, starts): fill the buffer; (rows, what each column is), or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -11,10 +11,10 @@ def objects(
     kinds: bytes,
     powers: bytes,
     room: int,
-    values: Sequence[Any],
-    valid: Sequence[Any],
+    values: Any,
+    starts: bytes,
     /,
-) -> tuple[int, list[tuple[int] | tuple[int, bytes, bytes]]] | None: ...
+) -> tuple[int, list[tuple[Any, ...]]] | None: ...
 def quoted(
     text: Any,
     delimiter: int,
@@ -22,17 +22,17 @@ def quoted(
     kinds: bytes,
     powers: bytes,
     room: int,
-    values: Sequence[Any],
-    valid: Sequence[Any],
+    values: Any,
+    starts: bytes,
     /,
-) -> tuple[int, list[tuple[int] | tuple[int, bytes, bytes] | None]] | None: ...
+) -> tuple[int, list[tuple[Any, ...] | None]] | None: ...
 def rows(
     text: Any,
     delimiter: int,
     kinds: bytes,
     powers: bytes,
     room: int,
-    values: Sequence[Any],
-    valid: Sequence[Any],
+    values: Any,
+    starts: bytes,
     /,
-) -> tuple[int, list[tuple[int] | tuple[int, bytes, bytes] | None]] | None: ...
+) -> tuple[int, list[tuple[Any, ...] | None]] | None: ...

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +40,9 @@ WHOLE = 3
 """The kind of a category of whole numbers, in JSON."""
 
 WIDTHS = {1: 8, 2: 4, WHOLE: 4}
+LINE = 64
+"""Bytes of a line of the processor's caches, as most have them."""
+
 JSON_TYPES = {
     0: pa.null(),
     1: pa.bool_(),
@@ -81,16 +86,14 @@ def read(
         return None
     wanted = dict(raw)
     kinds = bytes(KINDS[wanted[name]] if name in wanted else 0 for name in names)
-    room, values, valid = _buffers(text, kinds)
+    places = _Places.of(text, kinds)
     if not quote:
-        found = compiled.rows(text, ord(delimiter), kinds, powers(), room, values, valid)
+        found = compiled.rows(text, ord(delimiter), kinds, powers(), *places.given)
     elif hasattr(compiled, "quoted") and quote in QUOTES:
-        found = compiled.quoted(
-            text, ord(delimiter), ord(quote), kinds, powers(), room, values, valid
-        )
+        found = compiled.quoted(text, ord(delimiter), ord(quote), kinds, powers(), *places.given)
     else:
         return None
-    return None if found is None else _batch(found, values, valid, names, raw)
+    return None if found is None else _batch(found, places, names, raw)
 
 
 def json_types(text: pa.Buffer) -> dict[str, pa.DataType] | None:
@@ -118,12 +121,12 @@ def read_json(
         return None
     names = [name for name, _ in raw]
     plain = bytes(kind for kind in kinds if kind is not None)
-    room, values, valid = _buffers(text, plain)
+    places = _Places.of(text, plain)
     keys = [name.encode() for name in names]
-    found = compiled.objects(text, keys, plain, powers(), room, values, valid)
+    found = compiled.objects(text, keys, plain, powers(), *places.given)
     if found is None or not found[0]:
         return None
-    batch = _batch(found, values, valid, names, raw)
+    batch = _batch(found, places, names, raw)
     # What is not UTF-8, Arrow's reader tells of.
     return batch if all(map(_is_utf8_column, batch.columns)) else None
 
@@ -153,28 +156,51 @@ def _is_valid(array: pa.Array) -> bool:
     return True
 
 
-def _buffers(text: pa.Buffer, kinds: bytes) -> tuple[int, list[Any], list[Any]]:
-    """How many rows there is room for, and for each column its values and validity."""
-    assert compiled is not None
-    room = compiled.lines(text)
-    values = [pa.allocate_buffer(room * WIDTHS[kind]) if kind else None for kind in kinds]
-    valid = [pa.allocate_buffer((room + 7) // 8) if kind else None for kind in kinds]
-    return room, values, valid
+@dataclass(frozen=True)
+class _Places:
+    """Where the values of each column go.
+
+    A row of a wide table is written to every column in turn. They lie an odd number of cache lines
+    apart: whole pages apart, as blocks of their own would be, they would all want the same few
+    places in the processor's caches.
+    """
+
+    room: int
+    values: pa.Buffer
+    starts: list[int]
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, text: pa.Buffer, kinds: bytes) -> _Places:
+        assert compiled is not None
+        room = compiled.lines(text)
+        sizes = [room * WIDTHS[kind] if kind else 0 for kind in kinds]
+        *starts, end = accumulate(
+            (((size + LINE - 1) // LINE | 1) * LINE for size in sizes), initial=0
+        )
+        return cls(room, pa.allocate_buffer(end), starts, sizes)
+
+    @property
+    def given(self) -> tuple[int, pa.Buffer, bytes]:
+        """As the compiled reader takes them."""
+        return self.room, self.values, struct.pack(f"={len(self.starts)}q", *self.starts)
+
+    def __iter__(self) -> Iterator[pa.Buffer]:
+        return map(self.values.slice, self.starts, self.sizes)
 
 
 def _batch(
     found: tuple[int, Sequence[Any]],
-    values: Sequence[Any],
-    valid: Sequence[Any],
+    places: _Places,
     names: Sequence[str],
     raw: Sequence[tuple[str, str]],
 ) -> pa.RecordBatch:
     rows, described = found
     columns = {}
-    for name, parts, filled, bits in zip(names, described, values, valid, strict=True):
+    for name, parts, values in zip(names, described, places, strict=True):
         if parts is not None:
-            missing, *texts = parts
-            buffers = [bits if missing else None, filled]
+            missing, valid, *texts = parts
+            buffers = [None if valid is None else pa.py_buffer(valid), values]
             columns[name] = _column(rows, missing, buffers, texts)
     return pa.record_batch([columns[name] for name, _ in raw], names=[name for name, _ in raw])
 
