@@ -377,5 +377,6 @@ def test_a_calibration_of_this_machine(
         *(found.parquet_value["number"], found.text_byte["csv"], found.distinct, found.column),
         *(found.start["train"], found.memory["train"], found.message, found.sent_byte),
         *(sum(vars(each).values()) for each in found.step.values()),
+        *found.held.values(),
     ]
     assert all(math.isfinite(each) and each > 0 for each in numbers)

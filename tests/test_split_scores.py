@@ -97,3 +97,21 @@ def test_of_a_large_split_rows_from_all_over_it(rows):
     assert found[-1][1] == rows
     assert sum(stop - start for start, stop in found) == min(rows, MOST_ROWS)
     assert all(before[1] <= after[0] for before, after in pairwise(found))
+
+
+def test_each_column_says_what_share_of_its_rows_is_missing_or_unknown(tmp_path):
+    inputs = [
+        {
+            "name": "x0",
+            "type": "number",
+            "preprocessing": {"missing_value_strategy": "fill_with_mean"},
+        },
+        {"name": "colour", "type": "category", "preprocessing": {"most_common": 2}},
+    ]
+    _, _, summary = experiment(tmp_path, input_features=inputs)
+    found = {each["name"]: each["missing"] for each in summary["columns"]}
+    rows = data.table()
+    assert found["x0"] == pytest.approx(rows["x0"].null_count / len(rows))
+    rarest = rows["colour"].to_pylist().count("blue")
+    assert found["colour"] == pytest.approx(rarest / len(rows))
+    assert found["y"] is None

@@ -28,7 +28,7 @@ from distcore_tabular.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import torch
 
@@ -90,7 +90,7 @@ class CategoryFeature(TabularFeature):
         }
         if self.role == "output":
             given = getattr(self.options.loss, "class_weights", None)
-            metadata["class_weights"] = class_weights(self.name, given, list(labels), rows.tolist())
+            metadata["class_weights"] = class_weights(self.name, given, labels, metadata["counts"])
         # Of a million labels the threads that encode would all make it anew, of the list.
         self._vocabulary = (metadata, Vocabulary(vocabulary))
         return metadata
@@ -169,7 +169,7 @@ def _place(labels: pa.Array, label: str) -> int:
 
 
 def class_weights(
-    name: str, weights: Any, labels: list[str], counts: list[int]
+    name: str, weights: Any, labels: Sequence[str], counts: Sequence[int]
 ) -> list[float] | None:
     """The weight of each class, scaled so that the mean over the rows the vocabulary was made of is
     1.
