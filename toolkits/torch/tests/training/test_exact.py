@@ -519,7 +519,9 @@ def test_layers_have_the_bits_of_parts_by_themselves(sizes, inputs, outputs):
         alone, leaves = [], []
         for start, stop in itertools.pairwise((0, *itertools.accumulate(sizes))):
             own = packed[start:stop].clone()[:, 3:]
-            own = (own.contiguous() if x.is_contiguous() else own).detach().requires_grad_()
+            if x.is_contiguous():
+                own = own.clone()  # `contiguous` would leave a single row where it is, not aligned
+            own = own.detach().requires_grad_()
             found = torch.nn.functional.linear(own, weight, bias)
             gradients = torch.autograd.grad(found, (own, weight, bias), upon[start:stop].clone())
             alone.append((found, gradients[0]))
