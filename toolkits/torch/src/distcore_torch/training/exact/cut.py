@@ -109,6 +109,7 @@ class Cut:
         rows does."""
         if (part.data_ptr() - whole.data_ptr()) % ALIGNED == 0:
             return part
-        if part.is_contiguous() or not kernels.in_rows(whole):
+        aligned = whole.data_ptr() % ALIGNED == 0
+        if (aligned and part.is_contiguous()) or not kernels.in_rows(whole):
             return part.clone()
         return Place.of(whole).copy(part)
