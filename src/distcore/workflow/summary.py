@@ -14,6 +14,7 @@ from distcore_core.contracts import JSON
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
 
     from distcore.workflow.session import Session
     from distcore_core.contracts import TrainResult
@@ -233,8 +234,8 @@ def _importance(
 ) -> JSON | None:
     """How much worse the main metric is if an input's values are dealt out anew among the rows."""
     import numpy as np
-    import pyarrow as pa
 
+    from distcore_data.arrow import from_numpy
     from distcore_torch import prediction
     from distcore_torch.training.scores import Scores
 
@@ -256,7 +257,7 @@ def _importance(
     if whole is None:
         return None
     found = []
-    order = pa.array(np.random.default_rng(session.config.random_seed).permutation(rows))
+    order = from_numpy(np.random.default_rng(session.config.random_seed).permutation(rows))
     for name in inputs:
         place = encoded.schema.get_field_index(name)
         dealt = encoded.set_column(

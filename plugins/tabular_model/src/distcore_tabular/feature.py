@@ -12,6 +12,7 @@ from distcore_data.arrow import strings
 from distcore_data.arrow_list import ArrowList
 from distcore_data.encoding.texts import Vocabulary
 from distcore_data.members import make_named
+from distcore_tabular import lazy_signal
 from distcore_tabular.roles import DECODER, ENCODER, LOSS, METRIC
 
 _ERRORS = ("mean_squared_error", "mean_absolute_error", "root_mean_squared_error")
@@ -66,6 +67,7 @@ class TabularFeature(FeatureBase):
         """Fresh metrics of these names, and of those that the options name beside them.
 
         loss: (output, target) → the loss of each row, [B]."""
+        lazy_signal.wait_for_use()  # most metrics are torchmetrics'
         plugins, context = (
             environment_plugins(self.block),
             {"metadata": metadata, "feature": self.options, "loss": loss},

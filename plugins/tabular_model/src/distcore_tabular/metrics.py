@@ -2,7 +2,8 @@
 worker had.
 
 Each takes (output, target): what `FeatureNetwork.output` gives, and the encoded target. Importing
-this module imports torchmetrics (1.5 s), so it is imported when metrics are asked for.
+this module imports torchmetrics (some tenths of a second), so it is imported when metrics are asked
+for.
 """
 
 from __future__ import annotations

@@ -38,9 +38,8 @@ log = logging.getLogger("distcore")
 
 
 def import_metrics(features: FeatureSet) -> None:
-    """Import what the metrics need in a thread, beside the first steps: torchmetrics takes 0.1 s,
-    where scipy is installed more than one. What goes wrong there goes wrong again, and is told,
-    when they are used.
+    """Import what the metrics need in a thread, beside the first steps: torchmetrics takes some
+    tenths of a second. What goes wrong there goes wrong again, and is told, when they are used.
 
     No daemon: a process that ended while a thread imports compiled modules could crash."""
 
