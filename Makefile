@@ -9,9 +9,9 @@ PROJECTS := $(MEMBERS:%=%/pyproject.toml)
 # In the order of the folders: the long files of tests/ first. By itself xdist begins with the files of many short tests.
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-EDITABLE := $(MEMBERS:%=--editable %)
 # What `pip install distcore` brings.
 PLAIN := core toolkits/data toolkits/torch toolkits/search plugins/local_backend plugins/parquet_cache plugins/tabular_model plugins/html_report .
+OTHERS := $(filter-out $(PLAIN),$(MEMBERS))
 
 # Where it is set, each of the thousand commands that tests start would compile all that we wrote anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,7 +30,7 @@ $(VENV)/.plain: constraints.txt $(PLAIN:%=%/pyproject.toml)
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.plain $(PROJECTS)
-	$(PIP) $(EDITABLE)
+	$(PIP) $(OTHERS:%=--editable %)
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.installed requirements-dev.txt

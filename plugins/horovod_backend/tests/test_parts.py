@@ -243,7 +243,7 @@ def test_the_compiler_is_told_last_and_whatever_stands_before_it(tmp_path):
     done = build.subprocess.run(
         [script, "-std=c++14", "-c", "a b.cc"], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["-std=c++14", "-c", "a", "b.cc", "-std=c++17"]
+    assert done.stdout.split() == ["-std=c++14", "-c", "a", "b.cc", "-std=c++17", "-g0"]
 
 
 @pytest.mark.cluster

@@ -3,8 +3,8 @@ keep it.
 
 The release's CMake files ask for C++14 and for no torch newer than they knew. Nothing in the source
 is changed: the compiler is called through a small script that appends -std=c++17 (the last -std
-counts), CMake is told to accept old policies, and the sdist is the registry's, pinned by its
-digest.
+counts) and -g0, CMake is told to accept old policies, and the sdist is the registry's, pinned by
+its digest.
 """
 
 from __future__ import annotations
@@ -211,10 +211,10 @@ def _settings(tools: Tools, compiler: Path, jobs: int) -> dict[str, str]:
 
 
 def _compiler(folder: Path, tools: Tools) -> Path:
-    """A script that calls the compiler with -std=c++17 last; a ccache that CMake puts before it
-    changes nothing."""
+    """A script that calls the compiler with -std=c++17 last, and without what debuggers ask for,
+    which the linker would leave out again; a ccache that CMake puts before it changes nothing."""
     script = folder / "c++17"
-    script.write_text(f'#!/bin/sh\nexec {tools.compiler} "$@" -std=c++17\n')
+    script.write_text(f'#!/bin/sh\nexec {tools.compiler} "$@" -std=c++17 -g0\n')
     script.chmod(0o755)
     return script
 
