@@ -18,8 +18,9 @@ import pytest
 import distcore
 from distcore_core.errors import DataError, DistcoreError
 from distcore_core.progress import Progress
+from distcore_core.registry.manager import Plugins
 from distcore_data.encoding.stream import EncodedStream
-from distcore_data.sources.registry import open_source
+from distcore_data.sources.registry import open_source, sample
 
 ROWS = 40_000
 CONFIG = {
@@ -193,6 +194,25 @@ def test_a_dataset_that_changes_before_a_stage(tmp_path, monkeypatch, sweep, kin
         tried,
         f"{told} named the file and left no cache",
     )
+
+
+@pytest.mark.parametrize("read", [open_source, lambda path, _: sample(path, 3)])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_file_that_is_removed_between_being_found_and_opened(tmp_path, monkeypatch, kind, read):
+    data, made = Dataset(tmp_path / "data", kind), Plugins.make
+
+    def make(self, *arguments):
+        found = made(self, *arguments)
+        data.unlinked()
+        return found
+
+    monkeypatch.setattr(Plugins, "make", make)
+    if kind == "folder":  # its files are listed by who reads it
+        (data.path / "b.parquet").unlink()
+    with pytest.raises(
+        DataError, match=rf"{data.path.name}.*(was removed|no such file|with no Parquet files)"
+    ):
+        read(data.path, {"age": "number"})
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -27,6 +27,7 @@ from distcore_core.contracts import SourceBase
 from distcore_core.errors import DataError
 from distcore_data.os_errors import readable
 from distcore_data.sources.digests import file_digest
+from distcore_data.sources.fetch import removed
 
 TICK = 0.02
 """Seconds within which two changes may get the same time: the kernel's clock for files ticks
@@ -118,10 +119,7 @@ class DataFile:
         try:
             return _state(self.path)
         except FileNotFoundError as error:
-            raise DataError(
-                f"{self.shown}: the file was removed, or got another name, while it was being "
-                "read. Nothing that was read of it is kept. Put it back, and run again."
-            ) from error
+            raise removed(self.shown) from error
 
     def _compare(self, now: State, before: State | None = None) -> None:
         if now.bytes != self.state.bytes or now != (

@@ -106,6 +106,14 @@ def _not_there(path: Path) -> DataError:
     return DataError(f"{path}: no such file. {hint}")
 
 
+def removed(shown: str) -> DataError:
+    """What to say of a file that was there before."""
+    return DataError(
+        f"{shown}: the file was removed, or got another name, while it was being read. Nothing "
+        "that was read of it is kept. Put it back, and run again."
+    )
+
+
 def _ended(name: str) -> str:
     return name if len(name) <= 200 else f"{name[:200]}…"
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from distcore_data.sources.fetch import (
     existing,
     is_url,
     local_path,
+    removed,
     without_secrets,
 )
 from distcore_data.sources.formats import HEAD_BYTES, DataFormat, Given
@@ -94,7 +96,7 @@ def open_source(
         )
     plugins, place = plugins or environment_plugins(), Workplace(scratch)
     try:
-        with readable(_shown(dataset)):
+        with _opening(dataset):
             found, given = _given(dataset, format, options, place, storage_options, plugins)
             return found.open(given, raw)
     except BaseException:
@@ -143,7 +145,7 @@ def sample(
     """
     place = Workplace(scratch)
     try:
-        with readable(_shown(dataset)):
+        with _opening(dataset):
             found, given = _given(
                 dataset, format, options, place, storage_options, plugins or environment_plugins()
             )
@@ -166,6 +168,21 @@ def format_name(dataset: Any, format: str | None, plugins: Plugins) -> str:
         return _fetcher(text, plugins) or _by_ending(without_secrets(text), plugins) or AUTO
     path = local_path(dataset)
     return _by_ending(path.name, plugins) or _by_content(path) if path.is_file() else "parquet"
+
+
+@contextmanager
+def _opening(dataset: Any) -> Iterator[None]:
+    """The block finds the dataset and opens it, on this machine. Raises DataError if its disk
+    cannot, or for a file of it that was found and is gone by then."""
+    try:
+        with readable(_shown(dataset)):
+            yield
+    except FileNotFoundError as error:
+        if isinstance(dataset, str | os.PathLike) and error.filename is not None:
+            beside = local_path(dataset).absolute().parent
+            if Path(os.fsdecode(error.filename)).absolute().is_relative_to(beside):
+                raise removed(os.fsdecode(error.filename)) from error
+        raise
 
 
 # ------------------------------------------------------------------ which format
